@@ -2227,7 +2227,7 @@ export interface components {
         Wait: {
             /** @description The byte's position at which to begin to look; 0 unless given. */
             cursor?: number;
-            /** @description Instead of a port: a regular expression (of Rust's `regex`) that a line is to match. A line of more than 64 KiB is taken for several, and one that has no end yet counts once it has not grown for 100 ms. */
+            /** @description Instead of a port: a regular expression (of Rust's `regex`, at most 1 KiB) that a line is to match. A line of more than 64 KiB is taken for several, and one that has no end yet counts once it has not grown for 100 ms. */
             pattern?: string;
             port?: number;
             /**
@@ -3382,6 +3382,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `quota` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `head_too_large` */
             431: {
                 headers: {
@@ -3596,6 +3605,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `quota` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `head_too_large` */
             431: {
                 headers: {
@@ -3605,7 +3623,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `spawn_timeout`, `system`, `shutting_down` */
+            /** @description `capacity`, `spawn_timeout`, `system`, `shutting_down` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6294,6 +6312,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `quota` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `head_too_large` */
             431: {
                 headers: {
@@ -6303,7 +6330,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage` */
+            /** @description `capacity`, `storage` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6683,8 +6710,26 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `quota` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `head_too_large` */
             431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `capacity`, `storage` */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6766,6 +6811,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `quota` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `head_too_large` */
             431: {
                 headers: {
@@ -6775,7 +6829,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage` */
+            /** @description `capacity`, `storage` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7937,6 +7991,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `quota` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `head_too_large` */
             431: {
                 headers: {
@@ -8151,6 +8214,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `quota` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `head_too_large` */
             431: {
                 headers: {
@@ -8160,7 +8232,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `spawn_timeout`, `system`, `shutting_down` */
+            /** @description `capacity`, `spawn_timeout`, `system`, `shutting_down` */
             503: {
                 headers: {
                     [name: string]: unknown;

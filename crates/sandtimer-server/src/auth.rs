@@ -19,7 +19,7 @@ use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 
 use crate::connection::Connection;
 use crate::error::{Code, Refusal};
-use crate::intake::Held;
+use crate::intake::{self, Held};
 use crate::listen::Place;
 use crate::{Shared, compat, page};
 
@@ -78,15 +78,17 @@ pub(crate) async fn admit(
     }
     match owner {
         Ok(owner) => {
-            if let Some(owner) = owner {
-                request.extensions_mut().insert(owner);
+            if let Some(owner) = &owner {
+                request.extensions_mut().insert(owner.clone());
             }
+            let path = request.uri().path().to_owned();
             // Until it is answered: what was sent is in memory for so long.
             let held = Held::default();
             request.extensions_mut().insert(held.clone());
             let answer = next.run(request).await;
             drop(held);
-            answer
+            let Some(owner) = owner else { return answer };
+            intake::hold(&app, &owner, answer).unwrap_or_else(|refusal| compat::refuse(&path, refusal))
         }
         Err(refusal) => compat::refuse(request.uri().path(), refusal),
     }

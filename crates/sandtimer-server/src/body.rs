@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 use crate::Shared;
 use crate::auth::Owner;
 use crate::error::{Code, Refusal};
-use crate::intake::{self, Held, Intake, MAX_SHORT_BYTES, Reservation};
+use crate::intake::{self, Held, Intake, MAX_SHORT_BYTES, Reservation, Reserved};
 use crate::scan::Scanner;
 
 /// The largest body.
@@ -36,8 +36,89 @@ const SHOWN: usize = 60;
 /// An answer of JSON.
 pub fn json(value: &impl serde::Serialize) -> Response {
     // Plain data with text keys always serialises.
-    let text = serde_json::to_vec(value).unwrap_or_default();
+    of_json(serde_json::to_vec(value).unwrap_or_default())
+}
+
+/// An answer of JSON that may be long. Memory is reserved for it before it is written, on a thread that may block; where there is
+/// none, what it is of is dropped, and made again when there is.
+///
+/// # Errors
+/// Those of `make`; when the owner's answers leave no memory for this one in time.
+pub async fn long_json<T, E, F>(
+    app: &Shared,
+    owner: &Owner,
+    mut make: impl FnMut() -> F,
+) -> Result<Response, E>
+where
+    T: serde::Serialize,
+    E: From<Refusal>,
+    F: Future<Output = Result<T, E>>,
+{
+    let mut waited = None;
+    loop {
+        let value = make().await?;
+        if let Some(text) = short_json(&value) {
+            return Ok(of_json(text));
+        }
+        let bytes = tokio::task::block_in_place(|| json_bytes(&value));
+        let reserved = match waited.take() {
+            Some((enough, reserved)) if enough >= bytes => Some(reserved),
+            _ => app.answers.try_reserve(owner, bytes).ok(),
+        };
+        if let Some(reserved) = reserved {
+            let mut text = Vec::with_capacity(bytes);
+            // Plain data with text keys always serialises.
+            let _ = tokio::task::block_in_place(|| serde_json::to_writer(&mut text, &value));
+            let mut answer = of_json(text);
+            answer.extensions_mut().insert(Reserved::new(reserved));
+            return Ok(answer);
+        }
+        drop(value);
+        waited = Some((bytes, app.answers.reserve(owner, bytes, app.patience).await?));
+    }
+}
+
+fn of_json(text: Vec<u8>) -> Response {
     ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response()
+}
+
+/// A value's JSON, unless that is long.
+fn short_json(value: &impl serde::Serialize) -> Option<Vec<u8>> {
+    struct Short(Vec<u8>);
+    impl std::io::Write for Short {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            if self.0.len() + bytes.len() > MAX_SHORT_BYTES {
+                return Err(std::io::ErrorKind::WriteZero.into());
+            }
+            self.0.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut text = Short(Vec::new());
+    serde_json::to_writer(&mut text, value).is_ok().then_some(text.0)
+}
+
+/// How many bytes a value's JSON has.
+fn json_bytes(value: &impl serde::Serialize) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Plain data with text keys always serialises.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
 }
 
 /// In characters.

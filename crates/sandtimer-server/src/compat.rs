@@ -85,12 +85,17 @@ async fn version() -> Response {
 }
 
 /// An answer of this interface: the given fields, that it went well, and when.
-fn success(mut fields: Value) -> Response {
+fn success(fields: Value) -> Response {
+    body::json(&completed(fields))
+}
+
+/// The fields of such an answer.
+fn completed(mut fields: Value) -> Value {
     if fields.get("success").is_none() {
         fields["success"] = true.into();
     }
     fields["timestamp"] = now().into();
-    body::json(&fields)
+    fields
 }
 
 fn now() -> String {

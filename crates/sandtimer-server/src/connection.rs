@@ -6,15 +6,21 @@ mod peer;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::epoll;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 
 use meter::Meter;
 use peer::belongs_to;
+
+/// Look-ups of the other end's user at a time, of all connections: each reads tables of the whole machine, which clients make
+/// long. Those of connections that are closed meanwhile are given up.
+static PEER_LOOKUPS: Semaphore = Semaphore::const_new(2);
 
 /// One connection, as far as its other end matters.
 #[derive(Debug)]
@@ -97,7 +103,14 @@ impl Connection {
             Ends::Unix(connected) => return connected == uid,
         };
         let look = || async move {
-            tokio::task::spawn_blocking(move || belongs_to(peer, local, uid)).await.unwrap_or(false)
+            // The semaphore is never closed.
+            let turn = PEER_LOOKUPS.acquire().await;
+            let (is_wanted, _wanted) = Wanted::new();
+            let look = move || {
+                let _turn = turn;
+                belongs_to(peer, local, uid, &is_wanted)
+            };
+            tokio::task::spawn_blocking(look).await.unwrap_or(false)
         };
         *self.own.get_or_init(look).await
     }
@@ -116,6 +129,24 @@ pub(crate) async fn while_there(
         biased;
         () = done => gone.0 = None,
         () = connection.closed() => {}
+    }
+}
+
+/// Says to a thread, when it is dropped, that nobody waits for what that does any more.
+pub(crate) struct Wanted(Arc<AtomicBool>);
+
+impl Wanted {
+    /// For the thread: whether somebody waits. For who waits: the value to keep until then.
+    pub fn new() -> (impl Fn() -> bool + Send + Sync + 'static, Self) {
+        let withdrawn = Arc::new(AtomicBool::new(false));
+        let asked = withdrawn.clone();
+        (move || !asked.load(Ordering::Acquire), Wanted(withdrawn))
+    }
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
     }
 }
 

@@ -23,6 +23,7 @@ use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::Shared;
@@ -31,7 +32,7 @@ use crate::body::{self, Id, Object, Parameters};
 use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
-use crate::runs::{CLIENT_GONE, watch_over};
+use crate::runs::{CLIENT_GONE, LoadedOutcome, RunView, watch_over};
 use crate::workspaces::Workspace;
 
 use live::Queued;
@@ -158,17 +159,13 @@ async fn execute(
 ) -> Result<Response, Refusal> {
     let context = find(&app, &id, &owner)?;
     let request = CellRequest::parse(fields, context.language())?;
-    if context.waiting() >= MOST_WAITING {
-        let message =
-            format!("{MOST_WAITING} runs wait for their turn in the context `{}`", context.id_text());
-        return Err(Refusal::new(Code::Capacity, message));
-    }
+    check_waiting(&context)?;
     let (wait, attached, detach) = (request.wait, request.attached, request.detach);
     // Nobody is to ask again because a copy is being made.
     let turn = if context.is_free() { BEGINS } else { Duration::ZERO }.max(request.turn.unwrap_or_default());
     let for_turn = wait.map(|wait| wait.max(turn));
     let asked_at = tokio::time::Instant::now();
-    let mut queued = live::execute(app, owner, context.clone(), request)?;
+    let mut queued = live::execute(app.clone(), owner.clone(), context.clone(), request)?;
     let (withdraw, mut begun) = (queued.withdrawal(), Ok(None));
     let waiting = async { begun = queued.begun(for_turn).await };
     let gone = || {
@@ -181,7 +178,7 @@ async fn execute(
     if attached && begun.is_none() {
         watch_over(queued.run());
     }
-    let Some(run) = begun else { return Ok(body::json(&answer(&context, &queued, None))) };
+    let Some(run) = begun else { return Ok(body::json(&Executed::of(&context, &queued, None))) };
     let left = wait.map(|wait| wait.saturating_sub(asked_at.elapsed()));
     let gone = || {
         if !detach {
@@ -192,19 +189,49 @@ async fn execute(
     if attached {
         watch_over(&run);
     }
-    Ok(body::json(&answer(&context, &queued, Some(&run.view().await?))))
+    body::long_json(&app, &owner, || async {
+        Ok::<_, Refusal>(Executed::of(&context, &queued, Some(run.view().await?)))
+    })
+    .await
+}
+
+/// Refuses one more that would wait where many do.
+fn check_waiting(context: &LiveContext) -> Result<(), Refusal> {
+    if context.waiting() < MOST_WAITING {
+        return Ok(());
+    }
+    let message =
+        format!("{MOST_WAITING} requests wait for their turn in the context `{}`", context.id_text());
+    Err(Refusal::new(Code::Capacity, message))
 }
 
 /// What is answered of something that was sent to a context: the run's own view, or that there is none yet.
-fn answer(context: &LiveContext, queued: &Queued, run: Option<&Value>) -> Value {
-    json!({
-        "run_id": queued.run().id(),
-        "status": run.map_or(json!("queued"), |run| run["status"].clone()),
-        "context_id": context.id_text(),
-        "position": run.is_none().then(|| context.waiting()),
-        "notes": queued.notes(run.map_or(&Value::Null, |run| &run["outcome"])),
-        "outcome": run.map(|run| &run["outcome"]),
-    })
+#[derive(Serialize)]
+struct Executed {
+    run_id: String,
+    status: &'static str,
+    context_id: String,
+    position: Option<usize>,
+    notes: Vec<String>,
+    outcome: Option<LoadedOutcome>,
+}
+
+impl Executed {
+    fn of(context: &LiveContext, queued: &Queued, run: Option<RunView>) -> Self {
+        let (status, position) = match &run {
+            Some(run) => (run.status, None),
+            None => ("queued", Some(context.waiting())),
+        };
+        let outcome = run.and_then(|run| run.outcome);
+        Executed {
+            run_id: queued.run().id().to_owned(),
+            status,
+            context_id: context.id_text().to_owned(),
+            position,
+            notes: queued.notes(outcome.as_ref().map(|outcome| outcome.state)),
+            outcome,
+        }
+    }
 }
 
 async fn branch(
@@ -216,6 +243,7 @@ async fn branch(
 ) -> Result<Response, Refusal> {
     let context = find(&app, &id, &owner)?;
     let request = BranchRequest::parse(fields)?;
+    check_waiting(&context)?;
     let withdrawn = Arc::new(AtomicBool::new(false));
     let mut made = Ok(Vec::new());
     let making = async { made = branches::make(app, context, request, withdrawn.clone()).await };
@@ -227,12 +255,18 @@ async fn branch(
 async fn undo(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
+    Extension(connection): Extension<Arc<Connection>>,
     Id(id): Id,
     Object(fields): Object,
 ) -> Result<Response, Refusal> {
     fields.finish()?;
     let context = find(&app, &id, &owner)?;
-    live::undo(&context).await?;
+    check_waiting(&context)?;
+    let withdrawn = Arc::new(AtomicBool::new(false));
+    let mut undone = Ok(());
+    let undoing = async { undone = live::undo(&context, withdrawn.clone()).await };
+    while_there(&connection, undoing, || withdrawn.store(true, Ordering::Release)).await;
+    undone?;
     Ok(body::json(&context.view()))
 }
 

@@ -1,15 +1,22 @@
-//! Memory for what clients send: the bytes of all messages that are received, parsed or handled at the moment, per owner and
-//! in all, and the threads that parse long ones.
+//! Memory for what clients send, and for what they are answered: the bytes of all messages that are received, parsed or handled
+//! at the moment, and of all answers that are not sent to their end, per owner and in all; and the threads that parse long ones.
 //!
 //! A short message is not counted: connections bound those. Of a long one all bytes are reserved before they are read, so two
-//! that wait for each other's half cannot be. The reservation is held until the handler has answered.
+//! that wait for each other's half cannot be. The reservation is held until the handler has answered; what stays in memory for
+//! longer, in the queue of a context or on its way to a run's stdin, has one of its own. An answer's is held by its bytes.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use axum::body::{Body, Bytes};
+use axum::response::Response;
+use hyper::body::{Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::Shared;
 use crate::auth::Owner;
 use crate::error::{Code, Refusal};
 
@@ -22,9 +29,17 @@ const UNIT_BYTES: usize = 1 << 10;
 /// Long messages that are parsed at a time.
 static PARSERS: Semaphore = Semaphore::const_new(2);
 
+/// Which messages a budget is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Messages {
+    Requests,
+    Answers,
+}
+
 /// What the owners' messages may take, and take.
 #[derive(Debug)]
 pub(crate) struct Intake {
+    messages: Messages,
     all: Arc<Semaphore>,
     /// Half of all for each.
     owners: HashMap<Owner, Arc<Semaphore>>,
@@ -38,10 +53,10 @@ pub(crate) struct Reservation {
 }
 
 impl Intake {
-    pub fn of(owners: impl IntoIterator<Item = Owner>) -> Self {
+    pub fn of(messages: Messages, owners: impl IntoIterator<Item = Owner>) -> Self {
         let places = |bytes: usize| Arc::new(Semaphore::new(bytes / UNIT_BYTES));
         let owners = owners.into_iter().map(|owner| (owner, places(MAX_BYTES / 2))).collect();
-        Intake { all: places(MAX_BYTES), owners }
+        Intake { messages, all: places(MAX_BYTES), owners }
     }
 
     fn of_owner(&self, owner: &Owner) -> Result<Arc<Semaphore>, Refusal> {
@@ -63,10 +78,18 @@ impl Intake {
         let units = units(bytes);
         // The semaphores are never closed.
         let waited = tokio::time::timeout(patience, of_owner.acquire_many_owned(units)).await;
-        let Ok(Ok(of_owner)) = waited else { return Err(too_many_of_owner()) };
+        let Ok(Ok(of_owner)) = waited else { return Err(self.too_many_of_owner()) };
         let waited = tokio::time::timeout(patience, self.all.clone().acquire_many_owned(units)).await;
-        let Ok(Ok(of_all)) = waited else { return Err(too_many()) };
+        let Ok(Ok(of_all)) = waited else { return Err(self.too_many()) };
         Ok(Reservation { _of_all: of_all, _of_owner: of_owner })
+    }
+
+    /// Reserves memory for something long that stays behind when its message is answered; `None` for what is short.
+    ///
+    /// # Errors
+    /// When there is not so much.
+    pub fn reserve_long(&self, owner: &Owner, bytes: usize) -> Result<Option<Reservation>, Refusal> {
+        (bytes > MAX_SHORT_BYTES).then(|| self.try_reserve(owner, bytes)).transpose()
     }
 
     /// The same without waiting.
@@ -76,27 +99,150 @@ impl Intake {
     pub fn try_reserve(&self, owner: &Owner, bytes: usize) -> Result<Reservation, Refusal> {
         let units = units(bytes);
         let of_owner =
-            self.of_owner(owner)?.try_acquire_many_owned(units).map_err(|_| too_many_of_owner())?;
-        let of_all = self.all.clone().try_acquire_many_owned(units).map_err(|_| too_many())?;
+            self.of_owner(owner)?.try_acquire_many_owned(units).map_err(|_| self.too_many_of_owner())?;
+        let of_all = self.all.clone().try_acquire_many_owned(units).map_err(|_| self.too_many())?;
         Ok(Reservation { _of_all: of_all, _of_owner: of_owner })
     }
 }
 
+/// What is larger than an owner's half takes all of that.
 fn units(bytes: usize) -> u32 {
-    u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX)
+    u32::try_from(bytes.min(MAX_BYTES / 2).div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX)
 }
 
-fn too_many_of_owner() -> Refusal {
-    let limit = MAX_BYTES / 2;
-    let message = format!(
-        "the requests that you have under way have {limit} bytes together; wait for one to be answered"
-    );
-    Refusal::new(Code::Quota, message).with("quota", "request_bytes").with("limit", limit)
+impl Intake {
+    fn quota(&self) -> &'static str {
+        match self.messages {
+            Messages::Requests => "request_bytes",
+            Messages::Answers => "answer_bytes",
+        }
+    }
+
+    fn too_many_of_owner(&self) -> Refusal {
+        let limit = MAX_BYTES / 2;
+        let message = match self.messages {
+            Messages::Requests => format!(
+                "the requests that you have under way have {limit} bytes together; wait for one to be answered"
+            ),
+            Messages::Answers => format!(
+                "the answers that are sent to you have {limit} bytes together; read one to its end, or ask for less"
+            ),
+        };
+        Refusal::new(Code::Quota, message).with("quota", self.quota()).with("limit", limit)
+    }
+
+    fn too_many(&self) -> Refusal {
+        let which = match self.messages {
+            Messages::Requests => "requests that are under way",
+            Messages::Answers => "answers that are being sent",
+        };
+        let message = format!("the {which} have {MAX_BYTES} bytes together");
+        Refusal::new(Code::Capacity, message).with("quota", self.quota()).with("limit", MAX_BYTES)
+    }
 }
 
-fn too_many() -> Refusal {
-    let message = format!("the requests that are under way have {MAX_BYTES} bytes together");
-    Refusal::new(Code::Capacity, message).with("quota", "request_bytes").with("limit", MAX_BYTES)
+/// What is reserved for an answer, among its extensions: until its last byte is sent.
+#[derive(Debug, Clone)]
+pub(crate) struct Reserved {
+    _reservation: Arc<Reservation>,
+}
+
+impl Reserved {
+    pub fn new(reservation: Reservation) -> Self {
+        Reserved { _reservation: Arc::new(reservation) }
+    }
+}
+
+/// An answer's body, each piece of which holds what is reserved for it: the HTTP library keeps pieces that it cannot send.
+struct ReservedBody {
+    body: Body,
+    app: Shared,
+    owner: Owner,
+    /// What is reserved for all of it. Without it each long piece is counted as it comes.
+    reserved: Option<Reserved>,
+}
+
+impl ReservedBody {
+    /// A piece that holds what is reserved for it. Where there is no memory for it the body ends with an error.
+    fn hold(&self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, axum::Error> {
+        let bytes = frame.data_ref().map_or(0, Bytes::len);
+        let reserved = match &self.reserved {
+            Some(reserved) => Some(reserved.clone()),
+            None => {
+                let reserved = self.app.answers.reserve_long(&self.owner, bytes);
+                let refused = |refusal: Refusal| axum::Error::new(std::io::Error::other(refusal.message));
+                reserved.map_err(refused)?.map(Reserved::new)
+            }
+        };
+        let Some(reserved) = reserved else { return Ok(frame) };
+        let hold = |bytes| Bytes::from_owner(ReservedBytes { bytes, _reserved: reserved });
+        Ok(frame.map_data(hold))
+    }
+}
+
+/// Bytes that give back what is reserved for them.
+struct ReservedBytes {
+    bytes: Bytes,
+    _reserved: Reserved,
+}
+
+impl AsRef<[u8]> for ReservedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl hyper::body::Body for ReservedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        Poll::Ready(frame.map(|frame| frame.and_then(|frame| self.hold(frame))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Takes what is reserved for an answer from its extensions. One that is long and has nothing reserved is counted now.
+///
+/// # Errors
+/// When there is no memory for it.
+pub(crate) fn take_reserved(
+    answers: &Intake,
+    owner: &Owner,
+    answer: &mut Response,
+) -> Result<Option<Reserved>, Refusal> {
+    if let Some(reserved) = answer.extensions_mut().remove::<Reserved>() {
+        return Ok(Some(reserved));
+    }
+    // What has no known length is made as it is sent.
+    let bytes = hyper::body::Body::size_hint(answer.body()).exact();
+    let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
+    Ok(answers.reserve_long(owner, bytes)?.map(Reserved::new))
+}
+
+/// Has an answer's bytes hold what is reserved for them.
+///
+/// # Errors
+/// As [`take_reserved`].
+pub(crate) fn hold(app: &Shared, owner: &Owner, mut answer: Response) -> Result<Response, Refusal> {
+    let reserved = take_reserved(&app.answers, owner, &mut answer)?;
+    let is_short = reserved.is_none() && hyper::body::Body::size_hint(answer.body()).exact().is_some();
+    if is_short {
+        return Ok(answer);
+    }
+    let (app, owner) = (app.clone(), owner.clone());
+    Ok(answer.map(|body| Body::new(ReservedBody { body, app, owner, reserved })))
 }
 
 /// What one request has reserved: with the request, and with the layer that drops it when the request is answered.
@@ -158,13 +304,14 @@ mod tests {
     #[test]
     fn an_owner_has_at_most_half() {
         let [a, b, c] = ["a", "b", "c"].map(Owner::recorded);
-        let intake = Intake::of([a.clone(), b.clone(), c.clone()]);
+        let intake = Intake::of(Messages::Requests, [a.clone(), b.clone(), c.clone()]);
         let code = |owner: &Owner, bytes| intake.try_reserve(owner, bytes).err().map(|refusal| refusal.code);
         let of_a = intake.try_reserve(&a, MAX_BYTES / 2).expect("its half");
         assert_eq!(code(&a, 1), Some(Code::Quota));
         let of_b = intake.try_reserve(&b, MAX_BYTES / 2 - UNIT_BYTES).expect("of the other half");
         assert_eq!((code(&c, UNIT_BYTES), code(&c, 2 * UNIT_BYTES)), (None, Some(Code::Capacity)));
         drop((of_a, of_b));
+        drop(intake.try_reserve(&b, 2 * MAX_BYTES).expect("its half, for what is larger"));
         assert_eq!(code(&c, MAX_BYTES / 2), None);
     }
 }

@@ -6,7 +6,7 @@
 //! auth         who asks, before any handler: Owner, or a Refusal
 //! body         fields of requests, each refusal naming its field; limits by the engine's own parser
 //! scan         bounds of the JSON that is received, before it is parsed
-//! intake       memory for what is received, and the threads that parse long messages
+//! intake       memory for what is received and answered, and the threads that parse long messages
 //! owned        things by id that are there for their owner only
 //! runs         /v1/runs: request → Spec, the driver of each run, output, events, records
 //! contexts     /v1/contexts and /v1/sessions: live interpreters and shells, what is executed in them, when they end
@@ -80,7 +80,7 @@ pub use trace::{Collector, CollectorError};
 
 use contexts::LiveContexts;
 use facts::Facts;
-use intake::Intake;
+use intake::{Intake, Messages};
 use jobs::Jobs;
 use metrics::Metrics;
 use quota::Places;
@@ -195,7 +195,7 @@ pub struct Settings {
     pub maxima: Limits,
     pub interpreters: Interpreters,
     pub jobs: JobSettings,
-    /// How long a client may take for the head of a request, and for its body.
+    /// How long a client may take for the head of a request, and for its body. It may take nothing of an answer for twice as long.
     pub patience: Duration,
     /// How long a stream of events is silent before a comment shows that it lives.
     pub heartbeat: Duration,
@@ -247,6 +247,8 @@ pub(crate) struct App {
     pub places: Places,
     pub tenants: Arc<Tenants>,
     pub intake: Intake,
+    /// Memory for what is answered.
+    pub answers: Intake,
     pub traces: Traces,
     pub patience: Duration,
     pub heartbeat: Duration,
@@ -331,7 +333,8 @@ impl Server {
         let jobs = Jobs::start(&settings.state_directory, &engine, &tenants, own, &settings.jobs)?;
         let app = Arc::new(App {
             tenants,
-            intake: Intake::of(auth::owners(settings.tokens.as_ref())),
+            intake: Intake::of(Messages::Requests, auth::owners(settings.tokens.as_ref())),
+            answers: Intake::of(Messages::Answers, auth::owners(settings.tokens.as_ref())),
             jobs,
             traces,
             engine,

@@ -238,7 +238,7 @@ impl hyper::body::Body for Answer {
 
 async fn converse(stream: Stream, (connection, seat): (Connection, Arc<Seat>), router: Router, app: Shared) {
     let connection = Arc::new(connection);
-    let stream = InWords::new(stream, connection.clone());
+    let stream = InWords::new(stream, connection.clone(), app.patience * 2);
     let of_requests = seat.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let place = Place::of(&of_requests);

@@ -10,13 +10,16 @@ mod mcp;
 mod schema;
 mod tasks;
 
+use std::sync::LazyLock;
+
 use axum::Router;
-use axum::response::Response;
+use axum::body::Bytes;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::{Map, Value, json};
 
 use crate::Shared;
-use crate::body;
 use crate::error::Code;
 use crate::page;
 use schema::{reference, text};
@@ -25,8 +28,15 @@ pub(crate) fn routes() -> Router<Shared> {
     Router::new().route("/openapi.json", get(served))
 }
 
+/// Made once: it is the same for all, and clients without a token may ask for it as often as they like.
+static SERVED: LazyLock<Bytes> = LazyLock::new(|| {
+    // Plain data with text keys always serialises.
+    serde_json::to_vec(&document()).unwrap_or_default().into()
+});
+
 async fn served() -> Response {
-    body::json(&document())
+    let kind = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    ([kind], SERVED.clone()).into_response()
 }
 
 /// One operation.
@@ -216,6 +226,9 @@ fn run_operations() -> Vec<Operation> {
     use Answer::{Json, Nothing, Text, Upgrade};
     let wait = || schema::number("Milliseconds.");
     let control = |path, summary, answer| Operation::new("post", path, summary, Json(answer));
+    // Where an owner's answers that are not read leave no memory for another one.
+    const OF_LONG: &[Code] =
+        &[Code::BadField, Code::UnknownField, Code::Quota, Code::Capacity, Code::Storage];
     const STATE: &[Code] = &[Code::RunEnded, Code::WrongState];
     vec![
         Operation::new("post", "/v1/runs", "Run a command or code, and wait for its end, or for `wait_ms`", Json("Run"))
@@ -241,14 +254,14 @@ fn run_operations() -> Vec<Operation> {
             .errors(&[Code::BadField, Code::UnknownField]),
         Operation::new("get", "/v1/runs/{id}", "One run, with its Outcome once it is over", Json("Run"))
             .query("wait_ms", wait(), "How long to wait for its end; 0 unless given.")
-            .errors(&[Code::BadField, Code::UnknownField, Code::Storage]),
+            .errors(OF_LONG),
         Operation::new("delete", "/v1/runs/{id}", "Forget a run that is over", Nothing)
             .errors(&[Code::RunRunning, Code::Storage]),
         Operation::new("get", "/v1/runs/{id}/output", "Output from a position, during the run and after", Json("Output"))
             .query("cursor", schema::number("A byte's position."), "Where to begin; 0 unless given.")
             .query("stream", schema::words(&["stdout", "stderr"]), "Which stream; stdout unless given.")
             .query("max_bytes", schema::number("Bytes, 16 to 8388608."), "How much at most; 262144 unless given.")
-            .errors(&[Code::BadField, Code::UnknownField, Code::Storage]),
+            .errors(OF_LONG),
         Operation::new(
             "get",
             "/v1/runs/{id}/processes",
@@ -277,7 +290,7 @@ fn run_operations() -> Vec<Operation> {
         .query("cursor", schema::number("A byte's position."), "What was had before: where to begin; 0 unless given.")
         .query("on_close", schema::words(&["keep", "end"]), "What becomes of the run when this connection closes; `keep` unless given.")
         .errors(&[Code::BadField, Code::UnknownField, Code::NoTerminal, Code::UpgradeRequired]),
-        control("/v1/runs/{id}/kill", "End a run, and wait for its end; a second time without its grace", "Run").body("Kill"),
+        control("/v1/runs/{id}/kill", "End a run, and wait for its end; a second time without its grace", "Run").body("Kill").errors(OF_LONG),
         control("/v1/runs/{id}/extend", "Move the wall limit later", "Extended").body("Extend").errors(STATE),
         control("/v1/runs/{id}/pause", "Stop the processes and the run's own clocks", "Paused").body("Empty").errors(STATE),
         control("/v1/runs/{id}/resume", "Let a paused run go on", "Paused").body("Empty").errors(STATE),
@@ -356,6 +369,17 @@ mod tests {
         let known: BTreeSet<String> =
             schemas.keys().map(|name| format!("#/components/schemas/{name}")).collect();
         assert_eq!(found, known);
+    }
+
+    #[tokio::test]
+    async fn document_is_made_once() {
+        use http_body_util::BodyExt;
+        let mut answers = Vec::new();
+        for _ in 0..2 {
+            answers.push(served().await.into_body().collect().await.expect("a body").to_bytes());
+        }
+        assert_eq!(serde_json::from_slice::<Value>(&answers[0]).expect("JSON"), document());
+        assert_eq!(answers[0].as_ptr(), answers[1].as_ptr());
     }
 
     #[test]

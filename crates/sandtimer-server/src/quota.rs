@@ -3,10 +3,12 @@
 //! A place is held by what it was taken for, and is free again when that has ended.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandtimer::limits::{Format, Setting, Unit, Zero, parse_text};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use serde::{Serialize, Serializer};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::auth::{Owner, Tokens};
 use crate::error::{Code, Refusal};
@@ -138,9 +140,98 @@ impl Drop for Share {
     }
 }
 
+/// Work of which only a few pieces are done at a time, for each owner and in all; further ones wait in the order in which they
+/// came. An owner that asks for much waits for itself before it waits for others.
+#[derive(Debug)]
+pub(crate) struct ConcurrencyLimit {
+    per_owner: usize,
+    all: Semaphore,
+    owners: Mutex<Vec<(Owner, Arc<Semaphore>)>>,
+}
+
+impl ConcurrencyLimit {
+    pub const fn new(per_owner: usize, all: usize) -> Self {
+        ConcurrencyLimit { per_owner, all: Semaphore::const_new(all), owners: Mutex::new(Vec::new()) }
+    }
+
+    /// Waits until one more piece of this owner's work may be done.
+    pub async fn enter(&'static self, owner: &Owner) -> Permit {
+        let of_owner = {
+            // Each change is one push.
+            let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+            match owners.iter().find(|(other, _)| other == owner) {
+                Some((_, semaphore)) => semaphore.clone(),
+                None => {
+                    let semaphore = Arc::new(Semaphore::new(self.per_owner));
+                    owners.push((owner.clone(), semaphore.clone()));
+                    semaphore
+                }
+            }
+        };
+        // The semaphores are never closed.
+        let of_owner = of_owner.acquire_owned().await.ok();
+        Permit { _of_owner: of_owner, _of_all: self.all.acquire().await.ok() }
+    }
+}
+
+/// That a piece of work may be done. Dropping it lets the next one begin.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    _of_owner: Option<OwnedSemaphorePermit>,
+    _of_all: Option<SemaphorePermit<'static>>,
+}
+
+/// Something that is large, with the permit to have it in memory.
+#[derive(Debug)]
+pub(crate) struct Permitted<T> {
+    value: T,
+    permit: Option<Permit>,
+}
+
+impl<T> Permitted<T> {
+    pub fn new(value: T, permit: Option<Permit>) -> Self {
+        Permitted { value, permit }
+    }
+
+    /// Something that is made of it, in its place.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Permitted<U> {
+        Permitted { value: change(self.value), permit: self.permit }
+    }
+}
+
+impl<T> Deref for Permitted<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: Serialize> Serialize for Permitted<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.value.serialize(serializer)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
+
+    #[test]
+    fn concurrency_limit_is_shared_among_owners() {
+        static LIMIT: ConcurrencyLimit = ConcurrencyLimit::new(1, 2);
+        let [a, b, c] = ["a", "b", "c"].map(Owner::recorded);
+        let enter = |owner: &Owner| LIMIT.enter(owner).now_or_never();
+        let of_a = enter(&a).expect("the first");
+        assert!(enter(&a).is_none());
+        let of_b = enter(&b).expect("another owner's");
+        assert!(enter(&c).is_none());
+        drop(of_a);
+        assert!(enter(&b).is_none() && enter(&c).is_some() && enter(&a).is_some());
+        drop(of_b);
+    }
 
     #[test]
     fn nobody_has_more_than_half() {

@@ -30,15 +30,17 @@ use crate::body::{self, Id, Object, Parameters};
 use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
 use crate::events;
+use crate::owned::Owned;
+use crate::quota::Permitted;
 
 pub(crate) use attached::{parse as attached, watch_over};
 pub(crate) use control::STDIN_WAIT;
 pub(crate) use drive::{
-    CLIENT_GONE, begin_queued, drive_queued, drop_queued, end_queued, prepare_records, queue, start,
-    start_noted, sync, sync_records,
+    CLIENT_GONE, UnbegunGuard, begin_queued, drive_queued, drop_queued, end_queued, prepare_records, queue,
+    start, start_noted, sync, sync_records,
 };
-pub(crate) use lines::{Search, expression, walk};
-pub(crate) use live::{LiveRun, Phase, Runs, keep_house};
+pub(crate) use lines::{Line, LineSink, Search, expression, search_end, walk};
+pub(crate) use live::{LiveRun, LoadedOutcome, Phase, RunView, Runs, enter_large, keep_house};
 pub(crate) use output::{Piece, cut_at_end};
 pub(crate) use request::{LIMITS, RunRequest, environment, warn_of, warn_signal};
 pub(crate) use stream::RunEvents;
@@ -76,7 +78,7 @@ async fn create(
 ) -> Result<Response, Refusal> {
     let request = RunRequest::parse(fields)?;
     let (wait, attached, detach) = (request.wait, request.attached, request.detach);
-    let run = drive::start(app, owner, request).await?;
+    let run = drive::start(app.clone(), owner, request).await?;
     let gone = || {
         if !detach {
             run.cancel(CLIENT_GONE);
@@ -86,7 +88,7 @@ async fn create(
     if attached {
         watch_over(&run);
     }
-    Ok(body::json(&run.view().await?))
+    body::long_json(&app, run.owner(), || run.view()).await
 }
 
 async fn list(
@@ -122,7 +124,7 @@ async fn show(
         let _waiter = run.waiter();
         while_there(&connection, run.wait_ended(Some(wait)), || {}).await;
     }
-    Ok(body::json(&run.view().await?))
+    body::long_json(&app, run.owner(), || run.view()).await
 }
 
 /// What a run is doing.
@@ -176,7 +178,11 @@ async fn read_output(
     let asked = output::Asked::parse(&mut fields)?;
     fields.finish()?;
     let run = find(&app, &id, &owner)?;
-    Ok(body::json(&output::read(&run, &asked).await?))
+    body::long_json(&app, &owner, || async {
+        let permit = live::enter_large(&owner, asked.most as u64).await;
+        Ok(Permitted::new(output::read(&run, &asked).await?, permit))
+    })
+    .await
 }
 
 async fn follow(

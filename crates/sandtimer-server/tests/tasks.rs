@@ -169,3 +169,19 @@ fn tasks_and_durations_are_their_owners() {
     assert_eq!(two.get("/v1/tasks").1["tasks"], json!([]));
     assert_eq!(one.get(&at).0, 200);
 }
+
+#[test]
+fn texts_of_a_task_are_kept_by_their_beginnings() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let long = "ä".repeat(200_000);
+    let (status, task) = client.post(
+        "/v1/tasks",
+        &json!({"task_type": "debug_code", "name": long, "context": long, "command": long}),
+    );
+    assert_eq!(status, 201, "{task}");
+    for text in [&task["name"], &task["estimate"]["context"]] {
+        assert_eq!(text.as_str().map(str::len), Some(400));
+    }
+    assert!(task.to_string().len() < 3_000);
+}

@@ -8,7 +8,7 @@
 //! that is the `.begun` file, continued: making a file takes longer than writing it. A later record of the same run continues a copy
 //! of the earlier one and replaces it: the output stays where it was, for whoever has read the earlier head. After a loss of power
 //! a file may be cut short, which the missing mark shows. Its head comes last because only then it is known which parts of the
-//! output were kept.
+//! output were kept. Of a head that is long only what listings need stays in memory.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -19,7 +19,8 @@ use std::sync::Arc;
 use sandtimer::engine::Stream;
 use sandtimer::model::Outcome;
 use sandtimer::supervise::output::{Chunk, Collected, encode};
-use serde::{Deserialize, Serialize};
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The last bytes of a whole file; the digit is the version of the layout.
 const MARK: &[u8; 8] = b"sandrun1";
@@ -29,6 +30,10 @@ const LONGEST_HEAD: u64 = 1 << 30;
 const REBUILT: u64 = 64 << 20;
 /// Output up to here, of each stream, also stays in memory beside the record of a run that was just written.
 const IN_MEMORY: u64 = 4 << 10;
+/// Heads up to here stay in memory as they are, where their value, error and results are few: parsed, each takes some hundred
+/// bytes.
+const MAX_HEAD_IN_MEMORY: usize = 4 << 10;
+const MAX_VALUES_IN_MEMORY: usize = 64;
 /// Bytes that are moved at a time.
 const PIECE: usize = 1 << 20;
 
@@ -53,10 +58,92 @@ pub struct Ended {
     pub begun: Begun,
     /// Milliseconds since 1970.
     pub ended_at_ms: u64,
-    /// Without stdout and stderr, which are rebuilt, unless `own_output`.
+    /// In the file without stdout and stderr, which are rebuilt, unless `own_output`. In memory also without value, error and
+    /// results, where those are large.
     pub outcome: Outcome,
     own_output: bool,
     streams: [Kept; 2],
+    #[serde(skip)]
+    in_memory: InMemory,
+}
+
+/// What of an Outcome is in memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum InMemory {
+    All,
+    /// What the head in the file has.
+    #[default]
+    Head,
+    /// What is of the same size for all runs. With the length of the head.
+    Facts(u64),
+}
+
+impl Ended {
+    /// Leaves out of memory what takes much of it; the file has it.
+    fn shrink(&mut self, head_bytes: usize) {
+        let outcome = &mut self.outcome;
+        let values = outcome.results.iter().chain(&outcome.value).chain(&outcome.error);
+        if head_bytes <= MAX_HEAD_IN_MEMORY && values.map(count).sum::<usize>() <= MAX_VALUES_IN_MEMORY {
+            return;
+        }
+        (outcome.stdout, outcome.stderr) = (String::new(), String::new());
+        (outcome.value, outcome.error, outcome.results) = (None, None, Vec::new());
+        self.in_memory = InMemory::Facts(head_bytes as u64);
+    }
+}
+
+/// The values that a value is made of.
+fn count(value: &serde_json::Value) -> usize {
+    use serde_json::Value;
+    1 + match value {
+        Value::Array(list) => list.iter().map(count).sum(),
+        Value::Object(object) => object.values().map(count).sum(),
+        _ => 0,
+    }
+}
+
+/// An Outcome without what may be large: a head of which only the facts are kept is read without making anything of the rest.
+#[derive(Debug, Deserialize)]
+struct Skimmed {
+    #[serde(flatten)]
+    begun: Begun,
+    ended_at_ms: u64,
+    #[serde(deserialize_with = "facts")]
+    outcome: Outcome,
+    own_output: bool,
+    streams: [Kept; 2],
+}
+
+fn facts<'de, D: Deserializer<'de>>(from: D) -> Result<Outcome, D::Error> {
+    struct Facts;
+    impl<'de> Visitor<'de> for Facts {
+        type Value = serde_json::Map<String, serde_json::Value>;
+
+        fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            formatter.write_str("an Outcome")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
+            let mut facts = serde_json::Map::new();
+            while let Some(name) = fields.next_key::<String>()? {
+                let left_out = match name.as_str() {
+                    "stdout" | "stderr" => serde_json::Value::String(String::new()),
+                    "value" | "error" => serde_json::Value::Null,
+                    "results" => serde_json::Value::Array(Vec::new()),
+                    _ => {
+                        let value = fields.next_value()?;
+                        facts.insert(name, value);
+                        continue;
+                    }
+                };
+                fields.next_value::<IgnoredAny>()?;
+                facts.insert(name, left_out);
+            }
+            Ok(facts)
+        }
+    }
+    let facts = from.deserialize_map(Facts)?;
+    serde_json::from_value(facts.into()).map_err(serde::de::Error::custom)
 }
 
 /// Which parts of a stream were kept, and where in the file they are.
@@ -102,9 +189,10 @@ impl Beginning {
 
     /// In a copy of an earlier record of the same run, in place of its head.
     pub fn copied(mut file: File, earlier: &Path) -> io::Result<Self> {
-        let (run, head) = StoredRun::found(earlier)?;
-        let at = io::copy(&mut File::open(earlier)?.take(head), &mut file)?;
-        Ok(Beginning { file, at, streams: run.streams })
+        let Head { text, begins } = Head::read(&File::open(earlier)?)?;
+        let streams = serde_json::from_slice::<Skimmed>(&text)?.streams;
+        let at = io::copy(&mut File::open(earlier)?.take(begins), &mut file)?;
+        Ok(Beginning { file, at, streams })
     }
 }
 
@@ -147,60 +235,59 @@ impl StoredRun {
         if !own_output {
             output = (std::mem::take(&mut outcome.stdout), std::mem::take(&mut outcome.stderr));
         }
-        let mut ended = Ended { begun, ended_at_ms, outcome, own_output, streams };
+        let mut ended = Ended { begun, ended_at_ms, outcome, own_output, streams, in_memory: InMemory::Head };
         let head = serde_json::to_vec(&ended)?;
         file.write_all(&head)?;
         file.write_all(&(head.len() as u64).to_le_bytes())?;
         file.write_all(MARK)?;
         file.flush()?;
-        if in_memory && !own_output {
-            (ended.outcome.stdout, ended.outcome.stderr) = output;
-            ended.own_output = true;
+        ended.shrink(head.len());
+        if in_memory && ended.in_memory == InMemory::Head {
+            if !own_output {
+                (ended.outcome.stdout, ended.outcome.stderr) = output;
+            }
+            ended.in_memory = InMemory::All;
         }
         Ok(ended)
     }
 
-    /// Reads the head of a file.
+    /// Reads the head of a file. Of one that is long nothing is made but what stays in memory.
     pub(crate) fn read(path: PathBuf) -> io::Result<Self> {
-        let (ended, _) = Self::found(&path)?;
+        let head = Head::read(&File::open(&path)?)?.text;
+        let ended = if head.len() > MAX_HEAD_IN_MEMORY {
+            let Skimmed { begun, ended_at_ms, outcome, own_output, streams } = serde_json::from_slice(&head)?;
+            let in_memory = InMemory::Facts(head.len() as u64);
+            Ended { begun, ended_at_ms, outcome, own_output, streams, in_memory }
+        } else {
+            let mut ended: Ended = serde_json::from_slice(&head)?;
+            ended.shrink(head.len());
+            ended
+        };
         Ok(Self::new(path, ended))
-    }
-
-    /// The head of a file, and where it begins.
-    fn found(path: &Path) -> io::Result<(Ended, u64)> {
-        let broken = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
-        let mut file = File::open(path)?;
-        let length = file.metadata()?.len();
-        if length < 16 {
-            return Err(broken("it is too short"));
-        }
-        let mut tail = [0; 16];
-        file.read_exact_at(&mut tail, length - 16)?;
-        let mut head_length = [0; 8];
-        head_length.copy_from_slice(&tail[..8]);
-        let head_length = u64::from_le_bytes(head_length);
-        if &tail[8..] != MARK || head_length > (length - 16).min(LONGEST_HEAD) {
-            return Err(broken("it is not the whole record of a run"));
-        }
-        let begins = length - 16 - head_length;
-        file.seek(SeekFrom::Start(begins))?;
-        let mut head = Vec::new();
-        file.take(head_length).read_to_end(&mut head)?;
-        Ok((serde_json::from_slice(&head)?, begins))
     }
 
     pub(crate) fn new(path: PathBuf, ended: Ended) -> Self {
         StoredRun { path, ended: Arc::new(ended) }
     }
 
-    /// Everything but the output.
+    /// Everything but the output; of large records without value, error and results.
     pub fn ended(&self) -> &Ended {
         &self.ended
     }
 
     /// The whole Outcome, where it needs no reading.
     pub fn outcome_in_memory(&self) -> Option<&Outcome> {
-        self.ended.own_output.then_some(&self.ended.outcome)
+        (self.ended.in_memory == InMemory::All).then_some(&self.ended.outcome)
+    }
+
+    /// Bytes that have to be read for the whole Outcome.
+    pub fn bytes_on_disk(&self) -> u64 {
+        let output = || self.ended.streams.iter().map(Kept::length).sum::<u64>();
+        match self.ended.in_memory {
+            InMemory::All => 0,
+            InMemory::Head => output(),
+            InMemory::Facts(head) => head + output(),
+        }
     }
 
     /// The whole Outcome.
@@ -208,13 +295,44 @@ impl StoredRun {
     /// # Errors
     /// When the file cannot be read, or was removed.
     pub fn outcome(&self) -> io::Result<Outcome> {
-        let mut outcome = self.ended.outcome.clone();
-        if !self.ended.own_output {
-            let file = File::open(&self.path)?;
+        let file = match self.ended.in_memory {
+            InMemory::All => return Ok(self.ended.outcome.clone()),
+            InMemory::Head | InMemory::Facts(_) => File::open(&self.path)?,
+        };
+        let (mut outcome, own_output) = match self.ended.in_memory {
+            InMemory::Facts(_) => {
+                let ended: Ended = serde_json::from_slice(&Head::read(&file)?.text)?;
+                (ended.outcome, ended.own_output)
+            }
+            _ => (self.ended.outcome.clone(), self.ended.own_output),
+        };
+        if !own_output {
             let [stdout, stderr] = [0, 1].map(|stream| self.collect(&file, stream));
             (outcome.stdout, outcome.stderr, outcome.encoding) = encode(&stdout?, &stderr?);
         }
         Ok(outcome)
+    }
+
+    /// The Outcome without stdout and stderr.
+    ///
+    /// # Errors
+    /// As [`StoredRun::outcome`], where it is not in memory.
+    pub fn outcome_without_output(&self) -> io::Result<Outcome> {
+        let outcome = match self.ended.in_memory {
+            InMemory::Facts(_) => {
+                serde_json::from_slice::<Ended>(&Head::read(&File::open(&self.path)?)?.text)?.outcome
+            }
+            _ => self.ended.outcome.clone(),
+        };
+        Ok(Outcome { stdout: String::new(), stderr: String::new(), ..outcome })
+    }
+
+    /// Bytes that have to be read for the Outcome without output.
+    pub fn head_bytes_on_disk(&self) -> u64 {
+        match self.ended.in_memory {
+            InMemory::Facts(head) => head,
+            InMemory::All | InMemory::Head => 0,
+        }
     }
 
     fn collect(&self, file: &File, stream: usize) -> io::Result<Collected> {
@@ -246,6 +364,35 @@ impl StoredRun {
             at += length;
         }
         Ok(Chunk { bytes: Vec::new(), next_cursor: kept.total, dropped_before: kept.total - cursor })
+    }
+}
+
+/// The head of a file, and where it begins.
+struct Head {
+    text: Vec<u8>,
+    begins: u64,
+}
+
+impl Head {
+    fn read(mut file: &File) -> io::Result<Self> {
+        let broken = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
+        let length = file.metadata()?.len();
+        if length < 16 {
+            return Err(broken("it is too short"));
+        }
+        let mut tail = [0; 16];
+        file.read_exact_at(&mut tail, length - 16)?;
+        let mut head_length = [0; 8];
+        head_length.copy_from_slice(&tail[..8]);
+        let head_length = u64::from_le_bytes(head_length);
+        if &tail[8..] != MARK || head_length > (length - 16).min(LONGEST_HEAD) {
+            return Err(broken("it is not the whole record of a run"));
+        }
+        let begins = length - 16 - head_length;
+        file.seek(SeekFrom::Start(begins))?;
+        let mut text = Vec::new();
+        file.take(head_length).read_to_end(&mut text)?;
+        Ok(Head { text, begins })
     }
 }
 

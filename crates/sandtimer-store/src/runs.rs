@@ -447,6 +447,35 @@ mod tests {
     }
 
     #[test]
+    fn large_values_are_read_from_the_disk() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let many = serde_json::json!(vec![0; 1_000]);
+        let long = serde_json::json!("x".repeat(100_000));
+        for (run_id, value) in [("many", &many), ("long", &long)] {
+            let opened = RunStore::open(directory.path(), 7).expect("opened");
+            let whole = Outcome {
+                value: Some(value.clone()),
+                results: vec![serde_json::json!({"application/json": value})],
+                error: Some(serde_json::json!({"message": value})),
+                ..outcome()
+            };
+            let stored = opened.store.finish(begun(run_id), 9, &whole, &mut gap).expect("finished");
+            drop(opened);
+            let opened = RunStore::open(directory.path(), 7).expect("opened again");
+            let again = opened.runs.iter().find(|run| run.ended().begun.run_id == run_id).expect("there");
+            for run in [&stored, again] {
+                let facts = &run.ended().outcome;
+                assert_eq!((&facts.value, &facts.error, facts.results.len()), (&None, &None, 0));
+                assert_eq!((facts.ending, facts.exit_code), (whole.ending, whole.exit_code));
+                assert!(run.outcome_in_memory().is_none() && run.bytes_on_disk() > 1_000);
+                assert_eq!(run.outcome().expect("readable"), whole);
+                let without = run.outcome_without_output().expect("readable");
+                assert_eq!((&without.value, &*without.stdout), (&whole.value, ""));
+            }
+        }
+    }
+
+    #[test]
     fn sync_after_a_failed_sync_is_done_again() {
         let place = tempfile::tempdir().expect("a directory");
         let store = RunStore::open(place.path(), 5).expect("it opens").store;

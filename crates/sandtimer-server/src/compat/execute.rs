@@ -16,14 +16,15 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::frames::{CommandFrames, respond};
-use super::{Caller, Fielded, NO_SESSION, place, processes, shell, success};
+use super::{Caller, Fielded, NO_SESSION, completed, place, processes, shell};
 use crate::Shared;
-use crate::body::Fields;
+use crate::body::{self, Fields};
 use crate::connection::{Connection, while_there};
 use crate::contexts::{self, CellRequest, LiveContext, MOST_WAITING};
 use crate::error::Code;
 use crate::owned::Owned;
-use crate::runs::{self, CLIENT_GONE, LiveRun, RunRequest};
+use crate::quota::Permitted;
+use crate::runs::{self, CLIENT_GONE, LiveRun, LoadedOutcome, RunRequest};
 
 /// Bytes of a stream that one answer carries, as an Outcome does.
 const MOST_OUTPUT: usize = 64 << 20;
@@ -89,21 +90,27 @@ impl Call {
         }
     }
 
+    /// Its run once it is over. A client that goes away cancels it.
+    async fn finish(&self, app: &Shared, caller: &Caller, connection: &Connection) -> Result<Begun, Failure> {
+        let begun = self.begin(app, caller, connection).await?;
+        let run = &begun.run;
+        while_there(connection, run.wait_ended(None), || run.cancel(CLIENT_GONE)).await;
+        Ok(begun)
+    }
+
     /// What is answered when it is over. A client that goes away cancels it.
-    pub async fn finish(
+    pub async fn result_of(
         &self,
         app: &Shared,
         caller: &Caller,
         connection: &Connection,
-    ) -> Result<Value, Failure> {
-        let begun = self.begin(app, caller, connection).await?;
-        let run = &begun.run;
-        while_there(connection, run.wait_ended(None), || run.cancel(CLIENT_GONE)).await;
+    ) -> Result<Permitted<Value>, Failure> {
+        let begun = self.finish(app, caller, connection).await?;
         self.answer(app, &begun).await
     }
 
     /// What is answered of its end.
-    async fn answer(&self, app: &Shared, begun: &Begun) -> Result<Value, Failure> {
+    async fn answer(&self, app: &Shared, begun: &Begun) -> Result<Permitted<Value>, Failure> {
         let run = &begun.run;
         let outcome = ended(run).await?;
         let (stdout, stderr) = (text(run, Stream::Stdout).await?, text(run, Stream::Stderr).await?);
@@ -116,7 +123,8 @@ impl Call {
         };
         let Some(session) = &self.session else {
             let note = note(&outcome).map(|note| format!("{stderr}{note}\n"));
-            return Ok(self.result(&outcome, &stdout, note.as_deref().unwrap_or(&stderr)));
+            let result = self.result(&outcome, &stdout, note.as_deref().unwrap_or(&stderr));
+            return Ok(outcome.map(|_| result));
         };
         let was_lost = matches!(outcome.state, Left::Reset | Left::Lost);
         match (outcome.ending, note(&outcome)) {
@@ -133,7 +141,10 @@ impl Call {
             {
                 Err(destroyed(session).with("command", self.command.as_str()).with("stdout", stdout.as_str()))
             }
-            (_, None) => Ok(self.result(&outcome, &stdout, &stderr)),
+            (_, None) => {
+                let result = self.result(&outcome, &stdout, &stderr);
+                Ok(outcome.map(|_| result))
+            }
             (_, Some(note)) => {
                 let message =
                     format!("Failed to execute command '{}' in session '{session}': {note}", self.command);
@@ -193,7 +204,7 @@ fn destroyed(session: &str) -> Failure {
 }
 
 /// The Outcome of a run that is waited for to its end.
-pub(super) async fn ended(run: &Arc<LiveRun>) -> Result<Arc<Outcome>, Failure> {
+pub(super) async fn ended(run: &Arc<LiveRun>) -> Result<LoadedOutcome, Failure> {
     run.wait_ended(None).await;
     run.outcome().await?.ok_or_else(|| Failure::internal("the run has no outcome"))
 }
@@ -266,7 +277,11 @@ async fn execute(
     if fields.truth("background")? == Some(true) {
         return processes::start_call(&app, &caller, call, None, &connection).await;
     }
-    Ok(success(call.finish(&app, &caller, &connection).await?))
+    let begun = call.finish(&app, &caller, &connection).await?;
+    body::long_json(&app, &caller.place.owner, || async {
+        Ok::<_, Failure>(call.answer(&app, &begun).await?.map(completed))
+    })
+    .await
 }
 
 async fn stream(

@@ -63,7 +63,7 @@ async fn checkout(
     command.push_str(&format!(" -- {} {at} && {{ {branch_of}; }}", quoted(&url)));
     let session = Some(caller.session(&mut fields)?).filter(|session| session != NO_SESSION);
     let call = Call { command, session, directory: None, variables: Vec::new(), limits };
-    let result = call.finish(&app, &caller, &connection).await?;
+    let result = call.result_of(&app, &caller, &connection).await?;
     if result["exitCode"] != 0 {
         return Err(failed(&result, &url));
     }

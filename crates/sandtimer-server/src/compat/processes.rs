@@ -18,13 +18,14 @@ use serde_json::{Value, json};
 use super::execute::{self, Call, begin_in, text};
 use super::failure::Failure;
 use super::frames::{CommandFrames, respond};
-use super::{Caller, Fielded, instant, place, shell, success};
+use super::{Caller, Fielded, completed, instant, place, shell, success};
 use crate::Shared;
-use crate::body::{Id, Parameters};
+use crate::body::{self, Id, Parameters};
 use crate::connection::Connection;
 use crate::contexts::CellRequest;
 use crate::error::Refusal;
 use crate::owned::Owned;
+use crate::quota::Permitted;
 use crate::runs::{self, LiveRun, Phase, RunRequest};
 
 /// How long a killed process may take to be dead. Infrastructure: always finite.
@@ -260,11 +261,17 @@ async fn kill_all(caller: Caller) -> Result<Response, Failure> {
     Ok(success(json!({"cleanedCount": running.len()})))
 }
 
-async fn logs(caller: Caller, Id(id): Id) -> Result<Response, Failure> {
+async fn logs(State(app): State<Shared>, caller: Caller, Id(id): Id) -> Result<Response, Failure> {
     let process = find(&caller, &id)?;
-    let (stdout, stderr) =
-        (text(&process.run, Stream::Stdout).await?, text(&process.run, Stream::Stderr).await?);
-    Ok(success(json!({"processId": id, "stdout": stdout, "stderr": stderr})))
+    let (owner, run) = (&caller.place.owner, &process.run);
+    body::long_json(&app, owner, || async {
+        // How much it has written is not known before it is read.
+        let permit = runs::enter_large(owner, u64::MAX).await;
+        let (stdout, stderr) = (text(run, Stream::Stdout).await?, text(run, Stream::Stderr).await?);
+        let logs = completed(json!({"processId": id, "stdout": stdout, "stderr": stderr}));
+        Ok::<_, Failure>(Permitted::new(logs, permit))
+    })
+    .await
 }
 
 async fn stream(State(app): State<Shared>, caller: Caller, Id(id): Id) -> Result<Response, Failure> {

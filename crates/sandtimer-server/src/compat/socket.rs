@@ -201,7 +201,7 @@ impl Asker {
             };
             match taken {
                 Ok((id, request)) => {
-                    let whose = (self.owner.clone(), reserved);
+                    let whose = (self.app.clone(), self.owner.clone(), reserved);
                     let task = answer(self.handlers.clone(), request, whose, id.clone(), sink.clone());
                     handles.insert(id, tasks.spawn(task));
                 }
@@ -306,27 +306,38 @@ fn quoted(text: &str) -> String {
 async fn answer(
     mut handlers: Router,
     mut request: Request,
-    (owner, reserved): (Owner, Vec<Reservation>),
+    (app, owner, reserved): (Shared, Owner, Vec<Reservation>),
     id: String,
     sink: Arc<Sink>,
 ) {
     let held = Held::default();
     reserved.into_iter().for_each(|reserved| held.keep(reserved));
     request.extensions_mut().insert(held.clone());
+    // Until the answer is sent.
+    let mut of_answer = None;
     let end = match TURNS.take(&owner) {
         Err(refusal) => error(Some(&id), &Failure::from(refusal).parts()),
         Ok(turn) => match AssertUnwindSafe(handlers.call(request)).catch_unwind().await {
-            Ok(Ok(response)) => {
+            Ok(Ok(mut response)) => {
                 drop(held);
                 if is_stream(&response) {
                     // It may go on for as long as the client likes.
                     drop(turn);
-                    match stream(response, &id, &sink).await {
-                        Some(end) => end,
-                        None => return,
+                    match intake::hold(&app, &owner, response) {
+                        Ok(response) => match stream(response, &id, &sink).await {
+                            Some(end) => end,
+                            None => return,
+                        },
+                        Err(refusal) => error(Some(&id), &Failure::from(refusal).parts()),
                     }
                 } else {
-                    whole(response, &id).await
+                    match intake::take_reserved(&app.answers, &owner, &mut response) {
+                        Ok(reserved) => {
+                            of_answer = reserved;
+                            whole(response, &id).await
+                        }
+                        Err(refusal) => error(Some(&id), &Failure::from(refusal).parts()),
+                    }
                 }
             }
             Ok(Err(never)) => match never {},
@@ -336,6 +347,7 @@ async fn answer(
         },
     };
     say(&sink, end).await;
+    drop(of_answer);
 }
 
 fn content_type(response: &Response) -> &str {

@@ -10,10 +10,19 @@ const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
 /// A table that changes while it is read can miss an entry.
 const LOOKS: usize = 3;
 
-/// Whether the process at the other end of a connection of this machine has this uid.
-pub(super) fn belongs_to(peer: SocketAddr, local: SocketAddr, uid: u32) -> bool {
+/// Whether the process at the other end of a connection of this machine has this uid. No further table is read once it is not
+/// wanted any more.
+pub(super) fn belongs_to(
+    peer: SocketAddr,
+    local: SocketAddr,
+    uid: u32,
+    is_wanted: &dyn Fn() -> bool,
+) -> bool {
     for _ in 0..LOOKS {
         for table in TABLES {
+            if !is_wanted() {
+                return false;
+            }
             let listed = std::fs::read_to_string(table).unwrap_or_default();
             if let Some(owner) = owner(&listed, canonical(peer), canonical(local)) {
                 return owner == uid;
@@ -109,10 +118,12 @@ mod tests {
         let (server, peer) = listener.accept().expect("accepted");
         let local = server.local_addr().expect("connected");
         let uid = rustix::process::geteuid().as_raw();
-        assert!(belongs_to(peer, local, uid));
-        assert!(!belongs_to(peer, local, uid + 1));
+        let belongs_to = |uid| belongs_to(peer, local, uid, &|| true);
+        assert!(belongs_to(uid));
+        assert!(!super::belongs_to(peer, local, uid, &|| false));
+        assert!(!belongs_to(uid + 1));
         drop(client);
-        assert!(!belongs_to(peer, local, uid));
-        assert!(!belongs_to(peer, local, 0));
+        assert!(!belongs_to(uid));
+        assert!(!belongs_to(0));
     }
 }

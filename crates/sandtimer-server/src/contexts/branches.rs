@@ -7,7 +7,7 @@ use sandtimer::engine::BranchSpec;
 use sandtimer::limits::Setting;
 use sandtimer::model::LimitKind;
 
-use super::live::{Begun, LiveContext, blocking};
+use super::live::{Begun, IN_CONTEXTS, LiveContext, blocking};
 use super::request::{BranchRequest, Language, idle_of};
 use crate::Shared;
 use crate::error::{Code, Refusal};
@@ -27,8 +27,11 @@ pub(super) async fn make(
     let kind = if origin.language() == Language::Bash { Kind::Sessions } else { Kind::Contexts };
     let places =
         (0..request.count).map(|_| app.places.take(&origin.owner, kind)).collect::<Result<Vec<_>, _>>()?;
+    let share = IN_CONTEXTS.take(&origin.owner)?;
     let turn = origin.context.queue();
     let work = move || {
+        // For as long as it keeps this thread, whether or not the caller is there.
+        let _share = share;
         origin.touch();
         let shared = (!origin.workspace.is_own()).then_some(&origin.workspace);
         let spec =

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sandtimer::engine::{Cell, Context, ContextSpec, Stats};
+use sandtimer::engine::{Cell, Context, ContextSpec, RunOutput, Stats};
 use sandtimer::model::{Outcome, Source, State};
 use sandtimer::zygote::Language as Interpreter;
 use sandtimer::{Limits, Run};
@@ -24,15 +24,16 @@ use crate::auth::Owner;
 use crate::error::{Code, Refusal};
 use crate::owned::{Owned, Registry};
 use crate::quota::{Kind, Shares, Taken};
-use crate::runs::{self, CLIENT_GONE, LiveRun};
+use crate::runs::{self, CLIENT_GONE, LiveRun, UnbegunGuard};
 use crate::workspaces::{self, Using, Workspace};
 use crate::{BLOCKING, Shared};
 use sent::Sent;
 
 /// How often contexts are looked at for how long they were not used.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
-/// What is executed or waits in contexts: each on one of the threads ([`BLOCKING`]) of which the disk needs some, too.
-static IN_CONTEXTS: Shares = Shares::of("executions in contexts", BLOCKING * 7 / 8);
+/// What is opened, executed, undone, branched or waits in contexts: each on one of the threads ([`BLOCKING`]) of which the disk
+/// needs some, too.
+pub(super) static IN_CONTEXTS: Shares = Shares::of("executions in contexts", BLOCKING * 7 / 8);
 /// What takes no longer is executed on the thread that heard of it. As long a context is left alone before it is seen to.
 const SHORT: Duration = Duration::from_millis(2);
 /// Runs of a context whose jobs are read behind their end.
@@ -55,8 +56,8 @@ pub(crate) struct LiveContext {
     place: Mutex<Option<Taken>>,
     pub(super) context: Context,
     pub workspace: Arc<Workspace>,
-    /// Runs that left something running here, the latest ones: what that writes is read from them.
-    left: Mutex<VecDeque<Arc<Run>>>,
+    /// The output of runs that left something running here, the latest ones: what that writes is read from there.
+    left: Mutex<VecDeque<Arc<RunOutput>>>,
     /// Keeps one that is not its own, until it is closed.
     using: Mutex<Option<Using>>,
     /// When it was last used, in monotonic nanoseconds.
@@ -131,11 +132,12 @@ impl LiveContext {
         self.used.store(monotonic_nanoseconds(), Ordering::Relaxed);
     }
 
-    /// Keeps a run that left something running, for whoever reads what that writes.
-    fn keep_left(&self, live: &LiveRun, run: Arc<Run>) {
-        live.set_left(&run);
+    /// Keeps the output of a run that left something running, for readers of what that writes.
+    fn keep_left(&self, live: &LiveRun, run: &Run) {
+        let output = Arc::new(run.captured_output());
+        live.set_left(&output);
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        left.push_back(run);
+        left.push_back(output);
         if left.len() > MOST_LEFT {
             left.pop_front();
         }
@@ -263,11 +265,13 @@ pub(crate) async fn open(
     }
     let kind = if request.language == Language::Bash { Kind::Sessions } else { Kind::Contexts };
     let place = app.places.take(&owner, kind)?;
+    let share = IN_CONTEXTS.take(&owner)?;
     let asking = Asking(Arc::default());
     let (left, making, (tell, told)) = (asking.0.clone(), app.clone(), oneshot::channel());
     // Of its own: were it dropped in the middle, there would be a context that nobody knows.
     tokio::spawn(async move {
         let made = blocking(move || {
+            let _share = share;
             let made = make(&making, owner, request, place, &left);
             let resting = made.as_ref().ok().cloned();
             // One that is not heard is dropped, and closed by that.
@@ -357,6 +361,9 @@ pub(crate) fn execute(
     request: CellRequest,
 ) -> Result<Queued, Refusal> {
     let share = IN_CONTEXTS.take(&owner)?;
+    let bytes = request.source.len() + request.stdin.as_ref().map_or(0, Vec::len);
+    // The request's own is given back with its answer, which may come while this waits.
+    let input = app.intake.reserve_long(&owner, bytes)?;
     let (tell, told) = oneshot::channel();
     let withdrawn = Arc::new(AtomicBool::new(false));
     let shown: String = request.source.chars().take(SHOWN).collect();
@@ -387,6 +394,7 @@ pub(crate) fn execute(
     };
     let sent = Sent {
         app,
+        _unbegun: UnbegunGuard::new(live.clone()),
         live,
         context,
         tell: Some(tell),
@@ -394,6 +402,8 @@ pub(crate) fn execute(
         begun: None,
         notes: queued.notes.clone(),
         unsaved: queued.unsaved.clone(),
+        has_stdin: cell.stdin.is_some(),
+        input,
         share,
     };
     if is_for_here {
@@ -443,22 +453,28 @@ impl Queued {
         Ok(Some(self.run.clone()))
     }
 
-    /// What happened to the context since the last run, and why this one, of which this is the outcome, left nothing of it.
-    pub fn notes(&self, outcome: &Value) -> Vec<String> {
+    /// What happened to the context since the last run, and why this one, which left this of it, left nothing.
+    pub fn notes(&self, left: Option<State>) -> Vec<String> {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let unsaved = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(reason) = unsaved.filter(|_| outcome["state"] == "reset") {
+        if let Some(reason) = unsaved.filter(|_| left == Some(State::Reset)) {
             notes.push(format!("the context begins anew, without a checkpoint to go back to: {reason}"));
         }
         notes
     }
 }
 
-/// Goes back to the state before the last run.
-pub(crate) async fn undo(context: &Arc<LiveContext>) -> Result<(), Refusal> {
-    let undoing = context.clone();
+/// Goes back to the state before the last run when the context's turn has come, unless the caller has left by then.
+pub(crate) async fn undo(context: &Arc<LiveContext>, withdrawn: Arc<AtomicBool>) -> Result<(), Refusal> {
+    let share = IN_CONTEXTS.take(&context.owner)?;
+    let (undoing, turn) = (context.clone(), context.context.queue());
     context.touch();
-    let undone = blocking(move || undoing.context.undo()).await??;
+    let undo = move || {
+        // For as long as it keeps this thread, whether or not the caller is there.
+        let _share = share;
+        undoing.context.undo_unless(turn, &|| withdrawn.load(Ordering::Acquire))
+    };
+    let undone = blocking(undo).await??;
     let reason = || {
         let why = context.context.info().checkpoint.err();
         why.unwrap_or_else(|| "nothing was executed since the state that it would go back to".to_owned())

@@ -1,4 +1,5 @@
-//! Answers of the HTTP library's own, to what is no request that it can read: a bare status, put into words on its way out.
+//! What a connection sends. Answers of the HTTP library's own, to what is no request that it can read, are a bare status, put into
+//! words on their way out. A client that takes nothing of what is sent to it for too long is gone.
 //!
 //! Everything else passes through as it is. An answer of ours always says what kind of content it has, a bare one never does.
 
@@ -6,8 +7,10 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
 
 use crate::connection::Connection;
 use crate::error::{Code, Refusal};
@@ -18,16 +21,33 @@ pub(super) struct InWords<S> {
     connection: Arc<Connection>,
     /// What is written before anything else.
     words: Vec<u8>,
+    /// How long the client may take nothing.
+    patience: Duration,
+    /// When that is over, while it takes nothing.
+    stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S: AsyncWrite + Unpin> InWords<S> {
-    pub fn new(stream: S, connection: Arc<Connection>) -> Self {
-        InWords { stream, connection, words: Vec::new() }
+    pub fn new(stream: S, connection: Arc<Connection>, patience: Duration) -> Self {
+        InWords { stream, connection, words: Vec::new(), patience, stalled: None }
+    }
+
+    /// What came of writing, or that the client has taken nothing for too long.
+    fn watch<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let patience = self.patience;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        ready!(stalled.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
     fn write_words(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.words.is_empty() {
-            let written = ready!(Pin::new(&mut self.stream).poll_write(context, &self.words))?;
+            let written = Pin::new(&mut self.stream).poll_write(context, &self.words);
+            let written = ready!(self.watch(context, written))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -88,7 +108,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for InWords<S> {
         if self.takes(bytes) {
             return Poll::Ready(Ok(bytes.len()));
         }
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.watch(context, written)
     }
 
     fn poll_write_vectored(
@@ -102,7 +123,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for InWords<S> {
         {
             return Poll::Ready(Ok(first.len()));
         }
-        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.watch(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -64,6 +64,25 @@ impl Call {
         tokio::time::timeout_at(self.until, work).await.map_err(late)?
     }
 
+    /// When it is to be answered.
+    pub fn end(&self) -> Instant {
+        self.until
+    }
+
+    /// What `work` gives, which is dropped when the client cancels the call or goes away.
+    pub async fn unless_cancelled<T>(
+        &self,
+        work: impl Future<Output = Result<T, Refusal>>,
+    ) -> Result<T, Refusal> {
+        tokio::select! {
+            biased;
+            () = self.context.ct.cancelled() => {
+                Err(Refusal::new(Code::RequestTimeout, "the client cancelled the call"))
+            }
+            done = work => done,
+        }
+    }
+
     pub fn app(&self) -> &Shared {
         &self.conversation.owner.app
     }

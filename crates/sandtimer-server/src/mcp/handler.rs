@@ -11,6 +11,7 @@ use rmcp::model::{
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
+use tokio::sync::Semaphore;
 
 use super::call::Call;
 use super::conversation::{Conversation, OwnerState};
@@ -24,20 +25,25 @@ const INSTRUCTIONS: &str = "Runs shell commands and code in sandboxes, under lim
     is ended, and without it there is no such time. The first line of an answer is STILL RUNNING, EXITED n or STOPPED BY and \
     what stopped it.";
 
+/// Calls of one connection, or session, that are under way; more are refused.
+const MAX_CALLS: usize = 64;
+
 /// One conversation's, or, over HTTP without a session, one request's.
 #[derive(Debug)]
 pub(crate) struct Handler {
     owner: Arc<OwnerState>,
     own: OnceLock<Conversation>,
+    calls: Semaphore,
 }
 
 impl Handler {
     pub fn new(owner: Arc<OwnerState>) -> Self {
-        Handler { owner, own: OnceLock::new() }
+        Handler { owner, own: OnceLock::new(), calls: Semaphore::new(MAX_CALLS) }
     }
 
     pub fn of(conversation: Conversation) -> Self {
-        Handler { owner: conversation.owner.clone(), own: OnceLock::from(conversation) }
+        let owner = conversation.owner.clone();
+        Handler { owner, own: OnceLock::from(conversation), calls: Semaphore::new(MAX_CALLS) }
     }
 
     fn conversation(&self) -> Conversation {
@@ -134,11 +140,24 @@ impl ServerHandler for Handler {
     ) -> Result<CallToolResponse, ErrorData> {
         let estimates = self.conversation().estimates();
         let Some(tool) = tools::find(&request.name, estimates) else {
+            let given = tools::shortened(&request.name);
             let message = match nearest(&request.name, tools::names(estimates)) {
-                Some(name) => format!("there is no tool `{}`; the nearest is `{name}`", request.name),
-                None => format!("there is no tool `{}`; tools/list has all of them", request.name),
+                Some(name) => format!("there is no tool `{given}`; the nearest is `{name}`"),
+                None => format!("there is no tool `{given}`; tools/list has all of them"),
             };
             return Err(ErrorData::invalid_params(message, None));
+        };
+        let Ok(_turn) = self.calls.try_acquire() else {
+            let message =
+                format!("{MAX_CALLS} calls of this connection are under way; wait for one to be answered");
+            return Err(ErrorData::invalid_request(message, None));
+        };
+        // Until the call is over: what was reserved for its message is given back before, as a rule.
+        let bytes: usize =
+            request.arguments.iter().flatten().filter_map(|(_, value)| value.as_str()).map(str::len).sum();
+        let _reserved = match self.owner.app.intake.reserve_long(&self.owner.owner, bytes) {
+            Ok(reserved) => reserved,
+            Err(refused) => return Ok(result(Err(refusal(&refused))).into()),
         };
         let takes_tasks = context.client_capabilities().is_some_and(|client| client.supports_tasks());
         let takes_tasks = takes_tasks && tool.waits(request.arguments.as_ref());

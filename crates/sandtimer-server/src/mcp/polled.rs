@@ -17,7 +17,7 @@ use super::render::{self, ends_at, how_far, kills_at};
 use crate::compat::instant;
 use crate::error::Refusal;
 use crate::owned::Owned;
-use crate::runs::{self, LiveRun};
+use crate::runs::{self, LiveRun, Phase};
 
 /// How long a client is to wait before it asks again, in milliseconds.
 const ASK_AGAIN: u64 = 1_000;
@@ -39,9 +39,14 @@ pub(super) fn find(owner: &OwnerState, id: &str) -> Result<Arc<LiveRun>, ErrorDa
 /// How it stands; once it is over, with what the call would have answered.
 pub(super) async fn standing(run: &LiveRun) -> Result<DetailedTask, ErrorData> {
     let failed = |refused: Refusal| ErrorData::internal_error(refused.message, None);
-    let payload = match run.outcome().await.map_err(failed)? {
+    // Without the Outcome, which is read for the answer.
+    let ending = match run.phase() {
+        Phase::Queued(_) | Phase::Running(_) => None,
+        Phase::Ended(record) => Some(record.facts().ending),
+    };
+    let payload = match ending {
         None => TaskPayload::Working,
-        Some(outcome) if outcome.ending == Ending::Cancelled => TaskPayload::Cancelled,
+        Some(Ending::Cancelled) => TaskPayload::Cancelled,
         Some(_) => {
             let answer: CallToolResult = result(Ok(render::run(run, USUAL).await.map_err(failed)?));
             // Plain data with text keys always serialises, and to an object.

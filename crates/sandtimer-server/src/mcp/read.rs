@@ -8,6 +8,7 @@ use sandtimer::engine::Stream;
 use sandtimer::model::time;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::call::{Call, wait_of};
 use super::excerpt::{Excerpt, LEAST, MOST, USUAL};
@@ -18,7 +19,7 @@ use crate::body::{Fields, refused};
 use crate::compat::instant;
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
-use crate::runs::{self, LiveRun, Search};
+use crate::runs::{self, LiveRun, Search, search_end};
 
 /// Runs of a listing unless it says how many, and at most.
 const LISTED: u64 = 20;
@@ -43,6 +44,7 @@ pub(super) async fn output(call: &Call, mut fields: Fields) -> Result<Answer, Re
     let until = fields.word("until", &["new", "exit", "match"])?;
     let wait = wait_of(&mut fields, Duration::ZERO)?;
     fields.finish()?;
+    let asked_at = Instant::now();
     let stream = if is_stderr { Stream::Stderr } else { Stream::Stdout };
     let waited_for = [&*run];
     let mut prompt = None;
@@ -54,7 +56,8 @@ pub(super) async fn output(call: &Call, mut fields: Fields) -> Result<Answer, Re
         (Some("match"), Some(filter)) => {
             let mut search = Search::new(stream, cursor, filter.clone());
             // What cannot be read is said by whoever reads it next.
-            let waiting = async { drop(search.go(&run, std::future::pending()).await) };
+            let until = Some(Instant::now() + call.at_most(wait));
+            let waiting = async { drop(search.go(&run, until).await) };
             call.wait(wait, waiting, &waited_for).await;
             prompt = search.line.map(|line| (line, search.next_cursor));
         }
@@ -64,11 +67,14 @@ pub(super) async fn output(call: &Call, mut fields: Fields) -> Result<Answer, Re
     let standing = standing(&run).await?;
     let (data, next, dropped) = match (tail, &filter) {
         (Some(count), filter) => {
-            let (text, next) = lines::last(&run, stream, cursor, (count, most), filter.as_ref()).await?;
+            let looking = lines::last(&run, (stream, cursor), (count, most), filter.as_ref(), call.end());
+            let (text, next) = call.unless_cancelled(looking).await?;
             (text, next, 0)
         }
         (None, Some(filter)) => {
-            let (text, next) = lines::matching(&run, stream, cursor, most, filter).await?;
+            let until = search_end(asked_at, wait).min(call.end());
+            let looking = lines::matching(&run, (stream, cursor), most, filter, until);
+            let (text, next) = call.unless_cancelled(looking).await?;
             // Lines without an end are no whole lines, and are not waited for in vain.
             let (text, next) = prompt.filter(|_| text.is_empty()).unwrap_or((text, next));
             (text, next, 0)
@@ -319,7 +325,11 @@ pub(super) async fn news(
     let seen = call.conversation.cursors(run.id());
     let standing = standing(run).await?;
     let (data, next) = match &filter {
-        Some(filter) => lines::matching(run, Stream::Stdout, seen[0], USUAL, filter).await?,
+        Some(filter) => {
+            let until = search_end(Instant::now(), Duration::ZERO);
+            let looking = lines::matching(run, (Stream::Stdout, seen[0]), USUAL, filter, until);
+            call.unless_cancelled(looking).await?
+        }
         None => {
             let excerpt = Excerpt::read(run, Stream::Stdout, seen[0], USUAL).await?;
             (excerpt.text(run), excerpt.cursor)

@@ -25,6 +25,8 @@ const TEXT: &str = "text/plain";
 const JSON: &str = "application/json";
 /// Runs whose output is listed, the newest; those before are found by their ids.
 const LISTED: usize = 100;
+/// Bytes of the Outcome that a resource has.
+const MAX_OUTCOME_BYTES: u64 = 1 << 20;
 /// Characters of a command that are its output's name.
 const NAMED: usize = 80;
 
@@ -76,7 +78,22 @@ pub(super) async fn read(owner: &OwnerState, uri: &str) -> Result<ResourceConten
             let shown: Vec<Value> = runs_of(owner).iter().map(|run| described(run)).collect();
             Ok(as_json(&json!({"runs": shown})))
         }
-        [id] => Ok(as_json(&found(id)?.view().await.map_err(failed)?)),
+        [id] => {
+            let run = found(id)?;
+            let bytes = run.outcome_bytes();
+            if bytes > MAX_OUTCOME_BYTES {
+                let why = format!(
+                    "the Outcome of the run `{}` has {bytes} bytes, and a resource has at most {MAX_OUTCOME_BYTES}; read {uri}/stdout, \
+                     or its output in pieces with read_output",
+                    run.id()
+                );
+                return Err(unknown(why));
+            }
+            let view = run.view().await.map_err(failed)?;
+            // Plain data with text keys always serialises.
+            let text = serde_json::to_string(&view).unwrap_or_default();
+            Ok(ResourceContents::text(text, uri).with_mime_type(JSON))
+        }
         [id, stream @ ("stdout" | "stderr")] => {
             let (run, stream) =
                 (found(id)?, if stream == "stdout" { Stream::Stdout } else { Stream::Stderr });

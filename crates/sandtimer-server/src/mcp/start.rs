@@ -213,7 +213,7 @@ pub(super) async fn run_code(call: &Call, mut fields: Fields) -> Result<Answer, 
     }
     let mut answer = render::run(&run, USUAL).await?;
     answer.structured["context_id"] = context.id_text().into();
-    let notes = queued.notes(&answer.structured);
+    let notes = queued.notes(serde_json::from_value(answer.structured["state"].clone()).ok());
     answer.structured["notes"] = notes.clone().into();
     for note in notes {
         answer.text += &format!("\n[{note}]");

@@ -319,7 +319,7 @@ impl Tool {
             }
             let value = shortened(&arguments[name].to_string());
             return Err(Refusal::new(Code::UnknownField, message)
-                .with("key", name.as_str())
+                .with("key", shortened(name))
                 .with("value", value)
                 .with("nearest", nearest(name, known())));
         }
@@ -337,12 +337,18 @@ impl Tool {
     }
 }
 
-fn shortened(text: &str) -> String {
+pub(super) fn shortened(text: &str) -> String {
     text.chars().take(60).collect()
 }
 
+/// Longer names are compared with none: that takes memory and time by their length.
+const MAX_COMPARED_BYTES: usize = 64;
+
 /// The name that was meant, perhaps.
 pub(super) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    if name.len() > MAX_COMPARED_BYTES {
+        return None;
+    }
     let name = name.to_lowercase();
     let distance = |known: &str| strsim::damerau_levenshtein(&name, &known.to_lowercase());
     let found = names.map(|known| (distance(known), known)).min_by_key(|(distance, _)| *distance);
@@ -358,6 +364,10 @@ mod tests {
         assert_eq!(nearest("read_ouput", names(true)), Some("read_output"));
         assert_eq!(nearest("BASHOUTPUT", names(true)), Some("BashOutput"));
         assert_eq!(nearest("deploy_rocket", names(true)), None);
+        // Of two that are as near, the one that is too long is compared with none.
+        let known = "x".repeat(MAX_COMPARED_BYTES);
+        let near = |length: usize| nearest(&"x".repeat(length), [&*known].into_iter()).is_some();
+        assert_eq!((near(MAX_COMPARED_BYTES), near(MAX_COMPARED_BYTES + 1)), (true, false));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use rmcp::transport::Transport;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 use crate::body::MOST_BYTES;
 use crate::connection::Connection;
@@ -49,6 +49,27 @@ pub(super) struct Lines<R, W> {
     skips: bool,
     /// Survives that [`Transport::receive`] is dropped.
     pending: Option<Pending>,
+    /// Messages that the client has not taken.
+    sending: watch::Sender<usize>,
+}
+
+/// Messages that wait for the client to take them. With more, nothing is read.
+const MAX_SENDING: usize = 64;
+
+/// Counts a message until it is sent, or given up.
+struct Sending(watch::Sender<usize>);
+
+impl Sending {
+    fn begin(sending: &watch::Sender<usize>) -> Self {
+        sending.send_modify(|count| *count += 1);
+        Sending(sending.clone())
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
 }
 
 impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> Lines<R, W> {
@@ -61,7 +82,15 @@ impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> Lines<
             scanner: Scanner::new(),
             skips: false,
             pending: None,
+            sending: watch::Sender::default(),
         }
+    }
+
+    /// As [`Lines::read_line`], once the client has taken most of what was sent to it.
+    async fn read_next_line(&mut self) -> bool {
+        // The sender is in self: the wait cannot fail.
+        let _ = self.sending.subscribe().wait_for(|count| *count < MAX_SENDING).await;
+        self.read_line().await
     }
 
     /// Reads up to the end of a line, and has it handled; false at the end of the connection. Nothing is lost where it is dropped.
@@ -159,8 +188,11 @@ where
     type Error = io::Error;
 
     fn send(&mut self, message: Sent) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let write = self.write.clone();
-        async move { send(&write, &message).await }
+        let (write, sending) = (self.write.clone(), Sending::begin(&self.sending));
+        async move {
+            let _sending = sending;
+            send(&write, &message).await
+        }
     }
 
     async fn receive(&mut self) -> Option<Received> {
@@ -174,7 +206,7 @@ where
                     Line::Rejected(error) => self.pending = Some(answer(self.write.clone(), *error)),
                     Line::Answered(false) => return None,
                 }
-            } else if !self.read_line().await {
+            } else if !self.read_next_line().await {
                 // A connection that was ended because too much was under way says so.
                 let refusal = self.connection.meter.refused()?;
                 self.pending = Some(answer(self.write.clone(), refused(&refusal)));

@@ -26,12 +26,16 @@ const OF_EXECUTING: &[Code] = &[
     Code::BadLimit,
     Code::NulByte,
     Code::TooLong,
+    Code::Quota,
     Code::Capacity,
     Code::SpawnTimeout,
     Code::System,
     Code::Storage,
     Code::ShuttingDown,
 ];
+
+const OF_UNDOING: &[Code] =
+    &[Code::NothingToUndo, Code::Quota, Code::Capacity, Code::SpawnTimeout, Code::System, Code::ShuttingDown];
 
 const OF_BRANCHING: &[Code] = &[
     Code::BadLimit,
@@ -75,7 +79,7 @@ pub(super) fn operations() -> Vec<Operation> {
         .errors(OF_BRANCHING),
         post("/v1/contexts/{id}/undo", "Go back to the state before the last run", "Context")
             .body("Empty")
-            .errors(&[Code::NothingToUndo, Code::SpawnTimeout, Code::System, Code::ShuttingDown]),
+            .errors(OF_UNDOING),
         post("/v1/contexts/{id}/interrupt", "Interrupt what is executed, as Ctrl-C does", "Interrupted")
             .body("Empty"),
         post("/v1/sessions", "Open a live shell", "Context")
@@ -94,7 +98,7 @@ pub(super) fn operations() -> Vec<Operation> {
         .errors(OF_EXECUTING),
         post("/v1/sessions/{id}/undo", "Go back to the state before the last command", "Context")
             .body("Empty")
-            .errors(&[Code::NothingToUndo, Code::SpawnTimeout, Code::System, Code::ShuttingDown]),
+            .errors(OF_UNDOING),
         post("/v1/sessions/{id}/interrupt", "Interrupt the command, as Ctrl-C does", "Interrupted")
             .body("Empty"),
     ]

@@ -126,7 +126,7 @@ fn requests() -> Value {
         "Empty": body(json!({})),
         "Wait": body(json!({
             "port": json!({"type": "integer", "minimum": 1, "maximum": 65_535}),
-            "pattern": text("Instead of a port: a regular expression (of Rust's `regex`) that a line is to match. A line of more than 64 KiB is taken for several, and one that has no end yet counts once it has not grown for 100 ms."),
+            "pattern": text("Instead of a port: a regular expression (of Rust's `regex`, at most 1 KiB) that a line is to match. A line of more than 64 KiB is taken for several, and one that has no end yet counts once it has not grown for 100 ms."),
             "stream": with(words(&["stdout", "stderr"]), "Where the line is to come; stdout unless given."),
             "cursor": number("The byte's position at which to begin to look; 0 unless given."),
             "wait_ms": number("How long to wait for what is not there yet; without it until the run is over."),

@@ -21,6 +21,7 @@ use crate::Shared;
 use crate::auth::Owner;
 use crate::body::{self, Id, Object};
 use crate::error::{Code, Refusal};
+use crate::intake::Reservation;
 
 /// How long a kill waits for the end unless it says otherwise.
 const KILL_WAIT: Duration = Duration::from_secs(5);
@@ -50,7 +51,7 @@ async fn kill(
     let run = find(&app, &id, &owner)?;
     run.cancel(&reason);
     run.wait_ended(Some(wait)).await;
-    Ok(body::json(&run.view().await?))
+    body::long_json(&app, &owner, || run.view()).await
 }
 
 async fn extend(
@@ -138,13 +139,16 @@ async fn stdin(
     Ok(body::json(&json!({"run_id": id, "written": written, "closed": closed})))
 }
 
+/// What was given with the request, and the memory that is reserved for it.
+type FirstInput = (Vec<u8>, Option<Reservation>);
+
 /// The way to a run's stdin, for [`sandtimer::Stdin::Piped`], or to its terminal.
 #[derive(Debug)]
 pub(crate) struct Input {
     /// Whoever writes holds it, so that bytes of two requests do not mix.
     pipe: Mutex<Option<pipe::Sender>>,
     /// What was given with the request, written before anything else.
-    first: SyncMutex<Option<Vec<u8>>>,
+    first: SyncMutex<Option<FirstInput>>,
     closed: watch::Sender<bool>,
 }
 
@@ -154,7 +158,7 @@ impl Input {
     }
 
     /// Of a run that has one. Must be called inside the runtime.
-    pub fn of(run: &Run, first: Option<Vec<u8>>) -> Self {
+    pub fn of(run: &Run, first: Option<FirstInput>) -> Self {
         let pipe = run.take_stdin().and_then(|pipe| sender(pipe).ok());
         let closed = watch::Sender::new(pipe.is_none());
         Input { pipe: Mutex::new(pipe), first: SyncMutex::new(first), closed }
@@ -163,7 +167,7 @@ impl Input {
     /// Writes what was given with the request.
     pub async fn feed_first(&self) {
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(first) = first {
+        if let Some((first, _reserved)) = first {
             // A command that does not read it has no use for it; whoever writes more hears of that.
             let _ = self.write(&first, Duration::MAX).await;
         }

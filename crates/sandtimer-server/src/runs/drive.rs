@@ -30,6 +30,7 @@ use super::request::RunRequest;
 use crate::Shared;
 use crate::auth::Owner;
 use crate::error::{Code, Refusal, storage};
+use crate::intake::Reservation;
 use crate::owned::Owned;
 use crate::quota::{Kind, Share, Shares, Taken};
 use crate::trace;
@@ -86,6 +87,7 @@ pub(crate) async fn start_noted(
     }
     let place = app.places.take(&owner, Kind::Runs)?;
     let terminal = request.terminal.is_some().then(|| TERMINALS.take(&owner)).transpose()?;
+    let mut stdin = app.intake.reserve_long(&owner, request.stdin.as_ref().map_or(0, Vec::len))?;
     let (tell, told) = oneshot::channel();
     let here = trace::here();
     // A task of its own: were the request dropped in the middle, there would be a run that nobody knows.
@@ -94,8 +96,8 @@ pub(crate) async fn start_noted(
         let queued = app.metrics.queued();
         let starter = app.clone();
         let beginning = move || {
-            let started = trace::within(here, || begin(&starter, &owner, request));
-            started.inspect(|(live, ..)| note(live))
+            let started = trace::within(here, || begin(&starter, &owner, request, &mut stdin));
+            started.inspect(|(live, ..)| note(live)).map(|started| (started, stdin))
         };
         let started = tokio::task::spawn_blocking(beginning).await;
         let started = started.unwrap_or_else(|_| Err(could_not_start()));
@@ -105,9 +107,10 @@ pub(crate) async fn start_noted(
             drop(queued);
         }
         // One that is not heard is dropped.
-        let _ = tell.send(started.map(|(live, run, using)| {
+        let _ = tell.send(started.map(|((live, run, using), stdin)| {
             trace::begun(&live);
-            tokio::spawn(drive(app, live.clone(), run, (Some(place), using, terminal)));
+            let held = Held { _place: Some(place), _using: using, _terminal: terminal, _stdin: stdin };
+            tokio::spawn(drive(app, live.clone(), run, held));
             Handover { run: Some(live), cancel }
         }));
     });
@@ -122,8 +125,14 @@ fn could_not_start() -> Refusal {
 /// A run that has begun, and the workspace that it keeps until it is over.
 type Started = (Arc<LiveRun>, Arc<Run>, Option<Using>);
 
-/// Starts a run and records that it has begun. Blocks.
-fn begin(app: &Shared, owner: &Owner, mut request: RunRequest) -> Result<Started, Refusal> {
+/// Starts a run and records that it has begun. The memory for stdin is left to the caller, except where it is fed to the run here.
+/// Blocks.
+fn begin(
+    app: &Shared,
+    owner: &Owner,
+    mut request: RunRequest,
+    stdin: &mut Option<Reservation>,
+) -> Result<Started, Refusal> {
     let using = request.workspace.as_ref().map(|id| workspaces::find(app, id, owner)?.enter()).transpose()?;
     let scope = request.parent.or_else(|| app.tenants.scope(owner));
     request.read(&app.engine, scope)?;
@@ -133,7 +142,8 @@ fn begin(app: &Shared, owner: &Owner, mut request: RunRequest) -> Result<Started
     spec.parent = spec.parent.or_else(|| app.tenants.scope(owner));
     let (command, question) = (request.shown(), request.question(owner));
     let run = Arc::new(app.engine.start(spec)?);
-    let input = Input::of(&run, request.stdin.take().filter(|_| request.stdin_open));
+    let first = request.stdin.take().filter(|_| request.stdin_open);
+    let input = Input::of(&run, first.map(|bytes| (bytes, stdin.take())));
     let begun = beginning(owner, run.id().to_owned(), command);
     let live = Arc::new(LiveRun::new(begun, Phase::Running(run.clone()), input));
     live.set_question(question);
@@ -184,7 +194,7 @@ pub(crate) fn begin_queued(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>) ->
 
 /// Has a task see to the end of one that has begun. Inside the runtime.
 pub(crate) fn drive_queued(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>) {
-    let driven = drive(app.clone(), live.clone(), run.clone(), (None, None, None));
+    let driven = drive(app.clone(), live.clone(), run.clone(), Held::default());
     tokio::runtime::Handle::current().spawn(driven);
 }
 
@@ -229,8 +239,31 @@ pub(crate) fn drop_queued(app: &Shared, live: &Arc<LiveRun>, reason: &str, told:
     }
 }
 
-/// What a run holds until its end: of its owner's quota, of a workspace, of the machine's terminals.
-type Held = (Option<Taken>, Option<Using>, Option<Share>);
+/// Ends a run that waits for its turn when it is dropped, unless that has come: a thread that panics leaves none behind that
+/// is queued for ever.
+#[derive(Debug)]
+pub(crate) struct UnbegunGuard(Arc<LiveRun>);
+
+impl UnbegunGuard {
+    pub fn new(live: Arc<LiveRun>) -> Self {
+        UnbegunGuard(live)
+    }
+}
+
+impl Drop for UnbegunGuard {
+    fn drop(&mut self) {
+        self.0.end_unbegun("the server failed to execute it");
+    }
+}
+
+/// What a run holds until its end: of its owner's quota, of a workspace, of the machine's terminals, of the memory for its stdin.
+#[derive(Debug, Default)]
+struct Held {
+    _place: Option<Taken>,
+    _using: Option<Using>,
+    _terminal: Option<Share>,
+    _stdin: Option<Reservation>,
+}
 
 /// Sees a run to its end and its record.
 async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, held: Held) {
@@ -341,4 +374,23 @@ pub(crate) async fn sync(app: &Shared) {
     let Ok(Err(error)) = synced else { return };
     app.metrics.store_failed();
     (app.host.complain)(&format!("records may not outlive a loss of power: {error}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panic_ends_a_run_that_waits() {
+        let withdrawn = Arc::new(AtomicBool::new(false));
+        let begun = beginning(&Owner::recorded("a"), "r".to_owned(), vec!["python".to_owned()]);
+        let live = Arc::new(LiveRun::new(begun, Phase::Queued(withdrawn.clone()), Input::closed()));
+        let guard = UnbegunGuard::new(live.clone());
+        let failed = std::thread::spawn(move || {
+            let _guard = guard;
+            std::panic::resume_unwind(Box::new("a cell's thread fails"));
+        });
+        assert!(failed.join().is_err());
+        assert!(live.status() == "ended" && withdrawn.load(Ordering::Acquire));
+    }
 }

@@ -1,17 +1,23 @@
 //! Output by lines, whatever pieces it is read in, and waiting for a line that matches.
 //!
-//! What is held of a run's output is one piece and one line, however much it writes. Expressions are compiled with a bound
-//! and take time in proportion to what they look at.
+//! What is held of a run's output is one piece and one line, however much it writes. An expression is short and compiled with
+//! a bound; how long a line takes grows with both. Lines are looked at on a thread that may block, a few owners' at a time, and
+//! no further one once the caller has left or its time is over.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use regex::{Regex, RegexBuilder};
 use sandtimer::engine::Stream;
+use tokio::time::Instant;
 
 use super::LiveRun;
 use crate::body::refused;
-use crate::error::Refusal;
+use crate::connection::Wanted;
+use crate::error::{Code, Refusal};
+use crate::owned::Owned;
+use crate::quota::ConcurrencyLimit;
 
 /// Bytes that are read at a time.
 const PIECE: usize = 256 * 1024;
@@ -19,15 +25,36 @@ const PIECE: usize = 256 * 1024;
 const LONGEST: u64 = 64 << 20;
 /// What is longer is taken for several lines.
 const LONGEST_LINE: usize = 64 * 1024;
-/// Bytes that an expression may take once it is compiled.
-const MOST_EXPRESSION: usize = 1 << 20;
+/// Bytes of an expression. Parsed, each may be some thousand.
+const MAX_PATTERN_BYTES: usize = 1024;
+/// Groups of an expression within one another.
+const MAX_PATTERN_DEPTH: u32 = 50;
+/// Bytes that an expression may take once it is compiled, and while it is used.
+const MAX_COMPILED_BYTES: usize = 256 << 10;
 /// A line that has no end yet and has not grown for so long is looked at as it is: prompts never end theirs.
 const UNFINISHED: Duration = Duration::from_millis(100);
+/// How long output that is there already is looked through, however short the wait is.
+const MIN_SEARCH_TIME: Duration = Duration::from_secs(2);
+
+/// Walks of one owner, and of all, whose lines are being looked at.
+static SCANS: ConcurrencyLimit = ConcurrencyLimit::new(1, 4);
 
 /// The expression that the field has.
-pub(crate) fn expression(name: &str, given: &str) -> Result<Regex, Refusal> {
-    let compiled = RegexBuilder::new(given).size_limit(MOST_EXPRESSION).build();
-    compiled.map_err(|error| {
+///
+/// # Errors
+/// When it is too long, is none, or is too large once it is compiled.
+pub(crate) fn expression(name: &str, given: &str) -> Result<Arc<Regex>, Refusal> {
+    if given.len() > MAX_PATTERN_BYTES {
+        let message = format!(
+            "{name}: a regular expression has at most {MAX_PATTERN_BYTES} bytes, this one has {}",
+            given.len()
+        );
+        return Err(Refusal::new(Code::BadField, message).with("key", name).with("limit", MAX_PATTERN_BYTES));
+    }
+    let mut builder = RegexBuilder::new(given);
+    builder.size_limit(MAX_COMPILED_BYTES).dfa_size_limit(MAX_COMPILED_BYTES).nest_limit(MAX_PATTERN_DEPTH);
+    let compiled = tokio::task::block_in_place(|| builder.build());
+    compiled.map(Arc::new).map_err(|error| {
         let why = error.to_string();
         let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
         refused(name, &given.into(), &format!("a regular expression: {why}"))
@@ -61,68 +88,110 @@ pub(crate) struct Walked {
     dropped: u64,
     /// There was nothing more, and there will be nothing more.
     is_last: bool,
+    /// Its time was over before it had looked at all there was.
+    pub is_cut: bool,
 }
 
-/// Goes through lines from a position on for as long as `wants` says true. A line that may still go on is left, unless
-/// `all` asks for it.
-pub(crate) async fn walk(
+/// What looks at lines.
+pub(crate) trait LineSink: Send + 'static {
+    /// Takes a line; false where it is not wanted, and the walk stops before it.
+    fn take(&mut self, line: Line<'_>) -> bool;
+}
+
+/// Goes through lines from a position on for as long as `sink` takes them, at most until `until`. A line that may still go on is
+/// left, unless `all` asks for it. Dropped, it stops after the line that is being looked at.
+pub(crate) async fn walk<S: LineSink>(
     run: &LiveRun,
-    stream: Stream,
-    from: u64,
+    (stream, from): (Stream, u64),
     all: bool,
-    mut wants: impl FnMut(Line<'_>) -> bool,
-) -> Result<Walked, Refusal> {
-    let mut walked = Walked { cursor: from, end: from, dropped: 0, is_last: false };
-    let mut pending = Vec::new();
-    while walked.end - from < LONGEST {
+    until: Option<Instant>,
+    sink: S,
+) -> Result<(Walked, S), Refusal> {
+    let mut walked = Walked { cursor: from, end: from, dropped: 0, is_last: false, is_cut: false };
+    let mut scan = LineScan { pending: Vec::new(), cursor: from, sink, stop: Stop::No };
+    let (is_wanted, _wanted) = Wanted::new();
+    let is_wanted = Arc::new(is_wanted);
+    while walked.end - from < LONGEST && scan.stop == Stop::No {
         let is_over = run.status() == "ended";
         let chunk = run.output(stream, walked.end, PIECE).await?;
         walked.end = chunk.next_cursor;
         walked.dropped += chunk.dropped_before;
-        if chunk.bytes.is_empty() {
-            let rest = Line { bytes: &pending, cursor: walked.cursor, next_cursor: walked.end };
-            if (is_over || all) && !pending.is_empty() && wants(rest) {
-                walked.cursor = walked.end;
-            }
+        if chunk.dropped_before > 0 {
+            scan.pending.clear();
+        }
+        let is_rest = chunk.bytes.is_empty();
+        scan.cursor = walked.end - (scan.pending.len() + chunk.bytes.len()) as u64;
+        scan.pending.extend_from_slice(&chunk.bytes);
+        if !is_rest || ((is_over || all) && !scan.pending.is_empty()) {
+            let turn = SCANS.enter(run.owner()).await;
+            let is_wanted = is_wanted.clone();
+            let goes_on = move || is_wanted() && until.is_none_or(|until| Instant::now() < until);
+            let scanning = tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                scan.scan(is_rest, &goes_on);
+                scan
+            });
+            let failed = |_| Refusal::new(Code::Internal, "the output could not be looked through");
+            scan = scanning.await.map_err(failed)?;
+        }
+        walked.cursor = scan.cursor;
+        if is_rest {
             walked.is_last = is_over;
             break;
         }
-        if chunk.dropped_before > 0 {
-            pending.clear();
-        }
-        walked.cursor = walked.end - (pending.len() + chunk.bytes.len()) as u64;
-        pending.extend_from_slice(&chunk.bytes);
-        // The caller chose the expression, and with it how long the looking takes.
-        let wanted = tokio::task::block_in_place(|| lines(&mut pending, &mut walked.cursor, &mut wants));
-        if !wanted {
-            return Ok(walked);
-        }
-        tokio::task::yield_now().await;
     }
-    Ok(walked)
+    walked.is_cut = scan.stop == Stop::Time;
+    Ok((walked, scan.sink))
 }
 
-/// Takes whole lines from the beginning; false where one was not wanted, which the cursor is at then.
-fn lines(pending: &mut Vec<u8>, cursor: &mut u64, wants: &mut impl FnMut(Line<'_>) -> bool) -> bool {
-    let mut done = 0;
-    while let Some((bytes, length)) = first(&pending[done..]) {
-        let next_cursor = *cursor + length as u64;
-        if !wants(Line { bytes, cursor: *cursor, next_cursor }) {
-            return false;
-        }
-        *cursor = next_cursor;
-        done += length;
-    }
-    pending.drain(..done);
-    true
+/// Why no more lines are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    No,
+    Unwanted,
+    Time,
 }
 
-/// The first whole line, and where the next one begins.
-fn first(bytes: &[u8]) -> Option<(&[u8], usize)> {
+/// A walk while it looks at lines.
+#[derive(Debug)]
+struct LineScan<S> {
+    /// What has been read and not looked at.
+    pending: Vec<u8>,
+    /// Where that begins.
+    cursor: u64,
+    sink: S,
+    stop: Stop,
+}
+
+impl<S: LineSink> LineScan<S> {
+    /// Looks at whole lines from the beginning, and at the rest too where nothing comes after it.
+    fn scan(&mut self, is_rest: bool, goes_on: &dyn Fn() -> bool) {
+        let mut done = 0;
+        while let Some((bytes, length)) = first(&self.pending[done..], is_rest) {
+            let next_cursor = self.cursor + length as u64;
+            if !self.sink.take(Line { bytes, cursor: self.cursor, next_cursor }) {
+                self.stop = Stop::Unwanted;
+                break;
+            }
+            self.cursor = next_cursor;
+            done += length;
+            // After a line: each walk comes further by one at least.
+            if !goes_on() {
+                self.stop = Stop::Time;
+                break;
+            }
+        }
+        self.pending.drain(..done);
+    }
+}
+
+/// The first whole line, or the rest, and where the next one begins.
+fn first(bytes: &[u8], is_rest: bool) -> Option<(&[u8], usize)> {
     let near = &bytes[..bytes.len().min(LONGEST_LINE)];
     match near.iter().position(|byte| *byte == b'\n') {
         Some(at) => Some((&bytes[..at], at + 1)),
         None if bytes.len() > LONGEST_LINE => Some((near, LONGEST_LINE)),
+        None if is_rest && !bytes.is_empty() => Some((bytes, bytes.len())),
         None => None,
     }
 }
@@ -131,7 +200,7 @@ fn first(bytes: &[u8]) -> Option<(&[u8], usize)> {
 #[derive(Debug)]
 pub(crate) struct Search {
     pub stream: Stream,
-    pub expression: Regex,
+    pub expression: Arc<Regex>,
     /// The line that was found.
     pub line: Option<String>,
     /// Where that line begins, or what was not looked at yet does.
@@ -143,16 +212,24 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    pub fn new(stream: Stream, cursor: u64, expression: Regex) -> Self {
+    pub fn new(stream: Stream, cursor: u64, expression: Arc<Regex>) -> Self {
         Search { stream, expression, line: None, cursor, next_cursor: cursor, dropped: 0 }
     }
 
-    /// Waits for a line that matches, or for the end, until it is `over`. What was written before is looked through even then.
-    pub async fn go(&mut self, run: &LiveRun, over: impl Future<Output = ()>) -> Result<(), Refusal> {
+    /// Waits for a line that matches, or for the end, at most until `until`. What was written before is looked through for
+    /// [`MIN_SEARCH_TIME`] even then.
+    pub async fn go(&mut self, run: &LiveRun, until: Option<Instant>) -> Result<(), Refusal> {
+        let looks_until = until.map(|until| until.max(Instant::now() + MIN_SEARCH_TIME));
+        let over = async {
+            match until {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
         let mut over = std::pin::pin!(over);
         loop {
-            let mut walked = self.look(run, false).await?;
-            if self.line.is_some() || walked.is_last {
+            let mut walked = self.look(run, false, looks_until).await?;
+            if self.line.is_some() || walked.is_last || walked.is_cut {
                 return Ok(());
             }
             if walked.end > walked.cursor {
@@ -162,8 +239,8 @@ impl Search {
                     () = &mut over => return Ok(()),
                     grown = grown => if grown.is_ok() { continue },
                 }
-                walked = self.look(run, true).await?;
-                if self.line.is_some() {
+                walked = self.look(run, true, looks_until).await?;
+                if self.line.is_some() || walked.is_cut {
                     return Ok(());
                 }
             }
@@ -176,18 +253,10 @@ impl Search {
     }
 
     /// Looks through what there is. A line without an end is looked at where `all` asks for it, and again once it has one.
-    async fn look(&mut self, run: &LiveRun, all: bool) -> Result<Walked, Refusal> {
-        let mut found = None;
-        let walked = walk(run, self.stream, self.next_cursor, all, |line| {
-            let text = line.text();
-            if !self.expression.is_match(&text) {
-                return true;
-            }
-            found = Some((text.into_owned(), line.cursor, line.next_cursor));
-            false
-        });
-        let walked = walked.await?;
-        if let Some((line, cursor, next_cursor)) = found {
+    async fn look(&mut self, run: &LiveRun, all: bool, until: Option<Instant>) -> Result<Walked, Refusal> {
+        let sink = FirstMatch { expression: self.expression.clone(), found: None };
+        let (walked, sink) = walk(run, (self.stream, self.next_cursor), all, until, sink).await?;
+        if let Some((line, cursor, next_cursor)) = sink.found {
             (self.line, self.cursor, self.next_cursor) = (Some(line), cursor, next_cursor);
             self.dropped += walked.dropped;
         } else if !all {
@@ -198,17 +267,43 @@ impl Search {
     }
 }
 
+/// The first line that matches, with where it begins and the next one does.
+struct FirstMatch {
+    expression: Arc<Regex>,
+    found: Option<(String, u64, u64)>,
+}
+
+impl LineSink for FirstMatch {
+    fn take(&mut self, line: Line<'_>) -> bool {
+        let text = line.text();
+        let is_match = self.expression.is_match(&text);
+        if is_match {
+            self.found = Some((text.into_owned(), line.cursor, line.next_cursor));
+        }
+        !is_match
+    }
+}
+
+/// When a search ends that was asked for at a moment and may take so long: from now on it has [`MIN_SEARCH_TIME`] at least.
+pub(crate) fn search_end(asked_at: Instant, most: Duration) -> Instant {
+    (asked_at + most).max(Instant::now() + MIN_SEARCH_TIME)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_line_ends_with_its_newline_or_where_it_is_too_long() {
-        assert_eq!(first(b"ab\ncd"), Some((&b"ab"[..], 3)));
-        assert_eq!(first(b"\n"), Some((&b""[..], 1)));
-        assert_eq!(first(b"abc"), None);
+        assert_eq!(first(b"ab\ncd", false), Some((&b"ab"[..], 3)));
+        assert_eq!(first(b"\n", false), Some((&b""[..], 1)));
+        assert_eq!((first(b"abc", false), first(b"abc", true)), (None, Some((&b"abc"[..], 3))));
+        assert_eq!(first(b"", true), None);
         let long = vec![b'x'; LONGEST_LINE + 1];
-        assert_eq!(first(&long).map(|(line, next)| (line.len(), next)), Some((LONGEST_LINE, LONGEST_LINE)));
+        assert_eq!(
+            first(&long, true).map(|(line, next)| (line.len(), next)),
+            Some((LONGEST_LINE, LONGEST_LINE))
+        );
     }
 
     #[test]
@@ -221,5 +316,27 @@ mod tests {
             refusal.message
         );
         assert!(expression("filter", "(\\w{1000}){1000}").is_err());
+        let refused = |given: &str| expression("filter", given).expect_err("too large").message;
+        let longest = "a".repeat(MAX_PATTERN_BYTES);
+        assert!(expression("filter", &longest).is_ok());
+        assert!(refused(&(longest + "a")).contains("at most 1024 bytes, this one has 1025"));
+        assert!(refused(&format!("{}{}", "(".repeat(60), ")".repeat(60))).contains("nest"));
+    }
+
+    #[test]
+    fn scan_stops_after_the_line_at_which_its_time_is_over() {
+        struct Count(usize);
+        impl LineSink for Count {
+            fn take(&mut self, _: Line<'_>) -> bool {
+                self.0 += 1;
+                true
+            }
+        }
+        let mut scan = LineScan { pending: b"a\nb\nc\n".to_vec(), cursor: 7, sink: Count(0), stop: Stop::No };
+        scan.scan(false, &|| false);
+        assert_eq!((scan.sink.0, scan.cursor, scan.stop), (1, 9, Stop::Time));
+        scan.stop = Stop::No;
+        scan.scan(false, &|| true);
+        assert_eq!((scan.sink.0, scan.cursor, scan.stop), (3, 13, Stop::No));
     }
 }

@@ -1,18 +1,20 @@
 //! What the server knows of each run, from its beginning until its record is forgotten. `drive` moves it from phase to phase.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use sandtimer::Run;
-use sandtimer::engine::Stream;
+use sandtimer::engine::{RunOutput, Stream};
 use sandtimer::model::{Outcome, Progress, WaitingFor, Warning};
 use sandtimer::supervise::output::Chunk;
 use sandtimer::task::estimate::Question;
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use sandtimer_store::{Begun, RunStore, StoredRun};
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, Notify, watch};
 
@@ -21,7 +23,9 @@ use super::control::Input;
 use super::record::Record;
 use crate::auth::Owner;
 use crate::error::{Code, Refusal, storage};
+use crate::intake::MAX_SHORT_BYTES;
 use crate::owned::{Owned, Registry};
+use crate::quota::{ConcurrencyLimit, Permit, Permitted};
 use crate::{Retention, Shared, trace};
 
 /// Warnings that are kept of a run; the first ones.
@@ -30,6 +34,18 @@ const MOST_WARNINGS: usize = 100;
 const OWNERS_KEPT: usize = 8;
 /// How often records are looked at for their age.
 const HOUSEKEEPING: Duration = Duration::from_secs(600);
+
+/// Outcomes and output of one owner, and of all, that are large and in memory at a time, to be written as JSON.
+static LARGE: ConcurrencyLimit = ConcurrencyLimit::new(1, 2);
+
+/// A permit for what is to have so many bytes; `None` for what is not large. While there is one, the owner's next waits: who has
+/// one must not ask for another.
+pub(crate) async fn enter_large(owner: &Owner, bytes: u64) -> Option<Permit> {
+    if bytes > MAX_SHORT_BYTES as u64 { Some(LARGE.enter(owner).await) } else { None }
+}
+
+/// An Outcome, with the permit to have it in memory where it is large.
+pub(crate) type LoadedOutcome = Permitted<OutcomeJson>;
 
 /// Where a run is.
 #[derive(Debug, Clone)]
@@ -51,7 +67,7 @@ pub(crate) struct LiveRun {
     phase: watch::Sender<Phase>,
     warnings: watch::Sender<Vec<Warning>>,
     /// What it left running writes on, which only the engine has.
-    left: std::sync::Mutex<Weak<Run>>,
+    left: std::sync::Mutex<Weak<RunOutput>>,
     pub input: Input,
     pub(super) waiters: Waiters,
     /// What its duration will be remembered under; `None` for code in a context.
@@ -231,20 +247,33 @@ impl LiveRun {
     }
 
     /// Its Outcome, once it is over.
-    pub async fn outcome(&self) -> Result<Option<Arc<Outcome>>, Refusal> {
+    pub async fn outcome(&self) -> Result<Option<LoadedOutcome>, Refusal> {
         match self.phase() {
             Phase::Queued(_) | Phase::Running(_) => Ok(None),
-            Phase::Ended(record) => record.outcome().await.map(Some),
+            Phase::Ended(record) => self.load(&record).await.map(Some),
+        }
+    }
+
+    async fn load(&self, record: &Record) -> Result<LoadedOutcome, Refusal> {
+        let permit = enter_large(&self.owner, record.bytes()).await;
+        Ok(Permitted::new(OutcomeJson(record.outcome().await?), permit))
+    }
+
+    /// Bytes that its Outcome takes, and has to be read for, once it is over.
+    pub fn outcome_bytes(&self) -> u64 {
+        match &*self.phase.borrow() {
+            Phase::Queued(_) | Phase::Running(_) => 0,
+            Phase::Ended(record) => record.bytes(),
         }
     }
 
     /// Says where what it left running writes, as long as somebody holds that.
-    pub fn set_left(&self, run: &Arc<Run>) {
-        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(run);
+    pub fn set_left(&self, output: &Arc<RunOutput>) {
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(output);
     }
 
     /// Where what it left running writes.
-    pub(super) fn left(&self) -> Option<Arc<Run>> {
+    pub(super) fn left(&self) -> Option<Arc<RunOutput>> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
 
@@ -266,22 +295,22 @@ impl LiveRun {
     }
 
     /// What is answered about it.
-    pub async fn view(&self) -> Result<Value, Refusal> {
+    pub async fn view(&self) -> Result<RunView, Refusal> {
         let phase = self.phase();
-        let (outcome, ended_at) = match &phase {
+        let (outcome, ended_at_ms) = match &phase {
             Phase::Queued(_) | Phase::Running(_) => (None, None),
-            Phase::Ended(record) => (Some(record.outcome().await?), Some(record.ended_at_ms())),
+            Phase::Ended(record) => (Some(self.load(record).await?), Some(record.ended_at_ms())),
         };
-        Ok(json!({
-            "run_id": self.id(),
-            "status": phase.name(),
-            "command": self.begun.command,
-            "created_at_ms": self.begun.created_at_ms,
-            "ended_at_ms": ended_at,
-            "effective": self.effective(),
-            "progress": self.progress(),
-            "outcome": outcome.as_deref(),
-        }))
+        Ok(RunView {
+            run_id: self.id().to_owned(),
+            status: phase.name(),
+            command: self.begun.command.clone(),
+            created_at_ms: self.begun.created_at_ms,
+            ended_at_ms,
+            effective: self.effective().clone(),
+            progress: self.progress(),
+            outcome,
+        })
     }
 
     /// One line of a listing. Reads /proc for a moment.
@@ -356,6 +385,37 @@ impl LiveRun {
             true
         });
     }
+}
+
+/// An Outcome as it is answered. It is not copied.
+#[derive(Debug)]
+pub(crate) struct OutcomeJson(Arc<Outcome>);
+
+impl Deref for OutcomeJson {
+    type Target = Outcome;
+
+    fn deref(&self) -> &Outcome {
+        &self.0
+    }
+}
+
+impl Serialize for OutcomeJson {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+/// What is answered about a run.
+#[derive(Debug, Serialize)]
+pub(crate) struct RunView {
+    run_id: String,
+    pub status: &'static str,
+    command: Vec<String>,
+    created_at_ms: u64,
+    ended_at_ms: Option<u64>,
+    effective: Value,
+    progress: Option<Progress>,
+    pub outcome: Option<LoadedOutcome>,
 }
 
 impl Phase {

@@ -1,7 +1,6 @@
 //! Output of a run by position, while it goes on and after.
 
-use sandtimer::Run;
-use sandtimer::engine::Stream;
+use sandtimer::engine::{RunOutput, Stream};
 use sandtimer::model::Encoding;
 use sandtimer::supervise::output::{Chunk, base64};
 use serde_json::{Value, json};
@@ -21,7 +20,7 @@ const MOST: u64 = 8 << 20;
 pub(super) struct Asked {
     stream: Stream,
     cursor: u64,
-    most: usize,
+    pub most: usize,
 }
 
 impl Asked {
@@ -86,9 +85,9 @@ pub(super) async fn read(run: &LiveRun, asked: &Asked) -> Result<Value, Refusal>
 }
 
 /// Output of a run that is over and of what it left running; whether it is all there is by now.
-fn behind_its_end(run: &Run, asked: &Asked) -> Result<(Chunk, bool), Refusal> {
-    let chunk = run.output(asked.stream, asked.cursor, asked.most)?;
-    let behind = run.output(asked.stream, chunk.next_cursor, 1)?;
+fn behind_its_end(output: &RunOutput, asked: &Asked) -> Result<(Chunk, bool), Refusal> {
+    let chunk = output.read(asked.stream, asked.cursor, asked.most)?;
+    let behind = output.read(asked.stream, chunk.next_cursor, 1)?;
     let last = behind.next_cursor == chunk.next_cursor;
     Ok((chunk, last))
 }

@@ -45,7 +45,44 @@ impl Record {
         }
     }
 
-    /// The Outcome, whose output may be left out.
+    /// Bytes that the Outcome takes, and has to be read for.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Record::Disk(stored) => stored.bytes_on_disk(),
+            Record::Memory { outcome, .. } | Record::Unbegun { outcome, .. } => {
+                (outcome.stdout.len() + outcome.stderr.len()) as u64
+            }
+        }
+    }
+
+    /// Bytes that have to be read for the Outcome without its output.
+    pub fn head_bytes(&self) -> u64 {
+        match self {
+            Record::Disk(stored) => stored.head_bytes_on_disk(),
+            Record::Memory { .. } | Record::Unbegun { .. } => 0,
+        }
+    }
+
+    /// The Outcome without its output.
+    pub async fn outcome_without_output(&self) -> Result<Outcome, Refusal> {
+        match self {
+            Record::Memory { outcome, .. } | Record::Unbegun { outcome, .. } => {
+                Ok(Outcome { stdout: String::new(), stderr: String::new(), ..(**outcome).clone() })
+            }
+            Record::Disk(stored) if stored.head_bytes_on_disk() == 0 => {
+                // It is in memory.
+                stored
+                    .outcome_without_output()
+                    .map_err(|error| storage("the run's record cannot be read", &error))
+            }
+            Record::Disk(stored) => {
+                let stored = stored.clone();
+                on_disk(move || stored.outcome_without_output()).await
+            }
+        }
+    }
+
+    /// The Outcome, whose output, value, error and results may be left out.
     pub fn facts(&self) -> &Outcome {
         match self {
             Record::Disk(stored) => &stored.ended().outcome,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use sandtimer::engine::Stream;
 use serde_json::{Value, json};
 
-use super::live::{LiveRun, Phase};
+use super::live::{LiveRun, Phase, enter_large};
 use super::output::{Piece, chunk, name};
 use super::record::Record;
 use crate::error::{Code, Refusal};
@@ -122,11 +122,11 @@ impl RunEvents {
     }
 
     /// The outcome without the output, which came before.
-    fn ended(&mut self, phase: &Phase) -> Option<Event> {
-        let Phase::Ended(record) = phase else { return None };
-        let data = ending(&self.run, record);
+    async fn ended(&mut self, phase: &Phase) -> Result<Option<Event>, Refusal> {
+        let Phase::Ended(record) = phase else { return Ok(None) };
+        let data = ending(&self.run, record).await?;
         let place = Place { ended: true, ..self.place };
-        Some(self.event(place, "ended", data))
+        Ok(Some(self.event(place, "ended", data)))
     }
 
     async fn find_next(&mut self) -> Result<Option<Event>, Refusal> {
@@ -155,7 +155,7 @@ impl RunEvents {
             if let Some(event) = self.ready(&phase).await? {
                 return Ok(Some(event));
             }
-            let Phase::Running(run) = &phase else { return Ok(self.ended(&phase)) };
+            let Phase::Running(run) = &phase else { return self.ended(&phase).await };
             tokio::select! {
                 // Of a run that is over nothing grows: then its record is what is waited for.
                 () = run.grown(self.seen), if !is_over(run) => {}
@@ -167,13 +167,19 @@ impl RunEvents {
 }
 
 /// The end of a run, without its output.
-pub(super) fn ending(run: &LiveRun, record: &Record) -> Value {
-    let mut outcome = serde_json::to_value(record.facts()).unwrap_or_default();
+///
+/// # Errors
+/// When its record cannot be read.
+pub(super) async fn ending(run: &LiveRun, record: &Record) -> Result<Value, Refusal> {
+    let _permit = enter_large(run.owner(), record.head_bytes()).await;
+    let mut outcome = serde_json::to_value(record.outcome_without_output().await?).unwrap_or_default();
     if let Some(outcome) = outcome.as_object_mut() {
         outcome.remove("stdout");
         outcome.remove("stderr");
     }
-    json!({"run_id": run.id(), "status": "ended", "ended_at_ms": record.ended_at_ms(), "outcome": outcome})
+    Ok(
+        json!({"run_id": run.id(), "status": "ended", "ended_at_ms": record.ended_at_ms(), "outcome": outcome}),
+    )
 }
 
 /// Whether its Outcome is there, though not yet its record.

@@ -185,7 +185,7 @@ impl Shown {
             match &phase {
                 Phase::Ended(record) => {
                     self.ended = true;
-                    return Ok(Some(text(&json!({"ended": ending(&self.run, record)}))));
+                    return Ok(Some(text(&json!({"ended": ending(&self.run, record).await?}))));
                 }
                 Phase::Queued(_) => drop(ended.changed().await),
                 Phase::Running(run) => tokio::select! {

@@ -1,10 +1,13 @@
 //! `POST /v1/runs/{id}/wait`: waiting until a run listens on a port, or has written a line that matches.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Extension, State};
 use axum::response::Response;
+use sandtimer::engine::Stream;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::find;
 use super::lines::{Search, expression};
@@ -13,17 +16,27 @@ use super::output;
 use crate::Shared;
 use crate::auth::Owner;
 use crate::body::{self, Fields, Id, Object, refused};
+use crate::connection::{Connection, Wanted, while_there};
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
+use crate::quota::ConcurrencyLimit;
 
 /// How often is looked: nothing tells when a socket begins to listen.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Looks at the sockets of runs at a time, of one owner and in all: each goes through all processes of a run and their descriptors.
+static SOCKET_LOOKS: ConcurrencyLimit = ConcurrencyLimit::new(2, 8);
 
 /// What is waited for.
 #[derive(Debug)]
 enum For {
     Port(u16),
-    Line(Box<Search>),
+    /// Compiled once it is known that there is such a run.
+    Line {
+        stream: Stream,
+        cursor: u64,
+        pattern: String,
+    },
 }
 
 impl For {
@@ -33,10 +46,10 @@ impl For {
                 let message = "give `port` or `pattern`, not both: one thing is waited for";
                 Err(Refusal::new(Code::BadField, message).with("key", "pattern"))
             }
-            (None, Some(given)) => {
+            (None, Some(pattern)) => {
                 let stream = output::stream(fields)?;
                 let cursor = fields.number("cursor")?.unwrap_or(0);
-                Ok(For::Line(Box::new(Search::new(stream, cursor, expression("pattern", &given)?))))
+                Ok(For::Line { stream, cursor, pattern })
             }
             (given, None) => {
                 let given = given.unwrap_or_default();
@@ -47,9 +60,26 @@ impl For {
     }
 }
 
+impl For {
+    /// Waits for it, at most so long; what came of it.
+    async fn wait(self, run: &LiveRun, most: Option<Duration>) -> Result<Value, Refusal> {
+        match self {
+            For::Port(port) => Ok(json!({"port": port, "listening": listens(run, port, most).await?})),
+            For::Line { stream, cursor, pattern } => {
+                // What is too long to be a moment is without end.
+                let until = most.and_then(|most| Instant::now().checked_add(most));
+                let mut search = Search::new(stream, cursor, expression("pattern", &pattern)?);
+                search.go(run, until).await?;
+                Ok(described(&search))
+            }
+        }
+    }
+}
+
 pub(super) async fn wait(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
+    Extension(connection): Extension<Arc<Connection>>,
     Id(id): Id,
     Object(mut fields): Object,
 ) -> Result<Response, Refusal> {
@@ -58,22 +88,14 @@ pub(super) async fn wait(
     fields.finish()?;
     let run = find(&app, &id, &owner)?;
     let _waiter = run.waiter();
-    let mut answer = match wanted {
-        For::Port(port) => json!({"port": port, "listening": listens(&run, port, most).await?}),
-        For::Line(mut search) => {
-            search.go(&run, over(most)).await?;
-            described(&search)
-        }
-    };
+    let mut answered = None;
+    let waiting = async { answered = Some(wanted.wait(&run, most).await) };
+    while_there(&connection, waiting, || {}).await;
+    // Then nobody hears this.
+    let nobody = || Refusal::new(Code::RequestTimeout, "the client went away");
+    let mut answer = answered.ok_or_else(nobody)??;
     stands(&run, &mut answer);
     Ok(body::json(&answer))
-}
-
-async fn over(most: Option<Duration>) {
-    match most {
-        Some(most) => tokio::time::sleep(most).await,
-        None => std::future::pending().await,
-    }
 }
 
 fn described(search: &Search) -> Value {
@@ -114,8 +136,13 @@ pub(crate) async fn listens(run: &LiveRun, port: u16, most: Option<Duration>) ->
                 Phase::Queued(_) => drop(phase.changed().await),
                 Phase::Running(running) if !running.has_network() => return Err(no_network(run)),
                 Phase::Running(running) => {
-                    let found = tokio::task::spawn_blocking(move || running.listens_on(port)).await;
-                    if found.unwrap_or(false) {
+                    let turn = SOCKET_LOOKS.enter(run.owner()).await;
+                    let (is_wanted, _wanted) = Wanted::new();
+                    let look = move || {
+                        let _turn = turn;
+                        running.listens_on_while(port, &is_wanted)
+                    };
+                    if tokio::task::spawn_blocking(look).await.unwrap_or(false) {
                         return Ok(true);
                     }
                     let _ = tokio::time::timeout(LOOK_EVERY, phase.changed()).await;

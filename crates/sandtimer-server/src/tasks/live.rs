@@ -14,6 +14,8 @@ use crate::runs::LiveRun;
 
 /// Tasks that are kept of one owner; those that ended first go first.
 const KEPT: usize = 1000;
+/// Bytes that are kept of a task's name, of its command and of its context. Estimates are of fingerprints of the whole.
+const MAX_TEXT_BYTES: usize = 400;
 
 /// A piece of work that is followed beside its estimate.
 #[derive(Debug)]
@@ -112,6 +114,39 @@ impl Task {
     }
 }
 
+/// A copy of the beginning of a longer text: what is cut off is given back.
+fn shortened(text: String) -> String {
+    match text.len() {
+        0..=MAX_TEXT_BYTES => text,
+        _ => beginning(&text, MAX_TEXT_BYTES).to_owned(),
+    }
+}
+
+/// As much of a text as that many bytes hold whole characters of it.
+fn beginning(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
+}
+
+/// What is kept of an answer for as long as its task is.
+fn kept(mut answer: Answer) -> Answer {
+    let asked = &mut answer.asked;
+    asked.task_type = asked.task_type.take().map(shortened);
+    asked.complexity = asked.complexity.take().map(shortened);
+    asked.context = asked.context.take().map(shortened);
+    let mut left = MAX_TEXT_BYTES;
+    asked.command = asked.command.take().map(|parts| {
+        let parts = parts.into_iter().map_while(|part| {
+            let part = (left > 0).then(|| shortened(part))?;
+            let part = beginning(&part, left).to_owned();
+            left = left.saturating_sub(part.len().max(1));
+            Some(part)
+        });
+        parts.collect()
+    });
+    answer
+}
+
 /// All tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks(Registry<Task>);
@@ -121,8 +156,8 @@ impl Tasks {
         let task = Arc::new(Task {
             id: new_id(),
             owner: owner.clone(),
-            name: name.unwrap_or_else(|| answer.name()),
-            answer,
+            name: shortened(name.unwrap_or_else(|| answer.name())),
+            answer: kept(answer),
             begun_at_ms: calendar_milliseconds(),
             state: Mutex::default(),
         });

@@ -314,6 +314,15 @@ impl Context {
         self.check_wanted(is_withdrawn)
     }
 
+    /// Waits for a turn.
+    ///
+    /// # Errors
+    /// When the context is closed, or the caller leaves, before it comes.
+    fn wait_for(&self, turn: &Turn, is_withdrawn: &dyn Fn() -> bool) -> Result<(), Error> {
+        turn.wait_while(&|| self.check_wanted(is_withdrawn).is_ok());
+        self.check_wanted(is_withdrawn)
+    }
+
     fn check_wanted(&self, is_withdrawn: &dyn Fn() -> bool) -> Result<(), Error> {
         match (self.closed.load(Ordering::Acquire), is_withdrawn()) {
             (true, _) => Err(Error::Closed),
@@ -363,7 +372,7 @@ impl Context {
     /// # Errors
     /// As [`Context::undo`].
     pub fn undo_unless(&self, turn: Turn, is_withdrawn: &dyn Fn() -> bool) -> Result<bool, Error> {
-        turn.wait();
+        self.wait_for(&turn, is_withdrawn)?;
         let mut place = self.standing();
         self.ready(&mut place, is_withdrawn)?;
         let Some(standing) = place.as_mut() else { return Err(Error::Closed) };

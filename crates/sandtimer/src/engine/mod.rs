@@ -59,7 +59,7 @@ pub use opened::new_run_id;
 pub use park::Parked;
 pub use pool::CAPACITY;
 pub use refill::Stats;
-pub use run::{Grown, Run, Settled, Started, Stream, Wait, Warned};
+pub use run::{Grown, Run, RunOutput, Settled, Started, Stream, Wait, Warned};
 pub use scopes::Scope;
 pub use spec::{Output, Require, Spec, Stdin};
 pub use start::{PROGRESS_VARIABLE, gpus};

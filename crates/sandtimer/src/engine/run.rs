@@ -302,10 +302,12 @@ impl Run {
     /// # Errors
     /// When spilled output cannot be read back.
     pub fn output(&self, stream: Stream, cursor: u64, most: usize) -> Result<Chunk, Error> {
-        let empty = Chunk { bytes: Vec::new(), next_cursor: cursor, dropped_before: 0 };
-        let Some(spool) = &self.spools[stream as usize] else { return Ok(empty) };
-        let spool = spool.lock().unwrap_or_else(PoisonError::into_inner);
-        spool.read(cursor, most).map_err(Error::system("cannot read the run's output"))
+        read_output(&self.spools, stream, cursor, most)
+    }
+
+    /// The captured output alone, which does not keep the Outcome in memory.
+    pub fn captured_output(&self) -> RunOutput {
+        RunOutput { spools: self.spools.clone() }
     }
 
     fn pipes(&self) -> std::sync::MutexGuard<'_, Pipes> {
@@ -325,7 +327,12 @@ impl Run {
 
     /// Whether a process of it listens on this TCP port. Reads files of /proc, as many as it has processes and descriptors.
     pub fn listens_on(&self, port: u16) -> bool {
-        ports::listens(self.running.pidfd.as_fd(), port)
+        self.listens_on_while(port, &|| true)
+    }
+
+    /// As [`Run::listens_on`], for a caller that may leave before all processes of the run are looked at.
+    pub fn listens_on_while(&self, port: u16, is_wanted: &dyn Fn() -> bool) -> bool {
+        ports::listens(self.running.pidfd.as_fd(), port, is_wanted)
     }
 
     /// Whether it was given a terminal.
@@ -374,6 +381,34 @@ impl Run {
     pub fn note_output(&self) {
         self.running.note_output(monotonic_nanoseconds());
     }
+}
+
+/// The captured output of a run, for callers that need nothing else of it.
+#[derive(Debug)]
+pub struct RunOutput {
+    spools: [Option<SharedSpool>; 2],
+}
+
+impl RunOutput {
+    /// As [`Run::output`].
+    ///
+    /// # Errors
+    /// When spilled output cannot be read back.
+    pub fn read(&self, stream: Stream, cursor: u64, most: usize) -> Result<Chunk, Error> {
+        read_output(&self.spools, stream, cursor, most)
+    }
+}
+
+fn read_output(
+    spools: &[Option<SharedSpool>; 2],
+    stream: Stream,
+    cursor: u64,
+    most: usize,
+) -> Result<Chunk, Error> {
+    let empty = Chunk { bytes: Vec::new(), next_cursor: cursor, dropped_before: 0 };
+    let Some(spool) = &spools[stream as usize] else { return Ok(empty) };
+    let spool = spool.lock().unwrap_or_else(PoisonError::into_inner);
+    spool.read(cursor, most).map_err(Error::system("cannot read the run's output"))
 }
 
 impl Drop for Run {

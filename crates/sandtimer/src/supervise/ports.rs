@@ -18,8 +18,8 @@ const MOST_BYTES: u64 = 16 << 20;
 const MOST_PROCESSES: usize = 8192;
 const MOST_DESCRIPTORS: usize = 65_536;
 
-/// Whether a process below this init listens on the port.
-pub(crate) fn listens(init: BorrowedFd<'_>, port: u16) -> bool {
+/// Whether a process below this init listens on the port. Stops, with no, once it is not wanted any more.
+pub(crate) fn listens(init: BorrowedFd<'_>, port: u16, is_wanted: &dyn Fn() -> bool) -> bool {
     let Some(init_pid) = number_of(init) else { return false };
     let tables = TABLES.map(|table| read_most(&format!("/proc/{init_pid}/{table}"), MOST_BYTES));
     let wanted: Vec<String> = tables
@@ -28,7 +28,8 @@ pub(crate) fn listens(init: BorrowedFd<'_>, port: u16) -> bool {
         .flat_map(|table| listeners(table, port))
         .map(|inode| format!("socket:[{inode}]"))
         .collect();
-    let found = !wanted.is_empty() && tree(init_pid).into_iter().any(|pid| has_one(pid, &wanted));
+    let processes = || tree(init_pid, is_wanted).into_iter().take_while(|_| is_wanted());
+    let found = !wanted.is_empty() && processes().any(|pid| has_one(pid, &wanted));
     // Numbers are used again: what was seen is of this run if its init is still alive.
     found && !process::is_dead(init)
 }
@@ -47,10 +48,10 @@ fn listeners(table: &str, port: u16) -> Vec<u64> {
 }
 
 /// The processes below this one. What one leaves behind becomes a child of init, so all of them are.
-fn tree(init: u32) -> Vec<u32> {
+fn tree(init: u32, is_wanted: &dyn Fn() -> bool) -> Vec<u32> {
     let mut found = vec![init];
     let mut at = 0;
-    while at < found.len() && found.len() < MOST_PROCESSES {
+    while at < found.len() && found.len() < MOST_PROCESSES && is_wanted() {
         let threads = fs::read_dir(format!("/proc/{}/task", found[at])).into_iter().flatten().flatten();
         for thread in threads {
             found.extend(children(&thread.path().to_string_lossy()));
@@ -82,5 +83,16 @@ mod tests {
             nonsense\n";
         assert_eq!(listeners(table, 8080), [11, 13]);
         assert_eq!(listeners(table, 80), [0u64; 0]);
+    }
+
+    #[test]
+    fn look_ends_with_its_caller() {
+        use std::os::fd::AsFd;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let own = rustix::process::getpid();
+        let own = rustix::process::pidfd_open(own, rustix::process::PidfdFlags::empty()).expect("opened");
+        assert!(listens(own.as_fd(), port, &|| true));
+        assert!(!listens(own.as_fd(), port, &|| false));
     }
 }

@@ -11,9 +11,10 @@ use tokio::sync::oneshot;
 use super::{LiveContext, SHORT, blocking, left_something};
 use crate::Shared;
 use crate::error::Refusal;
+use crate::intake::Reservation;
 use crate::metrics::Queued as Waiting;
 use crate::quota::Share;
-use crate::runs::{self, LiveRun};
+use crate::runs::{self, LiveRun, UnbegunGuard};
 
 /// Something that was sent to a context, on its way through it.
 pub(super) struct Sent {
@@ -26,6 +27,11 @@ pub(super) struct Sent {
     pub begun: Option<Arc<Run>>,
     pub notes: Arc<Mutex<Vec<String>>>,
     pub unsaved: Arc<Mutex<Option<String>>>,
+    /// What a panic on the way leaves unbegun is ended by this.
+    pub _unbegun: UnbegunGuard,
+    pub has_stdin: bool,
+    /// Memory for its source and stdin: until it has begun, with stdin until it is over.
+    pub input: Option<Reservation>,
     pub share: Share,
 }
 
@@ -46,7 +52,7 @@ impl Sent {
                 }
                 tokio::task::spawn_blocking(move || {
                     let outcome = context.context.go_on(*execution, &mut |told| self.told(told, true));
-                    self.over(Ok(outcome));
+                    let _share = self.over(Ok(outcome));
                     context.context.rest();
                 });
             }
@@ -54,10 +60,10 @@ impl Sent {
                 if let Some(run) = &self.begun {
                     runs::end_queued(&self.app, &self.live, run, &outcome);
                 }
-                self.over(Ok(outcome));
+                drop(self.over(Ok(outcome)));
                 settle_soon(&context);
             }
-            Err(error) => self.over(Err(error)),
+            Err(error) => drop(self.over(Err(error))),
         }
     }
 
@@ -67,7 +73,7 @@ impl Sent {
             let context = self.context.clone();
             context.touch();
             let executed = context.context.execute(cell, &mut |told| self.told(told, true));
-            self.over(executed);
+            let _share = self.over(executed);
             // An interpreter that has answered and goes on computing has no checkpoint to show, and is ended.
             context.context.rest();
         });
@@ -77,6 +83,9 @@ impl Sent {
     fn told(&mut self, told: Told, drive: bool) {
         match told {
             Told::Begun(run) => {
+                if !self.has_stdin {
+                    self.input = None;
+                }
                 if let Some(waits) = self.waits.take() {
                     waits.begun();
                 }
@@ -107,15 +116,15 @@ impl Sent {
         }
     }
 
-    /// It is over, or could not begin.
-    fn over(self, executed: Result<Arc<Outcome>, sandtimer::Error>) {
+    /// It is over, or could not begin. Its share is returned: this thread is kept for as long as the context rests.
+    fn over(self, executed: Result<Arc<Outcome>, sandtimer::Error>) -> Share {
         let Sent { app, live, context, tell, waits, begun, share, .. } = self;
         // Of what did not begin.
         drop(waits);
         if let (Ok(outcome), Some(run)) = (&executed, begun)
             && left_something(outcome)
         {
-            context.keep_left(&live, run);
+            context.keep_left(&live, &run);
         }
         context.touch();
         if let (Err(error), Some(tell)) = (executed, tell) {
@@ -124,7 +133,7 @@ impl Sent {
             let told = tell.send(Err(refusal)).is_ok();
             runs::drop_queued(&app, &live, &reason, told);
         }
-        drop(share);
+        share
     }
 }
 

@@ -158,7 +158,7 @@ impl Context {
                 "its interpreter has threads of its own, and only Python contexts can be branched",
             );
         }
-        turn.wait();
+        self.wait_for(&turn, is_withdrawn)?;
         let mut place = self.standing();
         self.ready(&mut place, is_withdrawn)?;
         let Some(standing) = place.as_mut() else { return Err(Error::Closed) };

@@ -111,7 +111,7 @@ impl Context {
     pub fn execute(&self, mut cell: Cell, tell: &mut dyn FnMut(Told)) -> Result<Arc<Outcome>, Error> {
         let asked_at = monotonic_nanoseconds();
         let turn = cell.turn.take().unwrap_or_else(|| self.queue());
-        turn.wait();
+        self.wait_for(&turn, &|| is_withdrawn(&cell.withdrawn))?;
         self.ready(&mut self.standing(), &|| is_withdrawn(&cell.withdrawn))?;
         let execution = self.start(cell, (turn, asked_at), tell)?;
         Ok(self.go_on(execution, tell))

@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+/// How often a caller that waits for its turn checks whether it is still wanted.
+const WITHDRAWAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     queue: Mutex<(VecDeque<u64>, u64)>,
@@ -62,11 +65,47 @@ impl Turn {
             state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
+
+    /// As [`Turn::wait`], until the caller is not wanted any more: false then. A caller that has left keeps its thread for at
+    /// most [`WITHDRAWAL_CHECK_INTERVAL`].
+    pub(super) fn wait_while(&self, is_wanted: &dyn Fn() -> bool) -> bool {
+        let mut state = self.0.lock();
+        while state.0.front() != Some(&self.1) {
+            if !is_wanted() {
+                return false;
+            }
+            let waited = self.0.changed.wait_timeout(state, WITHDRAWAL_CHECK_INTERVAL);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
         self.0.lock().0.retain(|other| *other != self.1);
         self.0.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn withdrawn_caller_gives_up_its_wait() {
+        let turns: Arc<Turns> = Arc::default();
+        let first = turns.enter();
+        let (second, third) = (turns.enter(), turns.enter());
+        let is_wanted = AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| second.wait_while(&|| is_wanted.load(Ordering::Acquire)));
+            is_wanted.store(false, Ordering::Release);
+            assert!(!waiting.join().expect("it waits without a panic"));
+        });
+        drop((first, second));
+        assert!(third.wait_while(&|| false), "a turn that has come needs no wait");
     }
 }

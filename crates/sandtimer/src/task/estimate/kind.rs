@@ -167,13 +167,18 @@ impl TryFrom<String> for TaskType {
     }
 }
 
+/// Of an unknown name, what is compared with the known ones.
+const MAX_COMPARED_CHARACTERS: usize = 64;
+
 fn normal(character: char) -> char {
     if matches!(character, ' ' | '-') { '_' } else { character.to_ascii_lowercase() }
 }
 
 fn nearest(name: &str) -> Vec<&'static str> {
+    // How long a comparison takes grows with the name.
+    let name: String = name.chars().take(MAX_COMPARED_CHARACTERS).collect();
     let mut names: Vec<(f64, &'static str)> =
-        TaskType::all().map(|known| (strsim::jaro_winkler(name, known.name()), known.name())).collect();
+        TaskType::all().map(|known| (strsim::jaro_winkler(&name, known.name()), known.name())).collect();
     names.sort_by(|one, other| other.0.total_cmp(&one.0));
     names.into_iter().take(OFFERED).map(|(_, name)| name).collect()
 }

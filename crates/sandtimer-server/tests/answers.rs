@@ -1,0 +1,205 @@
+//! Answers that are long, not read, or take long to find: each owner has its part of the server's memory and threads.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use sandtimer_os::clock::monotonic_nanoseconds;
+use serde_json::{Value, json};
+use support::{Serving, raw, tokens, wait_until};
+
+fn first_line(stream: &mut TcpStream) -> String {
+    let (mut line, mut byte) = (Vec::new(), [0]);
+    while !line.ends_with(b"\r\n") && stream.read(&mut byte).expect("an answer") == 1 {
+        line.push(byte[0]);
+    }
+    String::from_utf8_lossy(&line).into_owned()
+}
+
+#[test]
+fn unread_answers_are_bounded_and_end() {
+    let serving = Serving::with(|settings| {
+        settings.tokens = Some(tokens("alice a-secret\nbob another\n"));
+        settings.patience = Duration::from_secs(3);
+    });
+    let (alice, bob) = (serving.client_with("a-secret"), serving.client_with("another"));
+    // As JSON each of these bytes is six.
+    let command = "head -c 45000000 /dev/zero | tr '\\0' '\\1'";
+    let id = alice.start(json!({"command": command, "output_bytes": "64M"}));
+    let path = format!("/v1/runs/{id}");
+    wait_until("the run is over", || {
+        let (_, runs) = alice.get("/v1/runs?status=ended");
+        runs["total"] == 1
+    });
+    let get = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer a-secret\r\n\r\n");
+    let mut streams: Vec<_> = (0..3).map(|_| raw(serving.address, get.as_bytes())).collect();
+    assert_eq!(bob.run(&json!({"command": ["true"]}))["outcome"]["exit_code"], 0);
+    let mut lines: Vec<_> = streams.iter_mut().map(first_line).collect();
+    lines.sort();
+    assert!(
+        lines[0].contains(" 200 ") && lines[1].contains(" 429 ") && lines[2].contains(" 429 "),
+        "{lines:?}"
+    );
+    // What is not read ends, and leaves its memory to the next one.
+    wait_until("there is memory again", || {
+        let mut stream = raw(serving.address, get.as_bytes());
+        first_line(&mut stream).contains(" 200 ")
+    });
+    drop(streams);
+}
+
+#[test]
+fn large_values_are_whole_in_answers_and_events() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let (_, context) = client.post("/v1/contexts", &json!({}));
+    let at = format!("/v1/contexts/{}/execute", context["context_id"].as_str().expect("an id"));
+    let (_, executed) = client.post(&at, &json!({"code": "'x' * 300_000"}));
+    let path = format!("/v1/runs/{}", executed["run_id"].as_str().expect("an id"));
+    let length = |outcome: &Value| outcome["value"].as_str().map(str::len);
+    assert_eq!(length(&executed["outcome"]), Some(300_000));
+    assert_eq!(length(&client.get(&path).1["outcome"]), Some(300_000));
+    let last = client.events_at(&format!("{path}/events"), &[]).last().expect("an event");
+    assert_eq!((&*last.name, length(&last.data["outcome"])), ("ended", Some(300_000)));
+    let (_, listed) = client.get("/v1/runs");
+    assert_eq!((&listed["runs"][0]["ok"], &listed["runs"][0]["ending"]), (&json!(true), &json!("returned")));
+    let serving = Serving::at(serving.stop(), |_| {});
+    assert_eq!(length(&serving.client().get(&path).1["outcome"]), Some(300_000));
+}
+
+#[test]
+fn logs_and_commands_of_the_other_interface_are_whole() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let command = json!({"command": "head -c 100000 /dev/zero | tr '\\0' x; echo; echo no >&2"});
+    let (status, answer) = client.post("/api/execute", &command);
+    assert_eq!(
+        (status, &answer["success"], &answer["stderr"]),
+        (200, &json!(true), &json!("no")),
+        "{answer:.300}"
+    );
+    assert!(answer["stdout"].as_str().map(str::len) == Some(100_000) && answer["timestamp"].is_string());
+    let (_, started) = client.post("/api/process/start", &command);
+    let path = format!("/api/process/{}", started["processId"].as_str().expect("an id"));
+    wait_until("it has ended", || client.get(&path).1["process"]["status"] == "completed");
+    let (status, logs) = client.get(&format!("{path}/logs"));
+    assert_eq!(
+        (status, &logs["success"], &logs["stderr"]),
+        (200, &json!(true), &json!("no\n")),
+        "{logs:.300}"
+    );
+    assert_eq!(logs["stdout"].as_str().map(str::len), Some(100_001));
+}
+
+#[test]
+fn patterns_are_short_and_searches_end_in_time() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let wait = |id: &str, pattern: &str| {
+        client.post(&format!("/v1/runs/{id}/wait"), &json!({"pattern": pattern, "wait_ms": 1}))
+    };
+    // Before it is known whether there is such a run nothing is made of the pattern.
+    assert_eq!(wait("nobody", "(").1["code"], "run_not_found");
+    let lines = "line=$(head -c 30000 /dev/zero | tr '\\0' 1); for i in $(seq 64); do echo $line; done";
+    let run = client.run(&json!({"command": lines}));
+    let id = run["run_id"].as_str().expect("an id");
+    let (status, body) = wait(id, &"x".repeat(1025));
+    assert_eq!(
+        (status, &body["code"], &body["details"]["limit"]),
+        (400, &json!("bad_field"), &json!(1024)),
+        "{body}"
+    );
+    assert_eq!(wait(id, &"x".repeat(1024)).0, 200);
+    assert_eq!(wait(id, "1+").1["matched"], true);
+    // Each line takes as many steps as it has bytes, times the states of the pattern.
+    let began = monotonic_nanoseconds();
+    let (status, body) = wait(id, "[01]*1[01]{900}x");
+    assert_eq!((status, &body["matched"]), (200, &json!(false)), "{body}");
+    assert!(body["next_cursor"].as_u64() >= Some(30_001), "{body}");
+    let took = Duration::from_nanos(monotonic_nanoseconds() - began);
+    assert!(took < Duration::from_secs(20), "{took:?}");
+}
+
+/// A conversation over lines.
+struct Lines {
+    stream: TcpStream,
+    read: BufReader<TcpStream>,
+}
+
+impl Lines {
+    fn open(serving: &Serving) -> Self {
+        let upgrade = "GET /mcp/stdio HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: upgrade\r\nUpgrade: sandtimer-mcp\r\n\r\n";
+        let stream = raw(serving.address, upgrade.as_bytes());
+        let mut lines = Lines { read: BufReader::new(stream.try_clone().expect("another")), stream };
+        while !lines.line().trim().is_empty() {}
+        let client = json!({"name": "test", "version": "1"});
+        let about = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client});
+        lines.send(&json!({"jsonrpc": "2.0", "id": "begin", "method": "initialize", "params": about}));
+        lines.line();
+        lines.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        lines
+    }
+
+    fn send(&mut self, message: &Value) {
+        // A server that ends the connection says why.
+        let _ = self.stream.write_all(format!("{message}\n").as_bytes());
+    }
+
+    fn call(&mut self, id: usize, name: &str, arguments: &Value) {
+        let params = json!({"name": name, "arguments": arguments});
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}));
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        // A reset is an end, too.
+        let _ = self.read.read_line(&mut line);
+        line
+    }
+}
+
+#[test]
+fn calls_of_one_connection_are_bounded() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let id = client.start(json!({"command": "sleep 60", "stdin_open": true}));
+    let mut lines = Lines::open(&serving);
+    for call in 0..70 {
+        lines.call(call, "wait", &json!({"run_ids": [id], "wait_ms": 40_000}));
+    }
+    for _ in 0..6 {
+        let answer = lines.line();
+        assert!(answer.contains("64 calls of this connection are under way"), "{answer}");
+    }
+    client.post(&format!("/v1/runs/{id}/kill"), &json!({}));
+    for _ in 0..64 {
+        let answer = lines.line();
+        assert!(answer.contains("STOPPED BY"), "{answer}");
+    }
+    lines.call(100, "wait", &json!({"run_ids": [id]}));
+    assert!(lines.line().contains("STOPPED BY"));
+}
+
+#[test]
+fn memory_for_calls_is_counted_until_they_are_over() {
+    let serving = Serving::start();
+    let client = serving.client();
+    // Memory that stays taken, all but 72 MiB of what an owner may have.
+    let data = "x".repeat(40 << 20);
+    let sleeping = json!({"command": "sleep 120", "stdin": data, "detach": true, "wait_ms": 0}).to_string();
+    for _ in 0..11 {
+        let (status, answer) = client.post_bytes("/v1/runs", sleeping.as_bytes());
+        assert_eq!(status, 200, "{answer}");
+    }
+    let id = client.start(json!({"command": "sleep 120", "stdin_open": true}));
+    let mut lines = Lines::open(&serving);
+    for call in 0..2 {
+        lines.call(call, "write_stdin", &json!({"run_id": id, "data": data, "wait_ms": 0}));
+    }
+    // The first one goes on for ten seconds. The second one is refused, or its connection is ended.
+    let answer = lines.line();
+    let is_refused = answer.is_empty() || answer.contains("the requests that you have under way");
+    assert!(is_refused, "{answer:.300}");
+}
