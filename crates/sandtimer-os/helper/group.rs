@@ -5,7 +5,7 @@
 
 use crate::sys::{self, Fd, call, nr};
 
-/// Processes that one pass kills. What forks meanwhile is left to the next pass.
+/// Processes that one pass kills. Processes that are forked during it are left to the next pass.
 const MAX_AT_A_TIME: usize = 64;
 
 /// Kills what the group `name` below `directory` lists, as far as one pass goes. `name` ends with NUL.

@@ -235,7 +235,7 @@ impl<T> std::fmt::Debug for Receiver<T> {
 }
 
 impl<T: Send> Sender<T> {
-    /// Sends a message; returns it where there is no receiver any more.
+    /// Sends a message; returns it if the receiver has been dropped.
     pub fn send(&self, message: T) -> Result<(), T> {
         self.send_in(Node::allocate(Some(message)))
     }

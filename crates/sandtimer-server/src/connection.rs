@@ -19,7 +19,7 @@ use meter::Meter;
 use peer::belongs_to;
 
 /// Look-ups of the other end's user at a time, of all connections: each reads tables of the whole machine, which clients make
-/// long. Those of connections that are closed meanwhile are given up.
+/// long. Those of connections that are closed by then are cancelled.
 static PEER_LOOKUPS: Semaphore = Semaphore::const_new(2);
 
 /// One connection, as far as its other end matters.
@@ -132,11 +132,11 @@ pub(crate) async fn while_there(
     }
 }
 
-/// Says to a thread, when it is dropped, that nobody waits for what that does any more.
+/// Tells a thread, when it is dropped, that its result is not awaited any more.
 pub(crate) struct Wanted(Arc<AtomicBool>);
 
 impl Wanted {
-    /// For the thread: whether somebody waits. For who waits: the value to keep until then.
+    /// For the thread: whether its result is awaited. For the caller: the value to keep until then.
     pub fn new() -> (impl Fn() -> bool + Send + Sync + 'static, Self) {
         let withdrawn = Arc::new(AtomicBool::new(false));
         let asked = withdrawn.clone();

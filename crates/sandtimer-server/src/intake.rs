@@ -163,7 +163,7 @@ struct ReservedBody {
 }
 
 impl ReservedBody {
-    /// A piece that holds what is reserved for it. Where there is no memory for it the body ends with an error.
+    /// A piece that holds what is reserved for it. If no memory is left for it the body ends with an error.
     fn hold(&self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, axum::Error> {
         let bytes = frame.data_ref().map_or(0, Bytes::len);
         let reserved = match &self.reserved {
@@ -216,7 +216,7 @@ impl hyper::body::Body for ReservedBody {
 /// Takes what is reserved for an answer from its extensions. One that is long and has nothing reserved is counted now.
 ///
 /// # Errors
-/// When there is no memory for it.
+/// If no memory is left for it.
 pub(crate) fn take_reserved(
     answers: &Intake,
     owner: &Owner,

@@ -29,7 +29,7 @@ fn unread_answers_are_bounded_and_end() {
     let command = "head -c 45000000 /dev/zero | tr '\\0' '\\1'";
     let id = alice.start(json!({"command": command, "output_bytes": "64M"}));
     let path = format!("/v1/runs/{id}");
-    wait_until("the run is over", || {
+    wait_until("the run has finished", || {
         let (_, runs) = alice.get("/v1/runs?status=ended");
         runs["total"] == 1
     });
@@ -101,7 +101,7 @@ fn patterns_are_short_and_searches_end_in_time() {
         client.post(&format!("/v1/runs/{id}/wait"), &json!({"pattern": pattern, "wait_ms": 1}))
     };
     // Before it is known whether there is such a run nothing is made of the pattern.
-    assert_eq!(wait("nobody", "(").1["code"], "run_not_found");
+    assert_eq!(wait("missing", "(").1["code"], "run_not_found");
     let lines = "line=$(head -c 30000 /dev/zero | tr '\\0' 1); for i in $(seq 64); do echo $line; done";
     let run = client.run(&json!({"command": lines}));
     let id = run["run_id"].as_str().expect("an id");
@@ -198,7 +198,7 @@ fn memory_for_calls_is_counted_until_they_are_over() {
     for call in 0..2 {
         lines.call(call, "write_stdin", &json!({"run_id": id, "data": data, "wait_ms": 0}));
     }
-    // The first one goes on for ten seconds. The second one is refused, or its connection is ended.
+    // The first one continues for ten seconds. The second one is refused, or its connection is ended.
     let answer = lines.line();
     let is_refused = answer.is_empty() || answer.contains("the requests that you have under way");
     assert!(is_refused, "{answer:.300}");

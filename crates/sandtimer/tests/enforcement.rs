@@ -168,7 +168,7 @@ fn watchdog_that_was_stopped_is_told_of_every_run() {
     let ended = runs.iter().filter(|run| run.is_over()).count();
     assert_eq!(ended, 0, "the watchdog has killed runs");
     for run in runs {
-        run.cancel("the test is over");
+        run.cancel("the test has finished");
         assert_eq!(run.settled_blocking().ending, Ending::Cancelled);
     }
 }

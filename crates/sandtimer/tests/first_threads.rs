@@ -156,7 +156,7 @@ fn assert_silent(beat: &Path) -> String {
     first
 }
 
-/// There is no pid namespace that would end it, and cgroup.kill does not.
+/// No pid namespace ends it, and cgroup.kill does not.
 fn ends_with_its_run_at_t1() {
     let place = open_directory();
     let outcome = run_at_t1(place.path(), 4_000).settled_blocking();

@@ -51,7 +51,7 @@ fn replaced_maker_lends_no_namespace_of_a_live_run() {
     pidfd_send_signal(maker(), Signal::KILL).expect("killed");
     let others: Vec<String> =
         (0..3).map(|_| engine.run_blocking(shell(NAME)).expect("a run").stdout.trim().to_owned()).collect();
-    live.cancel("the test is over");
+    live.cancel("the test has finished");
     let own = live.settled_blocking().stdout.trim().to_owned();
     assert!(own.starts_with("net:["), "{own}");
     assert!(others.iter().all(|other| other.starts_with("net:[") && *other != own), "{own} {others:?}");

@@ -90,7 +90,7 @@ impl Call {
         }
     }
 
-    /// Its run once it is over. A client that goes away cancels it.
+    /// Its run once that has finished. A client that disconnects cancels it.
     async fn finish(&self, app: &Shared, caller: &Caller, connection: &Connection) -> Result<Begun, Failure> {
         let begun = self.begin(app, caller, connection).await?;
         let run = &begun.run;

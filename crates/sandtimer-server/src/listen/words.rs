@@ -1,4 +1,4 @@
-//! What a connection sends. Answers of the HTTP library's own, to what is no request that it can read, are a bare status, put into
+//! What a connection sends. Answers of the HTTP library's own, to bytes that it cannot read as a request, are a bare status, put into
 //! words on their way out. A client that takes nothing of what is sent to it for too long is gone.
 //!
 //! Everything else passes through as it is. An answer of ours always says what kind of content it has, a bare one never does.
@@ -23,7 +23,7 @@ pub(super) struct InWords<S> {
     words: Vec<u8>,
     /// How long the client may take nothing.
     patience: Duration,
-    /// When that is over, while it takes nothing.
+    /// When that ends, while the client takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 

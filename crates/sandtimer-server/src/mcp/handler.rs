@@ -152,7 +152,7 @@ impl ServerHandler for Handler {
                 format!("{MAX_CALLS} calls of this connection are under way; wait for one to be answered");
             return Err(ErrorData::invalid_request(message, None));
         };
-        // Until the call is over: what was reserved for its message is given back before, as a rule.
+        // Until the call has finished: what was reserved for its message is given back before, as a rule.
         let bytes: usize =
             request.arguments.iter().flatten().filter_map(|(_, value)| value.as_str()).map(str::len).sum();
         let _reserved = match self.owner.app.intake.reserve_long(&self.owner.owner, bytes) {

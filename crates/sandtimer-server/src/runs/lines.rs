@@ -2,7 +2,7 @@
 //!
 //! What is held of a run's output is one piece and one line, however much it writes. An expression is short and compiled with
 //! a bound; how long a line takes grows with both. Lines are looked at on a thread that may block, a few owners' at a time, and
-//! no further one once the caller has left or its time is over.
+//! no further one once the caller has left or its time has passed.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -259,7 +259,7 @@ impl LiveRun {
         Ok(Permitted::new(OutcomeJson(record.outcome().await?), permit))
     }
 
-    /// Bytes that its Outcome takes, and has to be read for, once it is over.
+    /// Bytes that its Outcome takes, and has to be read for, once it has finished.
     pub fn outcome_bytes(&self) -> u64 {
         match &*self.phase.borrow() {
             Phase::Queued(_) | Phase::Running(_) => 0,

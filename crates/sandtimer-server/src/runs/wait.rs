@@ -91,9 +91,9 @@ pub(super) async fn wait(
     let mut answered = None;
     let waiting = async { answered = Some(wanted.wait(&run, most).await) };
     while_there(&connection, waiting, || {}).await;
-    // Then nobody hears this.
-    let nobody = || Refusal::new(Code::RequestTimeout, "the client went away");
-    let mut answer = answered.ok_or_else(nobody)??;
+    // This answer is sent to no client.
+    let has_left = || Refusal::new(Code::RequestTimeout, "the client went away");
+    let mut answer = answered.ok_or_else(has_left)??;
     stands(&run, &mut answer);
     Ok(body::json(&answer))
 }

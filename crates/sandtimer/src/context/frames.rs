@@ -156,7 +156,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The interpreter's words on a cell, beside that there is an answer. What is not of its shape is left out, and so is what has
+/// What the interpreter reports of a cell, besides that it has answered. What is not of its shape is left out, and so is what has
 /// more values than a cell may show.
 pub(crate) fn reply(data: &[u8]) -> Reply {
     let mut allowance = JsonAllowance::new(MAX_SHOWN_VALUES);
@@ -210,7 +210,7 @@ pub(crate) fn shown_bytes(data: &[u8]) -> u64 {
 type Words<'a> = BTreeMap<String, &'a RawValue>;
 
 /// What is shown, by MIME type, or an error. Left out is what has more values than are allowed or is nested too deep, which a
-/// notice in the bundle says, and JSON with half characters, which would be another value without them; its text is beside it.
+/// notice in the bundle says, and JSON with half characters, which would be another value without them; its text is kept with it.
 /// Texts come without them.
 ///
 /// # Errors

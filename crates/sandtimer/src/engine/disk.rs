@@ -35,7 +35,7 @@ const MAX_PAUSE_NANOSECONDS: u64 = 60_000_000_000;
 const TURN_NANOSECONDS: u64 = 5_000_000;
 /// The same on a thread of its own, which then finds out whether the run has ended.
 const LONG_TURN_NANOSECONDS: u64 = 200_000_000;
-/// Without progress for this long, a reader is no longer on duty.
+/// Without progress for this long, a reader is replaced.
 const DUTY_TIMEOUT_NANOSECONDS: u64 = 100_000_000;
 /// Without progress for this long, or due for this long, a workspace counts as not watched.
 const UNWATCHED_AFTER_NANOSECONDS: u64 = 2_000_000_000;
@@ -135,7 +135,7 @@ struct WatchState {
     next_number: u64,
 }
 
-/// A turn that is being taken, of a run that is in no list meanwhile.
+/// A turn that is being taken. Its run is in no list until it ends.
 #[derive(Debug)]
 struct Turn {
     number: u64,
@@ -401,7 +401,7 @@ mod tests {
     }
 
     fn end(run: &Run) -> Arc<Outcome> {
-        run.cancel("the test is over");
+        run.cancel("the test has finished");
         run.settled_blocking()
     }
 

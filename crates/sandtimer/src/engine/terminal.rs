@@ -134,7 +134,7 @@ mod tests {
         let run = engine.start(spec()).expect("it starts");
         run.started_blocking();
         assert_eq!(inits().len(), 1);
-        run.cancel("the test is over");
+        run.cancel("the test has finished");
         run.settled_blocking();
     }
 }

@@ -382,7 +382,7 @@ impl Enforcer {
             && self.table.arm(row, hard)
             && let Some(watchdog) = &self.watchdog
         {
-            // A watchdog that does not read is replaced when it is dead; meanwhile init has the same deadline.
+            // A watchdog that does not read is replaced when it is dead; until then init has the same deadline.
             let _ = watchdog.wake();
         }
         let messages =

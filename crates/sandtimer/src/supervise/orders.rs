@@ -152,7 +152,7 @@ impl EnforcerHandle {
         Some(Shown(watchers.count))
     }
 
-    /// Notes that there is no watchdog any more; returns the one that there was. Dropping it waits for its end.
+    /// Notes that the watchdog is gone; returns it. Dropping it waits for its end.
     pub(super) fn without_watchdog(&self) -> Option<Arc<Watchdog>> {
         self.watched.store(false, Ordering::Relaxed);
         self.shown_to.store(0, Ordering::Release);

@@ -25,7 +25,7 @@ def forged(nonce):
 def fork():
     return ctypes.PyDLL(None).fork()
 def leave(work):
-    """Has a process that is no child of the interpreter's do something again and again."""
+    """Has a process that is not a child of the interpreter do something repeatedly."""
     if fork() == 0:
         os.setsid()
         if fork() == 0:
@@ -136,5 +136,5 @@ fn cells_beside_a_forger_are_themselves() {
     let sent = run(&context, "os.path.getsize('/tmp/sent')").results[0]["text/plain"].clone();
     let sent: usize = sent.as_str().expect("a number").parse().expect("a number");
     assert!(sent > executions() / 10, "the forger did not run: {sent} rounds");
-    println!("{} cells beside {sent} rounds of forged packets: none forged, none cut short", executions());
+    println!("{} cells with {sent} rounds of forged packets: none forged, none cut short", executions());
 }

@@ -155,7 +155,7 @@ fn commands_beside_a_forger_are_themselves() {
     }
     let sent = run(&session, "wc -c </tmp/sent").stdout.trim().parse::<usize>().expect("a number");
     assert!(sent > executions() / 30, "the forger did not run: {sent} rounds");
-    println!("{} commands beside {sent} rounds of forged packets: none forged, none cut short", executions());
+    println!("{} commands with {sent} rounds of forged packets: none forged, none cut short", executions());
 }
 
 /// With root the job has another uid than what its shell's script comes through, so the attack is one on the engine of a user.

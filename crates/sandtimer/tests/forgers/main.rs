@@ -1,7 +1,7 @@
 //! Outcomes of contexts and sessions while other processes of theirs send what the interpreter would: nothing counts but what the
 //! interpreter's own process sends about the execution that is on.
 //!
-//! 300 executions beside a forger; at full size (`SANDTIMER_FULL`) 10,000.
+//! 300 executions while a forger runs; at full size (`SANDTIMER_FULL`) 10,000.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // one starts this process as another user; counts are shown
 
 #[path = "../as_user/mod.rs"]
@@ -12,7 +12,7 @@ mod javascript;
 #[path = "../live/mod.rs"]
 mod live;
 
-/// Executions beside a forger; the full proof has more.
+/// Executions while a forger runs; the full proof has more.
 fn executions() -> usize {
     if std::env::var_os("SANDTIMER_FULL").is_some() { 10_000 } else { 300 }
 }

@@ -30,7 +30,7 @@ pub(super) struct Sent {
     /// What a panic on the way leaves unbegun is ended by this.
     pub _unbegun: UnbegunGuard,
     pub has_stdin: bool,
-    /// Memory for its source and stdin: until it has begun, with stdin until it is over.
+    /// Memory for its source and stdin: until it has begun, with stdin until it has finished.
     pub input: Option<Reservation>,
     pub share: Share,
 }
@@ -116,7 +116,7 @@ impl Sent {
         }
     }
 
-    /// It is over, or could not begin. Its share is returned: this thread is kept for as long as the context rests.
+    /// It has finished, or could not begin. Its share is returned: this thread is kept for as long as the context rests.
     fn over(self, executed: Result<Arc<Outcome>, sandtimer::Error>) -> Share {
         let Sent { app, live, context, tell, waits, begun, share, .. } = self;
         // Of what did not begin.

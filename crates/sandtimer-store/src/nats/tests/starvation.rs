@@ -1,5 +1,5 @@
 //! How long a constant stream of what is more urgent keeps the rest waiting, on a clock that the test moves: a minute for each point
-//! of priority between them in one queue, and not at all beside another queue or another owner. On both stores' tables.
+//! of priority between them in one queue, and not at all against another queue or another owner. On both stores' tables.
 
 use std::time::Duration;
 

@@ -46,7 +46,7 @@ fn spec_of(profile: &Profile, workspace: Option<PathBuf>) -> Spec {
     spec.private_workspace = true;
     spec.workspace = workspace;
     spec.network = profile.network;
-    spec.is_live = profile.live;
+    spec.is_live = true;
     spec
 }
 

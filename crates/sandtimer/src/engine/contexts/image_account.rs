@@ -37,7 +37,7 @@ impl ImageAccount {
         self.0.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// Charges bytes to it until the charge is dropped; `None` where there is no room for them.
+    /// Charges bytes to it until the charge is dropped; `None` if there is no room for them.
     pub(super) fn charge(&self, bytes: u64) -> Option<Charge> {
         let with = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.0.limit_bytes);
         self.0.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).ok()?;

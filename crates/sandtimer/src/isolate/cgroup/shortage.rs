@@ -89,7 +89,7 @@ impl Slot {
         let limit = self.kept.read(group.as_fd(), "memory.limit_in_bytes").unwrap_or_default();
         match (self.memory_peak(), limit.trim().parse()) {
             (Some(peak), Ok(limit)) => is_at_limit(peak, limit),
-            // What cannot be read is put down to the run, as where there is no group above.
+            // What cannot be read is attributed to the run, as if there were no group above.
             _ => true,
         }
     }

@@ -429,10 +429,10 @@ fn credentials_in_workspace_of_the_caller_are_covered_at_its_path_inside() {
     // A run that worked there before has moved some to where packages lie.
     let secrets = [".ssh/id_ed25519", "sub/.aws/credentials", "node_modules/sub/.aws/credentials"];
     for secret in secrets {
-        world.text(&format!("/srv/work/{secret}"), "secret");
+        world.text(&format!("/data/{secret}"), "secret");
     }
-    world.text("/srv/work/sub/config", "harmless");
-    world.workspace_of_its_own = Some("/srv/work".into());
+    world.text("/data/sub/config", "harmless");
+    world.workspace_of_its_own = Some("/data".into());
     let seen = |world: &World, path: &str| {
         let plan = world.plan("bash").unwrap();
         inside(&plan, world.root.path(), &Path::new("/workspace").join(path)).filter(|file| file.exists())
