@@ -144,11 +144,10 @@ fn notify_with(control: Fd, kind: u32, values: [u64; 6], fd: Option<Fd>) {
     sys::send(control, bytes, fd, sys::MSG_DONTWAIT);
 }
 
-/// SIGCHLD and SIGTERM, read from a descriptor.
-static HEARD_MASK: u64 = 1 << 16 | 1 << 14;
-
-/// With SIGPIPE: a child that is gone is heard of by SIGCHLD.
-static BLOCKED_MASK: u64 = HEARD_MASK | 1 << 12;
+/// SIGCHLD, as a bit of a signal mask.
+const SIGCHLD_BIT: u64 = 1 << 16;
+const SIGTERM_BIT: u64 = 1 << 14;
+const SIGPIPE_BIT: u64 = 1 << 12;
 
 /// What init gets when its parent dies: as pid 1 it need only die itself; elsewhere it must sweep first.
 fn death_signal(whole_namespace: bool) -> usize {
@@ -156,22 +155,26 @@ fn death_signal(whole_namespace: bool) -> usize {
 }
 
 impl Init {
-    /// Blocks the signals that [`HEARD_MASK`] names and makes the descriptor they are read from.
-    fn listen() -> Fd {
-        call!(nr::RT_SIGPROCMASK, 0, &raw const BLOCKED_MASK, 0, 8);
-        call!(nr::SIGNALFD4, -1isize, &raw const HEARD_MASK, 8, sys::O_CLOEXEC) as Fd
+    /// Blocks signals and makes the descriptor that they are read from: SIGCHLD, and SIGTERM if it is [`death_signal`]. A pid
+    /// namespace's first process must not read SIGTERM: a job with its uid can send it.
+    fn listen(&self) -> Fd {
+        let read = if self.whole_namespace { SIGCHLD_BIT } else { SIGCHLD_BIT | SIGTERM_BIT };
+        // SIGPIPE: SIGCHLD reports a child that is gone.
+        let blocked = read | SIGPIPE_BIT;
+        call!(nr::RT_SIGPROCMASK, 0, &raw const blocked, 0, 8);
+        call!(nr::SIGNALFD4, -1isize, &raw const read, 8, sys::O_CLOEXEC) as Fd
     }
 
     /// Without a child of its own: a zygote puts the command's process here, the first one in the namespace after init.
     fn serve_others(&mut self) -> Pipes {
         self.main = 2;
-        Pipes { status: -1, built: -1, children: Self::listen() }
+        Pipes { status: -1, built: -1, children: self.listen() }
     }
 
     /// Starts the child that will be the command.
     fn fork(&mut self, program: Program, stdio: &[Fd], extra: &[Fd]) -> Pipes {
         // Before the fork: a child that dies at once must not be missed.
-        let children = Self::listen();
+        let children = self.listen();
         let (mut status, mut built): ([Fd; 2], [Fd; 2]) = ([-1; 2], [-1; 2]);
         let mut pid = call!(nr::PIPE2, status.as_mut_ptr(), sys::O_CLOEXEC);
         if pid >= 0 {
@@ -376,12 +379,10 @@ impl Init {
                 status = -1;
             }
             if fds[1].revents != 0 {
-                // struct signalfd_siginfo begins with the signal's number; the fourth word is its sender's, 0 where that is not in
-                // this pid namespace. Signals that are blocked reach a namespace's first process also from inside.
+                // struct signalfd_siginfo begins with the signal's number.
                 let mut signal = [0u8; 128];
                 sys::read(children, &mut signal);
-                let is_from_inside = self.whole_namespace && signal[12..16] != [0; 4];
-                if signal[0] == sys::SIGTERM as u8 && !is_from_inside {
+                if signal[0] == sys::SIGTERM as u8 {
                     self.end();
                 }
                 self.reap(status);

@@ -114,7 +114,9 @@ pub(crate) fn directory(app: &Shared, fields: &mut Fields) -> Result<Option<Path
     if !Path::new(&given).is_absolute() {
         return Err(refused("workspace", &given.into(), "the absolute path of a directory"));
     }
-    Ok(Some(app.engine.check_workspace(Path::new(&given))?))
+    let directory = app.engine.check_workspace(Path::new(&given))?;
+    app.engine.cover_credentials(directory.clone());
+    Ok(Some(directory))
 }
 
 /// What is kept for one client.

@@ -151,7 +151,8 @@ impl Launchers {
         // The process that makes them is gone, with its launcher or alone, or does not answer.
         self.with(false, |ready| {
             let now = networks();
-            let is_replaced = now.is_some() && !same(now.as_ref(), used.as_ref());
+            let is_same = |now: &Arc<Networks>| used.as_ref().is_some_and(|used| Arc::ptr_eq(now, used));
+            let is_replaced = now.is_some_and(|now| !is_same(&now));
             if !is_replaced {
                 let started = Networks::start(&ready.launcher)?;
                 *self.networks.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
@@ -207,10 +208,6 @@ impl Launchers {
         }
         Err(Error::System { doing, source: std::io::ErrorKind::BrokenPipe.into() })
     }
-}
-
-fn same(one: Option<&Arc<Networks>>, other: Option<&Arc<Networks>>) -> bool {
-    one.zip(other).is_some_and(|(one, other)| Arc::ptr_eq(one, other))
 }
 
 /// Whether an error says that the launcher was lost before it could be asked. After that nothing is asked twice: a

@@ -1,4 +1,4 @@
-//! File plans kept for a moment: thousands of like runs a second do not look at the same thousand files each.
+//! Plans of the files that a run sees, kept for a moment: thousands of like runs a second do not inspect the same thousand files each.
 //!
 //! A plan that is out of date shows what it names or fails to mount; it never shows something else, because sources are
 //! opened without following links.
@@ -6,12 +6,19 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::ops::Deref;
-use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock, PoisonError};
 
+use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::program::Program;
 
-use crate::isolate::files::FilesPlan;
+use super::error::Error;
+use super::owners::spare_identity_maps;
+use super::{Inner, Spec};
+use crate::isolate::files::{
+    DeviceUser, FilesPlan, FilesRequest, Gpus, Kind, Mount, Start, find_gpus, plan_files,
+};
+use crate::isolate::lease::has_uids;
 use crate::isolate::root;
 
 /// How long a plan may be used: shorter than it takes a person to install a program and try it.
@@ -33,6 +40,7 @@ pub(super) struct FilesKey {
     pub workspace: Option<PathBuf>,
     pub host_proc: bool,
     pub show_credentials: bool,
+    pub covers_workspace: bool,
     pub network: bool,
     pub terminal: bool,
     pub gpu: bool,
@@ -83,6 +91,91 @@ impl FilesPlans {
         }
         if self.plans.len() < MOST {
             self.plans.insert(key, (now, plan));
+        }
+    }
+}
+
+/// Plans what a run of this spec sees, or returns the recent plan of a run like it.
+pub(super) fn plan_files_of(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles>, Error> {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    let callers_directories = inner.callers_directories.lock().unwrap_or_else(PoisonError::into_inner);
+    let covers_workspace = spec.workspace.as_ref().is_some_and(|path| callers_directories.contains(path));
+    drop(callers_directories);
+    let key = FilesKey {
+        command: spec.command[0].clone(),
+        path: path.clone(),
+        host_cwd: cwd.clone(),
+        cwd: spec.working_directory.clone(),
+        workspaces: spec.workspaces.clone(),
+        read_only: spec.read_only.clone(),
+        world_readable: spec.world_readable.clone(),
+        private_workspace: spec.private_workspace,
+        workspace: spec.workspace.clone(),
+        host_proc: spec.host_proc,
+        show_credentials: spec.show_credentials,
+        covers_workspace,
+        network: spec.network,
+        terminal: spec.terminal.is_some(),
+        gpu: spec.gpu,
+    };
+    let now = monotonic_nanoseconds();
+    if let Some(plan) = inner.plans.lock().unwrap_or_else(PoisonError::into_inner).get(&key, now) {
+        return Ok(plan);
+    }
+    let variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+    let request = FilesRequest {
+        root: Path::new("/"),
+        command: Some(&key.command),
+        path_variable: &path,
+        variables: &variables,
+        host_cwd: &cwd,
+        start: match &spec.workspace {
+            Some(directory) => Start::Workspace(directory),
+            None if spec.private_workspace => Start::EmptyWorkspace,
+            None => Start::CurrentDirectory,
+        },
+        cwd: spec.working_directory.as_deref(),
+        workspaces: &spec.workspaces,
+        homes: &inner.homes,
+        extra_read_only: &spec.read_only,
+        show_credentials: spec.show_credentials,
+        covers_workspace,
+        world_readable: &spec.world_readable,
+        network: spec.network,
+        terminal: spec.terminal.is_some(),
+        gpus: spec.gpu.then(device_user),
+    };
+    let mut plan = plan_files(&request)?;
+    spare_identity_maps(&mut plan);
+    if spec.host_proc {
+        show_host_proc(&mut plan);
+    }
+    let plan = Arc::new(KnownFiles::new(plan));
+    inner.plans.lock().unwrap_or_else(PoisonError::into_inner).keep(key, plan.clone(), now);
+    Ok(plan)
+}
+
+/// Whose rights the runs of this process's engines open device nodes with.
+fn device_user() -> DeviceUser {
+    if has_uids() { DeviceUser::Own } else { DeviceUser::Caller }
+}
+
+/// The GPUs that a run with [`Spec::gpu`] would be given now.
+///
+/// # Errors
+/// There are none that it could open.
+pub fn gpus() -> Result<Gpus, Error> {
+    Ok(find_gpus(device_user())?)
+}
+
+/// The host's /proc in place of one of a pid namespace's own, which only that namespace's first process could mount.
+fn show_host_proc(plan: &mut FilesPlan) {
+    for mount in &mut plan.mounts {
+        if let Mount::Proc { target } = mount {
+            let (source, target) = (PathBuf::from("/proc"), target.clone());
+            let kind = Kind::Directory;
+            *mount = Mount::Bind { source, target, writable: false, identity_mapped: false, kind };
         }
     }
 }

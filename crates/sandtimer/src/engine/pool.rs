@@ -109,8 +109,14 @@ impl Pool {
             }
             (rows.ready.len() >= MOST_READY, is_shared)
         };
-        if is_shared && self.cgroups.remove_slot(row) {
-            self.lock().outlived.push_back(row);
+        if is_shared {
+            let is_removed = self.cgroups.remove_slot(row);
+            let mut rows = self.lock();
+            if is_removed {
+                rows.outlived.push_back(row)
+            } else {
+                rows.bare.push(row)
+            }
             return;
         }
         // What only a time of many runs needed is not held for ever.

@@ -127,8 +127,8 @@ pub struct Spec {
 impl Spec {
     /// Whether it is shown a directory that other runs may be shown too, as far as one of them may write there.
     pub(super) fn shares_directory(&self) -> bool {
-        let starts_in_callers = !self.private_workspace && self.workspace.is_none();
-        self.workspace.is_some() || !self.workspaces.is_empty() || starts_in_callers
+        // Without a private workspace it starts in the caller's current directory.
+        !self.private_workspace || self.workspace.is_some() || !self.workspaces.is_empty()
     }
 
     /// A program and its arguments.

@@ -6,7 +6,6 @@
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,23 +13,20 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::control::Control;
 use sandtimer_os::launcher::{self, Launcher, SpawnRequest, Spawned};
 use sandtimer_os::program::Program;
-use sandtimer_os::remove::remove_tree;
 use sandtimer_os::{process, socket, zygote as os};
 
 use super::error::Error;
-use super::opened::{Opened, close, new_run_id, open};
-use super::owners::{idmap_namespaces, spare_identity_maps, unmapped_owner};
+use super::opened::{Opened, close, open};
+use super::owners::{idmap_namespaces, unmapped_owner};
 use super::place;
-use super::plans::{FilesKey, KnownFiles};
+use super::plans::{self, KnownFiles};
+use super::private_directory::private_directory;
 use super::streams::Streams;
 use super::{Inner, Run, Spec};
 use crate::isolate::cgroup::{Slot, SlotLimits};
-use crate::isolate::files::{
-    DeviceUser, Executable, FilesPlan, FilesRequest, Gpus, HOME, Kind, Mount, Start, USER_NAME, find_gpus,
-    plan_files,
-};
+use crate::isolate::files::{Executable, FilesPlan, HOME, USER_NAME};
 use crate::isolate::host::{Host, Namespaces};
-use crate::isolate::lease::{WORKSPACES, has_uids, own_name};
+use crate::isolate::lease::{WORKSPACES, has_uids};
 use crate::isolate::networks::LentNetwork;
 use crate::isolate::plan::{self, Identity, InitClock, Network, Plan, Policy, ProcessLimits, Refusal, Wall};
 use crate::limits::{Effective, Key};
@@ -120,8 +116,6 @@ pub(super) struct Prepared {
     template: Option<usize>,
     pub private: Option<PrivateDirectory>,
     network: Option<LentNetwork>,
-    /// It has a directory in common with other runs.
-    is_shared: bool,
     pub tasks: Vec<OwnedFd>,
     idmaps: Vec<Arc<OwnedFd>>,
 }
@@ -210,7 +204,7 @@ pub(super) fn prepare_to<T>(
     let root = has_uids();
     let mut identity =
         root.then(|| Identity { job: inner.lease.uid(row), init: inner.lease.init_uid(), owner: None });
-    let files = plan_the_files(inner, spec)?;
+    let files = plans::plan_files_of(inner, spec)?;
     let is_shared = spec.shares_directory();
     if is_shared {
         inner.pool.note_shared(row);
@@ -234,7 +228,12 @@ pub(super) fn prepare_to<T>(
             SlotLimits { memory_bytes: value(LimitKind::Memory), processes: value(LimitKind::Processes) }
         }
     });
-    let own = lend_network(inner, spec, host)?;
+    let mut own = lend_network(inner, spec, host)?;
+    if let Some(own) = own.as_mut().filter(|_| is_shared) {
+        // By a socket in a directory that it shares, the run can give an open file of /proc/self/net to another, which would read
+        // there what the next run does.
+        own.keep_from_pool();
+    }
     let network = match (&own, &host.private_network) {
         _ if spec.network => Network::Host,
         (Some(own), _) => {
@@ -265,7 +264,7 @@ pub(super) fn prepare_to<T>(
     check_requirement(spec, &plan)?;
     let finished = finish(&mut plan, &Context { host, policy: &policy, tasks: tasks.len() });
     let idmaps = idmap_namespaces(inner, &plan.idmapped, identity, row)?;
-    Ok((Prepared { files, plan, template, private, network: own, is_shared, tasks, idmaps }, finished))
+    Ok((Prepared { files, plan, template, private, network: own, tasks, idmaps }, finished))
 }
 
 /// The network namespace of a sandbox, if it is to have one.
@@ -304,41 +303,6 @@ fn check_workspace(spec: &Spec, host: &Host) -> Result<(), Error> {
     }
 }
 
-/// A directory of the run's own, belonging to its uid. The name says whose it is: those of dead engines are removed.
-fn private_directory(inner: &Inner, identity: Option<Identity>) -> Result<PrivateDirectory, Error> {
-    let prefix = format!("{}-", own_name("sandtimer-run", rustix::process::getuid().as_raw()));
-    inner.private_swept.get_or_init(|| sweep_private(inner, &prefix));
-    // Landlock grants nothing by way of a link.
-    let parent = std::env::temp_dir();
-    let parent = parent.canonicalize().unwrap_or(parent);
-    let path = parent.join(format!("{prefix}{}-{}", inner.lease.number(), new_run_id()));
-    PrivateDirectory::make(path, identity.map(|identity| identity.job))
-        .map_err(Error::system("cannot make the run's private directory"))
-}
-
-/// Removes what engines without a lock left of their runs' directories.
-fn sweep_private(inner: &Inner, prefix: &str) {
-    let Ok(entries) = std::fs::read_dir(std::env::temp_dir()) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let Some(number) =
-            name.to_str().and_then(|name| name.strip_prefix(prefix)?.split('-').next()?.parse().ok())
-        else {
-            continue;
-        };
-        // Somebody else's of the same name stays, whoever's it is; so does what cannot be removed.
-        let own = entry.metadata().is_ok_and(|found| found.is_dir() && inner.lease.owns(number, found.uid()));
-        let remove = || {
-            let _ = remove_tree(&entry.path());
-        };
-        if own && number == inner.lease.number() {
-            remove();
-        } else if own {
-            inner.lease.if_abandoned(number, remove);
-        }
-    }
-}
-
 /// Makes the run and hands it to the two threads.
 pub(super) fn finish(
     inner: &Arc<Inner>,
@@ -362,91 +326,6 @@ pub(super) fn watch(inner: &Inner, attachment: Attachment) -> Brought {
     let running = attachment.run.clone();
     let streams = inner.collector.attach(attachment);
     Brought { ending: inner.enforcer.watch(running), streams }
-}
-
-fn is_callers_directory(inner: &Inner, workspace: Option<&Path>) -> bool {
-    let directories = inner.callers_directories.lock().unwrap_or_else(PoisonError::into_inner);
-    workspace.is_some_and(|workspace| directories.contains(workspace))
-}
-
-fn plan_the_files(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles>, Error> {
-    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-    let key = FilesKey {
-        command: spec.command[0].clone(),
-        path: path.clone(),
-        host_cwd: cwd.clone(),
-        cwd: spec.working_directory.clone(),
-        workspaces: spec.workspaces.clone(),
-        read_only: spec.read_only.clone(),
-        world_readable: spec.world_readable.clone(),
-        private_workspace: spec.private_workspace,
-        workspace: spec.workspace.clone(),
-        host_proc: spec.host_proc,
-        show_credentials: spec.show_credentials,
-        network: spec.network,
-        terminal: spec.terminal.is_some(),
-        gpu: spec.gpu,
-    };
-    let now = monotonic_nanoseconds();
-    if let Some(plan) = inner.plans.lock().unwrap_or_else(PoisonError::into_inner).get(&key, now) {
-        return Ok(plan);
-    }
-    let variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
-    let request = FilesRequest {
-        root: Path::new("/"),
-        command: Some(&key.command),
-        path_variable: &path,
-        variables: &variables,
-        host_cwd: &cwd,
-        start: match &spec.workspace {
-            Some(directory) => Start::Workspace(directory),
-            None if spec.private_workspace => Start::EmptyWorkspace,
-            None => Start::CurrentDirectory,
-        },
-        cwd: spec.working_directory.as_deref(),
-        workspaces: &spec.workspaces,
-        homes: &inner.homes,
-        extra_read_only: &spec.read_only,
-        show_credentials: spec.show_credentials,
-        covers_workspace: is_callers_directory(inner, spec.workspace.as_deref()),
-        world_readable: &spec.world_readable,
-        network: spec.network,
-        terminal: spec.terminal.is_some(),
-        gpus: spec.gpu.then(device_user),
-    };
-    let mut plan = plan_files(&request)?;
-    spare_identity_maps(&mut plan);
-    if spec.host_proc {
-        show_host_proc(&mut plan);
-    }
-    let plan = Arc::new(KnownFiles::new(plan));
-    inner.plans.lock().unwrap_or_else(PoisonError::into_inner).keep(key, plan.clone(), now);
-    Ok(plan)
-}
-
-/// Whose rights the runs of this process's engines open device nodes with.
-fn device_user() -> DeviceUser {
-    if has_uids() { DeviceUser::Own } else { DeviceUser::Caller }
-}
-
-/// The GPUs that a run with [`Spec::gpu`] would be given now.
-///
-/// # Errors
-/// There are none that it could open.
-pub fn gpus() -> Result<Gpus, Error> {
-    Ok(find_gpus(device_user())?)
-}
-
-/// The host's /proc in place of one of a pid namespace's own, which only that namespace's first process could mount.
-fn show_host_proc(plan: &mut FilesPlan) {
-    for mount in &mut plan.mounts {
-        if let Mount::Proc { target } = mount {
-            let (source, target) = (PathBuf::from("/proc"), target.clone());
-            let kind = Kind::Directory;
-            *mount = Mount::Bind { source, target, writable: false, identity_mapped: false, kind };
-        }
-    }
 }
 
 pub(super) fn process_limits(effective: &Effective) -> ProcessLimits {
@@ -661,9 +540,7 @@ impl Prepared {
         // Only a pid namespace ends with its init as a whole.
         let ends_whole = self.plan.flags & plan::NEWPID != 0;
         let network = self.network.map(|network| {
-            // By a socket in a directory that it shares, it can have given an open file of /proc/self/net to another run, which
-            // would read there what the next one does.
-            if ends_whole && !self.is_shared {
+            if ends_whole {
                 network.set_init(pidfd.clone());
             }
             Arc::new(network)

@@ -34,15 +34,18 @@ pub fn make_workspace(path: &Path) -> io::Result<()> {
 }
 
 impl Engine {
-    /// The canonical path of a directory of the caller's that may be a [`Spec::workspace`](super::Spec::workspace). From now on
-    /// the credentials in it are covered wherever it is one.
+    /// The canonical path of a directory of the caller's that may be a [`Spec::workspace`](super::Spec::workspace).
     ///
     /// # Errors
     /// It is none, or one that no run is shown: `/`, a home, what keys are kept in.
     pub fn check_workspace(&self, directory: &Path) -> Result<PathBuf, Error> {
-        let path = writable_directory(directory, &self.inner.homes)?;
-        self.inner.callers_directories.lock().unwrap_or_else(PoisonError::into_inner).insert(path.clone());
-        Ok(path)
+        Ok(writable_directory(directory, &self.inner.homes)?)
+    }
+
+    /// Covers the credentials in this directory of the caller's, a canonical path, in every run and context that has it as its
+    /// workspace. In workspaces that [`make_workspace`] made, everything belongs to the runs.
+    pub fn cover_credentials(&self, workspace: PathBuf) {
+        self.inner.callers_directories.lock().unwrap_or_else(PoisonError::into_inner).insert(workspace);
     }
 }
 

@@ -57,6 +57,7 @@ pub struct LentNetwork {
     namespace: Option<OwnedFd>,
     networks: Arc<Networks>,
     init: OnceLock<Arc<OwnedFd>>,
+    is_reusable: bool,
     loopback: i32,
 }
 
@@ -96,7 +97,13 @@ impl Networks {
                 }
                 let loopback = state.loopback;
                 let (namespace, init) = (Some(namespace), OnceLock::new());
-                return Ok(LentNetwork { namespace, networks: self.clone(), init, loopback });
+                return Ok(LentNetwork {
+                    namespace,
+                    networks: self.clone(),
+                    init,
+                    is_reusable: true,
+                    loopback,
+                });
             }
             // One from before is of a spare namespace: the kernel may give them again by now.
             if let Some(error) = state.error.take().filter(|_| has_waited) {
@@ -178,6 +185,11 @@ impl LentNetwork {
         (self.loopback != 0).then(|| io::Error::from_raw_os_error(self.loopback))
     }
 
+    /// Has it freed instead of checked and lent again when it is given back.
+    pub fn keep_from_pool(&mut self) {
+        self.is_reusable = false;
+    }
+
     /// Names the process whose death is the death of all processes in it: a pid namespace's first process.
     pub fn set_init(&self, init: Arc<OwnedFd>) {
         // It is lent once.
@@ -189,7 +201,7 @@ impl Drop for LentNetwork {
     fn drop(&mut self) {
         let Some(namespace) = self.namespace.take() else { return };
         let is_empty = self.init.get().is_some_and(|init| process::is_dead(init.as_fd()));
-        if is_empty && rustix::process::getpid() == self.networks.process {
+        if self.is_reusable && is_empty && rustix::process::getpid() == self.networks.process {
             self.networks.give_back(namespace);
         }
     }
