@@ -121,18 +121,9 @@ const PROOFS: &[Proof] = &[
     // Ten minutes of deadlines on the one processor that the enforcer shares with the threads that send to it.
     Proof {
         name: "enforcement-one-processor",
-        command: &[
-            "cargo",
-            "nextest",
-            "run",
-            "--cargo-quiet",
-            "--workspace",
-            "--profile",
-            "prove",
-            "--no-capture",
-            "--filterset",
+        command: &counted_tests_of(
             "binary(enforcement) and test(enforcer_on_one_processor_is_on_time_beside_senders)",
-        ],
+        ),
         minutes: 60,
     },
     // The part of it in which another process forges answers of cells and commands: 10,000 executions each.

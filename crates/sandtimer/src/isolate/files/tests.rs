@@ -424,7 +424,7 @@ fn credentials_below_shown_directories_are_covered() {
 }
 
 #[test]
-fn credentials_in_workspace_of_the_caller_are_covered_at_its_path_inside() {
+fn credentials_in_callers_workspace_are_covered() {
     let mut world = World::new();
     // A run that worked there before has moved some to where packages lie.
     let secrets = [".ssh/id_ed25519", "sub/.aws/credentials", "node_modules/sub/.aws/credentials"];
