@@ -89,8 +89,9 @@ impl Watchdog {
         match self.means[index] {
             Means::Cgroup(fd) => {
                 sys::write(fd, b"1");
-                for directory in &self.directories[..self.directory_count] {
-                    kill_each(*directory, &run_name(index));
+                // The engine sends its directory in the v2 hierarchy first, and has one where it kills by cgroup.
+                if self.directory_count > 0 {
+                    kill_each(self.directories[0], &run_name(index));
                 }
             }
             Means::Pidfd(fd) => {

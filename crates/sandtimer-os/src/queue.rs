@@ -156,27 +156,23 @@ impl<T: Send> SpareNodes<T> {
 
     /// Links in a node without a message, which is the caller's.
     fn add(&self, node: *mut Node<T>) {
-        let is_full = self.0.count.fetch_add(1, Ordering::Relaxed) >= self.0.most;
-        if is_full || !self.0.nodes.push(node) {
-            self.0.count.fetch_sub(1, Ordering::Relaxed);
-            drop(Taken(node).only());
+        let most = self.0.most;
+        let counted = self
+            .0
+            .count
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count < most).then_some(count + 1));
+        if counted.is_ok() {
+            // Of nodes without messages there is no receiver that closes the stack.
+            self.0.nodes.push(node);
+        } else {
+            // SAFETY: the caller's node, which is in no list.
+            drop(unsafe { Box::from_raw(node) });
         }
     }
 
     fn take(&self) -> Taken<T> {
         self.0.count.store(0, Ordering::Relaxed);
         self.0.nodes.take(ptr::null_mut())
-    }
-}
-
-impl<T> Taken<T> {
-    /// The first node alone, whatever it was linked to.
-    fn only(self) -> Self {
-        if !self.0.is_null() {
-            // SAFETY: as in `pop`; what it points to belongs to another list.
-            unsafe { (*self.0).before = ptr::null_mut() };
-        }
-        self
     }
 }
 
@@ -363,6 +359,28 @@ mod tests {
         unsafe { (*node).before = before };
         assert!(sender.0.newest.compare_exchange(before, node, Ordering::Release, Ordering::Relaxed).is_ok());
         assert_eq!(receiver.try_receive(), Some(1));
+    }
+
+    /// One thread adds more than are kept, and another takes them all: the count never passes the bound, below zero least of all.
+    #[test]
+    fn queue_counts_its_spare_nodes_while_they_are_taken() {
+        const MOST: usize = 4;
+        let spare: SpareNodes<u32> = SpareNodes::at_most(MOST);
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    spare.free();
+                }
+            });
+            let largest = (0..300_000).map(|_| {
+                spare.add(Node::allocate(None));
+                spare.0.count.load(Ordering::Relaxed)
+            });
+            let largest = largest.max();
+            is_over.store(true, Ordering::Relaxed);
+            assert!(largest <= Some(MOST), "{largest:?}");
+        });
     }
 
     /// The nodes of one direction circulate: what the receiver has received, the sender sends with.

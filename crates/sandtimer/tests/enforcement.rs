@@ -2,6 +2,8 @@
 //! whole process may use.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // how late something is, and what is not looked for
 
+mod processes;
+
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use processes::{Process, children_named};
 use rustix::process::{
     Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, prlimit, setrlimit,
 };
@@ -105,14 +108,7 @@ fn enforcer_on_one_processor_is_on_time_beside_senders() {
 
 /// The process of this one's watchdog.
 fn watchdog() -> Pid {
-    let children = std::fs::read_dir("/proc").expect("there").filter_map(|entry| {
-        let number: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
-        let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-        let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
-        let parent: u32 = rest.split_whitespace().nth(1)?.parse().ok()?;
-        (name == "st-watchdog" && parent == std::process::id()).then(|| Pid::from_raw(number)).flatten()
-    });
-    children.collect::<Vec<_>>()[0]
+    Pid::from_raw(children_named("st-watchdog")[0].pid).expect("a PID")
 }
 
 /// The descriptors that a watchdog kills runs by; `None` where they cannot be listed.
@@ -140,10 +136,8 @@ fn watchdog_that_was_stopped_is_told_of_every_run() {
     let pidfd = pidfd_open(watchdog, PidfdFlags::empty()).expect("it is alive");
     let spec = || Spec::command(["sleep", "1000"]).limits(Limits::new().wall(Duration::from_secs(300)));
     pidfd_send_signal(&pidfd, Signal::STOP).expect("sent");
-    let is_stopped = || {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", watchdog.as_raw_nonzero()));
-        stat.is_ok_and(|stat| stat.contains("(st-watchdog) T"))
-    };
+    let is_stopped =
+        || Process::of(watchdog.as_raw_nonzero().get()).is_some_and(|process| process.is_stopped);
     while !is_stopped() {
         std::thread::sleep(Duration::from_millis(1));
     }

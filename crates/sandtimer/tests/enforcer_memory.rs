@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use sandtimer::Options;
 use sandtimer::engine::{Engine, Run, Spec};
 use sandtimer::limits::Limits;
-use sandtimer::model::{Ending, LimitKind, Outcome};
+use sandtimer::model::{Ending, LimitKind, Outcome, Tier};
 
 /// The thread whose use of the allocator is counted; 0 for none.
 static THREAD: AtomicI32 = AtomicI32::new(0);
@@ -116,18 +117,40 @@ fn run_all(engine: &Engine) {
     assert_eq!(verdict.kind, Some(LimitKind::Output));
 }
 
-#[test]
-fn enforcer_uses_no_allocator_while_runs_end() {
-    let engine = Engine::new().expect("an engine");
+/// A process in the background that the kill of a control group does not reach: its first thread has ended while another one runs.
+const WITHOUT_FIRST_THREAD: &str = "import ctypes, threading, time\n\
+    threading.Thread(target=time.sleep, args=(1000,)).start()\nctypes.CDLL(None).syscall(60, 0)";
+
+/// Runs without namespaces: no end of a pid namespace ends what they have left.
+fn run_without_namespaces(engine: &Engine) {
+    let wall = Limits::new().wall(seconds(2.0));
+    let leaves =
+        format!("for i in 1 2 3; do setsid sleep 1000 & setsid python3 -c '{WITHOUT_FIRST_THREAD}' & done");
+    for line in [format!("{leaves}; sleep 1000"), format!("{leaves}; sleep 1; exit 3")] {
+        let outcome = engine.run_blocking(shell(&line, wall.clone())).expect("a run");
+        assert_eq!((outcome.isolation.tier, outcome.tree.survivors), (Tier::T1, Some(0)), "{outcome:?}");
+    }
+}
+
+/// Does the same twice, and counts how often the enforcer uses the allocator at the second time.
+fn assert_uses_no_allocator(engine: &Engine, run: fn(&Engine)) {
     // What is made once is there after this, a watchdog among others.
-    run_all(&engine);
+    run(engine);
     std::thread::sleep(seconds(0.5));
     THREAD.store(thread_named("st-enforcer"), Ordering::SeqCst);
-    run_all(&engine);
+    run(engine);
     std::thread::sleep(seconds(0.2));
     THREAD.store(0, Ordering::SeqCst);
     let first = FIRST.lock().unwrap_or_else(PoisonError::into_inner).take();
     assert_eq!(USES.load(Ordering::SeqCst), 0, "{}", first.unwrap_or_default());
+}
+
+#[test]
+fn enforcer_uses_no_allocator_while_runs_end() {
+    assert_uses_no_allocator(&Engine::new().expect("an engine"), run_all);
+    // By then the threads of the first engine have ended.
+    let options = Options { no_namespaces: true, ..Options::default() };
+    assert_uses_no_allocator(&Engine::with_options(options).expect("an engine"), run_without_namespaces);
     // The control: counted is this thread, which allocates.
     THREAD.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::SeqCst);
     drop(std::hint::black_box(Box::new(7)));

@@ -2,15 +2,16 @@
 //! by somebody else. One test at a time, for some of this is the whole process's.
 #![allow(clippy::disallowed_methods)] // tests look at the clock to bound what they wait for
 
+mod processes;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{
-    Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit,
-};
+use processes::{Process, children_named, living};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use sandtimer::engine::{Engine, Run, Spec, Stream};
 use sandtimer::model::{Ending, Layer, LimitKind, Outcome, Proof, Source};
 use sandtimer::{Error, Limits};
@@ -63,46 +64,21 @@ fn marker() -> String {
     format!("st-fault-{:016x}", u64::from_ne_bytes(bytes))
 }
 
-/// Process number, parent and name of every living process.
-fn processes() -> Vec<(i32, i32, String)> {
-    let look = |entry: std::io::Result<std::fs::DirEntry>| {
-        let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
-        let mut fields = rest.split_whitespace();
-        (fields.next()? != "Z").then_some(())?;
-        Some((pid, fields.next()?.parse().ok()?, name.to_owned()))
-    };
-    std::fs::read_dir("/proc").unwrap().filter_map(look).collect()
-}
-
 /// The processes that carry `marker`, and their sandbox's first one.
 fn marked(marker: &str) -> BTreeSet<i32> {
-    let all = processes();
+    let all = living();
     let carries = |pid: i32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         line.split(|byte| *byte == 0).any(|argument| argument == marker.as_bytes())
     };
     let own = i32::try_from(std::process::id()).unwrap();
     let mut found = BTreeSet::new();
-    for (pid, parent, _) in all.iter().filter(|(pid, ..)| carries(*pid)) {
-        found.insert(*pid);
-        let is_init = all.iter().any(|(other, grandparent, _)| other == parent && *grandparent == own);
-        found.extend(is_init.then_some(*parent));
+    for marked in all.iter().filter(|process| carries(process.pid)) {
+        found.insert(marked.pid);
+        let is_init = all.iter().any(|other| other.pid == marked.parent && other.parent == own);
+        found.extend(is_init.then_some(marked.parent));
     }
     found
-}
-
-/// Children of this process with that name.
-fn helpers(name: &str) -> Vec<i32> {
-    let own = i32::try_from(std::process::id()).unwrap();
-    let all = processes().into_iter();
-    all.filter(|(_, parent, other)| *parent == own && other == name).map(|(pid, ..)| pid).collect()
-}
-
-fn kill(pid: i32) {
-    let pidfd = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
-    pidfd_send_signal(pidfd, Signal::KILL).unwrap();
 }
 
 #[track_caller]
@@ -235,7 +211,7 @@ fn a_run_frozen_in_its_own_group_is_killed_on_time() {
         let marker = marker();
         let run = engine.start(waiting(&marker).limits(Limits::new().wall(seconds(1.0)))).unwrap();
         run.started_blocking();
-        let Some(group) = group_within(helpers("st-init")[0]) else {
+        let Some(group) = group_within(children_named("st-init")[0].pid) else {
             return skipped("no v2 group for the run");
         };
         std::fs::write(group.join("cgroup.freeze"), "1").unwrap();
@@ -288,7 +264,8 @@ fn all_runs_of_an_engine_together_are_bounded() {
             run.settled_blocking().ending
         };
         let (first, second) = (fill(), fill());
-        let (file, bytes) = limit_of_engine(helpers("st-init")[0]).expect("a limit of the engine's group");
+        let (file, bytes) =
+            limit_of_engine(children_named("st-init")[0].pid).expect("a limit of the engine's group");
         let machine = sandtimer_os::probe::total_memory_bytes();
         let one = engine.ceilings().get(LimitKind::Memory).unwrap();
         assert!(one < bytes && bytes <= machine / 100 * 90 + 4096, "{bytes} of {machine}, {one} for one run");
@@ -421,7 +398,7 @@ fn an_engine_out_of_descriptors_says_so_and_goes_on_when_there_are_some() {
         assert!(again, "still out of descriptors: {:?}", engine.run_blocking(shell("true")));
         drop(scarce);
         assert_works(&engine);
-        assert!(helpers("st-init").is_empty(), "a sandbox was left");
+        assert!(children_named("st-init").is_empty(), "a sandbox was left");
     });
 }
 
@@ -456,7 +433,10 @@ fn a_start_that_fails_at_any_descriptor_leaves_nothing() {
                 }
             }
             drop(scarce);
-            assert!(until(seconds(2.0), || helpers("st-init").is_empty()), "room {room}: a sandbox was left");
+            assert!(
+                until(seconds(2.0), || children_named("st-init").is_empty()),
+                "room {room}: a sandbox was left"
+            );
             assert_works(&engine);
         }
         assert!(failed > 5 && worked > 0, "{failed} failed, {worked} worked: no step was missed one by one");
@@ -490,7 +470,7 @@ fn an_engine_that_fails_at_any_descriptor_leaves_nothing() {
                 assert!(outcome.ok, "room {room}: {outcome:?}");
                 assert_dead(&outcome);
             }
-            let left = || ["st-init", "st-launcher", "st-watchdog"].map(helpers).concat();
+            let left = || ["st-init", "st-launcher", "st-watchdog"].map(children_named).concat();
             assert!(until(seconds(3.0), || left().is_empty()), "room {room}: {:?} were left", left());
         }
         assert!(failed > 3, "only {failed} failed");
@@ -521,7 +501,7 @@ fn runs_of_a_dropped_engine_are_dead() {
         }
         let alive: Vec<_> = markers.iter().filter(|marker| !marked(marker).is_empty()).collect();
         assert!(alive.is_empty(), "{} outlived the engine", alive.len());
-        assert!(helpers("st-init").is_empty(), "a sandbox was left");
+        assert!(children_named("st-init").is_empty(), "a sandbox was left");
     });
 }
 
@@ -532,15 +512,15 @@ fn a_parked_sandbox_that_was_killed_is_an_error_and_the_next_one_works() {
         let engine = Engine::new().unwrap();
         for everything in [false, true] {
             let parked = engine.park(&shell("")).unwrap();
-            let inits = helpers("st-init");
+            let inits = children_named("st-init");
             assert_eq!(inits.len(), 1, "one sandbox is parked");
             if everything {
-                let children = processes().into_iter().filter(|(_, parent, _)| *parent == inits[0]);
-                children.for_each(|(pid, ..)| kill(pid));
+                let children = living().into_iter().filter(|child| child.parent == inits[0].pid);
+                children.for_each(|child| child.signal(Signal::KILL));
             } else {
-                kill(inits[0]);
+                inits[0].signal(Signal::KILL);
             }
-            assert!(until(seconds(5.0), || helpers("st-init").is_empty()), "init lives on");
+            assert!(until(seconds(5.0), || children_named("st-init").is_empty()), "init lives on");
             match parked.start(shell("echo never")) {
                 Err(error) => assert!(error.is_retryable(), "{error}"),
                 Ok(run) => {
@@ -562,11 +542,12 @@ fn a_parked_sandbox_that_was_killed_is_an_error_and_the_next_one_works() {
 }
 
 /// I13: an administrator moved what is in a sandbox elsewhere and removed its v2 group.
-fn remove_group(inits: &[i32]) -> bool {
-    let (Some(top), Some(group)) = (group_of(""), group_within(inits[0])) else { return false };
+fn remove_group(inits: &[Process]) -> bool {
+    let init = inits[0].pid;
+    let (Some(top), Some(group)) = (group_of(""), group_within(init)) else { return false };
     assert_ne!(group, top, "the sandbox has no group of its own");
-    for (pid, ..) in processes().iter().filter(|(pid, parent, _)| *pid == inits[0] || *parent == inits[0]) {
-        std::fs::write(top.join("cgroup.procs"), pid.to_string()).unwrap();
+    for inside in living().iter().filter(|process| process.pid == init || process.parent == init) {
+        std::fs::write(top.join("cgroup.procs"), inside.pid.to_string()).unwrap();
     }
     assert!(until(seconds(2.0), || std::fs::remove_dir(&group).is_ok()), "{} is busy", group.display());
     true
@@ -577,12 +558,12 @@ fn a_parked_sandbox_whose_group_was_removed_is_an_error_and_the_next_one_works()
     alone(|| {
         let engine = Engine::new().unwrap();
         let parked = engine.park(&shell("")).unwrap();
-        if !remove_group(&helpers("st-init")) {
+        if !remove_group(&children_named("st-init")) {
             return skipped("no v2 group for the sandbox");
         }
         let error = parked.start(shell("echo never")).map(|run| run.settled_blocking()).unwrap_err();
         assert!(error.to_string().contains("control group was removed") && error.is_retryable(), "{error}");
-        assert!(until(seconds(2.0), || helpers("st-init").is_empty()), "init lives on");
+        assert!(until(seconds(2.0), || children_named("st-init").is_empty()), "init lives on");
         let again = engine.park(&shell("")).unwrap().start(shell("echo again")).unwrap().settled_blocking();
         assert_eq!(again.stdout, "again\n", "{again:?}");
     });
@@ -595,7 +576,7 @@ fn a_run_whose_group_was_removed_ends_on_time_and_its_death_is_proven_otherwise(
         let marker = marker();
         let run = engine.start(waiting(&marker).limits(Limits::new().wall(seconds(1.0)))).unwrap();
         run.started_blocking();
-        if !remove_group(&helpers("st-init")) {
+        if !remove_group(&children_named("st-init")) {
             return skipped("no v2 group for the run");
         }
         let outcome = run.settled_blocking();

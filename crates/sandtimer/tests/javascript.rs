@@ -2,9 +2,12 @@
 
 #![allow(clippy::disallowed_methods)] // one waits to see that nothing happens
 
+mod processes;
+
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use processes::{Process, children_named};
 use sandtimer::engine::{Cell, Context, ContextSpec, Contexts, Told};
 use sandtimer::model::State;
 use sandtimer::zygote::{Language, Profile};
@@ -360,25 +363,13 @@ fn without_node_the_error_says_what_to_install() {
     assert!(error.contains("node-that-is-not-there") && error.contains("install Node.js"), "{error}");
 }
 
-/// The processes that make sandboxes for this one.
-fn launchers() -> Vec<String> {
-    let threads = std::fs::read_dir("/proc/self/task").expect("own threads").flatten();
-    let children = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-    let children: Vec<String> =
-        children.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect();
-    let is_launcher = |pid: &String| {
-        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "st-launcher\n")
-    };
-    children.into_iter().filter(is_launcher).collect()
-}
-
 #[test]
 fn interrupt_of_an_ended_interpreter_reaches_nothing_else() {
     use std::sync::atomic::{AtomicBool, Ordering};
     let context = open();
     run(&context, cell("0"));
     // The oldest one; what it has just cloned still has its name.
-    let launcher = launchers().into_iter().next().expect("a launcher");
+    let launcher = children_named("st-launcher").into_iter().next().expect("a launcher");
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -392,7 +383,7 @@ fn interrupt_of_an_ended_interpreter_reaches_nothing_else() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    assert!(launchers().contains(&launcher), "it was interrupted");
+    assert_eq!(Process::of(launcher.pid), Some(launcher), "it was interrupted");
 }
 
 #[test]

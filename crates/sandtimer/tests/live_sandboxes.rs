@@ -1,8 +1,11 @@
 //! What code in a sandbox can do to its init, to the interpreter and to the engine's descriptors.
+#![allow(clippy::disallowed_methods)] // another process runs a test as a user, and its output is read
 
 mod as_user;
 mod live;
 
+use std::mem::ManuallyDrop;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use as_user::as_a_user;
@@ -65,4 +68,56 @@ fn copies_of_output_keep_a_bounded_number_of_descriptors() {
     let grown = descriptors() - before;
     // The lower bound is the control: output of ended cells is read on while it is open.
     assert!((64..64 * PER_CELL + 60).contains(&grown), "{grown} more");
+}
+
+/// Copies of all pipes of this process that are not in `known` yet, as a process has them that this one forks.
+fn copy_pipes(known: &mut Vec<String>) -> Vec<OwnedFd> {
+    let entries = std::fs::read_dir("/proc/self/fd").expect("the own descriptors");
+    let entries: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    let mut copies = Vec::new();
+    for path in entries {
+        let target = std::fs::read_link(&path).unwrap_or_default().to_string_lossy().into_owned();
+        let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
+        if let Some(number) = number.filter(|_| target.starts_with("pipe:") && !known.contains(&target)) {
+            // SAFETY: the number of a descriptor that was open just now. It is copied, not closed; a copy of another one does no harm.
+            let pipe = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
+            copies.extend(pipe.try_clone());
+            known.push(target);
+        }
+    }
+    copies
+}
+
+/// Processor time of the thread with this name so far, in nanoseconds.
+fn used_by_thread(name: &str) -> u64 {
+    let threads = std::fs::read_dir("/proc/self/task").expect("the own threads");
+    let used = threads.filter_map(|thread| {
+        let path = thread.ok()?.path();
+        let is_it = std::fs::read_to_string(path.join("comm")).ok()?.trim() == name;
+        let times = std::fs::read_to_string(path.join("schedstat")).ok().filter(|_| is_it)?;
+        times.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    used.sum()
+}
+
+/// A copy keeps the entry of a pipe among what the collector waits for, and output that nothing reads any more is always there.
+#[test]
+fn collector_waits_for_no_output_that_it_has_closed() {
+    const CELLS: usize = 80;
+    const WATCHED: Duration = Duration::from_secs(2);
+    let context = live::python_context();
+    let writes = "import subprocess\nchild = subprocess.Popen(['sh', '-c', 'while :; do echo output; sleep 0.1; done'])";
+    let (mut known, mut copies) = (Vec::new(), Vec::new());
+    for _ in 0..CELLS {
+        assert!(live::run(&context, writes).ok);
+        copies.extend(copy_pipes(&mut known));
+    }
+    // Each wakes the collector ten times a second.
+    let wait = || std::thread::park_timeout(WATCHED);
+    wait();
+    let before = used_by_thread("st-collector");
+    wait();
+    let used = Duration::from_nanos(used_by_thread("st-collector") - before);
+    assert!(used < WATCHED / 2, "{used:?} of {WATCHED:?}");
+    drop(copies);
 }

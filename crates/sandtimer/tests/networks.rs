@@ -1,8 +1,11 @@
 //! Network namespaces of runs: none is lent twice, also where the process that makes them is replaced.
 
+mod processes;
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use processes::{Process, children_named, processes};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sandtimer::Limits;
 use sandtimer::engine::{Engine, Spec};
@@ -12,33 +15,21 @@ fn shell(script: &str) -> Spec {
     Spec::command(["/bin/sh", "-c", script]).limits(Limits::new().wall(Duration::from_secs(60)))
 }
 
-/// Name, state and parent of a process.
-fn status(number: u32) -> Option<(String, String, u32)> {
-    let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-    let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
-    let mut rest = rest.split_whitespace();
-    Some((name.to_owned(), rest.next()?.to_owned(), rest.next()?.parse().ok()?))
-}
-
-/// The processes that make network namespaces for engines of this process, children of its launchers: whether each is a zombie.
-fn makers() -> Vec<(u32, bool)> {
-    let numbers = std::fs::read_dir("/proc").expect("there");
-    let numbers = numbers.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let maker = |number: u32| {
-        let (name, state, launcher) = status(number)?;
-        let (_, _, parent) = status(launcher)?;
-        (name == "st-networks" && parent == std::process::id()).then_some((number, state == "Z"))
+/// The processes that make network namespaces for engines of this process, children of its launchers.
+fn makers() -> Vec<Process> {
+    let launchers = children_named("st-launcher");
+    let is_maker = |process: &Process| {
+        process.name == "st-networks" && launchers.iter().any(|launcher| launcher.pid == process.parent)
     };
-    numbers.filter_map(maker).collect()
+    processes().into_iter().filter(is_maker).collect()
 }
 
 /// A pidfd of the only one that lives.
 fn maker() -> OwnedFd {
     let makers = makers();
-    let living: Vec<u32> =
-        makers.iter().filter(|(_, is_zombie)| !is_zombie).map(|(number, _)| *number).collect();
+    let living: Vec<i32> = makers.iter().filter(|maker| !maker.is_zombie).map(|maker| maker.pid).collect();
     let [maker] = living[..] else { panic!("{makers:?}") };
-    let maker = Pid::from_raw(maker as i32).expect("a number");
+    let maker = Pid::from_raw(maker).expect("a PID");
     pidfd_open(maker, PidfdFlags::empty()).expect("it lives")
 }
 

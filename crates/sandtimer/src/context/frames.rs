@@ -7,11 +7,10 @@ use serde::de::{Deserialize, Deserializer, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::model::json::{JsonAllowance, JsonRejection, Part};
+use crate::model::json::{JsonAllowance, JsonRejection};
 use crate::supervise::run::Reply;
+use crate::supervise::words::MAX_SHOWN_VALUES;
 
-/// Values that a cell may show in all, and that one thing it displays may have: enough for the 100,000 cells of a table.
-pub(crate) const MAX_SHOWN_VALUES: usize = 2_000_000;
 /// What a bundle names of what was left out of it, at most.
 const MAX_NOTICES: usize = 10;
 /// Where it does.
@@ -172,7 +171,7 @@ pub(crate) fn reply(data: &[u8]) -> Reply {
 /// What a cell shows, one bundle after the other; what is not a bundle is left out, and a notice says how many had too much.
 fn results_of(shown: &RawValue, allowance: &mut JsonAllowance) -> Vec<Value> {
     let left_out = |what: String| serde_json::json!({"text/plain": what, NOTICE: what});
-    let parts: Vec<Part<'_>> = match allowance.split(shown.get().as_bytes()) {
+    let parts: Vec<&RawValue> = match allowance.split(shown.get().as_bytes()) {
         Ok(parts) => parts,
         Err(rejection @ JsonRejection::Values { .. }) => {
             return vec![left_out(format!("the results were left out: {rejection}"))];
@@ -200,7 +199,7 @@ pub(crate) fn shown_bytes(data: &[u8]) -> u64 {
     let mut allowance = JsonAllowance::new(MAX_SHOWN_VALUES);
     let said = allowance.split::<Words<'_>>(data).unwrap_or_default();
     let Some(results) = said.get("results").map(|results| results.get().as_bytes()) else { return 0 };
-    match allowance.split::<Vec<Part<'_>>>(results) {
+    match allowance.split::<Vec<&RawValue>>(results) {
         Ok(parts) => parts.iter().map(|result| result.get().len() as u64).sum(),
         Err(_) => results.len() as u64,
     }

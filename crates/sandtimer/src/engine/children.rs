@@ -38,7 +38,7 @@ use crate::isolate::host::Namespaces;
 use crate::isolate::plan::{self, Plan};
 use crate::limits::{Effective, Key};
 use crate::model::{Degraded, LimitKind, Path, Tier};
-use crate::supervise::collector::Attachment;
+use crate::supervise::deliveries::Attachment;
 use crate::supervise::output::{Spool, SpoolDirectory};
 use crate::supervise::run::{Job, Running, Vacancy, group_is_gone};
 

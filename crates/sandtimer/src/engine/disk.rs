@@ -41,10 +41,10 @@ const DUTY_TIMEOUT_NANOSECONDS: u64 = 100_000_000;
 const UNWATCHED_AFTER_NANOSECONDS: u64 = 2_000_000_000;
 /// A count that waits for its next turn has at most so many directories open.
 const MAX_PAUSED_DEPTH: usize = 16;
-/// Readers, one of which is on duty: the others wait for file systems that do not answer.
-static READERS: Apart = Apart::new("st-disk-read", 32);
-/// Long counts at a time.
-static LONG_COUNTS: Apart = Apart::new("st-disk-long", 32);
+/// Readers of an engine, one of which is on duty: the others wait for file systems that do not answer.
+const MAX_READERS: usize = 32;
+/// Long counts of an engine at a time.
+const MAX_LONG_COUNTS: usize = 32;
 
 /// A run and what its workspaces may grow by.
 #[derive(Debug)]
@@ -73,6 +73,11 @@ impl Watched {
         }
     }
 
+    /// Forgets what was counted since the last whole count.
+    fn begin_again(&mut self) {
+        (self.count, self.spent) = (None, 0);
+    }
+
     /// Counts for `turn` nanoseconds at the most.
     fn take_turn(&mut self, turn: u64, progress: &AtomicU64) -> TurnEnd {
         let Some(run) = self.run.upgrade().filter(|run| !run.waiting.is_over()) else { return TurnEnd::Over };
@@ -95,7 +100,7 @@ impl Watched {
         self.before.get_or_insert(count.total.saturating_sub(count.born));
         let pause = self.spent.saturating_mul(10).clamp(PAUSE_NANOSECONDS, MAX_PAUSE_NANOSECONDS);
         self.next_turn = now.saturating_add(pause);
-        (self.count, self.spent) = (None, 0);
+        self.begin_again();
         TurnEnd::Counted
     }
 }
@@ -118,10 +123,23 @@ pub(super) struct DiskWatch {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     state: Mutex<WatchState>,
     changed: Condvar,
+    readers: Arc<Apart>,
+    long_counts: Arc<Apart>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Shared {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            readers: Arc::new(Apart::new("st-disk-read", MAX_READERS)),
+            long_counts: Arc::new(Apart::new("st-disk-long", MAX_LONG_COUNTS)),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -129,7 +147,8 @@ struct WatchState {
     waiting: Vec<Watched>,
     due: VecDeque<Watched>,
     turns: Vec<Turn>,
-    has_scheduler: bool,
+    /// The number of the scheduler, if there is one.
+    scheduler: Option<u64>,
     /// The number of the reader on duty, if there is one.
     reader: Option<u64>,
     next_number: u64,
@@ -181,21 +200,23 @@ impl Shared {
     /// Has the scheduler see a change; starts it if there is none.
     fn schedule(self: &Arc<Self>, state: &mut WatchState) {
         self.changed.notify_all();
-        if state.has_scheduler {
+        if state.scheduler.is_some() {
             return;
         }
+        let number = state.number();
         let shared = self.clone();
-        let work = move || shared.schedule_turns();
+        let work = move || shared.schedule_turns(number);
         let thread = std::thread::Builder::new().name("st-disk".to_owned()).stack_size(256 << 10).spawn(work);
-        state.has_scheduler = thread.is_ok();
-        if thread.is_err() {
+        match thread {
+            Ok(_) => state.scheduler = Some(number),
             // The next such run tries again.
-            state.waiting.iter_mut().for_each(|watched| watched.report("there was no thread to watch them"));
+            Err(_) => state.report_unwatched(),
         }
     }
 
-    fn schedule_turns(self: Arc<Self>) {
+    fn schedule_turns(self: Arc<Self>, number: u64) {
         sandtimer_os::thread::block_signals();
+        let _duty = SchedulerDuty { shared: &self, number };
         let mut state = lock(&self.state);
         loop {
             let now = monotonic_nanoseconds();
@@ -207,7 +228,7 @@ impl Shared {
             state.report_overdue(now);
             let is_idle = state.waiting.is_empty() && state.due.is_empty();
             if is_idle && state.turns.iter().all(|turn| turn.is_reported) {
-                state.has_scheduler = false;
+                state.scheduler = None;
                 self.changed.notify_all();
                 return;
             }
@@ -226,7 +247,7 @@ impl Shared {
         let number = state.number();
         let shared = self.clone();
         // Without one, the next pause tries again.
-        if READERS.have(move || shared.read_due(number)) {
+        if self.readers.have_shared(move || shared.read_due(number)) {
             state.reader = Some(number);
         }
     }
@@ -234,6 +255,7 @@ impl Shared {
     /// Takes turns for the runs that are due, one after the other, as long as this reader is on duty.
     fn read_due(self: Arc<Self>, number: u64) {
         sandtimer_os::thread::block_signals();
+        let _duty = ReaderDuty { shared: &self, number };
         loop {
             let mut state = lock(&self.state);
             let watched = loop {
@@ -243,7 +265,7 @@ impl Shared {
                 if let Some(watched) = state.due.pop_front() {
                     break watched;
                 }
-                if !state.has_scheduler {
+                if state.scheduler.is_none() {
                     state.reader = None;
                     return;
                 }
@@ -275,10 +297,43 @@ impl Shared {
         if let Some(entry) = lock(&self.state).turns.iter_mut().find(|entry| entry.number == turn.number) {
             entry.reader = None;
         }
-        LONG_COUNTS.have(move || {
+        self.long_counts.have_shared(move || {
             sandtimer_os::thread::block_signals();
             while turn.take(LONG_TURN_NANOSECONDS) == TurnEnd::More {}
         });
+    }
+}
+
+/// What only one scheduler is to do. Dropped in a panic, it leaves that to the next one.
+struct SchedulerDuty<'a> {
+    shared: &'a Shared,
+    number: u64,
+}
+
+impl Drop for SchedulerDuty<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.shared.state);
+        if state.scheduler == Some(self.number) {
+            state.scheduler = None;
+            state.report_unwatched();
+            self.shared.changed.notify_all();
+        }
+    }
+}
+
+/// What only one reader is to do. Dropped in a panic, it leaves that to the next one.
+struct ReaderDuty<'a> {
+    shared: &'a Shared,
+    number: u64,
+}
+
+impl Drop for ReaderDuty<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.shared.state);
+        if state.reader == Some(self.number) {
+            state.reader = None;
+            self.shared.changed.notify_all();
+        }
     }
 }
 
@@ -311,6 +366,12 @@ impl WatchState {
                 }
             }
         }
+    }
+
+    /// Reports that there is no scheduler.
+    fn report_unwatched(&mut self) {
+        let unwatched = self.waiting.iter_mut().chain(&mut self.due);
+        unwatched.for_each(|watched| watched.report("there was no thread to watch them"));
     }
 
     fn report_overdue(&mut self, now: u64) {
@@ -360,11 +421,17 @@ impl Drop for TurnInProgress {
             watched.is_reported |= ended.is_some_and(|turn| turn.is_reported);
             if watched.count.as_ref().is_some_and(|count| count.depth() > MAX_PAUSED_DEPTH) {
                 // It begins again; its descriptors are needed elsewhere.
-                (watched.count, watched.spent) = (None, 0);
+                watched.begin_again();
                 watched.report("too many other workspaces were being read at length");
             }
+            if std::thread::panicking() {
+                // Not at once: the cause may be there still.
+                watched.begin_again();
+                watched.next_turn = monotonic_nanoseconds().saturating_add(MAX_PAUSE_NANOSECONDS);
+                watched.report("reading them failed, as stderr says");
+            }
             state.waiting.push(watched);
-            if !state.has_scheduler {
+            if state.scheduler.is_none() {
                 self.shared.schedule(&mut state);
             }
         }
@@ -377,7 +444,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use super::usage::tests::{SLOW, hang};
+    use super::usage::tests::{PANICS, SLOW, answer, hang};
     use crate::engine::{Engine, Run, Spec};
     use crate::limits::Limits;
     use crate::model::{Ending, Outcome};
@@ -455,8 +522,9 @@ mod tests {
         let engine = Engine::new().expect("an engine");
         let parent = tempfile::tempdir().expect("a directory");
         let make = |name: &str| make(parent.path(), name);
-        hang(&["/hung"]);
-        let hung: Vec<Run> = (0..6).map(|n| start(&engine, &make(&format!("hung{n}")), 0)).collect();
+        let directories: Vec<PathBuf> = (0..6).map(|n| make(&format!("hung{n}"))).collect();
+        directories.iter().for_each(|directory| hang(directory));
+        let hung: Vec<Run> = directories.iter().map(|directory| start(&engine, directory, 0)).collect();
         let other = make("other");
         let watched = start(&engine, &other, 64);
         let quiet_directory = make("quiet");
@@ -474,8 +542,8 @@ mod tests {
             assert!(is_reported(&outcome), "{outcome:?}");
         }
         // Once its file system answers, its limit holds again.
-        std::fs::write(parent.path().join("hung0/large"), vec![1; 2 * LIMIT as usize]).expect("written");
-        hang(&[]);
+        std::fs::write(directories[0].join("large"), vec![1; 2 * LIMIT as usize]).expect("written");
+        directories.iter().for_each(|directory| answer(directory));
         let outcome = hung[0].settled_blocking();
         assert!(outcome.ending == Ending::DiskLimit && is_reported(&outcome), "{outcome:?}");
     }
@@ -485,7 +553,7 @@ mod tests {
     fn runs_without_a_reader_are_reported() {
         let engine = Engine::new().expect("an engine");
         let parent = tempfile::tempdir().expect("a directory");
-        hang(&[&parent.path().to_string_lossy()]);
+        hang(parent.path());
         let runs: Vec<Run> = (0..34).map(|_| start(&engine, parent.path(), 0)).collect();
         wait(Duration::from_secs(10));
         let late = start(&engine, parent.path(), 0);
@@ -494,6 +562,23 @@ mod tests {
             let outcome = end(run);
             assert!(is_reported(&outcome), "{outcome:?}");
         }
-        hang(&[]);
+        answer(parent.path());
+    }
+
+    #[test]
+    fn reader_that_panics_is_replaced() {
+        let engine = Engine::new().expect("an engine");
+        let parent = tempfile::tempdir().expect("a directory");
+        let (broken, other) = (make(parent.path(), "broken"), make(parent.path(), "other"));
+        std::fs::write(broken.join(PANICS), "").expect("written");
+        let unread = start(&engine, &broken, 0);
+        wait(Duration::from_millis(500));
+        let watched = start(&engine, &other, 64);
+        std::fs::write(other.join("go"), "").expect("written");
+        assert!(ends_within(&watched, 8), "its limit is not enforced");
+        let outcome = watched.settled_blocking();
+        assert!(outcome.ending == Ending::DiskLimit && !is_reported(&outcome), "{outcome:?}");
+        let outcome = end(&unread);
+        assert!(is_reported(&outcome), "{outcome:?}");
     }
 }

@@ -76,7 +76,7 @@ use crate::isolate::lease::{Group, Lease};
 use crate::limits::{Ceilings, Limits};
 use crate::model::Outcome;
 use crate::scope::ScopeTree;
-use crate::supervise::collector::{CollectorHandle, ToCollector};
+use crate::supervise::deliveries::{CollectorHandle, ToCollector};
 use crate::supervise::orders::{Command, EnforcerHandle};
 use crate::supervise::output::SpoolDirectory;
 use launchers::Launchers;

@@ -226,6 +226,7 @@ impl Parked {
         streams: &Streams,
     ) -> Result<(), Error> {
         let Some(sandbox) = self.sandbox.as_mut() else { return Err(Error::Full(0)) };
+        sandbox.slot.begin_run();
         let mut program = Program::new();
         let limits = start::process_limits(effective);
         if let Some(seconds) = limits.cpu_seconds {

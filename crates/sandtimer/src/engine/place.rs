@@ -129,6 +129,7 @@ pub(super) fn running_at(
         looked: Mutex::default(),
         moves: Mutex::default(),
         is_to_be_measured: AtomicBool::new(false),
+        is_killed_one_by_one: AtomicBool::new(false),
         stacks: Mutex::default(),
         isolation: Isolation { deadline_layers, ..place.isolation.clone() },
         late_degraded: Mutex::default(),

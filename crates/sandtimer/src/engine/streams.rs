@@ -14,8 +14,8 @@ use super::terminal::{PendingTerminal, Terminal};
 use super::{Inner, Output, Spec, Stdin};
 use crate::limits::Effective;
 use crate::model::LimitKind;
-use crate::supervise::collector::{Attachment, SharedSpool};
-use crate::supervise::output::Spool;
+use crate::supervise::deliveries::Attachment;
+use crate::supervise::output::{SharedSpool, Spool};
 use crate::supervise::run::Running;
 
 /// The engine's end of an output stream, and what becomes of it.

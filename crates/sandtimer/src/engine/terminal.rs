@@ -49,7 +49,7 @@ impl PendingTerminal {
     /// Waits until it is open, and sets it up. `None` if the sandbox has failed before, as its run reports.
     pub fn open(self) -> Result<Option<Ends>, Error> {
         #[cfg(test)]
-        if tests::FAILS.load(std::sync::atomic::Ordering::SeqCst) {
+        if tests::FAILS.get() {
             return Err(failed("cannot set the sandbox's terminal up", rustix::io::Errno::MFILE));
         }
         if !process::wait_readable(self.socket.as_fd(), OPENING_LIMIT_MILLISECONDS) {
@@ -93,28 +93,38 @@ fn failed(doing: &'static str, errno: rustix::io::Errno) -> Error {
 }
 
 #[cfg(test)]
+#[path = "../../tests/processes/mod.rs"]
+mod processes;
+
+#[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::cell::Cell;
     use std::time::Duration;
 
     use super::Terminal;
+    use super::processes::{children, children_named};
     use crate::engine::{Engine, Spec};
     use crate::limits::Limits;
 
-    /// No terminal can be set up.
-    pub(super) static FAILS: AtomicBool = AtomicBool::new(false);
+    thread_local! {
+        /// No terminal can be set up by this thread.
+        pub(super) static FAILS: Cell<bool> = const { Cell::new(false) };
+    }
 
-    /// States of this process's children that are first processes of sandboxes, `Z` for those that are not reaped.
-    fn inits() -> Vec<String> {
-        let state = |entry: std::io::Result<std::fs::DirEntry>| {
-            let number: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
-            let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-            let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
-            let mut fields = rest.split_whitespace();
-            let (state, parent): (&str, u32) = (fields.next()?, fields.next()?.parse().ok()?);
-            (name == "st-init" && std::process::id() == parent).then(|| state.to_owned())
-        };
-        std::fs::read_dir("/proc").expect("there").filter_map(state).collect()
+    /// Whether something holds within 2 s.
+    fn soon(holds: impl Fn() -> bool) -> bool {
+        (0..100).any(|_| {
+            let holds_now = holds();
+            if !holds_now {
+                std::thread::park_timeout(Duration::from_millis(20));
+            }
+            holds_now
+        })
+    }
+
+    /// Whether a child of this process is dead and not reaped, whatever its name.
+    fn has_zombie() -> bool {
+        children().iter().any(|child| child.is_zombie)
     }
 
     #[test]
@@ -125,16 +135,22 @@ mod tests {
             let limits = Limits::new().wall(Duration::from_secs(60));
             Spec { terminal: Some(terminal), ..Spec::command(["sleep", "1000"]).limits(limits) }
         };
-        FAILS.store(true, Ordering::SeqCst);
+        FAILS.set(true);
         let failure = engine.start(spec()).expect_err("it has no terminal").to_string();
         assert!(failure.contains("terminal up"), "{failure}");
-        FAILS.store(false, Ordering::SeqCst);
-        assert_eq!(inits(), [""; 0]);
-        // The control: the first process of a run is seen.
+        FAILS.set(false);
+        // One that is being reaped is waited for.
+        let is_gone = soon(|| !has_zombie() && children_named("st-init").is_empty());
+        assert!(is_gone, "{:?}", children());
+        // The controls: the first process of a run is seen, and a child that nothing reaps.
         let run = engine.start(spec()).expect("it starts");
         run.started_blocking();
-        assert_eq!(inits().len(), 1);
+        assert_eq!(children_named("st-init").len(), 1);
         run.cancel("the test has finished");
         run.settled_blocking();
+        #[allow(clippy::disallowed_methods)] // a child that is no run's
+        let mut child = std::process::Command::new("true").spawn().expect("it starts");
+        assert!(soon(has_zombie), "a zombie is not seen");
+        child.wait().expect("its end");
     }
 }

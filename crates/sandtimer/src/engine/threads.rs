@@ -17,7 +17,8 @@ use super::error::Error;
 use super::launchers::{Launchers, Starter};
 use super::pool::Pool;
 use crate::isolate::lease::Lease;
-use crate::supervise::collector::{Collector, CollectorHandle, Fate, Recycle};
+use crate::supervise::collector::Collector;
+use crate::supervise::deliveries::{CollectorHandle, ReleaseHook, SlotDisposition};
 use crate::supervise::enforcer::{Enforcer, EnforcerParts};
 use crate::supervise::orders::EnforcerHandle;
 use crate::supervise::run::{Job, Running, Vacancy};
@@ -122,9 +123,9 @@ impl Threads {
     pub(super) fn start(pool: &Arc<Pool>, launchers: &Launchers, lease: &Lease) -> Result<Self, Error> {
         let recycler = Recycler::start(pool.clone())?;
         let (recycled, ended) = (pool.clone(), recycler.runs.clone());
-        let recycle = move |run: &Arc<Running>, fate: Fate| match fate {
-            Fate::Quarantined => recycled.quarantine(),
-            Fate::Vacant => {
+        let release = move |run: &Arc<Running>, disposition: SlotDisposition| match disposition {
+            SlotDisposition::Quarantined => recycled.quarantine(),
+            SlotDisposition::Vacant => {
                 run.drop_namespaces();
                 if !run.job.as_ref().and_then(Job::take_vacancy).is_some_and(Vacancy::offer) {
                     run.slot.kill_all();
@@ -134,23 +135,23 @@ impl Threads {
                 }
             }
             // The sandbox is a context's: there is nothing to take apart.
-            Fate::Free { quarantined: false } if run.live().is_some() => {}
+            SlotDisposition::Free { was_quarantined: false } if run.live().is_some() => {}
             // The thread runs for as long as the collector.
-            Fate::Free { quarantined } => drop(ended.send(Some((run.clone(), quarantined)))),
+            SlotDisposition::Free { was_quarantined } => {
+                drop(ended.send(Some((run.clone(), was_quarantined))));
+            }
         };
         let table = SharedTable::new().map_err(Error::system("cannot map the watchdog's table"))?;
         let table = Arc::new(table);
         let (starter, shared) = (launchers.starter(), table.clone());
         let another_watchdog = Box::new(move |enforcer| start_watchdog(&starter, &shared, enforcer, None));
-        let (collecting, collector) = Collector::new(Recycle::new(recycle), another_watchdog)
+        let (collecting, collector) = Collector::new(ReleaseHook::new(release), another_watchdog)
             .map_err(Error::system("cannot make the collector"))?;
         let directories: std::io::Result<Vec<OwnedFd>> =
             pool.cgroups().slot_directories().map(|directory| directory.try_clone_to_owned()).collect();
         let parts = EnforcerParts {
             table: table.clone(),
-            collector: collector.sender.clone(),
-            collector_nodes: collector.nodes.clone(),
-            collector_wake: collector.wake.clone(),
+            collector: collector.clone(),
             lease: lease.lock().map_err(Error::system("cannot keep the engine number"))?,
             sweep_directories: directories.map_err(Error::system("cannot keep the cgroup directories"))?,
         };
@@ -159,12 +160,11 @@ impl Threads {
         let (report, watchdog) = sync_channel(1);
         start_watchdog(&launchers.starter(), &table, enforcer.clone(), Some(report));
         let (report, real_time) = sync_channel(1);
-        let to_collector = collector.sender.clone();
         let enforce = move || {
             thread::block_signals();
             // Fails only if the engine is gone.
             let _ = report.send(thread::make_real_time().map_err(|error| error.to_string()));
-            enforcing.serve(to_collector);
+            enforcing.serve();
         };
         let for_collector = enforcer.clone();
         let collect = move || {

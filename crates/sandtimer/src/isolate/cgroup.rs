@@ -218,7 +218,7 @@ impl Cgroups {
             peak: None,
             start: Counters::default(),
             start_run_queue: 0,
-            engine_hits_before: self.engine.as_ref().map_or(0, |engine| engine.hits()),
+            engine_hits_at_start: 0,
             engine: self.engine.clone(),
         };
         slot.tasks = slot.open_task_files()?;
@@ -365,8 +365,8 @@ pub struct Slot {
     /// What [`Slot::run_queue_microseconds`] does not count.
     start_run_queue: u64,
     engine: Option<Arc<EngineGroup>>,
-    /// How often the limit of all runs had been reached when the slot was made.
-    engine_hits_before: u64,
+    /// How often the limit of all runs had been reached when the run began.
+    engine_hits_at_start: u64,
 }
 
 impl Slot {
@@ -399,7 +399,8 @@ impl Slot {
         self.kill.as_ref().is_some_and(|file| rustix::io::write(file, b"1").is_ok())
     }
 
-    /// Kills the processes in the slot one by one.
+    /// Kills the processes in the slot one by one, as far as one pass goes: processes that are left, and those that are forked
+    /// meanwhile, are left to the next pass.
     pub fn kill_each(&self) {
         kill_each(|| self.process_ids());
     }
@@ -419,6 +420,7 @@ impl Slot {
 
     /// Puts limits on the next run and starts its counters. Returns what was refused.
     pub fn limit(&mut self, limits: SlotLimits) -> Vec<&'static str> {
+        self.begin_run();
         if self.limits == Some(limits) {
             return Vec::new();
         }
@@ -475,7 +477,7 @@ impl Slot {
             start: Counters::default(),
             start_run_queue: 0,
             engine: self.engine.clone(),
-            engine_hits_before: self.engine_hits_before,
+            engine_hits_at_start: self.engine_hits(),
         }
     }
 
@@ -486,6 +488,7 @@ impl Slot {
             return false;
         }
         self.start = self.events();
+        self.begin_run();
         if !self.v2_limits {
             return self.memory.is_none() || self.write(&self.memory, "memory.max_usage_in_bytes", "0");
         }
@@ -617,13 +620,17 @@ fn parse_process_ids(list: &str) -> BTreeSet<u32> {
     list.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-/// Kills the processes that `list` lists.
+/// Processes that one pass of [`Slot::kill_each`] kills: each costs a descriptor meanwhile.
+const MAX_KILLED_AT_A_TIME: usize = 64;
+
+/// Kills the first of the processes that `list` lists.
 fn kill_each(list: impl Fn() -> Option<BTreeSet<u32>>) {
     let open = |pid: u32| {
         let pidfd = pidfd_open(Pid::from_raw(pid.try_into().ok()?)?, PidfdFlags::empty()).ok()?;
         Some((pid, pidfd))
     };
-    let opened: Vec<_> = list().into_iter().flatten().filter_map(open).collect();
+    let listed = list().into_iter().flatten();
+    let opened: Vec<_> = listed.filter_map(open).take(MAX_KILLED_AT_A_TIME).collect();
     // A PID that was another process's when it was opened is not listed any more, or it is again and harmless.
     let still = list().unwrap_or_default();
     for (_, pidfd) in opened.iter().filter(|(pid, _)| still.contains(pid)) {

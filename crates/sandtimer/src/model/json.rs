@@ -7,7 +7,6 @@
 use std::fmt;
 
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 /// Lists and objects within one another. Answers and records put more around a value, and their readers take 128 levels in all.
 const MAX_DEPTH: usize = 100;
@@ -151,11 +150,10 @@ fn skip_string(bytes: &mut std::slice::Iter<'_, u8>) {
     }
 }
 
-/// The text of a value that is parsed by itself.
-pub(crate) type Part<'a> = &'a RawValue;
-
 #[cfg(test)]
 mod tests {
+    use serde_json::value::RawValue;
+
     use super::*;
 
     fn values(text: &str) -> usize {
@@ -198,10 +196,10 @@ mod tests {
     #[test]
     fn only_the_outermost_level_counts_where_it_is_split() {
         let text = format!("[[{}0],1]", "0,".repeat(5_000));
-        let parts: Vec<Part<'_>> = JsonAllowance::new(10).split(text.as_bytes()).expect("two parts");
+        let parts: Vec<&RawValue> = JsonAllowance::new(10).split(text.as_bytes()).expect("two parts");
         assert_eq!(parts.len(), 2);
         let many = format!("[{}0]", "0,".repeat(5_000));
-        let rejected = JsonAllowance::new(10).split::<Vec<Part<'_>>>(many.as_bytes());
+        let rejected = JsonAllowance::new(10).split::<Vec<&RawValue>>(many.as_bytes());
         assert!(matches!(rejected, Err(JsonRejection::Values { counted: 5_001, limit: 10 })));
     }
 }

@@ -1,5 +1,7 @@
 //! Work on threads of its own, of which there are a bounded number: what one waits for may never come.
 
+use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Deep values are read on them as well.
@@ -14,9 +16,9 @@ pub(crate) struct Apart {
 }
 
 /// One of them, as long as it lives.
-struct AtWork(&'static Apart);
+struct AtWork<A: Deref<Target = Apart>>(A);
 
-impl Drop for AtWork {
+impl<A: Deref<Target = Apart>> Drop for AtWork<A> {
     fn drop(&mut self) {
         self.0.at_work.fetch_sub(1, Ordering::AcqRel);
     }
@@ -29,15 +31,25 @@ impl Apart {
 
     /// Has this done on a thread of its own. False where all of them are at work, perhaps for ever.
     pub fn have(&'static self, work: impl FnOnce() + Send + 'static) -> bool {
-        let taken = self.at_work.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
-            (count < self.most).then_some(count + 1)
-        });
-        let Ok(_) = taken else { return false };
-        let at_work = AtWork(self);
-        let work = move || {
-            let _at_work = at_work;
-            work();
-        };
-        std::thread::Builder::new().name(self.name.to_owned()).stack_size(STACK_BYTES).spawn(work).is_ok()
+        start(self, work)
     }
+
+    /// The same, for threads that are not the whole process's.
+    pub fn have_shared(self: &Arc<Self>, work: impl FnOnce() + Send + 'static) -> bool {
+        start(self.clone(), work)
+    }
+}
+
+fn start(threads: impl Deref<Target = Apart> + Send + 'static, work: impl FnOnce() + Send + 'static) -> bool {
+    let (most, name) = (threads.most, threads.name.to_owned());
+    let taken = threads
+        .at_work
+        .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| (count < most).then_some(count + 1));
+    let Ok(_) = taken else { return false };
+    let at_work = AtWork(threads);
+    let work = move || {
+        let _at_work = at_work;
+        work();
+    };
+    std::thread::Builder::new().name(name).stack_size(STACK_BYTES).spawn(work).is_ok()
 }

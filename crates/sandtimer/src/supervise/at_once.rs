@@ -13,12 +13,13 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use super::collector::{Attachment, CollectorHandle, ToCollector, store};
+use super::deliveries::{Attachment, CollectorHandle, ToCollector};
 use super::ending::Ending;
 use super::offer::Offer;
 use super::orders::{Command, EnforcerHandle};
 use super::run::{Facts, Running};
 use super::sentence;
+use super::streams::store;
 
 /// Bytes that are read of a stream at a time, and how often; the collector reads the rest.
 const PIECE: usize = 8 << 10;

@@ -17,7 +17,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
 
 use super::at_once::{Brought, settle};
-use super::collector::{Attachment, CollectorHandle, Fate, ToCollector};
+use super::deliveries::{Attachment, CollectorHandle, SlotDisposition, ToCollector};
 use super::ending::{Ending, VACATE_LIMIT};
 use super::offer::Offer;
 use super::orders::EnforcerHandle;
@@ -100,7 +100,7 @@ impl Burial {
                 enforcer.forget_vacated(&ending);
                 let streams = self.streams.and_then(|streams| streams.take());
                 if let Some(ended) = settle(streams, run, facts, collector) {
-                    collector.recycle.tell(&ended.run, Fate::Vacant);
+                    collector.release.call(&ended.run, SlotDisposition::Vacant);
                 }
             }
             _ => {

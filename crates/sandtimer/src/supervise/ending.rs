@@ -23,7 +23,7 @@ use sandtimer_os::wire::order;
 
 use overdue::Overdue;
 
-use super::collector::ToCollector;
+use super::deliveries::ToCollector;
 use super::run::{Cause, Facts, Job, Running};
 use super::sentence;
 use super::waiting::OwnerEvent;
@@ -79,6 +79,8 @@ pub(crate) struct Ending {
     last_resort: Option<u64>,
     /// When to see whether the group is empty, once init is dead and it was not.
     next_look: Option<u64>,
+    /// The collector is to be asked to kill what is left one by one.
+    kills_each: bool,
     /// The end of the wall, and of the silence, that a look was asked for before.
     looked_for: [u64; 2],
     /// The collector is to be asked for a look.
@@ -131,6 +133,7 @@ impl Ending {
             last_cpu: (now, 0),
             last_resort: None,
             next_look: None,
+            kills_each: false,
             looked_for: [0; 2],
             look: false,
             measure: false,

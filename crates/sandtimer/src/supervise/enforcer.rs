@@ -1,16 +1,18 @@
 //! The thread that ends runs on time.
 //!
-//! It waits on one epoll for its timer, for every run's init (socket and pidfd) and for messages; it does no I/O of
-//! runs, and waits for no lock and no message of a thread of lower priority: what the owner of a run cannot be told at once
-//! is left to the collector, and so are the wakers of tasks, which are the caller's code. It decides which cause ended a run that it has
-//! looked at. Of a run that was offered it notes when something is due, and takes it up once that time has come or an event of it
-//! arrives. (An answer is taken by the thread that waited for it; a run that is answered before may be taken back, and ended elsewhere.)
+//! It waits on one epoll for its timer, for the first process of every run (socket and pidfd) and for commands. It does no I/O of runs,
+//! and waits for no lock and no message of a thread of lower priority: an event that the owner of a run cannot be notified of at once is
+//! left to the collector, and so are the wakers of tasks, which are the caller's code. It decides which cause ended a run that it has
+//! taken up. Of a run that was offered it notes when something is due, and takes the run up once that time has come or an event of it
+//! arrives. (The thread that waits for an answer takes it; a run that is answered before may be taken back by that thread.)
 //! Real-time (SCHED_FIFO) where the kernel allows it: otherwise busy sandboxes on the same processors make it late.
 //!
 //! The allocator's locks are held by threads of lower priority too. In starting, limiting, cancelling and ending a run this thread
-//! neither allocates nor frees: its messages have nodes that were allocated before, and what it has received and does not need any
-//! more the collector frees ([`Discarded`]). What is rare does allocate: a new watchdog, a notice of a limit, a run that cannot be watched or
-//! does not die, and of contexts an answer that the thread which waited for it did not take back.
+//! neither allocates nor frees, nor opens a descriptor for each process that is left: its messages have nodes that were allocated
+//! before, the collector frees what this thread has received and does not need any more ([`Discarded`]), and kills one by one what no
+//! kill of a whole group reaches. Rare events do allocate: a new watchdog, a notice of a limit, an event whose owner is not
+//! notified at once, a failed step of a sandbox, a run that cannot be watched or does not die, and in contexts an answer that the
+//! thread which waited for it did not take back.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -25,10 +27,10 @@ use rustix::time::{
 };
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
-use sandtimer_os::queue::{Receiver, ReservedSender, Sender, SpareNodes, queue_with};
+use sandtimer_os::queue::{Receiver, ReservedSender, SpareNodes, queue_with};
 use sandtimer_os::watchdog::{SharedTable, Watchdog};
 
-use super::collector::{Discarded, ToCollector};
+use super::deliveries::{CollectorHandle, Discarded, ToCollector};
 use super::ending::Ending;
 use super::offer::Offer;
 use super::orders::{CONTROL, Command, EnforcerHandle, JOB, PIDFD, Shown, kill_by, token};
@@ -60,8 +62,8 @@ pub(crate) struct Enforcer {
     timer: OwnedFd,
     wake: Arc<OwnedFd>,
     commands: Receiver<Command>,
-    collector: ReservedSender<ToCollector>,
-    collector_wake: Arc<OwnedFd>,
+    collector: CollectorHandle,
+    to_collector: ReservedSender<ToCollector>,
     table: Arc<SharedTable>,
     watchdog: Option<Arc<Watchdog>>,
     /// Rows that it has not been told of.
@@ -88,10 +90,7 @@ pub(crate) struct Enforcer {
 /// What the enforcer thread is started with.
 pub(crate) struct EnforcerParts {
     pub table: Arc<SharedTable>,
-    pub collector: Sender<ToCollector>,
-    /// Nodes of messages to the collector.
-    pub collector_nodes: SpareNodes<ToCollector>,
-    pub collector_wake: Arc<OwnedFd>,
+    pub collector: CollectorHandle,
     pub sweep_directories: Vec<OwnedFd>,
     /// The lock of the engine's number: a watchdog that still sweeps must keep the next engine from it.
     pub lease: OwnedFd,
@@ -115,8 +114,8 @@ impl Enforcer {
             timer,
             wake,
             commands,
-            collector: parts.collector.with_nodes(parts.collector_nodes),
-            collector_wake: parts.collector_wake,
+            to_collector: parts.collector.reserved_sender(),
+            collector: parts.collector,
             table: parts.table,
             watchdog: None,
             unsent: UnsentRows::new(),
@@ -136,8 +135,8 @@ impl Enforcer {
     }
 
     /// Runs until shut down and without runs.
-    pub fn serve(mut self, collector: Sender<ToCollector>) {
-        let mut end = UnexpectedEnd::of(&self, collector);
+    pub fn serve(mut self) {
+        let mut end = UnexpectedEnd::of(&self);
         let mut events = Vec::with_capacity(256);
         while !(self.stopping && self.runs.iter().flatten().all(|ending| ending.is_given_up())) {
             events.clear();
@@ -385,8 +384,14 @@ impl Enforcer {
             // A watchdog that does not read is replaced when it is dead; until then init has the same deadline.
             let _ = watchdog.wake();
         }
-        let messages =
-            [ending.owner_events(), ending.look(), ending.measurement(), ending.notice(), ending.reap()];
+        let messages = [
+            ending.owner_events(),
+            ending.look(),
+            ending.measurement(),
+            ending.notice(),
+            ending.reap(),
+            ending.kill_each(),
+        ];
         if ending.is_dead() {
             messages.into_iter().flatten().for_each(|message| self.tell_collector(message));
             self.finish(row);
@@ -406,19 +411,17 @@ impl Enforcer {
     /// Passes a dead run to the collector.
     fn finish(&mut self, row: usize) {
         let Some(ending) = self.runs[row].take() else { return };
+        let run = &ending.run;
+        // Closed, they leave the set by themselves; but the owner may keep the run, and with it the files.
+        let _ = epoll::delete(&self.epoll, &run.control);
+        let _ = epoll::delete(&self.epoll, &run.pidfd);
+        if let Some(job) = &run.job {
+            let _ = epoll::delete(&self.epoll, &job.pidfd);
+        }
+        if run.slot.kill_file().is_none()
+            && let Some(watchdog) = &self.watchdog
         {
-            let run = &ending.run;
-            // Closed, they leave the set by themselves; but the owner may keep the run, and with it the files.
-            let _ = epoll::delete(&self.epoll, &run.control);
-            let _ = epoll::delete(&self.epoll, &run.pidfd);
-            if let Some(job) = &run.job {
-                let _ = epoll::delete(&self.epoll, &job.pidfd);
-            }
-            if run.slot.kill_file().is_none()
-                && let Some(watchdog) = &self.watchdog
-            {
-                let _ = watchdog.forget(row);
-            }
+            let _ = watchdog.forget(row);
         }
         // Last: the row may be another run's from now on.
         self.tell_collector(ToCollector::Ended(ending));
@@ -442,13 +445,13 @@ impl Enforcer {
 
     fn tell_collector(&mut self, message: ToCollector) {
         // The collector outlives the enforcer.
-        let _ = self.collector.send(message);
-        let _ = rustix::io::write(&*self.collector_wake, &1u64.to_ne_bytes());
+        let _ = self.to_collector.send(message);
+        self.collector.wake();
     }
 
     /// Has the collector free something, when it is woken next.
     fn discard(&mut self, discarded: Discarded) {
-        let _ = self.collector.send(ToCollector::Discard(discarded));
+        let _ = self.to_collector.send(ToCollector::Discard(discarded));
     }
 
     /// Tells the watchdog how the rows are killed of which it does not know, until its socket is full.
@@ -517,19 +520,14 @@ impl Enforcer {
 /// socket closes then, kills every run, and the collector ends what is waited for.
 struct UnexpectedEnd {
     handle: EnforcerHandle,
-    collector: Sender<ToCollector>,
-    collector_wake: Arc<OwnedFd>,
+    collector: CollectorHandle,
     is_expected: bool,
 }
 
 impl UnexpectedEnd {
-    fn of(enforcer: &Enforcer, collector: Sender<ToCollector>) -> Self {
-        UnexpectedEnd {
-            handle: enforcer.own_handle.clone(),
-            collector,
-            collector_wake: enforcer.collector_wake.clone(),
-            is_expected: false,
-        }
+    fn of(enforcer: &Enforcer) -> Self {
+        let (handle, collector) = (enforcer.own_handle.clone(), enforcer.collector.clone());
+        UnexpectedEnd { handle, collector, is_expected: false }
     }
 }
 
@@ -537,8 +535,7 @@ impl Drop for UnexpectedEnd {
     fn drop(&mut self) {
         if !self.is_expected {
             drop(self.handle.without_watchdog());
-            let _ = self.collector.send(ToCollector::EnforcerEnded);
-            let _ = rustix::io::write(&*self.collector_wake, &1u64.to_ne_bytes());
+            self.collector.send(ToCollector::EnforcerEnded);
         }
     }
 }

@@ -1,15 +1,16 @@
 //! Watching runs and ending them.
 //!
-//! Two threads share the work and nothing but messages: the enforcer (deadlines, kills, verdicts; real-time where
-//! allowed) and the collector (output, stdin, the last look at a command, and the Outcome once a run is dead). A run
-//! passes through `Starting → Running → (Grace) → Killed → dead`. Whoever begins it makes its state and hands it over
-//! (`orders`); from then on only the enforcer moves it. Until one of the two threads has looked at its part of a run, whoever
-//! brought it may take that part back: what is over by then was nobody else's (`at_once`, `burial`).
+//! Two threads share the work and exchange messages: the enforcer (deadlines, kills, verdicts; real-time where the kernel allows it)
+//! and the collector (output, stdin, the inspection of a command before its limit, and the Outcome once a run is dead). A run passes
+//! through `Starting → Running → (Grace) → Killed → Dead`. The thread that begins a run makes its state and offers it to both:
+//! its end to the enforcer (`orders`), its streams to the collector (`deliveries`). From when one of them has taken up its part, that
+//! thread alone changes it. Until then the thread that offered a part may take it back, and ends the run itself (`at_once`, `burial`).
 
 pub(crate) mod apart;
 pub(crate) mod at_once;
 pub(crate) mod burial;
 pub(crate) mod collector;
+pub(crate) mod deliveries;
 pub(crate) mod ending;
 pub(crate) mod enforcer;
 pub(crate) mod follower;
@@ -25,6 +26,7 @@ mod reports;
 pub(crate) mod run;
 pub(crate) mod seen;
 pub(crate) mod sentence;
+mod streams;
 mod unsent;
 pub(crate) mod waiting;
 pub(crate) mod words;

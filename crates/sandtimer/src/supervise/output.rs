@@ -14,8 +14,8 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -160,6 +160,9 @@ impl Store {
         }
     }
 }
+
+/// A stream's spool, shared with those who read it by cursor.
+pub(crate) type SharedSpool = Arc<Mutex<Spool>>;
 
 /// One output stream of one run.
 ///

@@ -317,6 +317,8 @@ pub(crate) struct Running {
     pub moves: Mutex<Moves>,
     /// The collector was asked for a measurement, and has not taken it.
     pub is_to_be_measured: AtomicBool,
+    /// The collector was asked to kill what is left one by one, and has not begun.
+    pub is_killed_one_by_one: AtomicBool,
     /// Its Python stacks as they were last seen, and when.
     pub stacks: Mutex<(u64, Vec<PythonThread>)>,
     pub isolation: Isolation,

@@ -3,10 +3,10 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use super::collector::SharedSpool;
-use super::output::{Collected, encode};
+use super::output::{Collected, SharedSpool, encode};
 use super::run::{Cause, Facts, Reply, Running, Used};
 use super::seen::{Noted, differing};
+use super::words::MAX_SHOWN_VALUES;
 use crate::isolate::cgroup::Shortage;
 use crate::limits::Effect;
 use crate::model::{
@@ -87,7 +87,7 @@ fn reply(run: &Running, facts: &Facts) -> Reply {
     if displayed.dropped > 0 {
         let limit = run.effective.get(LimitKind::Result).map_or(0, |effect| effect.value);
         let text = format!(
-            "{} more were displayed, past the result limit of {limit} bytes or 2,000,000 values",
+            "{} more were displayed, past the result limit of {limit} bytes or {MAX_SHOWN_VALUES} values",
             displayed.dropped
         );
         results.push(serde_json::json!({"text/plain": text}));

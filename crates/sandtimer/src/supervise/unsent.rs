@@ -10,22 +10,19 @@ const WORD_BITS: usize = u64::BITS as usize;
 #[derive(Debug)]
 pub(super) struct UnsentRows {
     words: [u64; ROWS / WORD_BITS],
-    count: usize,
 }
 
 impl UnsentRows {
     pub fn new() -> Self {
-        UnsentRows { words: [0; ROWS / WORD_BITS], count: 0 }
+        UnsentRows { words: [0; ROWS / WORD_BITS] }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.words.iter().all(|word| *word == 0)
     }
 
     pub fn insert(&mut self, row: usize) {
-        let (word, bit) = (row / WORD_BITS, 1 << (row % WORD_BITS));
-        self.count += usize::from(self.words[word] & bit == 0);
-        self.words[word] |= bit;
+        self.words[row / WORD_BITS] |= 1 << (row % WORD_BITS);
     }
 
     pub fn clear(&mut self) {
@@ -43,7 +40,6 @@ impl UnsentRows {
                     return;
                 }
                 self.words[index] &= self.words[index] - 1;
-                self.count -= 1;
             }
         }
     }

@@ -8,6 +8,9 @@ use super::run::Running;
 /// Runs whose words are heard behind their ends at a time.
 static HEARERS: Apart = Apart::new("st-words", 256);
 
+/// Values of JSON that a cell may show in all, and that one thing it displays may have: enough for the 100,000 cells of a table.
+pub(crate) const MAX_SHOWN_VALUES: usize = 2_000_000;
+
 /// What a job in a live sandbox says while it goes on: what it displays, and how far it is.
 pub(crate) trait Words: std::fmt::Debug + Send + Sync {
     /// What it has displayed, as far as that was heard. `last`: nothing counts from then on.

@@ -64,8 +64,10 @@ fn answer_of_child_with_current_nonce_is_dropped() {
     assert_eq!(outcome.stdout, "True\n", "{outcome:?}");
     assert_failed(&outcome);
     // One that is a JavaScript interpreter as well is another process all the same.
-    let sends = "const packet = fs.readFileSync(0); for (let i = 0; i < 50; i += 1) fs.writeSync(3, packet)";
+    let sends = "const packet = fs.readFileSync(0); let sent = 0; for (let i = 0; i < 50; i += 1) sent += fs.writeSync(3, packet); \
+                 console.log(packet.length > 18 && sent === 50 * packet.length)";
     let outcome = run(&context, &child_sends(&format!("process.execPath, ['-e', {sends:?}]")));
+    assert_eq!(outcome.stdout, "true\n", "{outcome:?}");
     assert_failed(&outcome);
 }
 
@@ -86,8 +88,13 @@ fn answer_of_interpreter_with_current_nonce_counts() {
 #[test]
 fn answer_with_earlier_nonce_is_dropped() {
     let context = javascript_context();
-    let keeps = "var kept = forged(); var timer = setInterval(() => fs.writeSync(CHANNEL, kept), 5); 'kept'";
+    let keeps = "var kept = forged(), sent = 0; var timer = setInterval(() => { sent += fs.writeSync(CHANNEL, kept) }, 5); 'kept'";
     let outcome = run(&context, &format!("{FORGER}\n{keeps}"));
     assert!(outcome.ok, "{outcome:?}");
+    let before = run(&context, "sent = 0; kept.length");
+    let length = before.value.as_ref().and_then(serde_json::Value::as_u64).expect("a length");
     assert_failed(&run(&context, FAILS));
+    let after = run(&context, "clearInterval(timer); sent");
+    let sent = after.value.as_ref().and_then(serde_json::Value::as_u64).expect("a length");
+    assert!(sent >= 5 * length, "the timer did not fire: {after:?}");
 }

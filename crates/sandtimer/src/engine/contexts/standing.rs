@@ -32,7 +32,7 @@ use crate::context::{Frame, Nonce, Said, ScriptNonce, cell_request, said, script
 use crate::limits::{Key, check_at_least};
 use crate::model::LimitKind;
 use crate::supervise::at_once;
-use crate::supervise::collector::{Attachment, ToCollector};
+use crate::supervise::deliveries::{Attachment, ToCollector};
 use crate::supervise::run::{Idle, Job, Live, Running, Used};
 use crate::zygote::{Answer, Language};
 

@@ -90,7 +90,7 @@ impl Drop for Turn {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
@@ -99,12 +99,10 @@ mod tests {
         let turns: Arc<Turns> = Arc::default();
         let first = turns.enter();
         let (second, third) = (turns.enter(), turns.enter());
-        let is_wanted = AtomicBool::new(true);
-        std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| second.wait_while(&|| is_wanted.load(Ordering::Acquire)));
-            is_wanted.store(false, Ordering::Release);
-            assert!(!waiting.join().expect("it waits without a panic"));
-        });
+        // Wanted when it begins to wait, and not any more at the next check.
+        let calls = AtomicUsize::new(0);
+        assert!(!second.wait_while(&|| calls.fetch_add(1, Ordering::Relaxed) == 0));
+        assert_eq!(calls.into_inner(), 2);
         drop((first, second));
         assert!(third.wait_while(&|| false), "a turn that has come needs no wait");
     }

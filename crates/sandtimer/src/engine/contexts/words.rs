@@ -1,14 +1,14 @@
-//! What a cell displays: heard by whoever executes it, and behind its end by whoever is first.
+//! What a cell displays: received by the thread that executes the cell, or after the cell's end by a thread of its own.
 //!
 //! ```text
-//! displayed ─┬─ before a verdict ─▶ heard by whoever executes
-//!            └─ still in the channel when the job is dead ─▶ heard for the Outcome, which waits a bounded time for it, on a thread
-//!                                                            of its own; told by whoever executes
-//! answered, or heard behind the end ─▶ closed: what comes is not this cell's
+//! displayed ─┬─ before a verdict ─▶ received by the thread that executes the cell
+//!            └─ still in the channel when the job is dead ─▶ received on a thread of its own for the Outcome, which waits a
+//!                                                            bounded time for it; emitted by the thread that executes the cell
+//! answered, or the rest was received ─▶ closed: later packets do not belong to this cell
 //! ```
-//! One receives at a time, and notes what was displayed before another one receives: what comes in parts is put together in its
-//! order, and none is with somebody who is too late with it. Receiving may take as long as the job has seen to: it can send
-//! descriptors, and closing the last one of a socket may wait for its peer. So nobody but who executes waits for who receives.
+//! One thread receives at a time, and notes what was displayed before another thread receives: parts are put together in their
+//! order, and no thread comes too late with one. Receiving may take as long as the job wants: the job can send descriptors, and
+//! closing the last descriptor of a socket may wait for its peer. So only the thread that executes the cell waits for the receiver.
 //! Nothing of it is trusted: no more is kept than the result limit, nor more values than a cell may show.
 
 use std::io;
@@ -18,10 +18,10 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::Value;
 
 use super::channel::Channel;
-use crate::context::{Frame, MAX_SHOWN_VALUES, Nonce, Said, ScriptNonce, bundle, said};
+use crate::context::{Frame, Nonce, Said, ScriptNonce, bundle, said};
 use crate::model::json::{JsonAllowance, JsonRejection};
 use crate::supervise::run::Running;
-use crate::supervise::words::{Displayed, Words};
+use crate::supervise::words::{Displayed, MAX_SHOWN_VALUES, Words};
 use crate::zygote::REPORT;
 
 /// Bytes and packets that are heard behind an end, more than a channel holds as a rule: what the job has left may go on writing.
@@ -132,17 +132,20 @@ impl CellWords {
             Err(_) if whole.length > whole.limit => None,
             Err(_) => return,
         };
+        // Before the lock: a copy of many values takes a while.
+        let copy = value.clone();
         let mut noted = self.noted();
         if noted.is_closed {
             return;
         }
         let Noted { displayed, allowance, untold, .. } = &mut *noted;
         displayed.bytes = displayed.bytes.saturating_add(whole.length);
-        match &value {
-            Some(value) if displayed.bytes <= whole.limit && allowance.take_values(of_this_one.used()) => {
-                displayed.values.push(value.clone());
-            }
-            _ => displayed.dropped += 1,
+        let is_kept =
+            copy.is_some() && displayed.bytes <= whole.limit && allowance.take_values(of_this_one.used());
+        if is_kept {
+            displayed.values.extend(copy);
+        } else {
+            displayed.dropped += 1;
         }
         untold.extend(value);
     }

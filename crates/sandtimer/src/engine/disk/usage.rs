@@ -69,7 +69,7 @@ impl Count {
             return;
         }
         #[cfg(test)]
-        tests::wait_for_slow_entry(name);
+        tests::read_entry(name);
         let fields = StatxFlags::TYPE | StatxFlags::BLOCKS | StatxFlags::BTIME;
         let Ok(status) = statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, fields) else { return };
         let is_directory = FileType::from_raw_mode(status.stx_mode.into()).is_dir();
@@ -110,36 +110,39 @@ fn born_at(status: &Statx) -> Option<u64> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::sync::{Condvar, Mutex, PoisonError};
+    use std::time::Duration;
 
     use super::*;
 
-    /// Names of directories whose file system does not answer.
-    static HUNG: Mutex<Vec<String>> = Mutex::new(Vec::new());
-    static ANSWERS: Condvar = Condvar::new();
-
     /// An entry whose name begins with this takes 1 ms.
     pub const SLOW: &str = "slow-";
+    /// Reading an entry of this name panics.
+    pub const PANICS: &str = "panics";
+    /// A directory with this entry is of a file system that does not answer.
+    const HANGS: &str = "hangs";
 
-    pub fn wait_for_slow_entry(name: &std::ffi::CStr) {
+    /// Reads an entry like the file system that its name stands for.
+    pub fn read_entry(name: &std::ffi::CStr) {
+        assert_ne!(name.to_bytes(), PANICS.as_bytes(), "as the test wants it");
         if name.to_bytes().starts_with(SLOW.as_bytes()) {
-            std::thread::park_timeout(std::time::Duration::from_millis(1));
+            std::thread::park_timeout(Duration::from_millis(1));
         }
     }
 
-    /// Has the file systems of all directories answer that do not have one of these in their names.
-    pub fn hang(names: &[&str]) {
-        let names = names.iter().map(|name| (*name).to_owned()).collect();
-        *HUNG.lock().unwrap_or_else(PoisonError::into_inner) = names;
-        ANSWERS.notify_all();
+    /// Has the file system of a directory not answer from now on.
+    pub fn hang(directory: &Path) {
+        std::fs::write(directory.join(HANGS), "").expect("written");
+    }
+
+    /// Has it answer again.
+    pub fn answer(directory: &Path) {
+        std::fs::remove_file(directory.join(HANGS)).expect("it hangs");
     }
 
     pub fn wait_like_a_slow_file_system(directory: &Path) {
-        let hangs = |names: &mut Vec<String>| {
-            names.iter().any(|name| directory.to_string_lossy().contains(name.as_str()))
-        };
-        let names = HUNG.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(ANSWERS.wait_while(names, hangs).unwrap_or_else(PoisonError::into_inner));
+        while directory.join(HANGS).exists() {
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
     }
 
     fn whole(directory: &Path) -> Count {

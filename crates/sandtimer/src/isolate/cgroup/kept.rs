@@ -79,7 +79,8 @@ impl Kept {
     }
 }
 
-fn text(file: &OwnedFd) -> Result<SmallText, Errno> {
+/// What is in a small file that is open.
+pub(super) fn text(file: &OwnedFd) -> Result<SmallText, Errno> {
     let mut text = SmallText::default();
     text.length = rustix::io::pread(file, &mut text.bytes, 0)?;
     Ok(text)

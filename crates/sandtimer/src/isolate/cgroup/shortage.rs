@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, openat};
 
+use super::kept::text;
 use super::{Counters, Slot, keyed};
 
 /// Where memory had run out.
@@ -34,11 +35,16 @@ const V1_UNLIMITED: u64 = 1 << 60;
 pub(super) struct EngineGroup {
     directory: OwnedFd,
     is_v2: bool,
+    /// Counts how often its own limit was reached; held open, for it is read with each run. `None` where nothing counts that.
+    counter: Option<OwnedFd>,
 }
 
 impl EngineGroup {
     pub fn new(directory: OwnedFd, is_v2: bool) -> Self {
-        EngineGroup { directory, is_v2 }
+        // Not `memory.events`, which counts the limits of the runs' groups as well.
+        let name = if is_v2 { "memory.events.local" } else { "memory.failcnt" };
+        let counter = openat(&directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
+        EngineGroup { directory, is_v2, counter }
     }
 
     fn read(&self, name: &str) -> String {
@@ -46,12 +52,11 @@ impl EngineGroup {
         file.ok().and_then(|file| io::read_to_string(std::fs::File::from(file)).ok()).unwrap_or_default()
     }
 
-    /// Returns how often its own limit was reached. Not those of the runs' groups, which `memory.events` counts as well.
-    pub fn hits(&self) -> u64 {
-        match self.is_v2 {
-            true => keyed(&self.read("memory.events.local"), "oom").unwrap_or(0),
-            false => self.read("memory.failcnt").trim().parse().unwrap_or(0),
-        }
+    /// Returns how often its own limit was reached.
+    fn hits(&self) -> u64 {
+        let text = self.counter.as_ref().and_then(|counter| text(counter).ok()).unwrap_or_default();
+        let hits = if self.is_v2 { keyed(&text, "oom") } else { text.trim().parse().ok() };
+        hits.unwrap_or(0)
     }
 
     fn limit(&self) -> Option<u64> {
@@ -67,6 +72,16 @@ fn is_at_limit(peak: u64, limit: u64) -> bool {
 }
 
 impl Slot {
+    /// Returns how often the limit of all runs was reached so far.
+    pub(super) fn engine_hits(&self) -> u64 {
+        self.engine.as_ref().map_or(0, |engine| engine.hits())
+    }
+
+    /// Notes that a run begins: what the limit of all runs was reached for before was for others.
+    pub fn begin_run(&mut self) {
+        self.engine_hits_at_start = self.engine_hits();
+    }
+
     /// Returns where memory had run out; `None` where the kernel killed nothing of the run for that. `used` is what the run has
     /// counted.
     pub fn shortage(&self, used: &Counters) -> Option<Shortage> {
@@ -76,8 +91,8 @@ impl Slot {
         if self.has_reached_own_limit(used) {
             return Some(Shortage::Own);
         }
-        // Counted from when the slot was made: the limit of all runs may have been reached for another run since.
-        let engine = self.engine.as_ref().filter(|engine| engine.hits() > self.engine_hits_before);
+        // It may have been reached for another run since this one began.
+        let engine = self.engine.as_ref().filter(|engine| engine.hits() > self.engine_hits_at_start);
         Some(engine.map_or(Shortage::Outside, |engine| Shortage::Engine(engine.limit())))
     }
 
@@ -100,6 +115,7 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
+    use super::super::SlotLimits;
     use super::super::kept::Kept;
     use super::*;
 
@@ -121,7 +137,7 @@ mod tests {
             start: Counters::default(),
             start_run_queue: 0,
             engine: Some(Arc::new(EngineGroup::new(open(engine), is_v2))),
-            engine_hits_before: 2,
+            engine_hits_at_start: 2,
         }
     }
 
@@ -138,6 +154,7 @@ mod tests {
     #[test]
     fn v2_run_names_the_group_that_ran_out() {
         let (engine, run) = (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("one"));
+        write(engine.path(), &[("memory.events.local", "oom 2\n")]);
         let slot = slot(engine.path(), run.path(), true);
         let run_has = |events: &str| write(run.path(), &[("memory.events", events)]);
         let engine_has = |local: &str| {
@@ -159,14 +176,14 @@ mod tests {
     #[test]
     fn v1_run_names_the_group_that_ran_out() {
         let (engine, run) = (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("one"));
-        let slot = slot(engine.path(), run.path(), false);
-        let limit = 64_u64 << 20;
-        write(run.path(), &[("memory.limit_in_bytes", &limit.to_string())]);
-        write(run.path(), &[("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")]);
         write(
             engine.path(),
             &[("memory.limit_in_bytes", "9223372036854771712\n"), ("memory.failcnt", "2\n")],
         );
+        let slot = slot(engine.path(), run.path(), false);
+        let limit = 64_u64 << 20;
+        write(run.path(), &[("memory.limit_in_bytes", &limit.to_string())]);
+        write(run.path(), &[("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")]);
         let peak = |bytes: u64| write(run.path(), &[("memory.max_usage_in_bytes", &bytes.to_string())]);
         peak(limit - 4096);
         assert_eq!(found(&slot), Some(Shortage::Own));
@@ -174,5 +191,54 @@ mod tests {
         assert_eq!(found(&slot), Some(Shortage::Outside));
         write(engine.path(), &[("memory.failcnt", "40\n")]);
         assert_eq!(found(&slot), Some(Shortage::Engine(None)));
+    }
+
+    /// Each way in which a run begins in a slot that was made before.
+    #[test]
+    fn hits_before_the_run_began_are_not_its_own() {
+        let (engine, run) = (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("one"));
+        let reached = |times: u32| {
+            write(engine.path(), &[("memory.events.local", &format!("oom {times}\n"))]);
+        };
+        let killed = |times: u32| {
+            write(run.path(), &[("memory.events", &format!("oom 0\noom_kill {times}\n"))]);
+        };
+        reached(2);
+        killed(0);
+        write(run.path(), &[("pids.peak", "2\n"), ("memory.peak", "0\n")]);
+        let limits = SlotLimits { memory_bytes: None, processes: None };
+        let begin: [fn(Slot, SlotLimits) -> Slot; 5] = [
+            |mut slot, limits| {
+                slot.limit(limits);
+                slot
+            },
+            // The limits of the run before.
+            |mut slot, limits| {
+                slot.limits = Some(limits);
+                slot.limit(limits);
+                slot
+            },
+            |mut slot, _| {
+                slot.begin_run();
+                slot
+            },
+            |slot, _| slot.again(),
+            |mut slot, _| {
+                slot.start_anew();
+                slot
+            },
+        ];
+        for (index, begin) in begin.into_iter().enumerate() {
+            reached(2);
+            killed(0);
+            let slot = slot(engine.path(), run.path(), true);
+            // For another run, while this slot waits.
+            reached(3);
+            let slot = begin(slot, limits);
+            killed(1);
+            assert_eq!(found(&slot), Some(Shortage::Outside), "{index}");
+            reached(4);
+            assert_eq!(found(&slot), Some(Shortage::Engine(None)), "{index}");
+        }
     }
 }

@@ -1,11 +1,14 @@
 //! How the death of all that was in a sandbox is known, and what it died of where nobody here did it.
 
+use std::sync::atomic::Ordering;
+
 use sandtimer_os::process;
 use sandtimer_os::watchdog::SharedTable;
 use sandtimer_os::wire::order;
 
 use super::{Ending, LOOK_AGAIN, Phase, VACATE_LIMIT};
 use crate::model::{Enforcer, LimitKind};
+use crate::supervise::deliveries::ToCollector;
 use crate::supervise::run::{Cause, Job, group_is_gone};
 
 impl Ending {
@@ -42,7 +45,8 @@ impl Ending {
             self.phase = Phase::Dead;
         } else if grouped {
             run.slot.kill_all();
-            run.slot.kill_each();
+            // No pid namespace has ended what a kill of the whole group does not reach.
+            self.kills_each = run.sweeps_itself;
             self.phase = Phase::Killed;
             self.next_look = Some(now + LOOK_AGAIN);
         } else {
@@ -50,6 +54,14 @@ impl Ending {
             self.phase = Phase::Killed;
             self.facts.overdue = Some(true);
         }
+    }
+
+    /// What is left in its group is to be killed one by one: the collector's to do, for it opens descriptors. One that is still
+    /// to be done is enough.
+    pub fn kill_each(&mut self) -> Option<ToCollector> {
+        let is_due = std::mem::take(&mut self.kills_each)
+            && !self.run.is_killed_one_by_one.swap(true, Ordering::Relaxed);
+        is_due.then(|| ToCollector::KillEach(self.run.clone()))
     }
 
     /// Its sandbox is to outlive it.

@@ -18,7 +18,7 @@ use sandtimer_os::wire::{Notice, notice, order};
 
 use super::{Cause, Ending, Enforcer, Phase};
 use crate::model::{LimitKind, State};
-use crate::supervise::collector::ToCollector;
+use crate::supervise::deliveries::ToCollector;
 use crate::supervise::run::Exit;
 
 /// How long init may take to go back to a checkpoint before the sandbox is ended: what dies needs 80 ms for each GB.

@@ -7,7 +7,7 @@ use sandtimer_os::wire::{Notice, order};
 
 use super::{Ending, Phase};
 use crate::model::{LimitKind, Source, Warning};
-use crate::supervise::collector::ToCollector;
+use crate::supervise::deliveries::ToCollector;
 use crate::supervise::waiting::OwnerEvent;
 use crate::time::Moment;
 
@@ -167,7 +167,7 @@ impl Ending {
     /// A look at the command that is due: the collector's to take, for reading /proc takes a while.
     pub fn look(&mut self) -> Option<ToCollector> {
         let is_due = std::mem::take(&mut self.look) && self.phase == Phase::Running;
-        is_due.then(|| ToCollector::Look(self.run.clone()))
+        is_due.then(|| ToCollector::Inspect(self.run.clone()))
     }
 
     /// The same for a smaller look, at what it reads and writes. One that is asked for is always sent: until it is taken, the

@@ -1,0 +1,219 @@
+//! The engine's ends of one run's streams, as the collector has them.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, PoisonError};
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use sandtimer_os::clock::monotonic_nanoseconds;
+
+use super::deliveries::{Attachment, token};
+use super::orders::{Command, EnforcerHandle};
+use super::output::SharedSpool;
+use super::reports::Reports;
+use super::run::{Facts, Running};
+use crate::model::LimitKind;
+
+/// Events of a run other than those of its outputs, which are 0 and 1.
+pub(super) const STDIN: u64 = 2;
+pub(super) const REPORTS: u64 = 3;
+/// Reads of an output in a row: no run starves another. Nothing else is done for a run that is dead.
+const MAX_READS: u32 = 8;
+const MAX_READS_OF_DEAD: u32 = 64;
+
+/// The streams of a run.
+pub(super) struct Streams {
+    pub run: Arc<Running>,
+    pub outputs: [Option<Arc<OwnedFd>>; 2],
+    pub spools: [Option<SharedSpool>; 2],
+    /// With the bytes that it is fed, and how many of them were written.
+    stdin: Option<(OwnedFd, Vec<u8>, usize)>,
+    /// Held until the run is dead.
+    terminal: Option<OwnedFd>,
+    reports: Option<Reports>,
+    pub notices: Option<OwnedFd>,
+    pub dead: Option<Box<Facts>>,
+    pub drain_until: u64,
+    /// Until when the rest of what its job has displayed is waited for; 0 if nothing is.
+    pub displays_until: u64,
+    is_limit_reported: bool,
+    /// Nothing waits for it: its run counts as unkillable, or has ended and left something running in a live sandbox.
+    pub is_given_up: bool,
+}
+
+/// Stores output of a run that was read. Whether some of its output has been dropped by now.
+pub(super) fn store(run: &Running, index: usize, spool: &SharedSpool, bytes: &[u8]) -> bool {
+    let now = monotonic_nanoseconds();
+    run.note_output(now);
+    run.follow(index, bytes, now);
+    let mut spool = spool.lock().unwrap_or_else(PoisonError::into_inner);
+    spool.write(bytes, now);
+    let truncated = spool.truncated();
+    drop(spool);
+    run.waiting.output.ring();
+    truncated
+}
+
+impl Streams {
+    /// Takes up the streams of a run that lives, and watches them from now on.
+    pub fn of_live_run(attachment: Attachment, epoll: &OwnedFd) -> Self {
+        let Attachment { run, outputs, stdin, terminal, reports, notices } = attachment;
+        let row = run.row;
+        let mut streams = Streams { terminal, notices, ..Streams::empty(run) };
+        for (index, output) in outputs.into_iter().enumerate() {
+            let Some((fd, spool)) = output else { continue };
+            // Earlier events are reported now. A stream that cannot be watched is still read when the run is dead.
+            let _ = epoll::modify(epoll, &fd, token(row, index as u64), epoll::EventFlags::IN);
+            streams.outputs[index] = Some(fd);
+            streams.spools[index] = Some(spool);
+        }
+        if let Some((fd, bytes)) = stdin {
+            let _ = epoll::add(epoll, &fd, token(row, STDIN), epoll::EventFlags::OUT);
+            streams.stdin = Some((fd, bytes, 0));
+        }
+        if let Some(fd) = reports {
+            let _ = epoll::add(epoll, &fd, token(row, REPORTS), epoll::EventFlags::IN);
+            streams.reports = Some(Reports::new(fd));
+        }
+        streams
+    }
+
+    /// Takes up the outputs of a run that has ended, which are not watched any more.
+    pub fn of_ended_run(attachment: Attachment) -> Self {
+        let mut streams = Streams::empty(attachment.run);
+        for (index, output) in attachment.outputs.into_iter().enumerate() {
+            (streams.outputs[index], streams.spools[index]) = output.unzip();
+        }
+        streams
+    }
+
+    fn empty(run: Arc<Running>) -> Self {
+        Streams {
+            run,
+            outputs: [None, None],
+            spools: [None, None],
+            stdin: None,
+            terminal: None,
+            reports: None,
+            notices: None,
+            dead: None,
+            drain_until: u64::MAX,
+            displays_until: 0,
+            is_limit_reported: false,
+            is_given_up: false,
+        }
+    }
+
+    /// Whether its Outcome is still to be made.
+    pub fn is_waited_for(&self) -> bool {
+        self.dead.is_none() && !self.is_given_up
+    }
+
+    /// Whether every output is at its end.
+    pub fn is_drained(&self) -> bool {
+        self.outputs.iter().all(Option::is_none)
+    }
+
+    /// When its Outcome is made, if it is dead.
+    pub fn settles_by(&self) -> u64 {
+        self.displays_until.max(if self.is_drained() { 0 } else { self.drain_until })
+    }
+
+    /// Watches the outputs from now on under another row.
+    pub fn watch_outputs(&self, row: usize, epoll: &OwnedFd) {
+        for (index, fd) in self.outputs.iter().enumerate() {
+            let Some(fd) = fd else { continue };
+            let (token, flags) = (token(row, index as u64), epoll::EventFlags::IN);
+            // Those of a run that another thread has ended are not watched any more.
+            let _ = epoll::modify(epoll, fd, token, flags).or_else(|_| epoll::add(epoll, fd, token, flags));
+        }
+    }
+
+    /// Reads what is there of an output, in bounded steps. Closes it at its end and on errors that last.
+    pub fn read_output(
+        &mut self,
+        index: usize,
+        buffer: &mut [u8],
+        epoll: &OwnedFd,
+        enforcer: Option<&EnforcerHandle>,
+    ) {
+        let max_reads = if self.dead.is_some() { MAX_READS_OF_DEAD } else { MAX_READS };
+        for _ in 0..max_reads {
+            let Some(fd) = &self.outputs[index] else { return };
+            match rustix::io::read(fd, &mut *buffer) {
+                Ok(length) if length > 0 => self.store(index, &buffer[..length], enforcer),
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR) => {}
+                Ok(_) | Err(_) => self.close_output(index, epoll),
+            }
+        }
+    }
+
+    fn store(&mut self, index: usize, bytes: &[u8], enforcer: Option<&EnforcerHandle>) {
+        let Some(spool) = &self.spools[index] else { return };
+        let truncated = store(&self.run, index, spool, bytes);
+        if self.run.on_output_limit_end && !self.is_limit_reported && truncated {
+            self.is_limit_reported = true;
+            if let Some(enforcer) = enforcer {
+                let (row, id) = (self.run.row, self.run.id.clone());
+                enforcer.send(Command::Limit { row, id, kind: LimitKind::Output });
+            }
+        }
+    }
+
+    /// Closes what is left of the outputs.
+    pub fn close_outputs(&mut self, epoll: &OwnedFd) {
+        (0..self.outputs.len()).for_each(|index| self.close_output(index, epoll));
+    }
+
+    /// A copy of the descriptor may live on in a process that the host program forked, and with it the entry in the epoll.
+    fn close_output(&mut self, index: usize, epoll: &OwnedFd) {
+        if let Some(fd) = self.outputs[index].take() {
+            let _ = epoll::delete(epoll, &fd);
+        }
+    }
+
+    /// Closes what a dead run does not need any more; what it has reported is read before.
+    pub fn close_inputs(&mut self, buffer: &mut [u8], epoll: &OwnedFd) {
+        self.close_stdin(epoll);
+        self.terminal = None;
+        self.read_reports(buffer, epoll);
+        self.close_reports(epoll);
+    }
+
+    fn close_stdin(&mut self, epoll: &OwnedFd) {
+        if let Some((fd, ..)) = self.stdin.take() {
+            let _ = epoll::delete(epoll, &fd);
+        }
+    }
+
+    /// Reads what was reported; closes the channel once no process can report any more.
+    pub fn read_reports(&mut self, buffer: &mut [u8], epoll: &OwnedFd) {
+        let Some(reports) = &mut self.reports else { return };
+        let run = &self.run;
+        let now = monotonic_nanoseconds();
+        if !reports.hear(buffer, |line| run.hear_report(line, now)) {
+            self.close_reports(epoll);
+        }
+    }
+
+    fn close_reports(&mut self, epoll: &OwnedFd) {
+        if let Some(reports) = self.reports.take() {
+            let _ = epoll::delete(epoll, reports.channel());
+        }
+    }
+
+    /// Writes to stdin, as much as fits.
+    pub fn feed(&mut self, epoll: &OwnedFd) {
+        let Some((fd, bytes, at)) = &mut self.stdin else { return };
+        match rustix::io::write(fd.as_fd(), &bytes[*at..]) {
+            Ok(written) => *at += written,
+            Err(Errno::AGAIN | Errno::INTR) => return,
+            // The run has closed it.
+            Err(_) => *at = bytes.len(),
+        }
+        if *at == bytes.len() {
+            self.close_stdin(epoll);
+        }
+    }
+}
