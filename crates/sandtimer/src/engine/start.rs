@@ -32,7 +32,7 @@ use crate::isolate::plan::{self, Identity, InitClock, Network, Plan, Policy, Pro
 use crate::limits::{Effective, Key};
 use crate::model::{LimitKind, Path as RunPath, Tier};
 use crate::supervise::at_once::Brought;
-use crate::supervise::collector::Attachment;
+use crate::supervise::deliveries::Attachment;
 use crate::supervise::orders::Shown;
 use crate::supervise::run::PrivateDirectory;
 

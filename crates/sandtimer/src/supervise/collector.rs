@@ -18,8 +18,9 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
 use sandtimer_os::queue::Receiver;
 
-pub(crate) use super::deliveries::Attachment;
-use super::deliveries::{CollectorHandle, ReleaseHook, SlotDisposition, StartWatchdog, ToCollector, WAKE};
+use super::deliveries::{
+    Attachment, CollectorHandle, ReleaseHook, SlotDisposition, StartWatchdog, ToCollector, WAKE,
+};
 use super::offer::Offer;
 use super::orders::EnforcerHandle;
 use super::run::{Cause, Facts, Running};

@@ -172,9 +172,9 @@ impl Hierarchies {
             match fs::remove_dir(path) {
                 Err(error) if error.raw_os_error() == Some(16) && self.patience.get() > 0 => {
                     self.patience.set(self.patience.get() - 1);
-                    super::kill_each(|| {
+                    super::slot::kill_each(|| {
                         let list = fs::read_to_string(path.join("cgroup.procs")).ok()?;
-                        Some(super::parse_process_ids(&list))
+                        Some(super::slot::parse_process_ids(&list))
                     });
                     let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
                     // A bounded pause between tries: v1 groups have no event for being empty.
