@@ -148,8 +148,10 @@ impl Call {
                 Ok(outcome.map(|_| result))
             }
             (_, Some(note)) => {
-                let message =
-                    format!("Failed to execute command '{}' in session '{session}': {note}", clipped(&self.command));
+                let message = format!(
+                    "Failed to execute command '{}' in session '{session}': {note}",
+                    clipped(&self.command)
+                );
                 Err(failure(500, "COMMAND_EXECUTION_ERROR", message)
                     .with("stderr", clipped(&stderr) + &note)
                     .with("exitCode", code(&outcome)))

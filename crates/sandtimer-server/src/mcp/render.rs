@@ -342,7 +342,8 @@ mod tests {
         let long = "x".repeat(10_000);
         let error = json!({"traceback": long, "type": "ValueError"});
         let results: Vec<Value> = (0..1000).map(|index| json!({"text/plain": index})).collect();
-        let mut outcome = json!({"ok": false, "value": {"a": [1, long], "b": 2}, "error": error, "results": results});
+        let mut outcome =
+            json!({"ok": false, "value": {"a": [1, long], "b": 2}, "error": error, "results": results});
         bound(&mut outcome, 100);
         assert!(outcome.to_string().len() < 1000, "{outcome}");
         assert_eq!((&outcome["value"]["a"][0], &outcome["error"]["type"]), (&json!(1), &json!("ValueError")));

@@ -285,7 +285,8 @@ mod tests {
     async fn long_answers_without_memory_become_errors() {
         let owner = Owner::recorded("a");
         let answers = Intake::of(Messages::Answers, [owner.clone()]);
-        let line = async |bytes| line_of(answer_of(bytes), &answers, (&owner, Duration::from_millis(10))).await;
+        let line =
+            async |bytes| line_of(answer_of(bytes), &answers, (&owner, Duration::from_millis(10))).await;
         let (long, reserved) = line(1 << 20).await;
         assert!(long.len() > 1 << 20 && reserved.is_some());
         let others = answers.try_reserve(&owner, (511 << 20) - (64 << 10)).expect("all but one answer's");
