@@ -44,7 +44,7 @@ pub(crate) use request::{CellRequest, ContextRequest, EACH, LANGUAGES, Language,
 /// A context that is free begins within this time, as a rule.
 const BEGINS: Duration = Duration::from_secs(1);
 /// Each waits on a thread of its own.
-pub(crate) const MOST_WAITING: usize = 64;
+const MOST_WAITING: usize = 64;
 
 pub(crate) fn routes() -> Router<Shared> {
     Router::new()

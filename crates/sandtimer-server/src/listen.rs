@@ -41,7 +41,7 @@ pub(crate) use places::{Connections, MOST, Place};
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(5);
 const STRANGER_GRACE_PERIOD: Duration = Duration::from_secs(1);
 /// How long a client may take nothing of what is sent to it, in units of the server's patience: a minute, as a rule.
-const SEND_STALL_TIMEOUT: u32 = 2;
+const SEND_STALL_TIMEOUT_FACTOR: u32 = 2;
 /// Header lines of a request, bytes of its head, and of its path and query.
 const MOST_HEADERS: usize = 64;
 const HEAD_BYTES: usize = 64 * 1024;
@@ -213,7 +213,7 @@ pub(crate) async fn serve(listener: Listener, app: Shared, connections: Connecti
 
 async fn converse(stream: Stream, (connection, seat): (Connection, Arc<Seat>), router: Router, app: Shared) {
     let connection = Arc::new(connection);
-    let stream = InWords::new(stream, connection.clone(), app.patience * SEND_STALL_TIMEOUT);
+    let stream = InWords::new(stream, connection.clone(), app.patience * SEND_STALL_TIMEOUT_FACTOR);
     let of_requests = seat.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let place = Place::of(&of_requests);
