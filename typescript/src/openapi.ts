@@ -1360,7 +1360,7 @@ export interface components {
         Ending: "exited" | "signaled" | "returned" | "raised" | "no_result" | "timeout" | "stalled" | "out_of_memory" | "output_limit" | "process_limit" | "disk_limit" | "budget" | "cancelled" | "infra_error";
         Error: {
             /** @enum {string} */
-            code: "bad_http" | "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "json_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "no_terminal" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "nothing_known" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "shutting_down" | "internal";
+            code: "bad_http" | "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "json_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "answer_unavailable" | "no_terminal" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "nothing_known" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "shutting_down" | "internal";
             details: Record<string, never>;
             /** @description What would work. */
             hint: string;
@@ -3357,6 +3357,15 @@ export interface operations {
             };
             /** @description `request_timeout` */
             408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `answer_unavailable` */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6188,6 +6197,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `answer_unavailable` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `body_too_large`, `json_too_large` */
             413: {
                 headers: {
@@ -7966,6 +7984,15 @@ export interface operations {
             };
             /** @description `request_timeout` */
             408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `answer_unavailable` */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };

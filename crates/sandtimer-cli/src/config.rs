@@ -123,8 +123,6 @@ pub(crate) struct Config {
     /// Ceilings by the file that sets them; the machine's first.
     ceilings: Vec<(PathBuf, Limits)>,
     pub(crate) contexts: Contexts,
-    /// Why the file of the current directory is not read, where it is there and ignored.
-    ignored: Option<String>,
 }
 
 /// Where the settings of one command come from, besides the environment and the machine's file.
@@ -137,8 +135,8 @@ pub(crate) struct Origins<'a> {
 }
 
 impl Config {
-    /// Reads the variables and the files, and the file of the current directory as far as it tightens what `call` and they give.
-    /// `captures`: the output limit built into the engine applies.
+    /// Reads the variables and the files, and the file of the current directory as far as it tightens what `call` and they give;
+    /// prints why that is ignored, if it is. `captures`: the output limit built into the engine applies.
     ///
     /// # Errors
     /// The first value or key that is refused, by its name, value and place.
@@ -183,29 +181,32 @@ impl Config {
         add(user_file(origins.file)?)?;
         add(file::read(Path::new(MACHINE_FILE), file::Missing::IsFine)?)?;
         config.ceilings.reverse();
-        config.add_local(&seen, origins.writable, &config.effective(Uses::Commands, call, captures));
+        let without = config.effective(Uses::Commands, call, captures);
+        if let Some(ignored) = config.add_local(&seen, origins.writable, &without) {
+            render::note(&ignored);
+        }
         Ok(config)
     }
 
-    /// Adds the file of the current directory, unless it is one of those in `seen`; `without` is what applies without it.
-    fn add_local(&mut self, seen: &[file::Identity], writable: &[PathBuf], without: &Effective) {
+    /// Adds the file of the current directory, unless it is one of those in `seen`, or returns why it is ignored; `without` is what
+    /// applies without it.
+    fn add_local(
+        &mut self,
+        seen: &[file::Identity],
+        writable: &[PathBuf],
+        without: &Effective,
+    ) -> Option<String> {
         let local = Path::new(LOCAL_FILE);
         if let Some(directory) = local::writable_through(local, writable) {
-            if !local::is_one_of(local, seen) {
-                self.ignored = Some(local::notice(local, &directory));
-            }
-            return;
+            return (!local::is_one_of(local, seen)).then(|| local::notice(local, &directory));
         }
         match local::read(local, seen, without) {
-            Ok(Some(bounds)) => self.ceilings.push((local.to_owned(), bounds)),
-            Ok(None) => {}
-            Err(failure) => self.ignored = Some(local::notice_of_failure(local, &failure)),
+            Ok(bounds) => {
+                self.ceilings.extend(bounds.map(|bounds| (local.to_owned(), bounds)));
+                None
+            }
+            Err(failure) => Some(local::notice_of_failure(local, &failure)),
         }
-    }
-
-    /// Prints why the file of the current directory is ignored, if it is.
-    pub(crate) fn note_ignored(&self) {
-        self.ignored.iter().for_each(|ignored| render::note(ignored));
     }
 
     fn add_file(&mut self, found: file::Found) -> Result<(), Failure> {

@@ -82,13 +82,17 @@ pub(crate) async fn admit(
                 request.extensions_mut().insert(owner.clone());
             }
             let path = request.uri().path().to_owned();
+            let only_reads = request.method().is_safe();
             // Until it is answered: what was sent is in memory for so long.
             let held = Held::default();
             request.extensions_mut().insert(held.clone());
             let answer = next.run(request).await;
             drop(held);
             let Some(owner) = owner else { return answer };
-            intake::hold(&app, &owner, answer).unwrap_or_else(|refusal| compat::refuse(&path, refusal))
+            intake::hold(&app, &owner, answer).unwrap_or_else(|refusal| {
+                let refusal = if only_reads { refusal } else { refusal.after_execution(None) };
+                compat::refuse(&path, refusal)
+            })
         }
         Err(refusal) => compat::refuse(request.uri().path(), refusal),
     }

@@ -39,6 +39,12 @@ pub fn json(value: &impl serde::Serialize) -> Response {
     of_json(serde_json::to_vec(value).unwrap_or_default())
 }
 
+/// A value that knows whether its JSON may be long.
+pub trait MayBeLong: serde::Serialize {
+    /// Whether it has a permit for what is large: its JSON is written where that may block.
+    fn may_be_long(&self) -> bool;
+}
+
 /// An answer of JSON that may be long. Memory is reserved for it before it is written, on a thread that may block; where there is
 /// none, what it is of is dropped, and made again when there is.
 ///
@@ -50,26 +56,27 @@ pub async fn long_json<T, E, F>(
     mut make: impl FnMut() -> F,
 ) -> Result<Response, E>
 where
-    T: serde::Serialize,
+    T: MayBeLong,
     E: From<Refusal>,
     F: Future<Output = Result<T, E>>,
 {
-    let mut waited = None;
+    let mut waited: Option<(usize, Reservation)> = None;
     loop {
         let value = make().await?;
-        if let Some(text) = short_json(&value) {
-            return Ok(of_json(text));
-        }
-        let bytes = tokio::task::block_in_place(|| json_bytes(&value));
-        let reserved = match waited.take() {
-            Some((enough, reserved)) if enough >= bytes => Some(reserved),
-            _ => app.answers.try_reserve(owner, bytes).ok(),
+        let text = if value.may_be_long() {
+            tokio::task::block_in_place(|| JsonText::of(&value))
+        } else {
+            JsonText::of(&value)
         };
+        let Err(bytes) = text.whole() else { return Ok(of_json(text.beginning)) };
+        drop(text);
+        // What was reserved and is too little is given back first.
+        let mut reserved = waited.take().filter(|(enough, _)| *enough >= bytes).map(|(_, reserved)| reserved);
+        if reserved.is_none() {
+            reserved = app.answers.try_reserve(owner, bytes).ok();
+        }
         if let Some(reserved) = reserved {
-            let mut text = Vec::with_capacity(bytes);
-            // Plain data with text keys always serialises.
-            let _ = tokio::task::block_in_place(|| serde_json::to_writer(&mut text, &value));
-            let mut answer = of_json(text);
+            let mut answer = of_json(long_text(&value, bytes));
             answer.extensions_mut().insert(Reserved::new(reserved));
             return Ok(answer);
         }
@@ -82,43 +89,55 @@ fn of_json(text: Vec<u8>) -> Response {
     ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response()
 }
 
-/// A value's JSON, unless that is long.
-fn short_json(value: &impl serde::Serialize) -> Option<Vec<u8>> {
-    struct Short(Vec<u8>);
-    impl std::io::Write for Short {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            if self.0.len() + bytes.len() > MAX_SHORT_BYTES {
-                return Err(std::io::ErrorKind::WriteZero.into());
-            }
-            self.0.extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
+/// The first [`MAX_SHORT_BYTES`] of a value's JSON, and the length of all of it.
+#[derive(Debug, Default)]
+pub(crate) struct JsonText {
+    pub beginning: Vec<u8>,
+    bytes: usize,
+}
 
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
+impl JsonText {
+    pub fn of(value: &impl serde::Serialize) -> Self {
+        let mut text = JsonText::default();
+        // Plain data with text keys always serialises.
+        let _ = serde_json::to_writer(&mut text, value);
+        text
     }
-    let mut text = Short(Vec::new());
-    serde_json::to_writer(&mut text, value).is_ok().then_some(text.0)
+
+    /// Whether the beginning is all of it.
+    ///
+    /// # Errors
+    /// The length of all of it where it is longer.
+    pub fn whole(&self) -> Result<(), usize> {
+        if self.bytes == self.beginning.len() { Ok(()) } else { Err(self.bytes) }
+    }
+}
+
+impl std::io::Write for JsonText {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let room = MAX_SHORT_BYTES - self.beginning.len();
+        self.beginning.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        self.bytes += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A value's JSON, which has so many bytes. Blocks this thread, not the others' work on it.
+pub(crate) fn long_text(value: &impl serde::Serialize, bytes: usize) -> Vec<u8> {
+    // For a newline after it, too.
+    let mut text = Vec::with_capacity(bytes + 1);
+    // Plain data with text keys always serialises.
+    let _ = tokio::task::block_in_place(|| serde_json::to_writer(&mut text, value));
+    text
 }
 
 /// How many bytes a value's JSON has.
-fn json_bytes(value: &impl serde::Serialize) -> usize {
-    struct Count(usize);
-    impl std::io::Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut count = Count(0);
-    // Plain data with text keys always serialises.
-    let _ = serde_json::to_writer(&mut count, value);
-    count.0
+pub(crate) fn json_bytes(value: &impl serde::Serialize) -> usize {
+    JsonText::of(value).bytes
 }
 
 /// In characters.

@@ -105,10 +105,10 @@ impl Connection {
         let look = || async move {
             // The semaphore is never closed.
             let turn = PEER_LOOKUPS.acquire().await;
-            let (is_wanted, _wanted) = Wanted::new();
+            let (is_awaited, _awaited) = awaited();
             let look = move || {
                 let _turn = turn;
-                belongs_to(peer, local, uid, &is_wanted)
+                belongs_to(peer, local, uid, &is_awaited)
             };
             tokio::task::spawn_blocking(look).await.unwrap_or(false)
         };
@@ -132,25 +132,16 @@ pub(crate) async fn while_there(
     }
 }
 
-/// Tells a thread, when it is dropped, that its result is not awaited any more.
-pub(crate) struct Wanted(Arc<AtomicBool>);
-
-impl Wanted {
-    /// For the thread: whether its result is awaited. For the caller: the value to keep until then.
-    pub fn new() -> (impl Fn() -> bool + Send + Sync + 'static, Self) {
-        let withdrawn = Arc::new(AtomicBool::new(false));
-        let asked = withdrawn.clone();
-        (move || !asked.load(Ordering::Acquire), Wanted(withdrawn))
-    }
+/// For a thread: whether its result is awaited. For the caller: the guard to keep for as long as it awaits the result.
+pub(crate) fn awaited() -> (impl Fn() -> bool + Send + Sync + 'static, OnDrop<impl FnOnce()>) {
+    let withdrawn = Arc::new(AtomicBool::new(false));
+    let asked = withdrawn.clone();
+    let withdraw = move || withdrawn.store(true, Ordering::Release);
+    (move || !asked.load(Ordering::Acquire), OnDrop(Some(withdraw)))
 }
 
-impl Drop for Wanted {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
-struct OnDrop<F: FnOnce()>(Option<F>);
+/// Calls a function when it is dropped.
+pub(crate) struct OnDrop<F: FnOnce()>(Option<F>);
 
 impl<F: FnOnce()> Drop for OnDrop<F> {
     fn drop(&mut self) {

@@ -15,7 +15,6 @@ mod request;
 mod shells;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -28,10 +27,11 @@ use serde_json::{Value, json};
 
 use crate::Shared;
 use crate::auth::Owner;
-use crate::body::{self, Id, Object, Parameters};
+use crate::body::{self, Id, MayBeLong, Object, Parameters};
 use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
+use crate::quota::Permitted;
 use crate::runs::{CLIENT_GONE, LoadedOutcome, RunView, watch_over};
 use crate::workspaces::Workspace;
 
@@ -44,7 +44,7 @@ pub(crate) use request::{CellRequest, ContextRequest, EACH, LANGUAGES, Language,
 /// A context that is free begins within this time, as a rule.
 const BEGINS: Duration = Duration::from_secs(1);
 /// Each waits on a thread of its own.
-pub(crate) const MOST_WAITING: usize = 64;
+const MOST_WAITING: usize = 64;
 
 pub(crate) fn routes() -> Router<Shared> {
     Router::new()
@@ -189,14 +189,17 @@ async fn execute(
     if attached {
         watch_over(&run);
     }
-    body::long_json(&app, &owner, || async {
+    let answer = body::long_json(&app, &owner, || async {
         Ok::<_, Refusal>(Executed::of(&context, &queued, Some(run.view().await?)))
-    })
-    .await
+    });
+    answer.await.map_err(|refusal| refusal.after_execution(Some(run.id())))
 }
 
 /// Refuses one more that would wait where many do.
-fn check_waiting(context: &LiveContext) -> Result<(), Refusal> {
+///
+/// # Errors
+/// When as many wait in the context as may.
+pub(crate) fn check_waiting(context: &LiveContext) -> Result<(), Refusal> {
     if context.waiting() < MOST_WAITING {
         return Ok(());
     }
@@ -214,6 +217,12 @@ struct Executed {
     position: Option<usize>,
     notes: Vec<String>,
     outcome: Option<LoadedOutcome>,
+}
+
+impl MayBeLong for Executed {
+    fn may_be_long(&self) -> bool {
+        self.outcome.as_ref().is_some_and(Permitted::may_be_long)
+    }
 }
 
 impl Executed {
@@ -244,10 +253,9 @@ async fn branch(
     let context = find(&app, &id, &owner)?;
     let request = BranchRequest::parse(fields)?;
     check_waiting(&context)?;
-    let withdrawn = Arc::new(AtomicBool::new(false));
     let mut made = Ok(Vec::new());
-    let making = async { made = branches::make(app, context, request, withdrawn.clone()).await };
-    while_there(&connection, making, || withdrawn.store(true, Ordering::Release)).await;
+    let making = async { made = branches::make(app, context, request).await };
+    while_there(&connection, making, || {}).await;
     let views: Vec<Value> = made?.iter().map(|context| context.view()).collect();
     Ok(body::json(&json!({"contexts": views})))
 }
@@ -262,10 +270,9 @@ async fn undo(
     fields.finish()?;
     let context = find(&app, &id, &owner)?;
     check_waiting(&context)?;
-    let withdrawn = Arc::new(AtomicBool::new(false));
     let mut undone = Ok(());
-    let undoing = async { undone = live::undo(&context, withdrawn.clone()).await };
-    while_there(&connection, undoing, || withdrawn.store(true, Ordering::Release)).await;
+    let undoing = async { undone = live::undo(&context).await };
+    while_there(&connection, undoing, || {}).await;
     undone?;
     Ok(body::json(&context.view()))
 }

@@ -126,6 +126,9 @@ codes! {
     StdinClosed = "stdin_closed", 409, 125, false, "start the run with `stdin_open: true` to write to it later";
     /// The run has no network, and what was asked for needs one.
     NoNetwork = "no_network", 409, 125, false, "start the run with `network: true`; or use a Unix socket or a file in /workspace, or wait for its output";
+    /// The request was carried out, and no memory is left for its answer: the answers that its owner does not read take all of it.
+    /// `details.run_id` is the run, where it was one.
+    AnswerUnavailable = "answer_unavailable", 409, 125, false, "do not send it again: it was carried out; read your open answers to their end, then GET /v1/runs/{run_id}, and its output in pieces by GET /v1/runs/{run_id}/output";
     /// The run has no terminal.
     NoTerminal = "no_terminal", 409, 125, false, "start the run with `terminal`, such as {\"columns\": 80, \"rows\": 24}";
     /// Runs, contexts or sessions work in the workspace.
@@ -233,6 +236,21 @@ impl Refusal {
     pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.details.insert(key.to_owned(), value.into());
         self
+    }
+
+    /// What is answered of a request that was carried out and whose answer cannot be made: where the same request might succeed
+    /// later it is not to be sent again, which would carry it out twice.
+    #[must_use]
+    pub fn after_execution(mut self, run_id: Option<&str>) -> Self {
+        if self.code.is_retryable() {
+            self.details.insert("reason".to_owned(), self.code.name().into());
+            self.code = Code::AnswerUnavailable;
+            self.message = format!("the request was carried out, but cannot be answered: {}", self.message);
+        }
+        match run_id {
+            Some(run_id) => self.with("run_id", run_id),
+            None => self,
+        }
     }
 
     /// As it is sent.

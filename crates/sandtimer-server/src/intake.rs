@@ -153,16 +153,51 @@ impl Reserved {
     }
 }
 
-/// An answer's body, each piece of which holds what is reserved for it: the HTTP library keeps pieces that it cannot send.
-struct ReservedBody {
+/// An answer's body each frame of which is changed on its way. What the function holds is held until the body is dropped.
+pub(crate) struct MappedBody<F> {
     body: Body,
+    map: F,
+}
+
+impl<F> MappedBody<F> {
+    pub fn new(body: Body, map: F) -> Self {
+        MappedBody { body, map }
+    }
+}
+
+impl<F> hyper::body::Body for MappedBody<F>
+where
+    F: FnMut(Frame<Bytes>) -> Result<Frame<Bytes>, axum::Error> + Unpin,
+{
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        Poll::Ready(frame.map(|frame| frame.and_then(|frame| (self.map)(frame))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Has each piece of an answer hold what is reserved for it: the HTTP library keeps pieces that it cannot send.
+struct PieceReserver {
     app: Shared,
     owner: Owner,
     /// What is reserved for all of it. Without it each long piece is counted as it comes.
     reserved: Option<Reserved>,
 }
 
-impl ReservedBody {
+impl PieceReserver {
     /// A piece that holds what is reserved for it. If no memory is left for it the body ends with an error.
     fn hold(&self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, axum::Error> {
         let bytes = frame.data_ref().map_or(0, Bytes::len);
@@ -189,27 +224,6 @@ struct ReservedBytes {
 impl AsRef<[u8]> for ReservedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
-    }
-}
-
-impl hyper::body::Body for ReservedBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        Poll::Ready(frame.map(|frame| frame.and_then(|frame| self.hold(frame))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 
@@ -241,8 +255,8 @@ pub(crate) fn hold(app: &Shared, owner: &Owner, mut answer: Response) -> Result<
     if is_short {
         return Ok(answer);
     }
-    let (app, owner) = (app.clone(), owner.clone());
-    Ok(answer.map(|body| Body::new(ReservedBody { body, app, owner, reserved })))
+    let reserver = PieceReserver { app: app.clone(), owner: owner.clone(), reserved };
+    Ok(answer.map(|body| Body::new(MappedBody::new(body, move |frame| reserver.hold(frame)))))
 }
 
 /// What one request has reserved: with the request, and with the layer that drops it when the request is answered.

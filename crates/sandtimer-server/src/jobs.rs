@@ -38,6 +38,7 @@ use crate::auth::Owner;
 use crate::body::{self, Fields, Id, Object, Parameters, refused};
 use crate::error::{Code, Refusal};
 use crate::events;
+use crate::intake::Reserved;
 use crate::runs::Piece;
 use crate::scan::Scanner;
 
@@ -54,6 +55,8 @@ const CANCEL_WAIT: Duration = Duration::from_secs(5);
 const USUAL_LOG: u64 = 256 * 1024;
 const LEAST_LOG: u64 = 16;
 const MOST_LOG: u64 = 8 << 20;
+/// Bytes that the answer to a submission has of each job, at most.
+const SUBMITTED_BYTES: usize = 256;
 /// States in which a job is over.
 const OVER: [&str; 5] = ["ok", "failed", "ended", "dead", "cancelled"];
 
@@ -110,11 +113,14 @@ async fn submit(
     let are_lines = kind.is_some_and(submission::are_lines);
     let bytes = body::bytes(request, &app, Some(Scanner::batch())).await?;
     let networked = app.tenants.may_have_network(&owner);
-    let submitted = app
+    let answering = app.clone();
+    let (submitted, reserved) = app
         .jobs
         .ask(move |store| {
             let batch = submission::read(&bytes, are_lines, (&whose(&owner), networked), store.now_ms())?;
-            Ok(store.submit(&batch)?)
+            // Before anything is submitted: without memory for the answer it can be sent again.
+            let reserved = answering.answers.reserve_long(&owner, batch.len() * SUBMITTED_BYTES)?;
+            Ok((store.submit(&batch)?, reserved))
         })
         .await?;
     let status = if submitted.iter().all(|one| one.existed) { StatusCode::OK } else { StatusCode::CREATED };
@@ -122,7 +128,11 @@ async fn submit(
         .iter()
         .map(|one| json!({"job_id": one.id, "state": one.state, "existed": one.existed}))
         .collect();
-    Ok((status, body::json(&json!({"jobs": jobs}))).into_response())
+    let mut answer = (status, body::json(&json!({"jobs": jobs}))).into_response();
+    if let Some(reserved) = reserved {
+        answer.extensions_mut().insert(Reserved::new(reserved));
+    }
+    Ok(answer)
 }
 
 /// Which of an owner's jobs.

@@ -10,17 +10,15 @@ use std::convert::Infallible;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, Response, Uri};
 use axum::middleware::Next;
-use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -34,6 +32,7 @@ use words::InWords;
 use crate::Listen;
 use crate::connection::Connection;
 use crate::error::{Code, Refusal};
+use crate::intake::MappedBody;
 use crate::{Shared, compat, contexts, facts, files, jobs, mcp, openapi, page, runs, tasks, workspaces};
 
 pub(crate) use places::{Connections, MOST, Place};
@@ -41,6 +40,8 @@ pub(crate) use places::{Connections, MOST, Place};
 /// How long a connection may take to show a token, and then for the answer to what it has sent without one.
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(5);
 const STRANGER_GRACE_PERIOD: Duration = Duration::from_secs(1);
+/// How long a client may take nothing of what is sent to it, in units of the server's patience: a minute, as a rule.
+const SEND_STALL_TIMEOUT_FACTOR: u32 = 2;
 /// Header lines of a request, bytes of its head, and of its path and query.
 const MOST_HEADERS: usize = 64;
 const HEAD_BYTES: usize = 64 * 1024;
@@ -210,35 +211,9 @@ pub(crate) async fn serve(listener: Listener, app: Shared, connections: Connecti
     }
 }
 
-/// An answer's body, with the place of the connection until it is sent.
-struct Answer {
-    body: Body,
-    _place: Place,
-}
-
-impl hyper::body::Body for Answer {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 async fn converse(stream: Stream, (connection, seat): (Connection, Arc<Seat>), router: Router, app: Shared) {
     let connection = Arc::new(connection);
-    let stream = InWords::new(stream, connection.clone(), app.patience * 2);
+    let stream = InWords::new(stream, connection.clone(), app.patience * SEND_STALL_TIMEOUT_FACTOR);
     let of_requests = seat.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let place = Place::of(&of_requests);
@@ -247,7 +222,12 @@ async fn converse(stream: Stream, (connection, seat): (Connection, Arc<Seat>), r
         let answer = router.clone().call(request);
         async move {
             let answer = answer.await.unwrap_or_else(|never| match never {});
-            Ok::<Response<Answer>, Infallible>(answer.map(|body| Answer { body, _place: place }))
+            // The place of the connection is kept until the answer is sent.
+            let sent = move |frame| {
+                let _place = &place;
+                Ok(frame)
+            };
+            Ok::<_, Infallible>(answer.map(|body| MappedBody::new(body, sent)))
         }
     });
     let served = http1::Builder::new()

@@ -168,6 +168,7 @@ async fn upgrade(
             .with("key", "Upgrade"));
     }
     let served = mcp.owners.get(&owner).ok_or_else(unknown_owner)?;
+    let whose = (mcp.app.clone(), owner.clone());
     let conversation = Conversation::with(served.state.clone(), limits, directory, estimate_tools)?;
     let upgraded = hyper::upgrade::on(&mut request);
     connection.meter.begin(&mcp.app, &owner);
@@ -179,7 +180,7 @@ async fn upgrade(
         let (read, write) = tokio::io::split(TokioIo::new(upgraded));
         let serving = async {
             // What is said before `initialize`, or no JSON: the client's mistake, and the end.
-            let lines = Lines::new(read, write, connection);
+            let lines = Lines::new(read, write, connection, whose);
             if let Ok(service) = Handler::of(conversation).serve(lines).await {
                 let _ = service.waiting().await;
             }

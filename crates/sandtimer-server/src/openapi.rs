@@ -242,6 +242,7 @@ fn run_operations() -> Vec<Operation> {
                 Code::CommandNotExecutable,
                 Code::Refused,
                 Code::NetworkRefused,
+                Code::AnswerUnavailable,
                 Code::Quota,
                 Code::Capacity,
                 Code::System,

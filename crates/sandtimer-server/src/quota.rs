@@ -11,6 +11,7 @@ use serde::{Serialize, Serializer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::auth::{Owner, Tokens};
+use crate::body::MayBeLong;
 use crate::error::{Code, Refusal};
 
 /// What is counted.
@@ -185,6 +186,7 @@ pub(crate) struct Permit {
 #[derive(Debug)]
 pub(crate) struct Permitted<T> {
     value: T,
+    /// `None` for what is not large.
     permit: Option<Permit>,
 }
 
@@ -204,6 +206,12 @@ impl<T> Deref for Permitted<T> {
 
     fn deref(&self) -> &T {
         &self.value
+    }
+}
+
+impl<T: Serialize> MayBeLong for Permitted<T> {
+    fn may_be_long(&self) -> bool {
+        self.permit.is_some()
     }
 }
 

@@ -31,7 +31,6 @@ use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
 use crate::events;
 use crate::owned::Owned;
-use crate::quota::Permitted;
 
 pub(crate) use attached::{parse as attached, watch_over};
 pub(crate) use control::STDIN_WAIT;
@@ -88,7 +87,8 @@ async fn create(
     if attached {
         watch_over(&run);
     }
-    body::long_json(&app, run.owner(), || run.view()).await
+    let answer = body::long_json(&app, run.owner(), || run.view()).await;
+    answer.map_err(|refusal: Refusal| refusal.after_execution(Some(run.id())))
 }
 
 async fn list(
@@ -178,11 +178,7 @@ async fn read_output(
     let asked = output::Asked::parse(&mut fields)?;
     fields.finish()?;
     let run = find(&app, &id, &owner)?;
-    body::long_json(&app, &owner, || async {
-        let permit = live::enter_large(&owner, asked.most as u64).await;
-        Ok(Permitted::new(output::read(&run, &asked).await?, permit))
-    })
-    .await
+    body::long_json(&app, &owner, || output::read(&run, &asked)).await
 }
 
 async fn follow(

@@ -59,7 +59,8 @@ pub struct Ended {
     /// Milliseconds since 1970.
     pub ended_at_ms: u64,
     /// In the file without stdout and stderr, which are rebuilt, unless `own_output`. In memory also without value, error and
-    /// results, where those are large.
+    /// results, where those are large; read from the file without them.
+    #[serde(deserialize_with = "facts")]
     pub outcome: Outcome,
     own_output: bool,
     streams: [Kept; 2],
@@ -102,18 +103,22 @@ fn count(value: &serde_json::Value) -> usize {
     }
 }
 
-/// An Outcome without what may be large: a head of which only the facts are kept is read without making anything of the rest.
+/// The whole Outcome of a head.
 #[derive(Debug, Deserialize)]
-struct Skimmed {
-    #[serde(flatten)]
-    begun: Begun,
-    ended_at_ms: u64,
-    #[serde(deserialize_with = "facts")]
+struct WholeOutcome {
     outcome: Outcome,
-    own_output: bool,
-    streams: [Kept; 2],
 }
 
+/// Reads a head without making anything of what may be large in it.
+fn head(text: &[u8]) -> io::Result<Ended> {
+    Ok(serde_json::from_slice(text)?)
+}
+
+fn whole_outcome(text: &[u8]) -> io::Result<Outcome> {
+    Ok(serde_json::from_slice::<WholeOutcome>(text)?.outcome)
+}
+
+/// An Outcome without what may be large: a head of which only the facts are kept is read without making anything of the rest.
 fn facts<'de, D: Deserializer<'de>>(from: D) -> Result<Outcome, D::Error> {
     struct Facts;
     impl<'de> Visitor<'de> for Facts {
@@ -190,7 +195,7 @@ impl Beginning {
     /// In a copy of an earlier record of the same run, in place of its head.
     pub fn copied(mut file: File, earlier: &Path) -> io::Result<Self> {
         let Head { text, begins } = Head::read(&File::open(earlier)?)?;
-        let streams = serde_json::from_slice::<Skimmed>(&text)?.streams;
+        let streams = head(&text)?.streams;
         let at = io::copy(&mut File::open(earlier)?.take(begins), &mut file)?;
         Ok(Beginning { file, at, streams })
     }
@@ -253,16 +258,12 @@ impl StoredRun {
 
     /// Reads the head of a file. Of one that is long nothing is made but what stays in memory.
     pub(crate) fn read(path: PathBuf) -> io::Result<Self> {
-        let head = Head::read(&File::open(&path)?)?.text;
-        let ended = if head.len() > MAX_HEAD_IN_MEMORY {
-            let Skimmed { begun, ended_at_ms, outcome, own_output, streams } = serde_json::from_slice(&head)?;
-            let in_memory = InMemory::Facts(head.len() as u64);
-            Ended { begun, ended_at_ms, outcome, own_output, streams, in_memory }
-        } else {
-            let mut ended: Ended = serde_json::from_slice(&head)?;
-            ended.shrink(head.len());
-            ended
-        };
+        let text = Head::read(&File::open(&path)?)?.text;
+        let mut ended = head(&text)?;
+        if text.len() <= MAX_HEAD_IN_MEMORY {
+            ended.outcome = whole_outcome(&text)?;
+        }
+        ended.shrink(text.len());
         Ok(Self::new(path, ended))
     }
 
@@ -299,14 +300,11 @@ impl StoredRun {
             InMemory::All => return Ok(self.ended.outcome.clone()),
             InMemory::Head | InMemory::Facts(_) => File::open(&self.path)?,
         };
-        let (mut outcome, own_output) = match self.ended.in_memory {
-            InMemory::Facts(_) => {
-                let ended: Ended = serde_json::from_slice(&Head::read(&file)?.text)?;
-                (ended.outcome, ended.own_output)
-            }
-            _ => (self.ended.outcome.clone(), self.ended.own_output),
+        let mut outcome = match self.ended.in_memory {
+            InMemory::Facts(_) => whole_outcome(&Head::read(&file)?.text)?,
+            _ => self.ended.outcome.clone(),
         };
-        if !own_output {
+        if !self.ended.own_output {
             let [stdout, stderr] = [0, 1].map(|stream| self.collect(&file, stream));
             (outcome.stdout, outcome.stderr, outcome.encoding) = encode(&stdout?, &stderr?);
         }
@@ -319,9 +317,7 @@ impl StoredRun {
     /// As [`StoredRun::outcome`], where it is not in memory.
     pub fn outcome_without_output(&self) -> io::Result<Outcome> {
         let outcome = match self.ended.in_memory {
-            InMemory::Facts(_) => {
-                serde_json::from_slice::<Ended>(&Head::read(&File::open(&self.path)?)?.text)?.outcome
-            }
+            InMemory::Facts(_) => whole_outcome(&Head::read(&File::open(&self.path)?)?.text)?,
             _ => self.ended.outcome.clone(),
         };
         Ok(Outcome { stdout: String::new(), stderr: String::new(), ..outcome })

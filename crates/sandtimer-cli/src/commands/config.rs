@@ -14,7 +14,6 @@ use crate::render;
 pub(crate) fn main(given: &ConfigArguments) -> Result<ExitCode, Failure> {
     let ConfigAction::Show { json } = given.action;
     let config = Config::load(&Limits::new(), true)?;
-    config.note_ignored();
     let shown = config.shown();
     render::print(&if json { as_json(&shown) } else { as_table(&shown) });
     Ok(ExitCode::SUCCESS)

@@ -195,7 +195,6 @@ fn go(settings: &Settings, ask: impl FnOnce(&Engine) -> Result<Asked, Failure>) 
     let limits = config::from_flags(&settings.limits)?;
     let origins = Origins { file: settings.config.as_deref(), writable: &settings.workspace };
     let config = Config::load_for_run(&limits, settings.json, origins)?;
-    config.note_ignored();
     let mut spec = Spec {
         environment: variables(&settings.env)?,
         working_directory: settings.cwd.clone(),

@@ -218,7 +218,6 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
     };
     let shared_store = shared_store(&store, &state_directory)?;
     let config = Config::load_for_server(&arguments.policy)?;
-    config.note_ignored();
     let [spawn, prewarm] = config.contexts.starts();
     let path = tokens.value.as_ref().map(PathBuf::from);
     let config_facts = json!({

@@ -20,14 +20,14 @@ use super::{Caller, Fielded, NO_SESSION, completed, place, processes, shell};
 use crate::Shared;
 use crate::body::{self, Fields};
 use crate::connection::{Connection, while_there};
-use crate::contexts::{self, CellRequest, LiveContext, MOST_WAITING};
-use crate::error::Code;
+use crate::contexts::{self, CellRequest, LiveContext};
+use crate::intake::MAX_SHORT_BYTES;
 use crate::owned::Owned;
 use crate::quota::Permitted;
 use crate::runs::{self, CLIENT_GONE, LiveRun, LoadedOutcome, RunRequest};
 
 /// Bytes of a stream that one answer carries, as an Outcome does.
-const MOST_OUTPUT: usize = 64 << 20;
+pub(super) const MOST_OUTPUT: usize = 64 << 20;
 /// Bytes of it that are read at a time.
 const PIECE: usize = 4 << 20;
 
@@ -116,8 +116,8 @@ impl Call {
         let (stdout, stderr) = (text(run, Stream::Stdout).await?, text(run, Stream::Stderr).await?);
         let failure = |status, code, message: String| {
             Failure::new(status, code, message)
-                .with("command", self.command.as_str())
-                .with("stdout", stdout.as_str())
+                .with("command", clipped(&self.command))
+                .with("stdout", clipped(&stdout))
                 .with("state", json!(outcome.state))
                 .with("verdict", json!(outcome.verdict))
         };
@@ -132,24 +132,28 @@ impl Call {
                 let message =
                     format!("Session '{session}' ended with its shell, by exit code {}", code(&outcome));
                 Err(failure(410, "SESSION_TERMINATED", message)
-                    .with("stderr", stderr.as_str())
+                    .with("stderr", clipped(&stderr))
                     .with("sessionId", session.as_str())
                     .with("exitCode", code(&outcome)))
             }
             (Ending::Cancelled, _)
                 if begun.session.as_ref().is_some_and(|session| was_deleted(app, session)) =>
             {
-                Err(destroyed(session).with("command", self.command.as_str()).with("stdout", stdout.as_str()))
+                Err(destroyed(session)
+                    .with("command", clipped(&self.command))
+                    .with("stdout", clipped(&stdout)))
             }
             (_, None) => {
                 let result = self.result(&outcome, &stdout, &stderr);
                 Ok(outcome.map(|_| result))
             }
             (_, Some(note)) => {
-                let message =
-                    format!("Failed to execute command '{}' in session '{session}': {note}", self.command);
+                let message = format!(
+                    "Failed to execute command '{}' in session '{session}': {note}",
+                    clipped(&self.command)
+                );
                 Err(failure(500, "COMMAND_EXECUTION_ERROR", message)
-                    .with("stderr", format!("{stderr}{note}"))
+                    .with("stderr", clipped(&stderr) + &note)
                     .with("exitCode", code(&outcome)))
             }
         }
@@ -188,10 +192,7 @@ pub(super) async fn begin_in(
     cell: CellRequest,
     connection: &Connection,
 ) -> Result<Arc<LiveRun>, Failure> {
-    if context.waiting() >= MOST_WAITING {
-        let message = format!("{MOST_WAITING} commands wait for their turn there");
-        return Err(crate::error::Refusal::new(Code::Capacity, message).into());
-    }
+    contexts::check_waiting(context)?;
     let mut queued = contexts::send(app.clone(), context.owner().clone(), context.clone(), cell)?;
     let (withdraw, mut begun) = (queued.withdrawal(), Ok(None));
     while_there(connection, async { begun = queued.begun(None).await }, withdraw).await;
@@ -236,11 +237,20 @@ pub(super) fn code(outcome: &Outcome) -> i32 {
     }
 }
 
-/// All that a stream has so far, as text. What is no text is replaced, what was dropped is said.
+/// All that a stream has so far, as text, up to what an answer carries. What is no text is replaced, what was dropped is said.
 pub(super) async fn text(run: &LiveRun, stream: Stream) -> Result<String, Failure> {
-    let (mut bytes, mut cursor) = (Vec::new(), 0);
+    Ok(text_up_to(run, stream, MOST_OUTPUT).await?.0)
+}
+
+/// The same up to so many bytes; false where there are more, which are left out with a notice.
+pub(super) async fn text_up_to(
+    run: &LiveRun,
+    stream: Stream,
+    most: usize,
+) -> Result<(String, bool), Failure> {
+    let (mut bytes, mut cursor, mut is_whole) = (Vec::new(), 0, true);
     loop {
-        let chunk = run.output(stream, cursor, PIECE).await?;
+        let chunk = run.output(stream, cursor, PIECE.min(most)).await?;
         if chunk.dropped_before > 0 {
             bytes.extend(
                 format!("\n[{} bytes were dropped at the output limit]\n", chunk.dropped_before).bytes(),
@@ -251,15 +261,29 @@ pub(super) async fn text(run: &LiveRun, stream: Stream) -> Result<String, Failur
             break;
         }
         bytes.extend(chunk.bytes);
-        if bytes.len() > MOST_OUTPUT {
-            bytes.truncate(MOST_OUTPUT);
-            bytes
-                .extend(format!("\n[an answer carries {MOST_OUTPUT} bytes; the rest is left out]\n").bytes());
+        if bytes.len() > most {
+            is_whole = false;
+            bytes.truncate(most);
+            bytes.extend(left_out(most).bytes());
             break;
         }
     }
-    Ok(String::from_utf8(bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    let text = String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+    Ok((text, is_whole))
+}
+
+/// A text as a failure carries it: that is an error with what led to it, and no place for all of the output.
+fn clipped(text: &str) -> String {
+    if text.len() <= MAX_SHORT_BYTES {
+        return text.to_owned();
+    }
+    let end = (0..=MAX_SHORT_BYTES).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    text[..end].to_owned() + &left_out(MAX_SHORT_BYTES)
+}
+
+fn left_out(most: usize) -> String {
+    format!("\n[an answer carries {most} bytes; the rest is left out]\n")
 }
 
 /// Without the newline at its end, which that interface leaves out of results.
@@ -278,10 +302,10 @@ async fn execute(
         return processes::start_call(&app, &caller, call, None, &connection).await;
     }
     let begun = call.finish(&app, &caller, &connection).await?;
-    body::long_json(&app, &caller.place.owner, || async {
+    let answer = body::long_json(&app, &caller.place.owner, || async {
         Ok::<_, Failure>(call.answer(&app, &begun).await?.map(completed))
-    })
-    .await
+    });
+    answer.await.map_err(|failure| failure.after_execution(Some(begun.run.id())))
 }
 
 async fn stream(

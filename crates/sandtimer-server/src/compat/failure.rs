@@ -40,6 +40,22 @@ impl Failure {
         Failure::new(400, "VALIDATION_FAILED", format!("{field}: {why}")).with("key", field)
     }
 
+    /// As [`Refusal::after_execution`]: clients of the package send again what is answered with 503.
+    #[must_use]
+    pub fn after_execution(mut self, run_id: Option<&str>) -> Self {
+        if matches!(self.status, 429 | 503) {
+            self.status = Code::AnswerUnavailable.status();
+            self.code = "UNKNOWN_ERROR";
+            self.message = format!("the request was carried out, but cannot be answered: {}", self.message);
+            self.context.insert("reason".to_owned(), Code::AnswerUnavailable.name().into());
+            self.suggestion = Some(Code::AnswerUnavailable.hint());
+        }
+        match run_id {
+            Some(run_id) => self.with("run_id", run_id),
+            None => self,
+        }
+    }
+
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -15,7 +15,7 @@ use sandtimer::engine::Stream;
 use sandtimer::model::{Ending, LimitKind};
 use serde_json::{Value, json};
 
-use super::execute::{self, Call, begin_in, text};
+use super::execute::{self, Call, begin_in, text, text_up_to};
 use super::failure::Failure;
 use super::frames::{CommandFrames, respond};
 use super::{Caller, Fielded, completed, instant, place, shell, success};
@@ -24,6 +24,7 @@ use crate::body::{self, Id, Parameters};
 use crate::connection::Connection;
 use crate::contexts::CellRequest;
 use crate::error::Refusal;
+use crate::intake::MAX_SHORT_BYTES;
 use crate::owned::Owned;
 use crate::quota::Permitted;
 use crate::runs::{self, LiveRun, Phase, RunRequest};
@@ -265,13 +266,23 @@ async fn logs(State(app): State<Shared>, caller: Caller, Id(id): Id) -> Result<R
     let process = find(&caller, &id)?;
     let (owner, run) = (&caller.place.owner, &process.run);
     body::long_json(&app, owner, || async {
-        // How much it has written is not known before it is read.
+        // How much it has written is not known before it is read: a permit is waited for only where it is not short.
+        if let (logs, true) = logs_up_to(run, &id, MAX_SHORT_BYTES).await? {
+            return Ok(Permitted::new(logs, None));
+        }
         let permit = runs::enter_large(owner, u64::MAX).await;
-        let (stdout, stderr) = (text(run, Stream::Stdout).await?, text(run, Stream::Stderr).await?);
-        let logs = completed(json!({"processId": id, "stdout": stdout, "stderr": stderr}));
+        let (logs, _) = logs_up_to(run, &id, execute::MOST_OUTPUT).await?;
         Ok::<_, Failure>(Permitted::new(logs, permit))
     })
     .await
+}
+
+/// What a process has written, up to so many bytes of each stream, and whether that is all.
+async fn logs_up_to(run: &LiveRun, id: &str, most: usize) -> Result<(Value, bool), Failure> {
+    let (stdout, is_all_stdout) = text_up_to(run, Stream::Stdout, most).await?;
+    let (stderr, is_all_stderr) = text_up_to(run, Stream::Stderr, most).await?;
+    let logs = completed(json!({"processId": id, "stdout": stdout, "stderr": stderr}));
+    Ok((logs, is_all_stdout && is_all_stderr))
 }
 
 async fn stream(State(app): State<Shared>, caller: Caller, Id(id): Id) -> Result<Response, Failure> {

@@ -313,6 +313,11 @@ async fn answer(
     let held = Held::default();
     reserved.into_iter().for_each(|reserved| held.keep(reserved));
     request.extensions_mut().insert(held.clone());
+    let only_reads = request.method().is_safe();
+    let unanswered = |refusal: Refusal| {
+        let refusal = if only_reads { refusal } else { refusal.after_execution(None) };
+        error(Some(&id), &Failure::from(refusal).parts())
+    };
     // Until the answer is sent.
     let mut of_answer = None;
     let end = match TURNS.take(&owner) {
@@ -328,7 +333,7 @@ async fn answer(
                             Some(end) => end,
                             None => return,
                         },
-                        Err(refusal) => error(Some(&id), &Failure::from(refusal).parts()),
+                        Err(refusal) => unanswered(refusal),
                     }
                 } else {
                     match intake::take_reserved(&app.answers, &owner, &mut response) {
@@ -336,7 +341,7 @@ async fn answer(
                             of_answer = reserved;
                             whole(response, &id).await
                         }
-                        Err(refusal) => error(Some(&id), &Failure::from(refusal).parts()),
+                        Err(refusal) => unanswered(refusal),
                     }
                 }
             }

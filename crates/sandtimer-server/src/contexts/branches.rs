@@ -1,7 +1,6 @@
 //! Contexts that are made from one: each is its owner's like every other, and takes a place of its own under the quota.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use sandtimer::engine::BranchSpec;
 use sandtimer::limits::Setting;
@@ -10,16 +9,16 @@ use sandtimer::model::LimitKind;
 use super::live::{Begun, IN_CONTEXTS, LiveContext, blocking};
 use super::request::{BranchRequest, Language, idle_of};
 use crate::Shared;
+use crate::connection::awaited;
 use crate::error::{Code, Refusal};
 use crate::quota::Kind;
 use crate::workspaces::Workspace;
 
-/// Makes branches of a context when its turn has come, unless whoever asked for them has left.
+/// Makes branches of a context when its turn has come. Dropped before that, it makes none.
 pub(super) async fn make(
     app: Shared,
     origin: Arc<LiveContext>,
     request: BranchRequest,
-    withdrawn: Arc<AtomicBool>,
 ) -> Result<Vec<Arc<LiveContext>>, Refusal> {
     if *app.closing.borrow() {
         return Err(Refusal::new(Code::ShuttingDown, "the server is ending and takes no more contexts"));
@@ -29,6 +28,7 @@ pub(super) async fn make(
         (0..request.count).map(|_| app.places.take(&origin.owner, kind)).collect::<Result<Vec<_>, _>>()?;
     let share = IN_CONTEXTS.take(&origin.owner)?;
     let turn = origin.context.queue();
+    let (is_awaited, _awaited) = awaited();
     let work = move || {
         // For as long as it keeps this thread, whether or not the caller is there.
         let _share = share;
@@ -39,7 +39,7 @@ pub(super) async fn make(
         // Before anything is made: from here on each is held.
         let used = |_: &_| shared.map(Workspace::enter).transpose();
         let used = places.iter().map(used).collect::<Result<Vec<_>, _>>()?;
-        let made = origin.context.branch_unless(&spec, turn, &|| withdrawn.load(Ordering::Acquire));
+        let made = origin.context.branch_unless(&spec, turn, &|| !is_awaited());
         origin.touch();
         let idle = match request.idle.get(LimitKind::Idle) {
             Setting::Inherit => origin.idle,

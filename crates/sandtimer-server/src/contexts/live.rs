@@ -21,6 +21,7 @@ use super::pools::Pools;
 use super::request::{CellRequest, ContextRequest, Language};
 use super::shells::Shells;
 use crate::auth::Owner;
+use crate::connection::awaited;
 use crate::error::{Code, Refusal};
 use crate::owned::{Owned, Registry};
 use crate::quota::{Kind, Shares, Taken};
@@ -245,15 +246,6 @@ impl Drop for Handover {
     }
 }
 
-/// Says that somebody has left, when it is dropped.
-struct Asking(Arc<AtomicBool>);
-
-impl Drop for Asking {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
 /// Opens a context. One that is not waited for any more is not made, or is closed.
 pub(crate) async fn open(
     app: Shared,
@@ -266,13 +258,13 @@ pub(crate) async fn open(
     let kind = if request.language == Language::Bash { Kind::Sessions } else { Kind::Contexts };
     let place = app.places.take(&owner, kind)?;
     let share = IN_CONTEXTS.take(&owner)?;
-    let asking = Asking(Arc::default());
-    let (left, making, (tell, told)) = (asking.0.clone(), app.clone(), oneshot::channel());
+    let (is_awaited, _awaited) = awaited();
+    let (making, (tell, told)) = (app.clone(), oneshot::channel());
     // Of its own: were it dropped in the middle, there would be a context that nobody knows.
     tokio::spawn(async move {
         let made = blocking(move || {
             let _share = share;
-            let made = make(&making, owner, request, place, &left);
+            let made = make(&making, owner, request, place, &is_awaited);
             let resting = made.as_ref().ok().cloned();
             // One that is not heard is dropped, and closed by that.
             let _ = tell.send(made.map(|context| Handover { app: making, context: Some(context) }));
@@ -296,7 +288,7 @@ fn make(
     owner: Owner,
     request: ContextRequest,
     place: Taken,
-    left: &AtomicBool,
+    is_awaited: &dyn Fn() -> bool,
 ) -> Result<Arc<LiveContext>, Refusal> {
     let named = request.workspace.as_ref().map(|id| workspaces::find(app, id, &owner)).transpose()?;
     let using = named.as_ref().map(Workspace::enter).transpose()?;
@@ -317,10 +309,9 @@ fn make(
         images: Some(app.contexts.images.account(&owner)),
         ..ContextSpec::default()
     };
-    let is_wanted = || !left.load(Ordering::Acquire);
-    let interpreter = |language| app.contexts.pools.open(app, &owner, language, spec.clone(), &is_wanted);
+    let interpreter = |language| app.contexts.pools.open(app, &owner, language, spec.clone(), is_awaited);
     let opened = match request.language {
-        Language::Bash => app.contexts.shells.open(app, &owner, spec.clone(), &is_wanted),
+        Language::Bash => app.contexts.shells.open(app, &owner, spec.clone(), is_awaited),
         Language::Python => interpreter(Interpreter::Python),
         Language::JavaScript | Language::TypeScript => interpreter(Interpreter::JavaScript),
     };
@@ -394,8 +385,7 @@ pub(crate) fn execute(
     };
     let sent = Sent {
         app,
-        _unbegun: UnbegunGuard::new(live.clone()),
-        live,
+        live: UnbegunGuard::new(live),
         context,
         tell: Some(tell),
         waits,
@@ -464,15 +454,16 @@ impl Queued {
     }
 }
 
-/// Goes back to the state before the last run when the context's turn has come, unless the caller has left by then.
-pub(crate) async fn undo(context: &Arc<LiveContext>, withdrawn: Arc<AtomicBool>) -> Result<(), Refusal> {
+/// Goes back to the state before the last run when the context's turn has come. Dropped before that, it does nothing.
+pub(crate) async fn undo(context: &Arc<LiveContext>) -> Result<(), Refusal> {
+    let (is_awaited, _awaited) = awaited();
     let share = IN_CONTEXTS.take(&context.owner)?;
     let (undoing, turn) = (context.clone(), context.context.queue());
     context.touch();
     let undo = move || {
         // For as long as it keeps this thread, whether or not the caller is there.
         let _share = share;
-        undoing.context.undo_unless(turn, &|| withdrawn.load(Ordering::Acquire))
+        undoing.context.undo_unless(turn, &|| !is_awaited())
     };
     let undone = blocking(undo).await??;
     let reason = || {

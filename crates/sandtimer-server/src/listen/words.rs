@@ -1,7 +1,9 @@
-//! What a connection sends. Answers of the HTTP library's own, to bytes that it cannot read as a request, are a bare status, put into
-//! words on their way out. A client that takes nothing of what is sent to it for too long is gone.
+//! The stream below the HTTP library, as [`InWords`]: it counts what is received, gives the library's own answers a body, and ends a
+//! connection whose client takes nothing.
 //!
-//! Everything else passes through as it is. An answer of ours always says what kind of content it has, a bare one never does.
+//! The library answers bytes that it cannot read as a request with a bare status. Those are recognised by their missing
+//! Content-Type, which every answer of ours has, and get the JSON of an error. Everything else is sent as it is. A write that the client
+//! takes nothing of within the write timeout fails, and the connection with it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -22,14 +24,14 @@ pub(super) struct InWords<S> {
     /// What is written before anything else.
     words: Vec<u8>,
     /// How long the client may take nothing.
-    patience: Duration,
+    write_timeout: Duration,
     /// When that ends, while the client takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S: AsyncWrite + Unpin> InWords<S> {
-    pub fn new(stream: S, connection: Arc<Connection>, patience: Duration) -> Self {
-        InWords { stream, connection, words: Vec::new(), patience, stalled: None }
+    pub fn new(stream: S, connection: Arc<Connection>, write_timeout: Duration) -> Self {
+        InWords { stream, connection, words: Vec::new(), write_timeout, stalled: None }
     }
 
     /// What came of writing, or that the client has taken nothing for too long.
@@ -38,8 +40,8 @@ impl<S: AsyncWrite + Unpin> InWords<S> {
             self.stalled = None;
             return written;
         }
-        let patience = self.patience;
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        let write_timeout = self.write_timeout;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(write_timeout)));
         ready!(stalled.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }

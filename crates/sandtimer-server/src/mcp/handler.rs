@@ -25,7 +25,8 @@ const INSTRUCTIONS: &str = "Runs shell commands and code in sandboxes, under lim
     is ended, and without it there is no such time. The first line of an answer is STILL RUNNING, EXITED n or STOPPED BY and \
     what stopped it.";
 
-/// Calls of one connection, or session, that are under way; more are refused.
+/// Calls under way on one connection of lines, or in one session over HTTP; more are refused. A request over HTTP without a session has
+/// a handler of its own, and one call: connections bound those.
 const MAX_CALLS: usize = 64;
 
 /// One conversation's, or, over HTTP without a session, one request's.

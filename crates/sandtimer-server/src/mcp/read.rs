@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, select_all};
 use sandtimer::engine::Stream;
-use sandtimer::model::time;
+use sandtimer::model::{Ending, time};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ use crate::body::{Fields, refused};
 use crate::compat::instant;
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
-use crate::runs::{self, LiveRun, Search, search_end};
+use crate::runs::{self, LiveRun, Phase, Search, enter_large, search_end};
 
 /// Runs of a listing unless it says how many, and at most.
 const LISTED: u64 = 20;
@@ -109,10 +109,19 @@ impl Standing {
 
 async fn standing(run: &LiveRun) -> Result<Standing, Refusal> {
     let described = described(run);
-    let outcome = if described["status"] == "ended" { run.outcome().await? } else { None };
-    let (headline, sentence) = match outcome {
-        Some(outcome) => (headline(&outcome), sentence(run, &outcome)),
-        None => {
+    let (headline, sentence) = match run.phase() {
+        Phase::Ended(record) if described["status"] == "ended" => {
+            let facts = record.facts();
+            let headline = if facts.ending == Ending::Raised && facts.error.is_none() {
+                // The type of an error that is not in memory.
+                let _permit = enter_large(run.owner(), record.head_bytes()).await;
+                headline(&record.outcome_without_output().await?)
+            } else {
+                headline(facts)
+            };
+            (headline, sentence(run, facts))
+        }
+        _ => {
             let sentence = format!("Run {} goes on. {}{}", run.id(), ends_at(kills_at(run)), how_far(run));
             ("STILL RUNNING".to_owned(), sentence)
         }

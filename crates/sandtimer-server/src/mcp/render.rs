@@ -10,7 +10,7 @@ use super::excerpt::Excerpt;
 use crate::compat::instant;
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
-use crate::runs::{LiveRun, Phase};
+use crate::runs::{LiveRun, LoadedOutcome};
 
 /// What a tool answers.
 #[derive(Debug)]
@@ -65,6 +65,9 @@ fn remedy(code: Code) -> &'static str {
         Code::ContextNotFound => "leave context_id out, or give `new`",
         Code::RunEnded => "read_output has what it wrote; start a new one",
         Code::RunQueued => "wait for its turn with wait, or give it up with kill",
+        Code::AnswerUnavailable => {
+            "do not make the call again: it was carried out; read the answers of your other calls, then read_output has what it wrote"
+        }
         Code::StdinClosed => "start the run with `stdin_open: true` to write to it later",
         Code::WrongState => "time_left shows its state",
         Code::SpawnTimeout => "make the same call again; what takes long to open is kept for it",
@@ -97,10 +100,18 @@ pub(super) fn kills_at(run: &LiveRun) -> Option<(u64, u64)> {
 
 /// How a run stands, with what it has written.
 pub(super) async fn run(run: &LiveRun, most: usize) -> Result<Answer, Refusal> {
+    Ok(with_outcome(run, most).await?.0)
+}
+
+/// The same, and the Outcome that it is made of once the run has ended: loading it again would take as long.
+pub(super) async fn with_outcome(
+    run: &LiveRun,
+    most: usize,
+) -> Result<(Answer, Option<LoadedOutcome>), Refusal> {
     // Before the output: what is written until it is over is then all there.
-    match run.phase() {
-        Phase::Ended(_) => ended(run, most).await,
-        Phase::Queued(_) | Phase::Running(_) => going_on(run, most).await,
+    match run.outcome().await? {
+        Some(outcome) => Ok((ended(run, &outcome, most).await?, Some(outcome))),
+        None => Ok((going_on(run, most).await?, None)),
     }
 }
 
@@ -175,10 +186,9 @@ fn shown(run: &LiveRun, stdout: &Excerpt, stderr: &Excerpt) -> String {
     text
 }
 
-async fn ended(run: &LiveRun, most: usize) -> Result<Answer, Refusal> {
-    let Some(outcome) = run.outcome().await? else { return Box::pin(going_on(run, most)).await };
+async fn ended(run: &LiveRun, outcome: &Outcome, most: usize) -> Result<Answer, Refusal> {
     let [stdout, stderr] = both(run, most).await?;
-    let mut text = format!("{}\n{}\n", headline(&outcome), sentence(run, &outcome));
+    let mut text = format!("{}\n{}\n", headline(outcome), sentence(run, outcome));
     if let Some(value) = outcome.value.as_ref().filter(|value| !value.is_null()) {
         text += &format!("\nValue: {}\n", clipped(value, most));
     }
@@ -187,7 +197,8 @@ async fn ended(run: &LiveRun, most: usize) -> Result<Answer, Refusal> {
     }
     text += &shown(run, &stdout, &stderr);
     // Plain data with text keys always serialises.
-    let mut structured = serde_json::to_value(&*outcome).unwrap_or_default();
+    let mut structured = serde_json::to_value(outcome).unwrap_or_default();
+    bound(&mut structured, most);
     if !(stdout.is_whole() && stderr.is_whole()) {
         structured["stdout"] = stdout.text(run).into();
         structured["stderr"] = stderr.text(run).into();
@@ -198,6 +209,68 @@ async fn ended(run: &LiveRun, most: usize) -> Result<Answer, Refusal> {
     structured["status"] = "ended".into();
     structured["cursor"] = stdout.cursor.into();
     Ok(Answer { text, structured })
+}
+
+/// Keeps the beginning of the value, the error and the results of an Outcome, as the text does, and says of each that it was cut.
+fn bound(outcome: &mut Value, most: usize) {
+    for name in ["value", "error", "results"] {
+        let mut is_cut = false;
+        let bounded = match &outcome[name] {
+            // Each of its fields: the type of an error comes after its traceback.
+            Value::Object(fields) if name == "error" => {
+                let bounded =
+                    fields.iter().map(|(key, value)| (key.clone(), beginning(value, most, &mut is_cut)));
+                Value::Object(bounded.collect())
+            }
+            value => beginning(value, most, &mut is_cut),
+        };
+        if is_cut {
+            outcome[name] = bounded;
+            outcome[format!("{name}_truncated")] = true.into();
+        }
+    }
+}
+
+/// The beginning of a value of the same type, about so many bytes of JSON.
+fn beginning(value: &Value, most: usize, is_cut: &mut bool) -> Value {
+    fn part(value: &Value, left: &mut usize, is_cut: &mut bool) -> Value {
+        match value {
+            Value::String(text) => {
+                let shown = clipped(value, *left);
+                *is_cut |= shown != *text;
+                *left = left.saturating_sub(shown.len() + 3);
+                shown.into()
+            }
+            Value::Array(list) => {
+                let mut kept = Vec::new();
+                for value in list {
+                    if *left == 0 {
+                        *is_cut = true;
+                        break;
+                    }
+                    kept.push(part(value, left, is_cut));
+                }
+                kept.into()
+            }
+            Value::Object(fields) => {
+                let mut kept = serde_json::Map::new();
+                for (key, value) in fields {
+                    if *left <= key.len() {
+                        (*left, *is_cut) = (0, true);
+                        break;
+                    }
+                    *left -= key.len();
+                    kept.insert(key.clone(), part(value, left, is_cut));
+                }
+                kept.into()
+            }
+            other => {
+                *left = left.saturating_sub(other.to_string().len() + 1);
+                other.clone()
+            }
+        }
+    }
+    part(value, &mut { most }, is_cut)
 }
 
 /// An error's traceback, or what there is of it.
@@ -258,4 +331,27 @@ pub(super) fn sentence(run: &LiveRun, outcome: &Outcome) -> String {
         None => "that nothing of it is left alive is not proven yet",
     };
     format!("Run {id} ended after {}; {left}.", time(outcome.usage.wall_ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structured_values_are_cut_as_the_text_is() {
+        let long = "x".repeat(10_000);
+        let error = json!({"traceback": long, "type": "ValueError"});
+        let results: Vec<Value> = (0..1000).map(|index| json!({"text/plain": index})).collect();
+        let mut outcome =
+            json!({"ok": false, "value": {"a": [1, long], "b": 2}, "error": error, "results": results});
+        bound(&mut outcome, 100);
+        assert!(outcome.to_string().len() < 1000, "{outcome}");
+        assert_eq!((&outcome["value"]["a"][0], &outcome["error"]["type"]), (&json!(1), &json!("ValueError")));
+        let cut = |name: &str| outcome[format!("{name}_truncated")] == true;
+        assert!(cut("value") && cut("error") && cut("results"));
+        let whole = json!({"value": [1, "é"], "error": null, "results": []});
+        let mut same = whole.clone();
+        bound(&mut same, 100);
+        assert_eq!(same, whole);
+    }
 }

@@ -12,10 +12,10 @@ use super::call::{Call, Waited, wait_of};
 use super::excerpt::USUAL;
 use super::render::{self, Answer};
 use crate::body::Fields;
-use crate::contexts::{self, CellRequest, EACH, LANGUAGES, Language, LiveContext, MOST_WAITING};
+use crate::contexts::{self, CellRequest, EACH, LANGUAGES, Language, LiveContext};
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
-use crate::runs::{self, LIMITS, LiveRun, RunRequest, warn_of, warn_signal};
+use crate::runs::{self, LIMITS, LiveRun, LoadedOutcome, RunRequest, warn_of, warn_signal};
 
 /// How long a call waits unless it says otherwise.
 pub(super) const WAIT: Duration = Duration::from_secs(30);
@@ -54,7 +54,7 @@ pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refu
     };
     let run = call.within("starting it", starting).await?;
     let task = if asked.background { call.conversation.bind(&run) } else { Ok(None) };
-    let mut answer = waited(call, &run, asked.wait, asked.stays).await?;
+    let (mut answer, outcome) = waited(call, &run, asked.wait, asked.stays).await?;
     match task {
         Ok(Some(task)) => {
             answer.text += &format!("\n\n[this run is the task `{task}`]");
@@ -64,7 +64,7 @@ pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refu
         // It goes on, and its id must not be lost.
         Err(refused) => answer.text += &format!("\n\n[this run is no task: {}]", refused.message),
     }
-    note(call, &run, &run.command_line()).await?;
+    note(call, outcome, &run.command_line())?;
     Ok(answer)
 }
 
@@ -93,8 +93,8 @@ fn charge(budget: &Arc<AgentBudget>, run: &Arc<LiveRun>, scope: Scope) {
 }
 
 /// Has the budget see what came of something, for agents that do the same again and again.
-async fn note(call: &Call, run: &LiveRun, action: &str) -> Result<(), Refusal> {
-    let Some(outcome) = run.outcome().await? else { return Ok(()) };
+fn note(call: &Call, outcome: Option<LoadedOutcome>, action: &str) -> Result<(), Refusal> {
+    let Some(outcome) = outcome else { return Ok(()) };
     let value = outcome.value.as_ref().map(ToString::to_string).unwrap_or_default();
     let seen = format!("{:?} {} {value}", outcome.exit_code, outcome.stdout);
     let (mut budget, now) = call.conversation.budget()?.lock();
@@ -160,18 +160,18 @@ async fn start_once(
     Ok(run)
 }
 
-/// Waits for a run and answers how it stands. `stays`: cancelling the call does not end it.
-pub(super) async fn waited(
+/// Waits for a run and answers how it stands, with its Outcome once it has ended. `stays`: cancelling the call does not end it.
+async fn waited(
     call: &Call,
     run: &LiveRun,
     wait: Duration,
     stays: bool,
-) -> Result<Answer, Refusal> {
+) -> Result<(Answer, Option<LoadedOutcome>), Refusal> {
     let waited = call.wait(wait, run.wait_ended(None), &[run]).await;
     if waited == Waited::Cancelled && !stays {
         run.cancel(CANCELLED);
     }
-    render::run(run, USUAL).await
+    render::with_outcome(run, USUAL).await
 }
 
 /// `run_code`.
@@ -211,7 +211,7 @@ pub(super) async fn run_code(call: &Call, mut fields: Fields) -> Result<Answer, 
     if waited == Waited::Cancelled && !background {
         run.cancel(CANCELLED);
     }
-    let mut answer = render::run(&run, USUAL).await?;
+    let (mut answer, outcome) = render::with_outcome(&run, USUAL).await?;
     answer.structured["context_id"] = context.id_text().into();
     let notes = queued.notes(serde_json::from_value(answer.structured["state"].clone()).ok());
     answer.structured["notes"] = notes.clone().into();
@@ -219,7 +219,7 @@ pub(super) async fn run_code(call: &Call, mut fields: Fields) -> Result<Answer, 
         answer.text += &format!("\n[{note}]");
     }
     answer.text += &format!("\n[context_id {}]", context.id_text());
-    note(call, &run, &source).await?;
+    note(call, outcome, &source)?;
     Ok(answer)
 }
 
@@ -245,11 +245,7 @@ async fn context(
             format!("language: `{given}` is not that of context {}, which is {is}", context.id_text());
         return Err(Refusal::new(Code::BadField, message).with("key", "language").with("value", given));
     }
-    if context.waiting() >= MOST_WAITING {
-        let message =
-            format!("{MOST_WAITING} runs wait for their turn in the context `{}`", context.id_text());
-        return Err(Refusal::new(Code::Capacity, message));
-    }
+    contexts::check_waiting(&context)?;
     Ok(context)
 }
 

@@ -1,15 +1,16 @@
 //! One message of the protocol in each line of a connection, within the bounds of all messages.
 //!
 //! A line is scanned while it arrives; what is too large is answered with an error that names the limit, and skipped to its
-//! end. A long one is parsed on a thread that may block.
+//! end. A long one is parsed on a thread that may block. Memory for a long answer is reserved before it is written as JSON, and kept
+//! until the client has taken it.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::body::Bytes;
 use rmcp::RoleServer;
-use rmcp::model::ErrorData;
+use rmcp::model::{ErrorData, JsonRpcResponse, ServerResult};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use serde::Deserialize;
@@ -17,10 +18,13 @@ use serde::de::IgnoredAny;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Mutex, watch};
 
-use crate::body::MOST_BYTES;
+use super::render;
+use crate::Shared;
+use crate::auth::Owner;
+use crate::body::{JsonText, MOST_BYTES, long_text};
 use crate::connection::Connection;
 use crate::error::{Code, Refusal};
-use crate::intake::{self, Reservation};
+use crate::intake::{self, Intake, Reservation};
 use crate::scan::Scanner;
 
 type Received = RxJsonRpcMessage<RoleServer>;
@@ -41,7 +45,7 @@ type Pending = Pin<Box<dyn Future<Output = Line> + Send>>;
 /// A connection of lines.
 pub(super) struct Lines<R, W> {
     read: BufReader<R>,
-    write: Arc<Mutex<W>>,
+    write: Arc<LineWriter<W>>,
     connection: Arc<Connection>,
     line: Vec<u8>,
     scanner: Scanner,
@@ -73,10 +77,10 @@ impl Drop for Sending {
 }
 
 impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> Lines<R, W> {
-    pub fn new(read: R, write: W, connection: Arc<Connection>) -> Self {
+    pub fn new(read: R, write: W, connection: Arc<Connection>, (app, owner): (Shared, Owner)) -> Self {
         Lines {
             read: BufReader::new(read),
-            write: Arc::new(Mutex::new(write)),
+            write: Arc::new(LineWriter { stream: Mutex::new(write), app, owner }),
             connection,
             line: Vec::new(),
             scanner: Scanner::new(),
@@ -168,16 +172,60 @@ fn refused(refusal: &Refusal) -> ErrorData {
     ErrorData::invalid_request(refusal.message.clone(), Some(refusal.json()))
 }
 
-fn answer<W: AsyncWrite + Unpin + Send + 'static>(write: Arc<Mutex<W>>, error: ErrorData) -> Pending {
-    Box::pin(async move { Line::Answered(send(&write, &Sent::error(error, None)).await.is_ok()) })
+fn answer<W: AsyncWrite + Unpin + Send + 'static>(write: Arc<LineWriter<W>>, error: ErrorData) -> Pending {
+    Box::pin(async move { Line::Answered(write.send(Sent::error(error, None)).await.is_ok()) })
 }
 
-async fn send<W: AsyncWrite + Unpin>(write: &Mutex<W>, message: &Sent) -> io::Result<()> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    let mut write = write.lock().await;
-    write.write_all(&Bytes::from(line)).await?;
-    write.flush().await
+/// The client's end of a connection.
+struct LineWriter<W> {
+    stream: Mutex<W>,
+    app: Shared,
+    owner: Owner,
+}
+
+impl<W: AsyncWrite + Unpin> LineWriter<W> {
+    async fn send(&self, message: Sent) -> io::Result<()> {
+        let (mut line, _reserved) =
+            line_of(message, &self.app.answers, (&self.owner, self.app.patience)).await;
+        line.push(b'\n');
+        let mut stream = self.stream.lock().await;
+        stream.write_all(&line).await?;
+        stream.flush().await
+    }
+}
+
+/// A message as it is sent, with the memory that is reserved for it where it is long. An answer for which there is none within the
+/// patience is replaced by an error.
+async fn line_of(
+    message: Sent,
+    answers: &Intake,
+    (owner, patience): (&Owner, Duration),
+) -> (Vec<u8>, Option<Reservation>) {
+    let text = JsonText::of(&message);
+    let Err(bytes) = text.whole() else { return (text.beginning, None) };
+    drop(text);
+    match answers.reserve(owner, bytes, patience).await {
+        Ok(reserved) => (long_text(&message, bytes), Some(reserved)),
+        Err(refusal) => (JsonText::of(&unanswered(message, refusal)).beginning, None),
+    }
+}
+
+/// What is sent in place of a message that was refused memory.
+fn unanswered(message: Sent, refusal: Refusal) -> Sent {
+    let (id, run_id) = match message {
+        Sent::Response(JsonRpcResponse { id, result, .. }) => {
+            let structured = match result {
+                ServerResult::CallToolResult(result) => result.structured_content,
+                _ => None,
+            };
+            let run_id = structured.and_then(|answer| answer["run_id"].as_str().map(str::to_owned));
+            (Some(id), run_id)
+        }
+        Sent::Error(error) => (error.id, None),
+        Sent::Request(_) | Sent::Notification(_) => (None, None),
+    };
+    let render::Answer { text, structured } = render::refusal(&refusal.after_execution(run_id.as_deref()));
+    Sent::error(ErrorData::invalid_request(text, Some(structured)), id)
 }
 
 impl<R, W> Transport<RoleServer> for Lines<R, W>
@@ -191,7 +239,7 @@ where
         let (write, sending) = (self.write.clone(), Sending::begin(&self.sending));
         async move {
             let _sending = sending;
-            send(&write, &message).await
+            write.send(message).await
         }
     }
 
@@ -215,6 +263,45 @@ where
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        self.write.lock().await.shutdown().await
+        self.write.stream.lock().await.shutdown().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::{CallToolResult, ContentBlock, RequestId};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::intake::Messages;
+
+    fn answer_of(bytes: usize) -> Sent {
+        let mut result = CallToolResult::success(vec![ContentBlock::text("x".repeat(bytes))]);
+        result.structured_content = Some(json!({"run_id": "r"}));
+        Sent::response(ServerResult::CallToolResult(result), RequestId::Number(7))
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn long_answers_without_memory_become_errors() {
+        let owner = Owner::recorded("a");
+        let answers = Intake::of(Messages::Answers, [owner.clone()]);
+        let line =
+            async |bytes| line_of(answer_of(bytes), &answers, (&owner, Duration::from_millis(10))).await;
+        let (long, reserved) = line(1 << 20).await;
+        assert!(long.len() > 1 << 20 && reserved.is_some());
+        let others = answers.try_reserve(&owner, (511 << 20) - (64 << 10)).expect("all but one answer's");
+        let (refused, nothing) = line(1 << 20).await;
+        let refused: Value = serde_json::from_slice(&refused).expect("JSON");
+        let data = &refused["error"]["data"];
+        assert_eq!(
+            (&refused["id"], &data["code"], &data["retryable"], &data["details"]["run_id"]),
+            (&json!(7), &json!("answer_unavailable"), &json!(false), &json!("r")),
+            "{refused}"
+        );
+        assert!(nothing.is_none());
+        // What is short needs none.
+        assert!(line(100).await.0.len() < 400);
+        drop((reserved, others));
+        assert!(line(1 << 20).await.1.is_some());
     }
 }

@@ -26,6 +26,7 @@ const OF_EXECUTING: &[Code] = &[
     Code::BadLimit,
     Code::NulByte,
     Code::TooLong,
+    Code::AnswerUnavailable,
     Code::Quota,
     Code::Capacity,
     Code::SpawnTimeout,

@@ -8,6 +8,7 @@
 //! Where the disk does not take it, it stays in memory and the operator is told. The driver outlives every request; a request
 //! that goes away cancels its run only while it waits and did not detach it.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -109,7 +110,8 @@ pub(crate) async fn start_noted(
         // One that is not heard is dropped.
         let _ = tell.send(started.map(|((live, run, using), stdin)| {
             trace::begun(&live);
-            let held = Held { _place: Some(place), _using: using, _terminal: terminal, _stdin: stdin };
+            let held =
+                RunResources { _place: Some(place), _using: using, _terminal: terminal, _stdin: stdin };
             tokio::spawn(drive(app, live.clone(), run, held));
             Handover { run: Some(live), cancel }
         }));
@@ -139,7 +141,7 @@ fn begin(
     let mut spec = request.spec();
     spec.workspace = using.as_ref().map(|using| using.workspace().directory().to_owned());
     spec.defaults = app.defaults.commands.clone();
-    spec.parent = spec.parent.or_else(|| app.tenants.scope(owner));
+    spec.parent = scope;
     let (command, question) = (request.shown(), request.question(owner));
     let run = Arc::new(app.engine.start(spec)?);
     let first = request.stdin.take().filter(|_| request.stdin_open);
@@ -194,7 +196,7 @@ pub(crate) fn begin_queued(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>) ->
 
 /// Has a task see to the end of one that has begun. Inside the runtime.
 pub(crate) fn drive_queued(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>) {
-    let driven = drive(app.clone(), live.clone(), run.clone(), Held::default());
+    let driven = drive(app.clone(), live.clone(), run.clone(), RunResources::default());
     tokio::runtime::Handle::current().spawn(driven);
 }
 
@@ -250,6 +252,14 @@ impl UnbegunGuard {
     }
 }
 
+impl Deref for UnbegunGuard {
+    type Target = Arc<LiveRun>;
+
+    fn deref(&self) -> &Arc<LiveRun> {
+        &self.0
+    }
+}
+
 impl Drop for UnbegunGuard {
     fn drop(&mut self) {
         self.0.end_unbegun("the server failed to execute it");
@@ -258,7 +268,7 @@ impl Drop for UnbegunGuard {
 
 /// What a run holds until its end: of its owner's quota, of a workspace, of the machine's terminals, of the memory for its stdin.
 #[derive(Debug, Default)]
-struct Held {
+struct RunResources {
     _place: Option<Taken>,
     _using: Option<Using>,
     _terminal: Option<Share>,
@@ -266,7 +276,7 @@ struct Held {
 }
 
 /// Sees a run to its end and its record.
-async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, held: Held) {
+async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, held: RunResources) {
     let mut copies = Copies::new(app.runs.store.clone(), run.clone());
     let outcome = {
         let mut waiting = run.wait();
@@ -378,19 +388,40 @@ pub(crate) async fn sync(app: &Shared) {
 
 #[cfg(test)]
 mod tests {
+    use sandtimer::{Engine, Spec};
+
     use super::*;
 
-    #[test]
-    fn panic_ends_a_run_that_waits() {
+    fn queued() -> (Arc<LiveRun>, Arc<AtomicBool>) {
         let withdrawn = Arc::new(AtomicBool::new(false));
         let begun = beginning(&Owner::recorded("a"), "r".to_owned(), vec!["python".to_owned()]);
-        let live = Arc::new(LiveRun::new(begun, Phase::Queued(withdrawn.clone()), Input::closed()));
-        let guard = UnbegunGuard::new(live.clone());
+        (Arc::new(LiveRun::new(begun, Phase::Queued(withdrawn.clone()), Input::closed())), withdrawn)
+    }
+
+    fn fail_with(guard: UnbegunGuard) {
         let failed = std::thread::spawn(move || {
             let _guard = guard;
             std::panic::resume_unwind(Box::new("a cell's thread fails"));
         });
         assert!(failed.join().is_err());
+    }
+
+    #[test]
+    fn panic_ends_a_run_that_waits() {
+        let (live, withdrawn) = queued();
+        fail_with(UnbegunGuard::new(live.clone()));
         assert!(live.status() == "ended" && withdrawn.load(Ordering::Acquire));
+    }
+
+    #[test]
+    fn panic_leaves_a_run_that_has_begun_alone() {
+        let engine = Engine::new().expect("an engine");
+        let command = ["sleep", "60"].map(Into::into).to_vec();
+        let run = Arc::new(engine.start(Spec { command, ..Spec::default() }).expect("started"));
+        let (live, withdrawn) = queued();
+        assert!(live.begin(&run));
+        fail_with(UnbegunGuard::new(live.clone()));
+        assert!(live.status() == "running" && !withdrawn.load(Ordering::Acquire) && !run.is_over());
+        run.cancel("the test is over");
     }
 }

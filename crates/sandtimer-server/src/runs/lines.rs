@@ -13,11 +13,12 @@ use sandtimer::engine::Stream;
 use tokio::time::Instant;
 
 use super::LiveRun;
+use crate::auth::Owner;
 use crate::body::refused;
-use crate::connection::Wanted;
+use crate::connection::awaited;
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
-use crate::quota::ConcurrencyLimit;
+use crate::quota::{ConcurrencyLimit, Permit};
 
 /// Bytes that are read at a time.
 const PIECE: usize = 256 * 1024;
@@ -99,7 +100,8 @@ pub(crate) trait LineSink: Send + 'static {
 }
 
 /// Goes through lines from a position on for as long as `sink` takes them, at most until `until`. A line that may still go on is
-/// left, unless `all` asks for it. Dropped, it stops after the line that is being looked at.
+/// left, unless `all` asks for it. Dropped, it stops after the line that is being looked at. Without a turn before `until` it has
+/// looked at nothing and is cut.
 pub(crate) async fn walk<S: LineSink>(
     run: &LiveRun,
     (stream, from): (Stream, u64),
@@ -109,8 +111,8 @@ pub(crate) async fn walk<S: LineSink>(
 ) -> Result<(Walked, S), Refusal> {
     let mut walked = Walked { cursor: from, end: from, dropped: 0, is_last: false, is_cut: false };
     let mut scan = LineScan { pending: Vec::new(), cursor: from, sink, stop: Stop::No };
-    let (is_wanted, _wanted) = Wanted::new();
-    let is_wanted = Arc::new(is_wanted);
+    let (is_awaited, _awaited) = awaited();
+    let is_awaited = Arc::new(is_awaited);
     while walked.end - from < LONGEST && scan.stop == Stop::No {
         let is_over = run.status() == "ended";
         let chunk = run.output(stream, walked.end, PIECE).await?;
@@ -123,9 +125,13 @@ pub(crate) async fn walk<S: LineSink>(
         scan.cursor = walked.end - (scan.pending.len() + chunk.bytes.len()) as u64;
         scan.pending.extend_from_slice(&chunk.bytes);
         if !is_rest || ((is_over || all) && !scan.pending.is_empty()) {
-            let turn = SCANS.enter(run.owner()).await;
-            let is_wanted = is_wanted.clone();
-            let goes_on = move || is_wanted() && until.is_none_or(|until| Instant::now() < until);
+            let Some(turn) = enter_scan(run.owner(), until).await else {
+                scan.stop = Stop::Time;
+                walked.cursor = scan.cursor;
+                break;
+            };
+            let is_awaited = is_awaited.clone();
+            let goes_on = move || is_awaited() && until.is_none_or(|until| Instant::now() < until);
             let scanning = tokio::task::spawn_blocking(move || {
                 let _turn = turn;
                 scan.scan(is_rest, &goes_on);
@@ -142,6 +148,15 @@ pub(crate) async fn walk<S: LineSink>(
     }
     walked.is_cut = scan.stop == Stop::Time;
     Ok((walked, scan.sink))
+}
+
+/// A permit to look at lines; `None` if none is free before `until`.
+async fn enter_scan(owner: &Owner, until: Option<Instant>) -> Option<Permit> {
+    let entering = SCANS.enter(owner);
+    match until {
+        None => Some(entering.await),
+        Some(until) => tokio::time::timeout_at(until, entering).await.ok(),
+    }
 }
 
 /// Why no more lines are looked at.
@@ -175,7 +190,7 @@ impl<S: LineSink> LineScan<S> {
             }
             self.cursor = next_cursor;
             done += length;
-            // After a line: each walk comes further by one at least.
+            // After a line: each walk that has its turn comes further by one at least.
             if !goes_on() {
                 self.stop = Stop::Time;
                 break;

@@ -22,6 +22,7 @@ use super::attached::{Waiter, Waiters};
 use super::control::Input;
 use super::record::Record;
 use crate::auth::Owner;
+use crate::body::MayBeLong;
 use crate::error::{Code, Refusal, storage};
 use crate::intake::MAX_SHORT_BYTES;
 use crate::owned::{Owned, Registry};
@@ -416,6 +417,12 @@ pub(crate) struct RunView {
     effective: Value,
     progress: Option<Progress>,
     pub outcome: Option<LoadedOutcome>,
+}
+
+impl MayBeLong for RunView {
+    fn may_be_long(&self) -> bool {
+        self.outcome.as_ref().is_some_and(Permitted::may_be_long)
+    }
 }
 
 impl Phase {

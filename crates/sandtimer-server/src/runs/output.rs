@@ -5,10 +5,12 @@ use sandtimer::model::Encoding;
 use sandtimer::supervise::output::{Chunk, base64};
 use serde_json::{Value, json};
 
-use super::live::{LiveRun, Phase, nothing};
+use super::live::{LiveRun, Phase, enter_large, nothing};
 use crate::body::Fields;
 use crate::error::Refusal;
+use crate::intake::MAX_SHORT_BYTES;
 use crate::owned::Owned;
+use crate::quota::Permitted;
 
 /// Bytes of an answer unless it says how many; at least, so that every character fits; at most.
 const USUAL: u64 = 256 * 1024;
@@ -20,7 +22,7 @@ const MOST: u64 = 8 << 20;
 pub(super) struct Asked {
     stream: Stream,
     cursor: u64,
-    pub most: usize,
+    most: usize,
 }
 
 impl Asked {
@@ -64,14 +66,32 @@ pub(super) async fn chunk(
     }
 }
 
-pub(super) async fn read(run: &LiveRun, asked: &Asked) -> Result<Value, Refusal> {
+/// A piece of the output as it is answered. A permit is waited for only where there is more of it than is short.
+pub(super) async fn read(run: &LiveRun, asked: &Asked) -> Result<Permitted<Value>, Refusal> {
+    let short = asked.most.min(MAX_SHORT_BYTES);
+    let (phase, chunk, last) = read_at_most(run, asked, short).await?;
+    if asked.most == short || chunk.bytes.len() < short {
+        return Ok(Permitted::new(described(run, asked, &phase, (chunk, last)), None));
+    }
+    drop(chunk);
+    let permit = enter_large(run.owner(), asked.most as u64).await;
+    let (phase, chunk, last) = read_at_most(run, asked, asked.most).await?;
+    Ok(Permitted::new(described(run, asked, &phase, (chunk, last)), permit))
+}
+
+/// Output from where it is asked for, where the run is, and whether it is all there will ever be up to its end.
+async fn read_at_most(run: &LiveRun, asked: &Asked, most: usize) -> Result<(Phase, Chunk, bool), Refusal> {
     let phase = run.phase();
     let (chunk, last) = match run.left() {
-        Some(left) => behind_its_end(&left, asked)?,
-        None => chunk(&phase, asked.stream, asked.cursor, asked.most).await?,
+        Some(left) => behind_its_end(&left, asked, most)?,
+        None => chunk(&phase, asked.stream, asked.cursor, most).await?,
     };
+    Ok((phase, chunk, last))
+}
+
+fn described(run: &LiveRun, asked: &Asked, phase: &Phase, (chunk, last): (Chunk, bool)) -> Value {
     let piece = Piece::of(chunk, last);
-    Ok(json!({
+    json!({
         "run_id": run.id(),
         "status": phase.name(),
         "stream": name(asked.stream),
@@ -81,12 +101,12 @@ pub(super) async fn read(run: &LiveRun, asked: &Asked) -> Result<Value, Refusal>
         "encoding": piece.encoding,
         "dropped_before": piece.dropped_before,
         "ended": last,
-    }))
+    })
 }
 
 /// Output of a run that is over and of what it left running; whether it is all there is by now.
-fn behind_its_end(output: &RunOutput, asked: &Asked) -> Result<(Chunk, bool), Refusal> {
-    let chunk = output.read(asked.stream, asked.cursor, asked.most)?;
+fn behind_its_end(output: &RunOutput, asked: &Asked, most: usize) -> Result<(Chunk, bool), Refusal> {
+    let chunk = output.read(asked.stream, asked.cursor, most)?;
     let behind = output.read(asked.stream, chunk.next_cursor, 1)?;
     let last = behind.next_cursor == chunk.next_cursor;
     Ok((chunk, last))

@@ -11,6 +11,7 @@ use sandtimer_os::clock::calendar_milliseconds;
 use sandtimer_store::{StoredRun, bare_outcome};
 use serde_json::json;
 
+use crate::body::json_bytes;
 use crate::error::{Code, Refusal, storage};
 
 #[derive(Debug, Clone)]
@@ -50,16 +51,16 @@ impl Record {
         match self {
             Record::Disk(stored) => stored.bytes_on_disk(),
             Record::Memory { outcome, .. } | Record::Unbegun { outcome, .. } => {
-                (outcome.stdout.len() + outcome.stderr.len()) as u64
+                (outcome.stdout.len() + outcome.stderr.len()) as u64 + value_bytes(outcome)
             }
         }
     }
 
-    /// Bytes that have to be read for the Outcome without its output.
+    /// Bytes that the Outcome without its output takes, and has to be read for.
     pub fn head_bytes(&self) -> u64 {
         match self {
             Record::Disk(stored) => stored.head_bytes_on_disk(),
-            Record::Memory { .. } | Record::Unbegun { .. } => 0,
+            Record::Memory { outcome, .. } | Record::Unbegun { outcome, .. } => value_bytes(outcome),
         }
     }
 
@@ -116,6 +117,11 @@ impl Record {
             }
         }
     }
+}
+
+/// Bytes of the value, the error and the results of an Outcome as JSON.
+fn value_bytes(outcome: &Outcome) -> u64 {
+    json_bytes(&(&outcome.value, &outcome.error, &outcome.results)) as u64
 }
 
 /// Reads on a thread that may wait for the disk.

@@ -16,7 +16,7 @@ use super::output;
 use crate::Shared;
 use crate::auth::Owner;
 use crate::body::{self, Fields, Id, Object, refused};
-use crate::connection::{Connection, Wanted, while_there};
+use crate::connection::{Connection, awaited, while_there};
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
 use crate::quota::ConcurrencyLimit;
@@ -137,10 +137,10 @@ pub(crate) async fn listens(run: &LiveRun, port: u16, most: Option<Duration>) ->
                 Phase::Running(running) if !running.has_network() => return Err(no_network(run)),
                 Phase::Running(running) => {
                     let turn = SOCKET_LOOKS.enter(run.owner()).await;
-                    let (is_wanted, _wanted) = Wanted::new();
+                    let (is_awaited, _awaited) = awaited();
                     let look = move || {
                         let _turn = turn;
-                        running.listens_on_while(port, &is_wanted)
+                        running.listens_on_while(port, &is_awaited)
                     };
                     if tokio::task::spawn_blocking(look).await.unwrap_or(false) {
                         return Ok(true);

@@ -138,7 +138,6 @@ fn worker(
     settings: WorkerSettings,
 ) -> Result<(Worker, Signals), Failure> {
     let config = Config::load(&Limits::new(), true)?;
-    config.note_ignored();
     // Before the engine, whose threads must not get these signals.
     let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
     let engine = Engine::with_options(Options { maxima: config.maxima(), ..Options::default() })?;

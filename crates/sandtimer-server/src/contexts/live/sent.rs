@@ -14,12 +14,13 @@ use crate::error::Refusal;
 use crate::intake::Reservation;
 use crate::metrics::Queued as Waiting;
 use crate::quota::Share;
-use crate::runs::{self, LiveRun, UnbegunGuard};
+use crate::runs::{self, UnbegunGuard};
 
 /// Something that was sent to a context, on its way through it.
 pub(super) struct Sent {
     pub app: Shared,
-    pub live: Arc<LiveRun>,
+    /// What a panic on the way leaves unbegun is ended by this.
+    pub live: UnbegunGuard,
     pub context: Arc<LiveContext>,
     /// Where it is told that it has begun, or why not.
     pub tell: Option<oneshot::Sender<Result<(), Refusal>>>,
@@ -27,8 +28,6 @@ pub(super) struct Sent {
     pub begun: Option<Arc<Run>>,
     pub notes: Arc<Mutex<Vec<String>>>,
     pub unsaved: Arc<Mutex<Option<String>>>,
-    /// What a panic on the way leaves unbegun is ended by this.
-    pub _unbegun: UnbegunGuard,
     pub has_stdin: bool,
     /// Memory for its source and stdin: until it has begun, with stdin until it has finished.
     pub input: Option<Reservation>,
