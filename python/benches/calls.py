@@ -19,6 +19,7 @@ from report import Report, machine
 SECTIONS = {
     "latency": sections.latency,
     "throughput": sections.throughput,
+    "ordinary": sections.ordinary,
     "large": sections.large,
     "ballast": sections.ballast,
     "deadlines": sections.deadlines,

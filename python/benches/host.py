@@ -18,7 +18,7 @@ from typing import Any, Optional
 
 import measure
 import workloads
-from contenders import CONTENDERS
+from contenders import CONTENDERS, ORDINARY
 
 PAGE = 4096
 #: A host that does not answer for so long has failed.
@@ -88,32 +88,40 @@ class Served:
     def __init__(self, name: str, ballast: int) -> None:
         # First, so that whatever the contender forks at its start comes from the large process too.
         self.ballast = hold(ballast) if ballast else None
-        self.contender = CONTENDERS[name]()
+        self.contender = {**CONTENDERS, **ORDINARY}[name]()
 
     def ready(self) -> None:
         for _ in range(3):
             self.contender.call(workloads.nothing)
         self.contender.settle()
 
-    def block(self, calls: int) -> tuple[list[float], float]:
+    def learn(self, kind: str) -> None:
+        """Calls until what the function needs is imported, where the contender sees to that."""
+        for _ in range(3):
+            self.contender.call(workloads.ORDINARY[kind])
+        time.sleep(3.0)
+        self.contender.settle()
+
+    def block(self, calls: int, kind: Optional[str] = None) -> tuple[list[float], float]:
         """Seconds of each call, and processor seconds of all of them, clearing up included."""
+        function = workloads.nothing if kind is None else workloads.ORDINARY[kind]
         used = measure.ProcessorTime()
         taken = []
         for _ in range(calls):
             start = time.perf_counter()
-            self.contender.call(workloads.nothing)
+            self.contender.call(function)
             taken.append(time.perf_counter() - start)
         self.contender.settle()
         return taken, used.seconds()
 
-    def throughput(self, seconds: float) -> tuple[float, float]:
+    def throughput(self, seconds: float, kind: Optional[str] = None) -> tuple[float, float]:
         """Calls per second, and processor seconds per call."""
         used = measure.ProcessorTime()
         start = time.perf_counter()
         calls = 0
-        stream = self.contender.many(workloads.nothing)
+        stream = self.contender.many(workloads.nothing if kind is None else workloads.ORDINARY[kind])
         for outcome in stream:
-            if outcome is not None and not outcome.ok:
+            if isinstance(getattr(outcome, "ok", None), bool) and not outcome.ok:
                 raise RuntimeError(f"a call ended as {outcome.ending}")
             calls += 1
             passed = time.perf_counter() - start

@@ -9,7 +9,7 @@ from typing import Any, Callable, Optional
 
 import measure
 import workloads
-from contenders import CONTENDERS, FRESH_PEERS
+from contenders import CONTENDERS, FRESH_PEERS, ORDINARY
 from host import Failed, Host
 from report import Report, milliseconds
 
@@ -34,12 +34,13 @@ class Size:
     ballast: int
     ballast_blocks: int
     deadlines: int
+    ordinary_blocks: int
 
 
 SIZES = {
-    "full": Size(400, 3, 3, 3.0, 7, 256 << 20, 4 << 30, 100, 1000),
-    "quick": Size(60, 3, 2, 1.0, 3, 256 << 20, 2 << 30, 20, 200),
-    "smoke": Size(2, 2, 1, 0.2, 1, 4 << 20, 64 << 20, 2, 4),
+    "full": Size(400, 3, 3, 3.0, 7, 256 << 20, 4 << 30, 100, 1000, 60),
+    "quick": Size(60, 3, 2, 1.0, 3, 256 << 20, 2 << 30, 20, 200, 20),
+    "smoke": Size(2, 2, 1, 0.2, 1, 4 << 20, 64 << 20, 2, 4, 2),
 }
 
 
@@ -51,7 +52,7 @@ class Hosts:
         self.running: dict[str, Host] = {}
         self.missing: dict[str, str] = {}
         for name in names:
-            reason = CONTENDERS[name].missing()
+            reason = {**CONTENDERS, **ORDINARY}[name].missing()
             if reason is None:
                 self.attempt(name, lambda name=name: self.running.__setitem__(name, Host(name)))  # type: ignore[misc]
             else:
@@ -193,6 +194,53 @@ def throughput(report: Report, hosts: Hosts, size: Size) -> None:
     ours = middle.get("sandtimer")
     report.bound("calls/s / raw fork loop", measure.ratio(ours, middle.get("raw_fork")), 0.5, True)
     report.bound("calls/s / best peer with fresh processes", measure.ratio(ours, best), 1.5, True)
+
+
+def ordinary(report: Report, _: Hosts, size: Size) -> None:
+    """Functions as users write them. No contender is told which modules they need; a fork of its caller has them."""
+    names, copies = list(ORDINARY), len(os.sched_getaffinity(0))
+    hosts, more = Hosts(names), Hosts(["raw_fork"])
+    floors = [hosts.running["raw_fork"], more.running["raw_fork"]] + [Host("raw_fork") for _ in range(copies - 2)]
+    window = measure.Window()
+    report.head(
+        f"Functions as they are: {size.ordinary_blocks} blocks of {size.block} calls, nothing preloaded by name; calls/s of map, and "
+        f"of {copies} processes that fork"
+    )
+    report.line(f"  {'milliseconds':<64}{'p50':>10}{'p90':>10}{'p99':>10}{'calls/s':>10}")
+    for kind in workloads.ORDINARY:
+        taken: dict[str, list[float]] = {name: [] for name in names}
+        rates: dict[str, list[float]] = {"raw_fork": [], "sandtimer_unasked": []}
+        hosts.rounds(1, lambda _, host: host.ask("learn", kind))  # noqa: B023
+
+        def block(name: str, host: Host) -> None:
+            taken[name] += host.ask("block", size.block, kind)[0]  # noqa: B023
+
+        def rate(name: str, host: Host) -> None:
+            group = floors if name == "raw_fork" else [host]
+            for each in group:
+                each.send("throughput", size.throughput_seconds, kind)  # noqa: B023
+            rates[name].append(sum(each.receive()[0] for each in group))  # noqa: B023
+
+        hosts.rounds(size.ordinary_blocks, block)
+        hosts.rounds(size.throughput_rounds, rate, list(rates))
+        p50 = {name: measure.median(samples) for name, samples in taken.items() if samples}
+        middle = {name: measure.median(samples) for name, samples in rates.items() if samples}
+        for name in names:
+            title = f"{kind}: {ORDINARY[name].title}"
+            found = milliseconds(taken[name]) if taken[name] else f"  {hosts.missing.get(name, 'no samples')}"
+            report.line(f"  {title:<64}{found}" + (f"{middle[name]:10.1f}" if name in middle else ""))
+        ours, theirs = p50.get("sandtimer_unasked"), p50.get("raw_fork")
+        report.bound(f"{kind}: call p50 / os.fork p50", measure.ratio(ours, theirs), 0.5)
+        rates_ratio = measure.ratio(middle.get("sandtimer_unasked"), middle.get("raw_fork"))
+        report.bound(f"{kind}: calls/s / os.fork loops", rates_ratio, 1.5, True)
+        ours, theirs = p50.get("sandtimer_adtools"), p50.get("adtools")
+        report.bound(f"{kind}: our SandboxExecutor p50 / py-adtools p50", measure.ratio(ours, theirs), 0.5)
+        report.record[f"ordinary {kind}"] = {"seconds": taken, "calls_per_second": rates}
+    report.steal(window)
+    for host in floors[2:]:
+        host.close()
+    hosts.close()
+    more.close()
 
 
 def large(report: Report, hosts: Hosts, size: Size) -> None:

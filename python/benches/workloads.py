@@ -8,16 +8,45 @@ import os
 import signal
 import sys
 import time
-from typing import Any
+from typing import Any, Callable
 
 import numpy
 
+_TABLE = numpy.arange(16.0)
 _LIBRARY = ctypes.CDLL(None)
 _SET_NAME = 15
 
 
 def nothing(_: object = None) -> None:
     """The call that does nothing."""
+
+
+def score(factor: float = 2.0) -> float:
+    """What a user's own module with numpy does."""
+    return float(numpy.sum(_TABLE) * factor)
+
+
+class Scorer:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def score(self, _: object = None) -> float:
+        return float(numpy.sum(_TABLE) * self.factor)
+
+
+def _of_a_notebook() -> Callable[..., float]:
+    """A function that no module has, which uses numpy."""
+    namespace = {"__name__": "__main__", "numpy": numpy}
+    exec("def score(factor=2.0):\n    return float(numpy.sum(numpy.arange(16.0)) * factor)\n", namespace)
+    return namespace["score"]  # type: ignore[return-value]
+
+
+ORDINARY: dict[str, Callable[..., float]] = {
+    "function of an own module": score,
+    "function of a notebook": _of_a_notebook(),
+    "method": Scorer(2.0).score,
+    "lambda": eval("lambda factor=2.0: float(numpy.sum(numpy.arange(16.0)) * factor)", {"__name__": "__main__", "numpy": numpy}),
+}
 
 
 def loaded() -> tuple[int, int]:

@@ -16,6 +16,7 @@ from typing import AbstractSet, Any, Callable, Iterator, Optional, Sequence, Uni
 
 import cloudpickle
 
+from ._learned import Learned, note
 from ._locks import Guard
 from .errors import InvalidArgument, InvalidArgumentType, Unserializable
 
@@ -27,7 +28,7 @@ _ALIGNMENT = 64
 class Job:
     """A job's bytes, and the files that go with it: its large parts, and its stdin."""
 
-    __slots__ = ("again", "bytes", "call", "files", "is_text", "module", "program", "scope")
+    __slots__ = ("again", "bytes", "call", "files", "is_text", "module", "needs", "program", "scope")
 
     def __init__(
         self, options: dict[str, Any], body: bytes, buffers: Sequence[memoryview] = (), stdin: bytes = b""
@@ -39,6 +40,8 @@ class Job:
         self.again: Optional[Callable[[], Job]] = None
         # The module of what it calls.
         self.module: Optional[str] = None
+        # Its function and arguments, and the modules that these come from; None where they are known.
+        self.needs: Optional[tuple[Callable[..., Any], tuple[Any, ...], set[str]]] = None
         # What bounds it together with other calls.
         self.scope: Any = None
         self.program = options["kind"] == "program"
@@ -131,11 +134,16 @@ def of_call(
     keywords: dict[str, Any],
     options: dict[str, Any],
     by_value: AbstractSet[str] = frozenset(),
+    learned: Optional[Learned] = None,
 ) -> Job:
     """A call of a function: by reference where it can be imported, else with its code; so are modules in `by_value`."""
-    data, buffers = pickled(function, arguments, keywords, by_value)
+    modules: Optional[set[str]] = None if learned is None or learned.is_known(function, arguments) else set()
+    data, buffers = pickled(function, arguments, keywords, by_value, modules)
     job = Job({**options, "kind": "call"}, data, buffers)
     job.module = getattr(function, "__module__", None)
+    if modules is not None:
+        # What goes along with its code is not imported.
+        job.needs = function, arguments, {name for name in modules if name not in by_value}
     job.again = lambda: of_call(function, arguments, keywords, options, by_value)
     return job
 
@@ -185,10 +193,11 @@ def pickled(
     arguments: tuple[Any, ...],
     keywords: dict[str, Any],
     by_value: AbstractSet[str] = frozenset(),
+    modules: Optional[set[str]] = None,
 ) -> tuple[bytes, list[memoryview]]:
-    """A call of a function as bytes, and the large buffers of its arguments, which are not copied."""
+    """A call of a function as bytes, and the large buffers of its arguments, which are not copied; adds the modules that it needs."""
     try:
-        return written((function, arguments, keywords), by_value)
+        return written((function, arguments, keywords), by_value, modules)
     except Exception as error:
         raise Unserializable(
             f"the call of {_named(function)} cannot be sent to a sandbox: {type(error).__name__}: {error}; "
@@ -196,14 +205,34 @@ def pickled(
         ) from error
 
 
-def _by_reference(value: Any, keep: Callable[[pickle.PickleBuffer], bool]) -> Optional[bytes]:
+class _Noting(pickle.Pickler):
+    """Notes the modules of what it pickles."""
+
+    def __init__(self, modules: set[str], *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._modules = modules
+
+    def reducer_override(self, value: Any) -> Any:
+        note(value, self._modules)
+        return NotImplemented
+
+
+def _by_reference(
+    value: Any, keep: Callable[[pickle.PickleBuffer], bool], modules: Optional[set[str]]
+) -> Optional[bytes]:
     try:
-        return pickle.dumps(value, 5, buffer_callback=keep)
+        if modules is None:
+            return pickle.dumps(value, 5, buffer_callback=keep)
+        stream = io.BytesIO()
+        _Noting(modules, stream, 5, buffer_callback=keep).dump(value)
+        return stream.getvalue()
     except Exception:
         return None
 
 
-def written(value: Any, by_value: AbstractSet[str]) -> tuple[bytes, list[memoryview]]:
+def written(
+    value: Any, by_value: AbstractSet[str], modules: Optional[set[str]] = None
+) -> tuple[bytes, list[memoryview]]:
     """A value as bytes, and its large buffers: by reference where that can be imported, else with its code."""
     buffers: list[memoryview] = []
 
@@ -215,12 +244,12 @@ def written(value: Any, by_value: AbstractSet[str]) -> tuple[bytes, list[memoryv
         return False
 
     # Most calls are of something importable, and this is twenty times faster than finding out what is not.
-    data = None if by_value else _by_reference(value, keep)
+    data = None if by_value else _by_reference(value, keep, modules)
     if data is None or b"__main__" in data:
         buffers.clear()
         stream = io.BytesIO()
         with _with_code(by_value):
-            _Pickler(stream, protocol=5, buffer_callback=keep).dump(value)
+            _Pickler(modules, stream, protocol=5, buffer_callback=keep).dump(value)
         data = stream.getvalue()
     return data, buffers
 
@@ -243,11 +272,14 @@ _NAMED = (
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Classes that go along with their code are found inside under their names, so that results may be of them."""
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+    def __init__(self, modules: Optional[set[str]], *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
+        self._modules = modules
         self._named: dict[tuple[str, str], type] = {}
 
     def reducer_override(self, value: Any) -> Any:
+        if self._modules is not None:
+            note(value, self._modules)
         reduced = super().reducer_override(value)
         # Of these six parts are the classes that are made anew, and nothing else.
         if not isinstance(value, type) or not isinstance(reduced, tuple) or len(reduced) != 6 or "." in value.__qualname__:

@@ -354,7 +354,7 @@ _hidden: dict[tuple[int, tuple[str, ...]], frozenset[str]] = {}
 def _hidden_modules(box: Sandbox) -> frozenset[str]:
     """Modules of this process that a judged text cannot import: those below directories that it is not shown."""
     profile = box._texts.profile
-    if box._texts is box._pool:
+    if profile["paths"] == box._pool.profile["paths"]:
         return frozenset()
     shown = (*profile["paths"], *profile["shown"])
     key = len(sys.modules), shown

@@ -55,7 +55,8 @@ class Sandbox:
     timeout: elapsed time of each call; cpu: its processor time; stall: time without output and processor use; grace: time
     between SIGTERM and SIGKILL when a limit ends it; memory, processes: of the call and all it starts; output: kept of
     stdout and of stderr each; result_bytes: of a result (default 1 GB); network: the host's instead of none; preload:
-    modules imported before calls arrive (none with "fork", which has those of this process); python: another interpreter
+    modules imported before calls arrive, besides those that functions turn out to need; None: these neither (none with "fork",
+    which has those of this process); python: another interpreter
     (path or name on PATH); start: "zygote" (default, a fork of an interpreter that stands ready), "fork" (of this
     process: the call sees its objects, and all its memory; refused beside threads and CUDA unless force=True), "spawn"
     (an interpreter for each call); trust: "data" rebuilds plain values only, "pickle" unpickles whatever the call
@@ -86,7 +87,7 @@ class Sandbox:
         processes: Optional[int] = None,
         output: Size = "10MB",
         network: bool = False,
-        preload: Sequence[str] = (),
+        preload: Optional[Sequence[str]] = (),
         python: Union[str, "os.PathLike[str]", None] = None,
         start: str = "zygote",
         trust: str = "data",
@@ -111,7 +112,8 @@ class Sandbox:
             _native.check_gpu()
         if start == "fork" and python is not None:
             raise InvalidArgument('start="fork" forks this process, so python= cannot name another interpreter')
-        preload = _arguments.modules(preload)
+        learns = preload is not None and start == "zygote"
+        preload = _arguments.modules(() if preload is None else preload)
         if start == "fork" and preload:
             raise InvalidArgument(
                 f'preload={preload!r:.200}: start="fork" forks this process with the modules that it has; '
@@ -147,16 +149,17 @@ class Sandbox:
         profile: dict[str, Any] = {
             "interpreter": _arguments.interpreter(python),
             "preload": preload,
+            "learned": [],
             "paths": _arguments.paths() if python is None else None,
             "network": _arguments.flag("network", network),
             "gpu": gpu,
             "shown": _arguments.shown_directories(paths),
         }
-        self._pool = Pool(profile, 2 * processors, workers or processors)
+        self._pool = Pool(profile, 2 * processors, workers or processors, learns)
         # Of code that arrives as text.
         self._texts = self._pool
         installed = None if profile["paths"] is None else _arguments.installed(profile["paths"])
-        if installed != profile["paths"]:
+        if learns or installed != profile["paths"]:
             self._texts = Pool({**profile, "paths": installed}, 2 * processors, workers or processors)
 
     # Views and life
@@ -232,12 +235,15 @@ class Sandbox:
 
     def stats(self) -> dict[str, Any]:
         """What the pool has done so far: ready and wanted processes, calls, cold calls (that found none ready), processes
-        lost while they waited, zygotes started, the interpreter's version. Zeros where it is not used: `start` says otherwise.
+        lost while they waited, zygotes started, the interpreter's version. "preloaded": modules that
+        its functions were seen to need, and that are imported once for all calls; "not_preloaded": those that cannot be, each
+        with the reason. Zeros where it is not used: `start` says otherwise.
         """
         self._pool.check_open()
         if self._start == "zygote":
-            return dict(self._pool.get().stats())
-        return {**dict.fromkeys(("ready", "wanted", "calls", "cold", "lost", "zygotes"), 0), "version": ""}
+            return self._pool.stats()
+        counts = dict.fromkeys(("ready", "wanted", "calls", "cold", "lost", "zygotes"), 0)
+        return {**counts, "version": "", "preloaded": [], "not_preloaded": {}}
 
     def close(self) -> None:
         """Ends what stands ready, and contexts. Calls under way go on to their end; any other raises `SandboxUnavailable`."""
@@ -276,7 +282,7 @@ class Sandbox:
         _arguments.function("fn", fn)
         if self._start == "fork":
             return _job.of_fork(functools.partial(fn, *args, **kwargs), self._options)
-        return _job.of_call(fn, args, kwargs, self._options, self._by_value)
+        return _job.of_call(fn, args, kwargs, self._options, self._by_value, self._pool.learned)
 
     def _perform(self, job: _job.Job, begun: Callable[[Any], None]) -> Outcome:
         """Runs a job; `begun` is given the call. A module that cannot be imported inside goes along with its code."""
@@ -406,7 +412,7 @@ class Sandbox:
     def _begin(self, job: _job.Job) -> Any:
         pool = self._text_pool() if job.is_text else self._pool
         if self._start == "zygote":
-            return pool.get().call(job, self._checked)
+            return pool.call(job, self._checked)
         self._pool.check_open()
         engine = _native.engine()
         if self._start == "spawn" or job.call is None:
@@ -418,8 +424,9 @@ class Sandbox:
 
     def _text_pool(self) -> Pool:
         """The pool for code that arrives as text. Raises `ProfileRefused` where it cannot have a module of `preload`."""
-        if self._texts is not self._pool and not self._texts.is_used:
-            _check_preload(self._texts.profile, self._pool.profile["paths"])
+        paths = self._pool.profile["paths"]
+        if self._texts.profile["paths"] != paths and not self._texts.is_used:
+            _check_preload(self._texts.profile, paths)
             self._texts.is_used = True
         return self._texts
 

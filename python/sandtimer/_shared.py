@@ -64,12 +64,14 @@ def _make(parameters: Mapping[str, Any]) -> Sandbox:
     # A fork has what this process has imported.
     if parameters.get("python") is not None or parameters.get("start") == "fork":
         return Sandbox(**parameters)
-    preload = _arguments.modules(parameters.get("preload", ()))
-    return Sandbox(**{**parameters, "preload": (PRELOAD, *preload)})
+    preload = parameters.get("preload", ())
+    if preload is None:
+        return Sandbox(**parameters)
+    return Sandbox(**{**parameters, "preload": (PRELOAD, *_arguments.modules(preload))})
 
 
 def _take(pool: Pool) -> _Kept:
-    key = repr((sorted(pool.profile.items()), pool.size, pool.workers))
+    key = repr((sorted(pool.profile.items()), pool.size, pool.workers, pool.learned is None))
     kept = _kept.pop(key, None) or _Kept(pool)
     _kept[key] = kept
     kept.users += 1

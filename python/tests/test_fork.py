@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
+from typing import Mapping, Optional
 
 import pytest
 
 
-def run_alone(code: str) -> str:
+def run_alone(code: str, environment: Optional[Mapping[str, str]] = None) -> str:
     program = "import sandtimer\n" + textwrap.dedent(code)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    added = {**os.environ, **(environment or {})}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, env=added)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -31,6 +31,7 @@ pub(crate) struct Scope {
 struct ProfileOf {
     interpreter: OsString,
     preload: Vec<String>,
+    learned: Vec<String>,
     paths: Option<Vec<String>>,
     network: bool,
     gpu: bool,
@@ -38,8 +39,8 @@ struct ProfileOf {
 }
 
 impl From<ProfileOf> for Profile {
-    fn from(ProfileOf { interpreter, preload, paths, network, gpu, shown }: ProfileOf) -> Self {
-        Profile { interpreter, preload, paths, network, gpu, shown, ..Profile::default() }
+    fn from(ProfileOf { interpreter, preload, learned, paths, network, gpu, shown }: ProfileOf) -> Self {
+        Profile { interpreter, preload, learned, paths, network, gpu, shown, ..Profile::default() }
     }
 }
 

@@ -303,7 +303,7 @@ impl From<&sandtimer::Error> for Code {
             Error::Nul { .. } => Code::NulByte,
             Error::CallTooLong(_) => Code::TooLong,
             Error::SpawnLimit(_) => Code::SpawnTimeout,
-            Error::System { .. } | Error::Interpreter(_) => Code::System,
+            Error::System { .. } | Error::SpoolDirectory { .. } | Error::Interpreter(_) => Code::System,
             Error::Closed => Code::ShuttingDown,
             _ => Code::Internal,
         }

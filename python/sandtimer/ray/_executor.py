@@ -44,7 +44,7 @@ def initialize(init_ray: bool, rotation_max_bytes: int, backup_count: int) -> No
 def sandbox(parameters: Mapping[str, Any], actor_options: Mapping[str, Any]) -> Iterator[Pool]:
     """A pool with these parameters, for one call. Its actors have begun, so no clock counts that."""
     standing = {name: parameters[name] for name in STANDING if name in parameters}
-    if standing.get("python") is None:
+    if standing.get("python") is None and standing.get("preload", ()) is not None:
         standing["preload"] = (PRELOAD, *standing.get("preload", ()))
     kept, stale = _take(standing, actor_options)
     for pool in stale:

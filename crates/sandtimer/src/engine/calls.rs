@@ -35,6 +35,8 @@ use crate::zygote::{Answer, Kind, Malformed, Part, Profile, REPORT};
 
 /// The launcher and the zygote do their part for one child at a time, so that more threads would wait for them.
 const MOST_REFILLERS: usize = 8;
+/// So many children in a row may turn out to be of no use to a call: what keeps all of them from it would do so for ever.
+const MOST_LOST: u32 = 16;
 /// Bytes of a result unless somebody says otherwise.
 const DEFAULT_RESULT: u64 = 1 << 30;
 
@@ -230,9 +232,11 @@ fn begin(
     let opened = opened::open(inner, &spec)?;
     let scope = opened.scope;
     let (under_way, is_alone) = UnderWay::begin(&inner.callers);
-    let mut again = false;
+    // Before a child is taken: that there is none is not a child's fault.
+    inner.spool_directory().inspect_err(|_| opened::close(inner, scope))?;
+    let mut lost = 0;
     let handed = loop {
-        let handed = take(again).and_then(|(mut child, path)| {
+        let handed = take(lost > 0).and_then(|(mut child, path)| {
             child.check(&spec)?;
             // One that is not parked may be running elsewhere.
             Ok((child.hand_over(&opened, &work, is_alone && path == Path::Parked), child, path))
@@ -240,7 +244,7 @@ fn begin(
         match handed {
             Ok((Ok(handed), child, path)) => break Ok((handed, child, path)),
             // It died while it waited: the next one.
-            Ok((Err(Error::System { .. }), ..)) => again = true,
+            Ok((Err(Error::System { .. }), ..)) if lost < MOST_LOST => lost += 1,
             Ok((Err(error), ..)) | Err(error) => break Err(error),
         }
     };

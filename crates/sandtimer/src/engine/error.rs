@@ -1,6 +1,7 @@
 //! What stops Sandtimer before a run exists. Everything after that is an [`Outcome`](crate::model::Outcome).
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::isolate::files::FilesError;
@@ -88,9 +89,24 @@ pub enum Error {
         "the directory `{directory}` can be neither made nor entered: {reason}; give one below /workspace or /tmp"
     )]
     Directory { directory: String, reason: String },
+    /// There is no directory for output that outgrows memory.
+    #[error("cannot use `{}` for output that outgrows memory: {source}; {}", path.display(), other_directory(*is_temporary))]
+    SpoolDirectory {
+        path: PathBuf,
+        /// Whether it is the system's temporary directory, as the environment names it.
+        is_temporary: bool,
+        source: io::Error,
+    },
     /// The system refused something Sandtimer needs.
     #[error("{doing}: {source}{}", remedy(source))]
     System { doing: &'static str, source: io::Error },
+}
+
+fn other_directory(is_temporary: bool) -> &'static str {
+    match is_temporary {
+        true => "set TMPDIR to a directory that exists, or unset it",
+        false => "name a directory that exists",
+    }
 }
 
 /// What to do about a system's refusal, where that is known.

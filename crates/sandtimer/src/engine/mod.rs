@@ -81,6 +81,7 @@ use crate::supervise::orders::{Command, EnforcerHandle};
 use crate::supervise::output::SpoolDirectory;
 use launchers::Launchers;
 use pool::Pool;
+use private_directory::temporary_directory;
 use threads::{Arming, Recycler, Threads};
 
 /// How long an interpreter may take to start unless somebody says otherwise.
@@ -304,8 +305,12 @@ impl Inner {
         if let Some(directory) = self.spool_directory.get() {
             return Ok(directory.clone());
         }
-        let path = self.options.spool_directory.clone().unwrap_or_else(std::env::temp_dir);
-        let opened = SpoolDirectory::open(&path).map_err(Error::system("cannot open the spool directory"))?;
+        let (path, is_temporary) = match &self.options.spool_directory {
+            Some(path) => (path.clone(), false),
+            None => (temporary_directory(), true),
+        };
+        let opened = SpoolDirectory::open(&path);
+        let opened = opened.map_err(|source| Error::SpoolDirectory { path, is_temporary, source })?;
         Ok(self.spool_directory.get_or_init(|| Arc::new(opened)).clone())
     }
 }

@@ -1,6 +1,7 @@
 //! Directories on the host for runs without mounts, in place of private ones, and what dead engines have left of them.
 
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use sandtimer_os::remove::remove_tree;
 
@@ -11,6 +12,14 @@ use crate::isolate::lease::own_name;
 use crate::isolate::plan::Identity;
 use crate::supervise::run::PrivateDirectory;
 
+/// The system's directory for temporary files. An empty TMPDIR names none, as for other programs.
+pub(super) fn temporary_directory() -> PathBuf {
+    match std::env::temp_dir() {
+        empty if empty.as_os_str().is_empty() => PathBuf::from("/tmp"),
+        named => named,
+    }
+}
+
 /// A directory of the run's own, belonging to its uid. The name says whose it is: those of dead engines are removed.
 pub(super) fn private_directory(
     inner: &Inner,
@@ -19,7 +28,7 @@ pub(super) fn private_directory(
     let prefix = format!("{}-", own_name("sandtimer-run", rustix::process::getuid().as_raw()));
     inner.private_swept.get_or_init(|| sweep_private(inner, &prefix));
     // Landlock grants nothing by way of a link.
-    let parent = std::env::temp_dir();
+    let parent = temporary_directory();
     let parent = parent.canonicalize().unwrap_or(parent);
     let path = parent.join(format!("{prefix}{}-{}", inner.lease.number(), new_run_id()));
     PrivateDirectory::make(path, identity.map(|identity| identity.job))
@@ -28,7 +37,7 @@ pub(super) fn private_directory(
 
 /// Removes what engines without a lock left of their runs' directories.
 fn sweep_private(inner: &Inner, prefix: &str) {
-    let Ok(entries) = std::fs::read_dir(std::env::temp_dir()) else { return };
+    let Ok(entries) = std::fs::read_dir(temporary_directory()) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
         let Some(number) =

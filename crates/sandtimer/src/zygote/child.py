@@ -66,9 +66,10 @@ def uses_glibc():
         return False
 
 
-def preload(names):
+def preload(names, learned):
     """Imports modules; the reason why this cannot be a zygote, or None."""
-    for name in names:
+    before = shared_by_forks() if learned else None
+    for name in (*names, *learned):
         try:
             __import__(name)
         except BaseException as error:
@@ -84,7 +85,40 @@ def preload(names):
                 "has other threads once %r is preloaded (%d of them), and a process with threads cannot be forked safely; "
                 "leave it out of preload (it is then imported by the calls that need it)" % (name, threads() - 1)
             )
+        if name in learned:
+            after = shared_by_forks()
+            for what in after:
+                if after[what] - before[what]:
+                    return "has %s once %r is preloaded, which all calls would share" % (what, name)
     return None
+
+
+def shared_by_forks():
+    """What all forks of this process would have in common, or go on from alike, by its kind."""
+    files = set()
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            files.add((number, os.readlink("/proc/self/fd/" + number)))
+        except OSError:
+            # The one that the list was read by.
+            pass
+    with open("/proc/self/maps", "rb") as maps:
+        memory = {line.split(b" ", 1)[0] for line in maps if line.split(b" ", 2)[1][1:4:2] == b"ws"}
+    return {"files open": files, "shared memory": memory, "a generator of random numbers of its own": generators()}
+
+
+def generators():
+    """The addresses of the generators of random numbers that are not seeded anew in each fork."""
+    # In their place may be modules of the user's own.
+    random, numpy = sys.modules.get("random"), sys.modules.get("numpy.random.mtrand")
+    kinds = [getattr(random, "Random", None), getattr(numpy, "RandomState", None)]
+    kinds.append(getattr(sys.modules.get("numpy.random"), "Generator", None))
+    kinds = tuple(kind for kind in kinds if isinstance(kind, type))
+    # Of the first two one each is seeded; what draws from the system needs no seed.
+    others = {id(getattr(random, "_inst", None)), id(getattr(numpy, "_rand", None))}
+    system = getattr(random, "SystemRandom", ())
+    found = (each for each in gc.get_objects() if issubclass(type(each), kinds) and not issubclass(type(each), system))
+    return {id(each) for each in found} - others
 
 
 def prewarm(source, namespace):
@@ -128,7 +162,7 @@ def zygote(settings):
         import cloudpickle  # noqa: F401
     except ImportError:
         pass
-    reason = preload(settings["preload"])
+    reason = preload(settings["preload"], settings["learned"])
     if reason is None and threads() > 1:
         reason = "has %d threads before anything is imported" % threads()
     if reason is not None:

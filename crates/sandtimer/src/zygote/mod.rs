@@ -65,6 +65,9 @@ pub struct Profile {
     pub language: Language,
     /// Modules that are imported before any job arrives.
     pub preload: Vec<String>,
+    /// Modules that are imported behind these, unless an import leaves something that all calls would share (files, shared memory,
+    /// generators of random numbers): there is no zygote then, and the error names the module.
+    pub learned: Vec<String>,
     pub prewarm: Option<Prewarm>,
     /// `sys.path` inside; `None` leaves the interpreter's own. Entries are shown read-only as far as they may be.
     pub paths: Option<Vec<String>>,
@@ -88,7 +91,7 @@ impl Profile {
     /// The program for descriptor 3. JSON's strings and lists are Python's too, but for the surrogates that serde never
     /// writes. `filter`: what the zygote loads before it serves, for its children too.
     pub(crate) fn program(&self, filter: Option<&[u8]>) -> String {
-        let preload = serde_json::json!(self.preload);
+        let (preload, learned) = (serde_json::json!(self.preload), serde_json::json!(self.learned));
         let paths =
             self.paths.as_ref().map_or("None".to_owned(), |paths| serde_json::json!(paths).to_string());
         let shown = serde_json::json!(self.shown);
@@ -97,7 +100,8 @@ impl Profile {
         let prewarm = prewarm.as_deref().unwrap_or("None");
         let filter: String = filter.unwrap_or_default().iter().map(|byte| format!("{byte:02x}")).collect();
         let settings = format!(
-            "{{'preload': {preload}, 'prewarm': {prewarm}, 'paths': {paths}, 'shown': {shown}, 'live': {live}, 'filter': '{filter}'}}"
+            "{{'preload': {preload}, 'learned': {learned}, 'prewarm': {prewarm}, 'paths': {paths}, 'shown': {shown}, \
+             'live': {live}, 'filter': '{filter}'}}"
         );
         format!("{}\n{context}\nzygote({settings})\n", source())
     }

@@ -1,0 +1,1 @@
+"""Modules whose functions `test_learned` sends: each tells which modules were there before its call."""

@@ -1,0 +1,7 @@
+import random
+
+generator = random.Random()
+
+
+def use() -> float:
+    return generator.random()

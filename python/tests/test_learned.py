@@ -1,0 +1,206 @@
+"""Modules that a sandbox's functions need are imported by its zygote, unasked, from their second use on."""
+
+from __future__ import annotations
+
+import decimal
+import functools
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import pytest
+import sandtimer
+from learned_subjects import draws, fails_in_zygote, opens, plain, shares, slow_in_zygote, starts_thread
+from sandtimer import _pool
+
+PLAIN = "learned_subjects.plain"
+
+
+@pytest.fixture
+def box() -> Iterator[sandtimer.Sandbox]:
+    with sandtimer.Sandbox(timeout=20.0) as made:
+        yield made
+
+
+def learn(box: sandtimer.Sandbox, name: str, call: Callable[[], Any]) -> dict[str, Any]:
+    """The statistics once the module was learned or left out, after two calls."""
+    call()
+    call()
+    end = time.monotonic() + 60.0
+    while time.monotonic() < end:
+        stats = box.stats()
+        if name in (*stats["preloaded"], *stats["not_preloaded"]):
+            return stats
+        time.sleep(0.01)
+    raise AssertionError(f"{name} was not learned: {box.stats()}")
+
+
+def is_preloaded(box: sandtimer.Sandbox, name: str) -> bool:
+    """Whether a child finds the module imported before anything of its call is loaded."""
+    return bool(box.call(eval, f"{name!r} in __import__('sys').modules"))
+
+
+def test_module_of_a_function_is_imported_once(box: sandtimer.Sandbox) -> None:
+    assert not is_preloaded(box, PLAIN)
+    calls = box.stats()["calls"]
+    stats = learn(box, PLAIN, lambda: box.call(plain.ignore))
+    assert stats["preloaded"] == [PLAIN]
+    assert stats["not_preloaded"] == {}
+    assert stats["calls"] == calls + 2, "the calls before count"
+    assert is_preloaded(box, PLAIN)
+
+
+def test_one_use_is_not_enough(box: sandtimer.Sandbox) -> None:
+    box.call(plain.ignore)
+    time.sleep(0.5)
+    assert box.stats()["preloaded"] == []
+
+
+def test_modules_of_globals_and_arguments_are_imported_once(box: sandtimer.Sandbox) -> None:
+    scale = eval("lambda x: decimal.Decimal(x)", {"decimal": decimal, "__name__": "__main__"})
+    learn(box, "decimal", lambda: box.call(scale, 2))
+    assert is_preloaded(box, "decimal")
+    with sandtimer.Sandbox(timeout=20.0) as other:
+        learn(other, "decimal", lambda: other.call(len, [decimal.Decimal(1)]))
+        assert is_preloaded(other, "decimal")
+
+
+def test_imports_of_the_function_itself_are_learned(box: sandtimer.Sandbox) -> None:
+    learn(box, "fractions", lambda: box.call(plain.import_fractions))
+    assert box.call(plain.import_fractions)
+
+
+@pytest.mark.parametrize("way", ["run", "submit", "map", "partial", "method", "limits"])
+def test_every_way_to_call_learns(box: sandtimer.Sandbox, way: str) -> None:
+    calls: dict[str, Callable[[], Any]] = {
+        "run": lambda: box.run(plain.ignore),
+        "submit": lambda: box.submit(plain.ignore).result(),
+        "map": lambda: list(box.map(plain.ignore, [1])),
+        "partial": lambda: box.call(functools.partial(plain.ignore, 1)),
+        "method": lambda: box.call(Holder(plain.ignore).call),
+        "limits": lambda: box.limits(timeout=5.0).call(plain.ignore),
+    }
+    assert PLAIN in learn(box, PLAIN, calls[way])["preloaded"]
+
+
+class Holder:
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def call(self) -> Any:
+        return self.function()
+
+
+def test_module_that_starts_threads_is_left_out(box: sandtimer.Sandbox) -> None:
+    stats = learn(box, "learned_subjects.starts_thread", lambda: box.call(starts_thread.one))
+    assert "other threads" in stats["not_preloaded"]["learned_subjects.starts_thread"]
+    assert box.call(starts_thread.one) == 1
+
+
+@pytest.mark.parametrize(
+    "module, what",
+    [(draws, "a generator of random numbers of its own"), (opens, "files open"), (shares, "shared memory")],
+    ids=["draws", "opens", "shares"],
+)
+def test_module_whose_import_leaves_something_shared_is_left_out(box: sandtimer.Sandbox, module: Any, what: str) -> None:
+    name = module.__name__
+    stats = learn(box, name, lambda: box.call(module.use))
+    assert what in stats["not_preloaded"][name]
+    first, second = box.call(module.use), box.call(module.use)
+    assert first != second if module is draws else first == second, "each call imports it anew"
+
+
+@pytest.mark.parametrize("module", [draws, opens, shares], ids=["draws", "opens", "shares"])
+def test_named_module_is_preloaded_whatever_it_leaves(module: Any) -> None:
+    """The control: with it preloaded, calls do share what it has left."""
+    with sandtimer.Sandbox(timeout=20.0, preload=[module.__name__]) as box:
+        first, second = box.call(module.use), box.call(module.use)
+    assert first == second if module is draws else first != second
+
+
+def test_one_that_fails_keeps_others_from_nothing(box: sandtimer.Sandbox) -> None:
+    box.call(fails_in_zygote.one)
+    box.call(plain.ignore)
+    learn(box, "learned_subjects.fails_in_zygote", lambda: box.call(fails_in_zygote.one))
+    stats = learn(box, PLAIN, lambda: box.call(plain.ignore))
+    assert "not in a zygote" in stats["not_preloaded"]["learned_subjects.fails_in_zygote"]
+    assert PLAIN in stats["preloaded"]
+    assert box.call(fails_in_zygote.one) == 1
+
+
+def test_module_that_takes_too_long_is_left_out(box: sandtimer.Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_pool, "_LONGEST_IMPORT", 2.0)
+    stats = learn(box, "learned_subjects.slow_in_zygote", lambda: box.call(slow_in_zygote.one))
+    assert stats["not_preloaded"]["learned_subjects.slow_in_zygote"] == "importing takes longer than 2.0 s"
+    started = time.monotonic()
+    assert box.call(slow_in_zygote.one) == 1
+    assert time.monotonic() - started < 60.0
+
+
+def test_changed_file_is_imported_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Not a temporary directory: sandboxes are not shown those.
+    with tempfile.TemporaryDirectory(dir=Path(__file__).parent) as directory:
+        os.chmod(directory, 0o755)
+        monkeypatch.syspath_prepend(directory)
+        file = Path(directory) / "changing_module.py"
+        file.write_text("def version():\n    return 1\n")
+        import changing_module  # type: ignore[import-not-found]
+
+        try:
+            with sandtimer.Sandbox(timeout=20.0) as box:
+                stats = learn(box, "changing_module", lambda: box.call(changing_module.version))
+                assert stats["preloaded"] == ["changing_module"]
+                for version in (20, 300):
+                    file.write_text(f"def version():\n    return {version}\n")
+                    # Longer than a look at a file counts for.
+                    time.sleep(0.1)
+                    assert box.call(changing_module.version) == version
+                    end = time.monotonic() + 60.0
+                    while not is_preloaded(box, "changing_module"):
+                        assert time.monotonic() < end
+                    assert box.call(changing_module.version) == version
+        finally:
+            del sys.modules["changing_module"]
+
+
+def test_without_preloading_nothing_is_learned() -> None:
+    with sandtimer.Sandbox(timeout=20.0, preload=None) as box:
+        for _ in range(4):
+            box.call(plain.ignore)
+        time.sleep(0.5)
+        assert box.stats()["preloaded"] == []
+        assert not is_preloaded(box, PLAIN)
+
+
+def test_what_a_call_imports_is_not_asked(box: sandtimer.Sandbox) -> None:
+    for _ in range(4):
+        box.call(exec, "import fractions")
+    stats = learn(box, PLAIN, lambda: box.call(plain.ignore))
+    assert stats["preloaded"] == [PLAIN]
+    assert not is_preloaded(box, "fractions")
+
+
+def test_text_does_not_find_what_functions_have_imported(box: sandtimer.Sandbox) -> None:
+    learn(box, PLAIN, lambda: box.call(plain.ignore))
+    look = f"import sys; print({PLAIN!r} in sys.modules)"
+    # The control: a function finds it.
+    assert box.run(exec, look).stdout == "True\n"
+    assert box.exec(look).stdout == "False\n"
+    assert box.judge(look, [("", "False")]).verdicts == ["accepted"]
+    with box.context() as context:
+        assert context.run(look).stdout == "False\n"
+
+
+def test_fork_of_this_process_learns_for_itself(box: sandtimer.Sandbox) -> None:
+    learn(box, PLAIN, lambda: box.call(plain.ignore))
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = 0 if box.call(len, [1]) == 1 and box.call(plain.has, "sys") else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
