@@ -72,7 +72,7 @@ fn exchanger(engine: &Engine, project: &Path) -> Run {
         workspaces: vec![project.to_owned()],
         ..Spec::command(["/usr/bin/python3", "-c", EXCHANGE, project.to_str().expect("ASCII")])
     };
-    let run = engine.start(spec.limits(Limits::new().wall(Duration::from_secs(3_600)))).expect("a run");
+    let run = engine.start(spec.limits(Limits::new().wall(Duration::from_secs(4 * 3_600)))).expect("a run");
     let limit = Instant::now() + Duration::from_secs(60);
     while run.output(Stream::Stdout, 0, 100).expect("in memory").bytes.is_empty() {
         assert!(Instant::now() < limit, "it does not begin");
@@ -144,6 +144,7 @@ fn race() {
     other.cancel("enough");
     let outcome = other.wait_blocking();
     assert!(outcome.stderr.is_empty(), "{outcome:?}");
+    assert_eq!(outcome.ending, Ending::Cancelled, "names were exchanged until the last try");
 }
 
 #[test]
