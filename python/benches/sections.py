@@ -198,49 +198,52 @@ def throughput(report: Report, hosts: Hosts, size: Size) -> None:
 
 def ordinary(report: Report, _: Hosts, size: Size) -> None:
     """Functions as users write them. No contender is told which modules they need; a fork of its caller has them."""
-    names, copies = list(ORDINARY), len(os.sched_getaffinity(0))
-    hosts, more = Hosts(names), Hosts(["raw_fork"])
-    floors = [hosts.running["raw_fork"], more.running["raw_fork"]] + [Host("raw_fork") for _ in range(copies - 2)]
+    hosts = Hosts(list(ORDINARY))
+    floors = [Host("raw_fork") for _ in os.sched_getaffinity(0)]
     window = measure.Window()
     report.head(
         f"Functions as they are: {size.ordinary_blocks} blocks of {size.block} calls, nothing preloaded by name; calls/s of map, and "
-        f"of {copies} processes that fork"
+        f"of {len(floors)} processes that fork"
     )
     report.line(f"  {'milliseconds':<64}{'p50':>10}{'p90':>10}{'p99':>10}{'calls/s':>10}")
     for kind in workloads.ORDINARY:
-        taken: dict[str, list[float]] = {name: [] for name in names}
-        rates: dict[str, list[float]] = {"raw_fork": [], "sandtimer_unasked": []}
-        hosts.rounds(1, lambda _, host: host.ask("learn", kind))  # noqa: B023
-
-        def block(name: str, host: Host) -> None:
-            taken[name] += host.ask("block", size.block, kind)[0]  # noqa: B023
-
-        def rate(name: str, host: Host) -> None:
-            group = floors if name == "raw_fork" else [host]
-            for each in group:
-                each.send("throughput", size.throughput_seconds, kind)  # noqa: B023
-            rates[name].append(sum(each.receive()[0] for each in group))  # noqa: B023
-
-        hosts.rounds(size.ordinary_blocks, block)
-        hosts.rounds(size.throughput_rounds, rate, list(rates))
-        p50 = {name: measure.median(samples) for name, samples in taken.items() if samples}
-        middle = {name: measure.median(samples) for name, samples in rates.items() if samples}
-        for name in names:
-            title = f"{kind}: {ORDINARY[name].title}"
-            found = milliseconds(taken[name]) if taken[name] else f"  {hosts.missing.get(name, 'no samples')}"
-            report.line(f"  {title:<64}{found}" + (f"{middle[name]:10.1f}" if name in middle else ""))
-        ours, theirs = p50.get("sandtimer_unasked"), p50.get("raw_fork")
-        report.bound(f"{kind}: call p50 / os.fork p50", measure.ratio(ours, theirs), 0.5)
-        rates_ratio = measure.ratio(middle.get("sandtimer_unasked"), middle.get("raw_fork"))
-        report.bound(f"{kind}: calls/s / os.fork loops", rates_ratio, 1.5, True)
-        ours, theirs = p50.get("sandtimer_adtools"), p50.get("adtools")
-        report.bound(f"{kind}: our SandboxExecutor p50 / py-adtools p50", measure.ratio(ours, theirs), 0.5)
-        report.record[f"ordinary {kind}"] = {"seconds": taken, "calls_per_second": rates}
+        _ordinary(report, hosts, floors, kind, size)
     report.steal(window)
-    for host in floors[2:]:
+    for host in floors:
         host.close()
     hosts.close()
-    more.close()
+
+
+def _ordinary(report: Report, hosts: Hosts, floors: list[Host], kind: str, size: Size) -> None:
+    taken: dict[str, list[float]] = {name: [] for name in hosts.names}
+    rates: dict[str, list[float]] = {"raw_fork": [], "sandtimer_unasked": []}
+
+    def block(name: str, host: Host) -> None:
+        taken[name] += host.ask("block", size.block, kind)[0]
+
+    def rate(name: str, host: Host) -> None:
+        group = floors if name == "raw_fork" else [host]
+        for each in group:
+            each.send("throughput", size.throughput_seconds, kind)
+        rates[name].append(sum(each.receive()[0] for each in group))
+
+    hosts.rounds(1, lambda _, host: host.ask("learn", kind))
+    hosts.rounds(size.ordinary_blocks, block)
+    hosts.rounds(size.throughput_rounds, rate, list(rates))
+    p50 = {name: measure.median(samples) for name, samples in taken.items() if samples}
+    middle = {name: measure.median(samples) for name, samples in rates.items() if samples}
+    for name in hosts.names:
+        title = f"{kind}: {ORDINARY[name].title}"
+        found = milliseconds(taken[name]) if taken[name] else f"  {hosts.missing.get(name, 'no samples')}"
+        report.line(f"  {title:<64}{found}" + (f"{middle[name]:10.1f}" if name in middle else ""))
+    report.record[f"ordinary {kind}"] = {"seconds": taken, "calls_per_second": rates}
+
+    def over(values: dict[str, float], ours: str, theirs: str) -> Optional[float]:
+        return measure.ratio(values.get(ours), values.get(theirs))
+
+    report.bound(f"{kind}: call p50 / os.fork p50", over(p50, "sandtimer_unasked", "raw_fork"), 0.5)
+    report.bound(f"{kind}: calls/s / os.fork loops", over(middle, "sandtimer_unasked", "raw_fork"), 1.5, True)
+    report.bound(f"{kind}: our SandboxExecutor p50 / py-adtools p50", over(p50, "sandtimer_adtools", "adtools"), 0.5)
 
 
 def large(report: Report, hosts: Hosts, size: Size) -> None:

@@ -21,9 +21,9 @@ def nothing(_: object = None) -> None:
     """The call that does nothing."""
 
 
-def score(factor: float = 2.0) -> float:
+def score(_: object = None) -> float:
     """What a user's own module with numpy does."""
-    return float(numpy.sum(_TABLE) * factor)
+    return float(numpy.sum(_TABLE) * 2)
 
 
 class Scorer:
@@ -37,7 +37,7 @@ class Scorer:
 def _of_a_notebook() -> Callable[..., float]:
     """A function that no module has, which uses numpy."""
     namespace = {"__name__": "__main__", "numpy": numpy}
-    exec("def score(factor=2.0):\n    return float(numpy.sum(numpy.arange(16.0)) * factor)\n", namespace)
+    exec("def score(_=None):\n    return float(numpy.sum(numpy.arange(16.0)) * 2)\n", namespace)
     return namespace["score"]  # type: ignore[return-value]
 
 
@@ -45,7 +45,7 @@ ORDINARY: dict[str, Callable[..., float]] = {
     "function of an own module": score,
     "function of a notebook": _of_a_notebook(),
     "method": Scorer(2.0).score,
-    "lambda": eval("lambda factor=2.0: float(numpy.sum(numpy.arange(16.0)) * factor)", {"__name__": "__main__", "numpy": numpy}),
+    "lambda": eval("lambda _=None: float(numpy.sum(numpy.arange(16.0)) * 2)", {"__name__": "__main__", "numpy": numpy}),
 }
 
 

@@ -6,6 +6,7 @@ job, answers once. Nothing here is trusted by the engine: a job can reach all of
 """
 
 import gc
+import io
 import os
 import pickle
 import sys
@@ -43,82 +44,12 @@ def tell(kind, text):
     os.write(ORDERS, (kind + text)[:32000].encode("utf-8", "replace"))
 
 
-def threads():
-    return len(os.listdir("/proc/self/task"))
-
-
-def uses_gpu():
-    """Whether a node is open that only the process it was opened in can use."""
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            if os.readlink("/proc/self/fd/" + number) in ("/dev/kfd", "/dev/nvidia-uvm"):
-                return True
-        except OSError:
-            pass
-    return False
-
-
 def uses_glibc():
     """Whether memory is allocated by the GNU C library."""
     try:
         return "LD_PRELOAD" not in os.environ and bool(os.confstr("CS_GNU_LIBC_VERSION"))
     except (ValueError, OSError):
         return False
-
-
-def preload(names, learned):
-    """Imports modules; the reason why this cannot be a zygote, or None."""
-    before = shared_by_forks() if learned else None
-    for name in (*names, *learned):
-        try:
-            __import__(name)
-        except BaseException as error:
-            line = traceback.format_exception_only(type(error), error)[-1].strip()
-            return "cannot import %r, which is to be preloaded: %s" % (name, line)
-        if uses_gpu():
-            return (
-                "uses the GPU once %r is preloaded, and a process that is forked from it could not; "
-                "leave it out of preload (it is then imported by the calls that need it)" % name
-            )
-        if threads() > 1:
-            return (
-                "has other threads once %r is preloaded (%d of them), and a process with threads cannot be forked safely; "
-                "leave it out of preload (it is then imported by the calls that need it)" % (name, threads() - 1)
-            )
-        if name in learned:
-            after = shared_by_forks()
-            for what in after:
-                if after[what] - before[what]:
-                    return "has %s once %r is preloaded, which all calls would share" % (what, name)
-    return None
-
-
-def shared_by_forks():
-    """What all forks of this process would have in common, or go on from alike, by its kind."""
-    files = set()
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            files.add((number, os.readlink("/proc/self/fd/" + number)))
-        except OSError:
-            # The one that the list was read by.
-            pass
-    with open("/proc/self/maps", "rb") as maps:
-        memory = {line.split(b" ", 1)[0] for line in maps if line.split(b" ", 2)[1][1:4:2] == b"ws"}
-    return {"files open": files, "shared memory": memory, "a generator of random numbers of its own": generators()}
-
-
-def generators():
-    """The addresses of the generators of random numbers that are not seeded anew in each fork."""
-    # In their place may be modules of the user's own.
-    random, numpy = sys.modules.get("random"), sys.modules.get("numpy.random.mtrand")
-    kinds = [getattr(random, "Random", None), getattr(numpy, "RandomState", None)]
-    kinds.append(getattr(sys.modules.get("numpy.random"), "Generator", None))
-    kinds = tuple(kind for kind in kinds if isinstance(kind, type))
-    # Of the first two one each is seeded; what draws from the system needs no seed.
-    others = {id(getattr(random, "_inst", None)), id(getattr(numpy, "_rand", None))}
-    system = getattr(random, "SystemRandom", ())
-    found = (each for each in gc.get_objects() if issubclass(type(each), kinds) and not issubclass(type(each), system))
-    return {id(each) for each in found} - others
 
 
 def prewarm(source, namespace):
@@ -168,8 +99,7 @@ def zygote(settings):
     if reason is not None:
         tell("E", reason)
         os._exit(1)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")
+    open_streams()
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
     if settings["prewarm"] is not None:
@@ -262,10 +192,41 @@ def warm_up():
     except ZeroDivisionError as error:
         answer(RAISED, *encode(describe(error)))
     answer(*written([]))
+    measure_recursion()
     warm()
 
 
+class Through(io.BufferedWriter):
+    """Writes everything at once, however much a pipe takes at a time."""
+
+    def write(self, data):
+        count = super().write(data)
+        self.flush()
+        return count
+
+
+def open_streams():
+    """Makes the streams anew, as those of a process whose output is read through a pipe, which the children's is."""
+    reader, writer = os.pipe()
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        before = os.dup(number)
+        os.dup2(writer, number)
+        raw = io.FileIO(number, "w", closefd=False)
+        raw.name = "<%s>" % name
+        encoding = getattr(sys, name).encoding
+        stream = io.TextIOWrapper(Through(raw), encoding, "backslashreplace", write_through=True)
+        stream.mode = "w"
+        setattr(sys, name, stream)
+        setattr(sys, "__%s__" % name, stream)
+        os.dup2(before, number)
+        os.close(before)
+    os.close(reader)
+    os.close(writer)
+
+
 def child(channel, hurried):
+    if not live:
+        channel = out_of_the_way(channel)
     native.channel = channel
     reseed()
     if not hurried:
@@ -278,6 +239,18 @@ def child(channel, hurried):
     if live:
         context(interpreter, json.loads(job), files)
     finish(channel, lambda: run(job, files))
+
+
+def out_of_the_way(channel):
+    """The channel by a number that a job does not close when it closes those that it has not opened, from 3 on."""
+    import fcntl
+
+    try:
+        moved = fcntl.fcntl(channel, fcntl.F_DUPFD_CLOEXEC, 1000)
+    except OSError:
+        return channel
+    os.close(channel)
+    return moved
 
 
 def forked_child(channel, call):
@@ -298,12 +271,21 @@ def forked_child(channel, call):
 
 def finish(channel, work):
     gc.enable()
+    own, raised = os.getpid(), None
     try:
         packet = answer(*work())
     except BaseException as error:
+        raised = error
         packet = answer(RAISED, *encode(describe(error)))
+    if os.getpid() != own:
+        # A fork that the job has made does not answer for it.
+        leave_with(raised)
     flush()
-    reply(channel, *packet)
+    try:
+        reply(channel, *packet)
+    except OSError:
+        # The job has closed the channel: it ends without an answer.
+        os._exit(int(raised is not None))
     os._exit(0)
 
 
@@ -425,9 +407,7 @@ def run(job, files):
     options, body, buffers = load(job, files)
     prepare(options)
     if options["kind"] == "program":
-        kind, data, buffers = written(program(bytes(body).decode("utf-8", "surrogatepass"), options))
-        # A program's last line is often something that is no data, and nobody asked for it.
-        return (kind, data, buffers) if kind == VALUE else (VALUE, *encode(None))
+        return program(bytes(body).decode("utf-8", "surrogatepass"), options)
     try:
         function, arguments, keywords = pickle.loads(body, buffers=buffers)
     except ModuleNotFoundError as error:
@@ -467,45 +447,6 @@ def written(value):
         return (REFUSED, *encode(("unserializable", type(value).__module__ + "." + type(value).__qualname__, line)))
 
 
-def program(source, options):
-    """Runs a whole program as __main__; the value of its last line, if that is an expression."""
-    import ast
-    import linecache
-
-    name = options.get("name") or "<program>"
-    lines = source.splitlines(keepends=True)
-    linecache.cache[name] = (len(source), None, lines, name)
-    sys.argv = [name] + list(options.get("arguments", ()))
-    main = sys.modules["__main__"].__dict__
-    main["__builtins__"] = __builtins__
-    tree = ast.parse(source, name)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    try:
-        exec(compile(tree, name, "exec"), main)
-        value = None
-        if last is not None:
-            value = eval(compile(ast.Expression(last.value), name, "eval"), main)
-        leave()
-        return value
-    except SystemExit as end:
-        leave()
-        flush()
-        if end.code is None:
-            os._exit(0)
-        if not isinstance(end.code, int):
-            print(end.code, file=sys.stderr)
-        os._exit(end.code & 0xFF if isinstance(end.code, int) else 1)
-
-
-def leave():
-    """What an interpreter does at a program's end: waits for its threads, and calls what it registered for the end."""
-    import atexit
-
-    if "threading" in sys.modules:
-        sys.modules["threading"]._shutdown()
-    atexit._run_exitfuncs()
-
-
 def describe(error):
     """An exception in plain data, and, where it can be had, pickled."""
     kind = type(error)
@@ -514,10 +455,7 @@ def describe(error):
     except BaseException as second:
         text = "<str() of the exception raised %s>" % type(second).__name__
     try:
-        own = error.__traceback__
-        while own is not None and own.tb_frame.f_code.co_filename == __file__:
-            own = own.tb_next
-        trace = "".join(traceback.format_exception(kind, error, own))
+        trace = "".join(traceback.format_exception(kind, error, without_own(error)))
     except BaseException:
         trace = "%s: %s" % (kind.__qualname__, text)
     try:

@@ -14,8 +14,12 @@ pub use answer::{Answer, Kind, MOST_PARTS, Malformed, Part, REPORT};
 
 /// The program of a zygote and its children.
 const CHILD: &str = include_str!("child.py");
-/// How children write down results; part of [`CHILD`]'s program.
+/// How children write down results; part of [`CHILD`]'s program, as the two that follow.
 const ENCODE: &str = include_str!("encode.py");
+/// What a zygote imports before it serves.
+const IMPORTS: &str = include_str!("imports.py");
+/// How children execute whole programs.
+const PROGRAMS: &str = include_str!("programs.py");
 
 /// What live interpreters run beside it; see [`crate::context`].
 const LIVE: &str = concat!(include_str!("../context/branch.py"), "\n", include_str!("../context/context.py"));
@@ -27,7 +31,7 @@ pub(crate) const BOOT: &str = "import sys\nwith open(3, 'rb', closefd=False) as 
 /// The program of children alone, for a process that forks itself.
 #[must_use]
 pub fn source() -> String {
-    format!("{ENCODE}\n{CHILD}")
+    format!("{ENCODE}\n{CHILD}\n{IMPORTS}\n{PROGRAMS}")
 }
 
 /// The native half of that program, in a sealed memory file that an interpreter can load.

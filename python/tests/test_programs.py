@@ -1,0 +1,136 @@
+"""Programs behave as `python3 FILE` does: each is run both ways, and its output, exit code and value of stderr compared."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Iterator, Optional
+
+import pytest
+import sandtimer
+
+PROGRAMS = {
+    "nothing": "",
+    "last value": "40 + 2",
+    "value that is no data": "lambda: 1",
+    "partial line": "import sys\nsys.stdout.write('no end')",
+    "input": "print(input() + input())",
+    "input that is not UTF-8": "print(input())",
+    "bytes out": "import sys\nsys.stdout.buffer.write(b'\\xff\\x00raw')",
+    "bytes and text": "import sys\nprint('a', flush=True)\nsys.stdout.buffer.write(b'b\\n')\nsys.stdout.buffer.flush()\nprint('c')",
+    "recursion": "n = 0\ndef f():\n    global n\n    n += 1\n    f()\ntry:\n    f()\nexcept RecursionError:\n    print(n)",
+    "reconfigured": "import sys\nsys.stdout.reconfigure(line_buffering=True, errors='replace')\nprint('x')",
+    "wrapped": "import io, sys\nout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-16')\nprint('x', file=out, flush=True)",
+    "detached": "import sys\nraw = sys.stdout.detach()\nsys.stdout = None\nraw.write(b'raw')\nraw.flush()",
+    "names of streams": "import sys\nprint(sys.stdout.name, sys.stderr.name, sys.stdout.mode, sys.stdout.encoding, sys.stdout.buffer.raw.name)",
+    "seekable": "import sys\nprint(sys.stdout.seekable(), sys.stdout.isatty())",
+    "exit code": "raise SystemExit(7)",
+    "exit code that is large": "raise SystemExit(513)",
+    "exit text": "import sys\nsys.exit('what went wrong')",
+    "exit None": "import sys\nprint(1)\nsys.exit()",
+    "os._exit": "import os, sys\nprint(1)\nsys.stdout.flush()\nos._exit(3)",
+    "exception": "print(1)\n1 / 0",
+    "syntax error": "print(1\n",
+    "excepthook": "import sys\nsys.excepthook = lambda kind, *_: print('hook', kind.__name__)\n1 / 0",
+    "atexit": "import atexit\natexit.register(print, 'at exit')\nprint('main')",
+    "atexit behind an exception": "import atexit\natexit.register(print, 'at exit')\n1 / 0",
+    "atexit behind an exit": "import atexit, sys\natexit.register(print, 'at exit')\nsys.exit(4)",
+    "thread that goes on": "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()\nprint('main')",
+    "thread behind an exception": (
+        "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()\n1 / 0"
+    ),
+    "file that is not closed": "out = open(1, 'w', closefd=False)\nout.write('written')",
+    "file that is not closed, behind an exception": "out = open(1, 'w', closefd=False)\nout.write('written')\n1 / 0",
+    "file that is not closed, behind an exit": "out = open(1, 'w', closefd=False)\nout.write('written')\nraise SystemExit(2)",
+    "object with an end": "class Thing:\n    def __del__(self):\n        print('end')\nthing = Thing()",
+    "objects in a cycle": (
+        "class Thing:\n    def __del__(self):\n        print('end')\none, other = Thing(), Thing()\none.other, other.one = other, one"
+    ),
+    "object with an end, behind an exit": "class Thing:\n    def __del__(self):\n        print('end')\nthing = Thing()\nraise SystemExit(1)",
+    "fork that reaches the end": (
+        "import os\nchild = os.fork()\nif child:\n    os.waitpid(child, 0)\nprint('parent' if child else 'child')"
+    ),
+    "fork that exits": "import os, sys\nchild = os.fork()\nif not child:\n    sys.exit(5)\nprint(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))",
+    "fork that raises": (
+        "import os\nchild = os.fork()\nif not child:\n    1 / 0\nprint(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
+    ),
+    "descriptors that are closed": "import os\nos.closerange(3, 256)\nprint('after')",
+    "all descriptors closed": "import os\nos.closerange(3, 4096)\nprint('after')",
+    "stdout closed": "import os\nprint(1, flush=True)\nos.close(1)",
+    "name": "print(__name__, __doc__, __spec__)",
+    "module of its own": "import sys\nprint(sys.modules['__main__'].__dict__ is globals())",
+    "annotations": "x: int = 1\nprint(__annotations__)",
+    "pickle of its own class": "import pickle\nclass A:\n    pass\nprint(type(pickle.loads(pickle.dumps(A()))).__name__)",
+    "dataclass": "import dataclasses\n@dataclasses.dataclass\nclass A:\n    x: int\nprint(A(1))",
+    "asyncio": "import asyncio\nasync def main():\n    await asyncio.sleep(0)\n    print('done')\nasyncio.run(main())",
+    "subprocess": "import subprocess\nprint(subprocess.run(['echo', 'x'], capture_output=True, text=True).stdout)",
+    "processes": (
+        "import multiprocessing\ndef double(x):\n    return 2 * x\n"
+        "if __name__ == '__main__':\n    with multiprocessing.get_context('fork').Pool(2) as pool:\n        print(pool.map(double, [1, 2]))"
+    ),
+    "generator that is not run to its end": "def g():\n    try:\n        yield 1\n    finally:\n        print('closed')\ng = g()\nprint(next(g))",
+    "warning": "import warnings\nwarnings.simplefilter('always')\nprint('x')",
+    "stdin to its end": "import sys\nprint(len(sys.stdin.read()), sys.stdin.read())",
+    "lines of stdin": "import sys\nfor line in sys.stdin:\n    print(line.strip())",
+    "bytes of stdin": "import sys\nprint(sys.stdin.buffer.read())",
+    "surrogate": "print('\\udcff')",
+    "surrogate that cannot be written": "try:\n    print('\\ud800')\nexcept UnicodeEncodeError as error:\n    print(error.reason)",
+}
+STDIN = {"input that is not UTF-8": b"\xff\xfe abc\n"}
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[sandtimer.Sandbox]:
+    with sandtimer.Sandbox(timeout=30.0) as made:
+        yield made
+
+
+def exit_code(outcome: sandtimer.Outcome) -> Optional[int]:
+    return {"returned": 0, "raised": 1}.get(outcome.ending, outcome.exit_code)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_is_as_in_plain_python(name: str, box: sandtimer.Sandbox, tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(PROGRAMS[name])
+    stdin = STDIN.get(name, b"one\ntwo\n")
+    environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+    command = [sys.executable, "-B", str(file)]
+    plain = subprocess.run(command, input=stdin, capture_output=True, timeout=60, env=environment, cwd=tmp_path)
+    outcome = box.exec(PROGRAMS[name], stdin=stdin)
+    assert outcome.stdout == plain.stdout.decode("utf-8", "replace"), outcome.error
+    assert exit_code(outcome) == plain.returncode
+    if plain.returncode == 0:
+        assert outcome.stderr == plain.stderr.decode("utf-8", "replace").replace(str(file), "<program>")
+
+
+def test_value_is_there_before_the_end(box: sandtimer.Sandbox) -> None:
+    program = """
+        import atexit
+        items = [1]
+        atexit.register(items.append, 2)
+        items
+    """
+    assert box.exec(textwrap.dedent(program)).value == [1]
+
+
+def test_fork_of_a_call_does_not_answer_for_it(box: sandtimer.Sandbox) -> None:
+    def forks() -> str:
+        import os
+
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+        return "parent" if child else "child"
+
+    assert box.call(forks) == "parent"
+
+
+def test_call_that_closes_descriptors_still_answers(box: sandtimer.Sandbox) -> None:
+    assert box.call(eval, "__import__('os').closerange(3, 256) or 'answer'") == "answer"
+
+
+def test_judged_program_recurses_as_deep_as_in_plain_python(box: sandtimer.Sandbox) -> None:
+    assert box.judge(PROGRAMS["recursion"], [("", "999")]).verdicts == ["accepted"]
