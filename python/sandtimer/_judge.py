@@ -308,6 +308,9 @@ class _Submission:
             if outcome.ending == "raised" and isinstance(error, MemoryError):
                 return "out_of_memory", 0.0, error
             return _VERDICTS.get(outcome.ending, outcome.ending), 0.0, error
+        if self.checker is None and self.is_program and outcome.stdout_truncated:
+            # What it printed in between is not known.
+            return "output_limit", 0.0, None
         if self.checker is None and not self.is_program:
             try:
                 score = float(_checkers.same_value(case.expected, outcome.value))

@@ -78,6 +78,15 @@ def test_output_past_its_limit_is_not_a_wrong_answer(box: sandtimer.Sandbox) -> 
     assert judgement.verdicts == ["output_limit"]
 
 
+def test_what_is_dropped_of_a_long_output_is_not_taken_for_right() -> None:
+    expected = " ".join(f"{number:04}" for number in range(200))
+    program = f"import sys\nexpected = {expected!r}\nsys.stdout.write(expected[:500] + MORE + expected[500:])"
+    with sandtimer.Sandbox(timeout=20.0, output=len(expected) + 1) as box:
+        judge = lambda more: box.judge(program.replace("MORE", repr(more)), [("", expected)]).verdicts  # noqa: E731
+        assert judge("") == ["accepted"]
+        assert judge("junk " * 1000) == ["output_limit"]
+
+
 def test_dropped_output_is_judged_all_the_same() -> None:
     with sandtimer.Sandbox(timeout=20.0, stdout="drop") as box:
         assert box.judge(SQUARE, [("3", "9")]).passed
