@@ -47,7 +47,7 @@ def refused(kind: type[Exception], words: list[str], given: Any) -> None:
     [
         ({"preload": [5]}, TypeError, ["preload", "5", "module names"]),
         ({"preload": 5}, TypeError, ["preload", "5", "module names"]),
-        ({"preload": None}, TypeError, ["preload", "None", "module names"]),
+        ({"preload": 1}, TypeError, ["preload", "1", "module names"]),
         ({"preload": "numpy"}, TypeError, ["preload", "'numpy'", "list"]),
         ({"preload": b"numpy"}, TypeError, ["preload", "numpy", "list"]),
         ({"preload": [""]}, ValueError, ["preload", "''", "module names"]),

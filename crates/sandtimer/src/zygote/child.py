@@ -225,8 +225,6 @@ def open_streams():
 
 
 def child(channel, hurried):
-    if not live:
-        channel = out_of_the_way(channel)
     native.channel = channel
     reseed()
     if not hurried:
@@ -239,18 +237,6 @@ def child(channel, hurried):
     if live:
         context(interpreter, json.loads(job), files)
     finish(channel, lambda: run(job, files))
-
-
-def out_of_the_way(channel):
-    """The channel by a number that a job does not close when it closes those that it has not opened, from 3 on."""
-    import fcntl
-
-    try:
-        moved = fcntl.fcntl(channel, fcntl.F_DUPFD_CLOEXEC, 1000)
-    except OSError:
-        return channel
-    os.close(channel)
-    return moved
 
 
 def forked_child(channel, call):
