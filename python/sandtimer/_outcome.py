@@ -230,7 +230,7 @@ class Outcome:
 
     def _text(self, name: str) -> str:
         record = self._wait()
-        if record["encoding"] == "base64":
+        if record.get(f"{name}_encoding", record["encoding"]) == "base64":
             import base64
 
             return base64.b64decode(record[name]).decode("utf-8", "replace")
