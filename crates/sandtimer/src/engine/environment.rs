@@ -50,7 +50,8 @@ pub const WITHOUT_INPUT: [(&str, &str); 1] = [("VIMINIT", "autocmd VimEnter * cq
 
 /// Set where a run has no network: what cannot be reached is not tried again.
 pub const WITHOUT_NETWORK: [(&str, &str); 5] = [
-    ("PIP_RETRIES", "0"),
+    // With none, pip does not say why it found nothing.
+    ("PIP_RETRIES", "1"),
     ("UV_HTTP_RETRIES", "0"),
     ("CONDA_REMOTE_MAX_RETRIES", "0"),
     ("npm_config_fetch_retries", "0"),
