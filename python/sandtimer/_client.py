@@ -47,9 +47,9 @@ class Client:
     ) -> Outcome:
         """Runs a command (a list of words, or a line for a shell), or code, and waits for its end. Never raises for what it did.
 
-        Options: timeout, cpu, stall, grace in seconds; memory, output, disk; processes, open_files; environment, stdin, warn,
-        on_output_limit ("drop" or "end"), stall_by ("output" or "progress"), progress_channel, warn_signal. Ctrl-C cancels it. What it
-        raises, or a result too large, is `outcome.error`.
+        Options: timeout, cpu, stall, grace in seconds; memory, output, disk; processes, open_files; environment, directory, stdin,
+        warn, on_output_limit ("drop" or "end"), stall_by ("output" or "progress"), progress_channel, warn_signal. Ctrl-C
+        cancels it. What it raises, or a result too large, is `outcome.error`.
 
         >>> import sandtimer
         >>> outcome = sandtimer.Client().run(["sh", "-c", "echo hello; exit 3"], timeout=20.0, memory="256MB")

@@ -43,7 +43,9 @@ class WholeLimits(CellLimits, total=False):
 
 
 class RunOptions(WholeLimits, total=False):
-    """One run. `workspace`: a `ClientWorkspace`, or its id, that it works in instead of one of its own."""
+    """One run. `workspace`: a `ClientWorkspace`, or its id, that it works in instead of one of its own. `directory`: where in it
+    it starts.
+    """
 
     environment: Optional[Mapping[str, str]]
     stdin: Union[str, bytes, None]
@@ -52,6 +54,7 @@ class RunOptions(WholeLimits, total=False):
     warn_signal: str
     stall_by: str
     progress_channel: bool
+    directory: Optional[str]
     workspace: Any
 
 

@@ -31,7 +31,7 @@ class Estimate:
     runs: int
     """How many runs it rests on."""
     basis: str
-    """What these have in common with what was asked: exact, any_load, template, class, type, global; or prior: a table."""
+    """What these have in common with what was asked: exact, any_load, template, class, type; prior: a table; or unknown."""
     censored_rate: float
     """The part of these runs that was stopped before its end."""
     coverage: Optional[float]

@@ -40,11 +40,12 @@ def _without_run(ending: str, code: str, message: str, tree: dict[str, Any], **f
     record = {
         "run_id": "", "ending": ending, "ok": False, "exit_code": None, "signal": None,
         "stdout": "", "stderr": "", "stdout_truncated": False, "stderr_truncated": False, "encoding": "utf-8",
+        "stdout_encoding": "utf-8", "stderr_encoding": "utf-8",
         "value": None, "error": {"code": code, "message": message}, "results": [], "execution_count": None,
         "verdict": None, "tree": tree, "state": "none",
         "usage": {**dict.fromkeys(zeros, 0), "run_queue_ms": None},
         "isolation": {"tier": "T0", "kill": "K0", "deadline_layers": [], "degraded": []}, "path": "parked",
-        "reported_by": "kernel", "notices": [],
+        "reported_by": "kernel", "notices": [], "remarks": [],
     }  # fmt: skip
     return Record({**record, **facts})
 
@@ -230,7 +231,7 @@ class Outcome:
 
     def _text(self, name: str) -> str:
         record = self._wait()
-        if record["encoding"] == "base64":
+        if record.get(f"{name}_encoding", record["encoding"]) == "base64":
             import base64
 
             return base64.b64decode(record[name]).decode("utf-8", "replace")
@@ -300,6 +301,13 @@ class Outcome:
     def notices(self) -> list[dict[str, Any]]:
         """What the run itself was told of limits that were near: kind, at_ms, left_ms, signal, processes."""
         return list(self._wait().get("notices", ()))
+
+    @property
+    def remarks(self) -> list[dict[str, Any]]:
+        """What one may not expect of it, each with `kind` ("killed_leftovers", "no_network") and `message`: what happened,
+        and what to do for another result.
+        """
+        return list(self._wait().get("remarks", ()))
 
     def to_dict(self) -> dict[str, Any]:
         """The outcome as it is on every wire, settled. The value is there where JSON can hold it."""

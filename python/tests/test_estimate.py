@@ -42,7 +42,6 @@ def test_a_budget_says_whether_it_fits(tmp_path: pathlib.Path) -> None:
         ({"task_type": "load_data", "budget": 1e300}, ["budget=1e+300", "from 0 to 1e+09"]),
         ({"task_type": "load_data", "complexity": "hard"}, ["complexity", "hard"]),
         ({"task_type": "load_data", "budget": -1.0}, ["budget", "-1"]),
-        ({"command": "make"}, ["task_type"]),
         ({}, ["task_type"]),
     ],
 )

@@ -163,7 +163,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__bash)
-            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --show-credentials --cwd --config --env --require --json --verbose --without --help"
+            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --show-credentials --cwd --config --env --require --json --verbose --errors --without --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -256,6 +256,10 @@ _sandtimer() {
                     ;;
                 --require)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --errors)
+                    COMPREPLY=($(compgen -W "strict replace" -- "${cur}"))
                     return 0
                     ;;
                 --without)
@@ -1053,7 +1057,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__mcp)
-            opts="-h --wall --turns --stall --workspace --state-dir --help"
+            opts="-h --wall --turns --stall --workspace --tools --state-dir --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1078,6 +1082,10 @@ _sandtimer() {
                     fi
                     return 0
                     ;;
+                --tools)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --state-dir)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -1093,7 +1101,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__node)
-            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --show-credentials --cwd --config --env --require --json --verbose --without --help"
+            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --show-credentials --cwd --config --env --require --json --verbose --errors --without --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1186,6 +1194,10 @@ _sandtimer() {
                     ;;
                 --require)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --errors)
+                    COMPREPLY=($(compgen -W "strict replace" -- "${cur}"))
                     return 0
                     ;;
                 --without)
@@ -1284,7 +1296,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__python)
-            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --show-credentials --cwd --config --env --require --json --verbose --without --help"
+            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --show-credentials --cwd --config --env --require --json --verbose --errors --without --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1379,6 +1391,10 @@ _sandtimer() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --errors)
+                    COMPREPLY=($(compgen -W "strict replace" -- "${cur}"))
+                    return 0
+                    ;;
                 --without)
                     COMPREPLY=($(compgen -W "seccomp landlock mount pid ipc net uid cgroup rlimits" -- "${cur}"))
                     return 0
@@ -1438,7 +1454,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__run)
-            opts="-v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --show-credentials --cwd --config --env --require --json --verbose --without --help"
+            opts="-v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --show-credentials --cwd --config --env --require --json --verbose --errors --without --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1527,6 +1543,10 @@ _sandtimer() {
                     ;;
                 --require)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --errors)
+                    COMPREPLY=($(compgen -W "strict replace" -- "${cur}"))
                     return 0
                     ;;
                 --without)
@@ -1645,7 +1665,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__ts)
-            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --show-credentials --cwd --config --env --require --json --verbose --without --help"
+            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --show-credentials --cwd --config --env --require --json --verbose --errors --without --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1738,6 +1758,10 @@ _sandtimer() {
                     ;;
                 --require)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --errors)
+                    COMPREPLY=($(compgen -W "strict replace" -- "${cur}"))
                     return 0
                     ;;
                 --without)

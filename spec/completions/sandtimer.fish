@@ -67,6 +67,8 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l cwd -d 'Star
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l config -d 'Read the settings of this file in place of your own sandtimer.toml' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l env -d 'Set a variable, or pass on one of yours; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l require -d 'Refuse to run with less than this tier (T0–T3) or kill class (K0–K3); may be repeated' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l errors -d 'What becomes of output that is not UTF-8 with --json' -r -f -a "strict\t'The stream is base64'
+replace\t'Each sequence of bytes that is not UTF-8 becomes U+FFFD'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l without -d 'Leave out a layer, for tests; needs SANDTIMER_UNSAFE_TESTING=1' -r -f -a "seccomp\t''
 landlock\t''
 mount\t''
@@ -102,6 +104,8 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l cwd -d 'S
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l config -d 'Read the settings of this file in place of your own sandtimer.toml' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l env -d 'Set a variable, or pass on one of yours; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l require -d 'Refuse to run with less than this tier (T0–T3) or kill class (K0–K3); may be repeated' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l errors -d 'What becomes of output that is not UTF-8 with --json' -r -f -a "strict\t'The stream is base64'
+replace\t'Each sequence of bytes that is not UTF-8 becomes U+FFFD'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l without -d 'Leave out a layer, for tests; needs SANDTIMER_UNSAFE_TESTING=1' -r -f -a "seccomp\t''
 landlock\t''
 mount\t''
@@ -137,6 +141,8 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l cwd -d 'Sta
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l config -d 'Read the settings of this file in place of your own sandtimer.toml' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l env -d 'Set a variable, or pass on one of yours; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l require -d 'Refuse to run with less than this tier (T0–T3) or kill class (K0–K3); may be repeated' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l errors -d 'What becomes of output that is not UTF-8 with --json' -r -f -a "strict\t'The stream is base64'
+replace\t'Each sequence of bytes that is not UTF-8 becomes U+FFFD'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l without -d 'Leave out a layer, for tests; needs SANDTIMER_UNSAFE_TESTING=1' -r -f -a "seccomp\t''
 landlock\t''
 mount\t''
@@ -172,6 +178,8 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l cwd -d 'Sta
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l config -d 'Read the settings of this file in place of your own sandtimer.toml' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l env -d 'Set a variable, or pass on one of yours; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l require -d 'Refuse to run with less than this tier (T0–T3) or kill class (K0–K3); may be repeated' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l errors -d 'What becomes of output that is not UTF-8 with --json' -r -f -a "strict\t'The stream is base64'
+replace\t'Each sequence of bytes that is not UTF-8 becomes U+FFFD'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l without -d 'Leave out a layer, for tests; needs SANDTIMER_UNSAFE_TESTING=1' -r -f -a "seccomp\t''
 landlock\t''
 mount\t''
@@ -207,6 +215,8 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l cwd -d 'Start
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l config -d 'Read the settings of this file in place of your own sandtimer.toml' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l env -d 'Set a variable, or pass on one of yours; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l require -d 'Refuse to run with less than this tier (T0–T3) or kill class (K0–K3); may be repeated' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l errors -d 'What becomes of output that is not UTF-8 with --json' -r -f -a "strict\t'The stream is base64'
+replace\t'Each sequence of bytes that is not UTF-8 becomes U+FFFD'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l without -d 'Leave out a layer, for tests; needs SANDTIMER_UNSAFE_TESTING=1' -r -f -a "seccomp\t''
 landlock\t''
 mount\t''
@@ -248,6 +258,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l wall -d 'Lon
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l turns -d 'How many calls that start something this connection may make' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l stall -d 'Longest time that something it started may neither write nor compute' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l workspace -d 'Show this directory, writable, as /workspace to all that this connection starts' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l tools -d 'Which names of tools are listed: `ours`, those that agents were `trained` on, or `both`; all of them can be called [default: SANDTIMER_MCP_TOOLS, else `both`]' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l state-dir -d 'Where the server keeps records, and its socket [default: `mcp` in the directory of `serve`, which SANDTIMER_STATE_DIR sets too; without that the socket is in XDG_RUNTIME_DIR]' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show files get wait watch cancel retry requeue purge pause resume queues" -s h -l help -d 'Print help'

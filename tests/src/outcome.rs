@@ -32,6 +32,8 @@ const MEMBERS: &[&str] = &[
     "stdout_truncated",
     "stderr_truncated",
     "encoding",
+    "stdout_encoding",
+    "stderr_encoding",
     "value",
     "error",
     "results",
@@ -43,6 +45,8 @@ const MEMBERS: &[&str] = &[
     "isolation",
     "path",
     "reported_by",
+    "notices",
+    "remarks",
 ];
 
 /// One Outcome.

@@ -1067,6 +1067,11 @@ export interface components {
             cpu_ms?: components["schemas"]["Limit"];
             /** @description It goes on if this client goes away while it waits. Without it, it is cancelled. */
             detach?: boolean;
+            /**
+             * @description What becomes of output that is not UTF-8: with `strict`, unless given, it is base64; with `replace` each such sequence of bytes becomes U+FFFD.
+             * @enum {string}
+             */
+            errors?: "strict" | "replace";
             grace_ms?: components["schemas"]["Limit"];
             /**
              * @description What happens past the output limit; `drop` unless given.
@@ -1100,6 +1105,11 @@ export interface components {
             cpu_ms?: components["schemas"]["Limit"];
             /** @description It goes on if this client goes away while it waits. Without it, it is cancelled. */
             detach?: boolean;
+            /**
+             * @description What becomes of output that is not UTF-8: with `strict`, unless given, it is base64; with `replace` each such sequence of bytes becomes U+FFFD.
+             * @enum {string}
+             */
+            errors?: "strict" | "replace";
             grace_ms?: components["schemas"]["Limit"];
             /**
              * @description What happens past the output limit; `drop` unless given.
@@ -1360,7 +1370,7 @@ export interface components {
         Ending: "exited" | "signaled" | "returned" | "raised" | "no_result" | "timeout" | "stalled" | "out_of_memory" | "output_limit" | "process_limit" | "disk_limit" | "budget" | "cancelled" | "infra_error";
         Error: {
             /** @enum {string} */
-            code: "bad_http" | "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "json_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "answer_unavailable" | "no_terminal" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "nothing_known" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "shutting_down" | "internal";
+            code: "bad_http" | "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "json_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "answer_unavailable" | "no_terminal" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "shutting_down" | "internal";
             details: Record<string, never>;
             /** @description What would work. */
             hint: string;
@@ -1371,10 +1381,10 @@ export interface components {
         };
         Estimate: {
             /**
-             * @description What these runs have in common with what was asked: the very same; beside another load; all but numbers and paths; type, size and machine; type; only their owner. prior: there are none, and the figures are those of a table.
+             * @description What these runs have in common with what was asked: the very same; beside another load; all but numbers and paths; type, size and machine; type. prior: there are none, and the figures are those of a table. unknown: there are none of the command, nor of one like it, and the range is that of most commands.
              * @enum {string}
              */
-            basis: "exact" | "any_load" | "template" | "class" | "type" | "global" | "prior";
+            basis: "exact" | "any_load" | "template" | "class" | "type" | "unknown" | "prior";
             /** @description One run of twenty is shorter. */
             best_ms: number;
             /** @description The part of these runs that was stopped before its end. */
@@ -1868,6 +1878,7 @@ export interface components {
             signal: string | null;
         };
         Outcome: {
+            /** @description base64 where at least one of both streams is. */
             encoding: components["schemas"]["Encoding"];
             ending: components["schemas"]["Ending"];
             /** @description What a call raised, or why Sandtimer could not go on. */
@@ -1880,6 +1891,7 @@ export interface components {
             ok: boolean;
             /** @enum {string} */
             path: "parked" | "cold" | "exec" | "fork" | "spawn";
+            remarks: components["schemas"]["Remark"][];
             /** @enum {string} */
             reported_by: "kernel" | "interpreter";
             results: unknown[];
@@ -1889,8 +1901,10 @@ export interface components {
             /** @enum {string} */
             state: "kept" | "rolled_back" | "reset" | "lost" | "none";
             stderr: string;
+            stderr_encoding: components["schemas"]["Encoding"];
             stderr_truncated: boolean;
             stdout: string;
+            stdout_encoding: components["schemas"]["Encoding"];
             stdout_truncated: boolean;
             tree: components["schemas"]["Tree"];
             usage: components["schemas"]["Usage"];
@@ -1977,6 +1991,13 @@ export interface components {
             /** @description There is more of it, which was not or could not be read. */
             truncated: boolean;
         };
+        /** @description Something that the owner of a run may not expect. */
+        Remark: {
+            /** @enum {string} */
+            kind: "killed_leftovers" | "no_network";
+            /** @description What happened, and what to do for another result. */
+            message: string;
+        };
         Run: {
             /** @description The beginning of the command. */
             command: string[];
@@ -2004,6 +2025,8 @@ export interface components {
             /** @description A program with its arguments, or a line for the shell. */
             command?: string[] | string;
             cpu_ms?: components["schemas"]["Limit"];
+            /** @description The directory that it starts in; relative to /workspace, where it starts unless given. */
+            cwd?: string;
             /** @description The run goes on if this client goes away while it waits. Without it, it is cancelled. */
             detach?: boolean;
             disk_bytes?: components["schemas"]["Limit"];
@@ -2011,6 +2034,11 @@ export interface components {
             env?: {
                 [key: string]: string;
             };
+            /**
+             * @description What becomes of output that is not UTF-8: with `strict`, unless given, it is base64; with `replace` each such sequence of bytes becomes U+FFFD.
+             * @enum {string}
+             */
+            errors?: "strict" | "replace";
             grace_ms?: components["schemas"]["Limit"];
             /** @enum {string} */
             language?: "python" | "javascript" | "typescript" | "bash";
@@ -2567,6 +2595,8 @@ export interface operations {
                 workspace?: string;
                 /** @description Whether the tools that tell of durations are there. */
                 estimates?: boolean;
+                /** @description Which names of tools are listed; all of them can be called. */
+                tools?: "ours" | "trained" | "both";
             };
             header?: never;
             path?: never;
@@ -6267,6 +6297,8 @@ export interface operations {
             query?: {
                 /** @description How long to wait for its end; 0 unless given. */
                 wait_ms?: number;
+                /** @description As of POST /v1/runs. */
+                errors?: "strict" | "replace";
             };
             header?: never;
             path: {
@@ -6453,7 +6485,10 @@ export interface operations {
     };
     get_runs_events: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description As of POST /v1/runs. */
+                errors?: "strict" | "replace";
+            };
             header?: never;
             path: {
                 id: string;
@@ -6766,6 +6801,8 @@ export interface operations {
                 stream?: "stdout" | "stderr";
                 /** @description How much at most; 262144 unless given. */
                 max_bytes?: number;
+                /** @description As of POST /v1/runs. */
+                errors?: "strict" | "replace";
             };
             header?: never;
             path: {
@@ -8420,15 +8457,6 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `nothing_known` */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
             /** @description `head_too_large` */
             431: {
                 headers: {
@@ -8509,15 +8537,6 @@ export interface operations {
             };
             /** @description `uri_too_long` */
             414: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description `nothing_known` */
-            422: {
                 headers: {
                     [name: string]: unknown;
                 };

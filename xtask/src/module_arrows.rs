@@ -11,7 +11,7 @@ use crate::Result;
 
 /// The order of the modules, from left to right. Those of one group may use each other.
 const ORDER: &[&[&str]] = &[
-    &["model", "error", "script"],
+    &["model", "error", "script", "vocabulary"],
     &["limits"],
     &["time", "scope"],
     &["isolate"],

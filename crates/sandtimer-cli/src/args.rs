@@ -227,6 +227,10 @@ pub(crate) struct McpArguments {
     /// Show this directory, writable, as /workspace to all that this connection starts
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: Option<PathBuf>,
+    /// Which names of tools are listed: `ours`, those that agents were `trained` on, or `both`; all of them can be called [default:
+    /// SANDTIMER_MCP_TOOLS, else `both`]
+    #[arg(long, value_name = "NAMES")]
+    pub(crate) tools: Option<String>,
     /// Where the server keeps records, and its socket [default: `mcp` in the directory of `serve`, which SANDTIMER_STATE_DIR sets too;
     /// without that the socket is in XDG_RUNTIME_DIR]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -451,9 +455,21 @@ pub(crate) struct Settings {
     /// Say on stderr which limits applied and who set them, what was not shown, and which walls are missing
     #[arg(long, short)]
     pub(crate) verbose: bool,
+    /// What becomes of output that is not UTF-8 with --json
+    #[arg(long, value_name = "ACTION", default_value = "strict")]
+    pub(crate) errors: TextErrors,
     /// Leave out a layer, for tests; needs SANDTIMER_UNSAFE_TESTING=1
     #[arg(long, value_name = "LAYER", hide = true, action = ArgAction::Append)]
     pub(crate) without: Vec<Layer>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TextErrors {
+    /// The stream is base64
+    #[default]
+    Strict,
+    /// Each sequence of bytes that is not UTF-8 becomes U+FFFD
+    Replace,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]

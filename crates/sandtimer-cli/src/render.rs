@@ -9,11 +9,15 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clap::error::ErrorKind;
+use clap::CommandFactory;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::stdio::{stderr, stdout};
 
 use sandtimer::model::{Outcome, Verdict};
+use sandtimer::vocabulary;
+
+use crate::args::Arguments;
 
 /// How long a line for stderr waits for room.
 const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -122,10 +126,36 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
             ExitCode::from(125)
         }
         _ => {
-            complaint(&one_line(&error.render().to_string()));
+            complaint(&refusal(error));
             ExitCode::from(125)
         }
     }
+}
+
+/// What clap refuses, in one line. A flag by the name that other tools have for it is named by ours.
+fn refusal(error: &clap::Error) -> String {
+    let given = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(given))) => given,
+        _ => return one_line(&error.render().to_string()),
+    };
+    match meant_flag(error, given) {
+        Some(flag) => format!("unexpected argument '{given}' found; it is called '--{flag}' here"),
+        None => one_line(&error.render().to_string()),
+    }
+}
+
+/// The flag of the command that the error is about which another tool's name means.
+fn meant_flag(error: &clap::Error, given: &str) -> Option<String> {
+    let usage = error.get(ContextKind::Usage)?.to_string();
+    let arguments = Arguments::command();
+    let mut command = &arguments;
+    for word in usage.split_whitespace().skip_while(|word| *word != "sandtimer").skip(1) {
+        let Some(found) = command.find_subcommand(word) else { break };
+        command = found;
+    }
+    let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
+    let flags: Vec<&str> = shown.filter_map(clap::Arg::get_long).collect();
+    vocabulary::meant(given, flags.iter().copied()).map(str::to_owned)
 }
 
 /// Clap's error without its usage: what is wrong, then the tips.
@@ -223,11 +253,24 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::args::Arguments;
 
     fn refused(arguments: &[&str]) -> String {
-        let error = Arguments::try_parse_from(arguments).expect_err("refused");
-        one_line(&error.render().to_string())
+        refusal(&Arguments::try_parse_from(arguments).expect_err("refused"))
+    }
+
+    #[test]
+    fn flags_of_other_tools_are_named_by_ours() {
+        for (given, ours) in [
+            ("--timeout", "'--wall'"),
+            ("--memory-limit", "'--memory'"),
+            ("--workdir", "'--cwd'"),
+            ("--volume", "'--workspace'"),
+        ] {
+            let said = refused(&["sandtimer", "run", given, "5", "--", "true"]);
+            assert!(said.contains(&format!("it is called {ours} here")), "{said}");
+        }
+        let said = refused(&["sandtimer", "run", "--rocket", "--", "true"]);
+        assert!(said.contains("'--rocket'") && !said.contains("is called"), "{said}");
     }
 
     #[test]

@@ -68,6 +68,15 @@ fn the_runs_of_this_users_server_are_what_an_estimate_rests_on() {
 }
 
 #[test]
+fn unknown_commands_have_a_range_and_say_so() {
+    let state = tempfile::tempdir().expect("a directory");
+    let output = estimate(state.path(), &["--command", "make -j2"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && text.contains("Basis: unknown: no run of this command"), "{text}");
+    assert!(text.contains("1m 0s") && text.contains("1h 0m"), "{text}");
+}
+
+#[test]
 fn what_cannot_be_estimated_is_refused_by_name() {
     let state = tempfile::tempdir().expect("a directory");
     for (arguments, words) in [
@@ -79,7 +88,6 @@ fn what_cannot_be_estimated_is_refused_by_name() {
         (&["load_data", "--data-size-mb", "true"], &["--data-size-mb", "true"]),
         (&["load_data", "--complexity", "hard"], &["complexity", "hard", "moderate"]),
         (&["load_data", "--budget", "soon"], &["--budget", "soon"]),
-        (&["--command", "make"], &["task_type"]),
         (&[], &["TYPE"]),
     ] {
         let output = estimate(state.path(), arguments);

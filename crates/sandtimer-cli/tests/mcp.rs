@@ -69,6 +69,59 @@ fn every_tool() {
 }
 
 #[test]
+fn values_and_figures_are_shown_within_bounds() {
+    play("values_and_figures_are_shown_within_bounds");
+}
+
+#[test]
+fn endings_say_what_became_of_what() {
+    play("endings_say_what_became_of_what");
+}
+
+#[test]
+fn chosen_names_of_tools_are_listed() {
+    let state = state();
+    let listed = |choice: Option<&str>| {
+        let mut named = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
+        named.arg("mcp").arg("--state-dir").arg(state.0.path());
+        if let Some(choice) = choice {
+            named.args(["--tools", choice]);
+        }
+        let mut client = client(&mut named);
+        let stdin = client.stdin.as_mut().expect("piped");
+        let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}});
+        writeln!(stdin, "{hello}").expect("it reads");
+        writeln!(stdin, "{}", json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+            .expect("it reads");
+        writeln!(stdin, "{}", json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})).expect("it reads");
+        let mut lines = BufReader::new(client.stdout.take().expect("piped")).lines();
+        let answer: Value =
+            serde_json::from_str(&lines.nth(1).expect("a line").expect("text")).expect("JSON");
+        drop(client.stdin.take());
+        client.wait().expect("it ends");
+        let tools = answer["result"]["tools"].as_array().expect("tools").clone();
+        let names: Vec<String> =
+            tools.iter().map(|tool| tool["name"].as_str().expect("a name").to_owned()).collect();
+        (names, answer.to_string().len())
+    };
+    let (both, all_bytes) = listed(None);
+    let (ours, bytes) = listed(Some("ours"));
+    assert!(ours.contains(&"bash".to_owned()) && !ours.contains(&"Bash".to_owned()), "{ours:?}");
+    let (trained, _) = listed(Some("trained"));
+    assert!(trained.contains(&"Bash".to_owned()) && !trained.contains(&"bash".to_owned()), "{trained:?}");
+    assert!(bytes < all_bytes && both.len() == 20, "{both:?}");
+    let refused = client(
+        Command::new(env!("CARGO_BIN_EXE_sandtimer"))
+            .args(["mcp", "--tools", "mine", "--state-dir"])
+            .arg(state.0.path()),
+    );
+    let output = refused.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(125) && said.contains("--tools: `mine`"), "{said}");
+}
+
+#[test]
 fn a_limit_that_is_near_is_told() {
     play("a_limit_that_is_near_is_told");
 }

@@ -9,12 +9,14 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Request, header};
+use axum::http::{HeaderValue, Request, Uri, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::prelude::{BASE64_STANDARD as STANDARD, Engine as _};
 use http_body_util::BodyExt;
 use sandtimer::Limits;
 use sandtimer::limits::{Key, from_json};
+use sandtimer::vocabulary;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
@@ -35,8 +37,46 @@ const SHOWN: usize = 60;
 
 /// An answer of JSON.
 pub fn json(value: &impl serde::Serialize) -> Response {
+    let mut text = Vec::new();
+    write_json(&mut text, value);
+    of_json(text)
+}
+
+tokio::task_local! {
+    /// Present in a request whose answer is to be indented.
+    static PRETTY: ();
+}
+
+/// Writes a value, indented where its request asked for that.
+fn write_json(text: impl std::io::Write, value: &impl serde::Serialize) {
     // Plain data with text keys always serialises.
-    of_json(serde_json::to_vec(value).unwrap_or_default())
+    let _ = match PRETTY.try_with(|()| ()) {
+        Ok(()) => serde_json::to_writer_pretty(text, value),
+        Err(_) => serde_json::to_writer(text, value),
+    };
+}
+
+/// Takes `pretty` from the query of a request, on whatever path, and has its JSON answer indented.
+pub async fn with_pretty(mut request: Request<Body>, next: Next) -> Response {
+    let Some((without, is_pretty)) = take_pretty(request.uri()) else { return next.run(request).await };
+    *request.uri_mut() = without;
+    if is_pretty { PRETTY.scope((), next.run(request)).await } else { next.run(request).await }
+}
+
+/// The address without `pretty`, and whether that is switched on; `None` where it is not there, or has another value, which is refused
+/// as every other field that a path does not know.
+fn take_pretty(uri: &Uri) -> Option<(Uri, bool)> {
+    let of_pretty = |part: &&str| {
+        matches!(*part, "pretty" | "pretty=" | "pretty=true" | "pretty=1" | "pretty=false" | "pretty=0")
+    };
+    let query = uri.query()?;
+    let asked = query.split('&').find(of_pretty)?;
+    let rest: Vec<&str> = query.split('&').filter(|part| !of_pretty(part)).collect();
+    let target =
+        if rest.is_empty() { uri.path().to_owned() } else { format!("{}?{}", uri.path(), rest.join("&")) };
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(target.parse().ok()?);
+    Some((Uri::from_parts(parts).ok()?, !asked.ends_with("false") && !asked.ends_with('0')))
 }
 
 /// A value that knows whether its JSON may be long.
@@ -85,7 +125,9 @@ where
     }
 }
 
-fn of_json(text: Vec<u8>) -> Response {
+/// With a newline at the end, for terminals and files.
+fn of_json(mut text: Vec<u8>) -> Response {
+    text.push(b'\n');
     ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response()
 }
 
@@ -99,8 +141,7 @@ pub(crate) struct JsonText {
 impl JsonText {
     pub fn of(value: &impl serde::Serialize) -> Self {
         let mut text = JsonText::default();
-        // Plain data with text keys always serialises.
-        let _ = serde_json::to_writer(&mut text, value);
+        write_json(&mut text, value);
         text
     }
 
@@ -130,8 +171,7 @@ impl std::io::Write for JsonText {
 pub(crate) fn long_text(value: &impl serde::Serialize, bytes: usize) -> Vec<u8> {
     // For a newline after it, too.
     let mut text = Vec::with_capacity(bytes + 1);
-    // Plain data with text keys always serialises.
-    let _ = tokio::task::block_in_place(|| serde_json::to_writer(&mut text, value));
+    tokio::task::block_in_place(|| write_json(&mut text, value));
     text
 }
 
@@ -252,6 +292,18 @@ impl Fields {
             .ok_or_else(|| refused(name, &value, &format!("one of {}", words.join(", "))))
     }
 
+    /// A language by its name, or by another name of it that is as good.
+    pub fn language(
+        &mut self,
+        name: &'static str,
+        languages: &[&'static str],
+    ) -> Result<Option<&'static str>, Refusal> {
+        if let Some(Value::String(given)) = self.left.get_mut(name) {
+            *given = vocabulary::language(given).to_owned();
+        }
+        self.word(name, languages)
+    }
+
     /// The limits of these kinds, by their names on wires.
     pub fn limits(&mut self, keys: &[Key]) -> Result<Limits, Refusal> {
         let mut limits = Limits::new();
@@ -268,11 +320,14 @@ impl Fields {
     pub fn finish(self) -> Result<(), Refusal> {
         let Some((name, _)) = self.left.into_iter().next() else { return Ok(()) };
         let known = if self.known.is_empty() { "none".to_owned() } else { self.known.join(", ") };
-        Err(Refusal::new(
-            Code::UnknownField,
-            format!("unknown field `{}`; known are: {known}", shortened(&name)),
-        )
-        .with("key", name))
+        let meant = vocabulary::meant(&name, self.known.iter().copied());
+        let called = meant.map_or_else(String::new, |meant| format!(", which is `{meant}` here"));
+        let message = format!("unknown field `{}`{called}; known are: {known}", shortened(&name));
+        let refusal = Refusal::new(Code::UnknownField, message).with("key", name);
+        Err(match meant {
+            Some(meant) => refusal.with("nearest", meant),
+            None => refusal,
+        })
     }
 }
 
@@ -531,6 +586,21 @@ mod tests {
         let refusal = given.finish().expect_err("d is left");
         assert_eq!((refusal.code, refusal.details["key"].as_str()), (Code::UnknownField, Some("d")));
         assert_eq!(refusal.message, "unknown field `d`; known are: a, b, c");
+    }
+
+    #[test]
+    fn pretty_is_taken_from_the_query() {
+        let taken = |uri: &str| {
+            take_pretty(&uri.parse().expect("an address"))
+                .map(|(uri, is_pretty)| (uri.to_string(), is_pretty))
+        };
+        assert_eq!(taken("/v1/runs?pretty"), Some(("/v1/runs".to_owned(), true)));
+        assert_eq!(taken("/v1/runs?limit=3&pretty=1"), Some(("/v1/runs?limit=3".to_owned(), true)));
+        assert_eq!(taken("/v1/runs?pretty=false&limit=3"), Some(("/v1/runs?limit=3".to_owned(), false)));
+        assert_eq!(
+            (taken("/v1/runs"), taken("/v1/runs?pretty=please"), taken("/v1/runs?x=pretty")),
+            (None, None, None)
+        );
     }
 
     #[test]

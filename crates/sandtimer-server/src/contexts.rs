@@ -161,6 +161,7 @@ async fn execute(
     let request = CellRequest::parse(fields, context.language())?;
     check_waiting(&context)?;
     let (wait, attached, detach) = (request.wait, request.attached, request.detach);
+    let errors = request.errors;
     // Nobody is to ask again because a copy is being made.
     let turn = if context.is_free() { BEGINS } else { Duration::ZERO }.max(request.turn.unwrap_or_default());
     let for_turn = wait.map(|wait| wait.max(turn));
@@ -190,7 +191,7 @@ async fn execute(
         watch_over(&run);
     }
     let answer = body::long_json(&app, &owner, || async {
-        Ok::<_, Refusal>(Executed::of(&context, &queued, Some(run.view().await?)))
+        Ok::<_, Refusal>(Executed::of(&context, &queued, Some(run.view_with(errors).await?)))
     });
     answer.await.map_err(|refusal| refusal.after_execution(Some(run.id())))
 }

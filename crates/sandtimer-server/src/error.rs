@@ -151,8 +151,6 @@ codes! {
     CommandNotFound = "command_not_found", 422, 127, false, "give a program of the host, by name or by path";
     /// The command cannot be executed.
     CommandNotExecutable = "command_not_executable", 422, 126, false, "give a file that is executable";
-    /// Nothing is known that an estimate could rest on.
-    NothingKnown = "nothing_known", 422, 125, false, "give a task_type, for the figures of a table, or run the command once";
     /// This host cannot give what was asked for.
     Refused = "refused", 422, 125, false, "GET /v1/host shows what this host can enforce";
     /// A quota of the token is used up.
@@ -328,6 +326,14 @@ impl From<sandtimer::Error> for Refusal {
         if let sandtimer::Error::Directory { directory, .. } = &error {
             let refusal = Refusal::new(Code::BadField, format!("cwd: {error}"));
             return refusal.with("key", "cwd").with("value", directory.as_str());
+        }
+        if let sandtimer::Error::Files(FilesError::StartingDirectory { path, .. }) = &error {
+            // Whether it is on the host is the host's.
+            let path = path.display().to_string();
+            let message = format!(
+                "cwd: `{path}` is no directory of the run; give one that exists below /workspace, or a directory that every run sees"
+            );
+            return Refusal::new(Code::BadField, message).with("key", "cwd").with("value", path);
         }
         let message = match &error {
             // Where it was looked for is the host's.

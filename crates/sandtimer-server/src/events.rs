@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
 use http_body_util::StreamBody;
@@ -14,6 +14,15 @@ use hyper::body::Frame;
 use serde_json::Value;
 
 use crate::error::{Code, Refusal};
+
+/// Headers that have proxies pass on each piece of a stream as it comes: one that compresses what it passes on keeps pieces back, and
+/// nginx does, unless it is told otherwise.
+fn live_headers() -> [(HeaderName, HeaderValue); 2] {
+    [
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store, no-transform")),
+        (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+    ]
+}
 
 /// One event.
 #[derive(Debug)]
@@ -48,11 +57,18 @@ pub(crate) fn respond_as(
         };
         Some((Ok::<_, Infallible>(Frame::data(Bytes::from(text))), source))
     });
-    let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
-    ];
-    (headers, Body::new(StreamBody::new(stream))).into_response()
+    let kind = [(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"))];
+    (kind, live_headers(), Body::new(StreamBody::new(stream))).into_response()
+}
+
+/// Has proxies pass on a stream of events that was made elsewhere as it comes.
+pub(crate) fn keep_live(answer: &mut Response) {
+    let kind = answer.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    if kind.is_some_and(|kind| kind.starts_with(b"text/event-stream")) {
+        for (name, value) in live_headers() {
+            answer.headers_mut().insert(name, value);
+        }
+    }
 }
 
 /// The answer to a reader that has had the last event: it need not come back.

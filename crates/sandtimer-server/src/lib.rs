@@ -181,6 +181,32 @@ pub struct JobSettings {
     pub private_webhooks: bool,
 }
 
+/// Under which names the tools for agents are listed; all of them can be called.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ToolNames {
+    /// Our own, such as `bash`.
+    Ours,
+    /// The names that agents were trained on, such as `Bash`, and ours where there is no such name.
+    Trained,
+    #[default]
+    Both,
+}
+
+impl ToolNames {
+    /// The names of the choices.
+    pub const NAMES: [&'static str; 3] = ["ours", "trained", "both"];
+
+    /// The choice of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "ours" => Some(ToolNames::Ours),
+            "trained" => Some(ToolNames::Trained),
+            "both" => Some(ToolNames::Both),
+            _ => None,
+        }
+    }
+}
+
 /// How a server is set up.
 #[derive(Debug)]
 pub struct Settings {
@@ -203,6 +229,8 @@ pub struct Settings {
     pub collector: Option<Collector>,
     /// Agents see the tools that estimate.
     pub estimate_tools: bool,
+    /// The names under which agents see tools.
+    pub tool_names: ToolNames,
     pub host: Host,
 }
 
@@ -260,6 +288,7 @@ pub(crate) struct App {
     pub jobs: Jobs,
     pub durations: Durations,
     pub estimate_tools: bool,
+    pub tool_names: ToolNames,
     pub tasks: Tasks,
     pub facts: Facts,
     pub metrics: Metrics,
@@ -351,6 +380,7 @@ impl Server {
             workspaces,
             durations,
             estimate_tools: settings.estimate_tools,
+            tool_names: settings.tool_names,
             tasks: Tasks::default(),
             facts: Facts::default(),
             metrics: Metrics::default(),

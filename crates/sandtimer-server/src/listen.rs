@@ -159,6 +159,7 @@ fn router(app: &Shared) -> Router {
         .fallback(facts::not_found)
         .method_not_allowed_fallback(facts::method_not_allowed)
         .layer(axum::middleware::from_fn_with_state(app.clone(), crate::auth::admit))
+        .layer(axum::middleware::from_fn(crate::body::with_pretty))
         .layer(axum::middleware::from_fn(bounded))
         .layer(axum::middleware::from_fn_with_state(app.clone(), crate::trace::observe))
         .with_state(app.clone())

@@ -13,24 +13,30 @@
 //! resources     runs and their output as documents
 //! polled        runs as tasks of the protocol
 //! render        answers: a text for the model, the same as data for programs
+//! results       what code has displayed: texts and images
+//! bounds        answers within their bounds
 //! transport     a message in each line of a connection
 //! lines         output by lines: filters, the last ones
 //! excerpt       output cut to what a model can take
+//! plain         output without what only terminals need
 //! ```
 //! `POST /mcp` is streamable HTTP; a conversation of a client that opens a session is that session's, one of clients
 //! without sessions is their owner's. `GET /mcp/stdio` becomes a stream of lines, one message each, for programs that
 //! carry a client's stdin and stdout; closing it cancels what was waited for, and nothing else.
 
 mod aliases;
+mod bounds;
 mod call;
 mod conversation;
 mod excerpt;
 mod handler;
 mod lines;
+mod plain;
 mod polled;
 mod read;
 mod render;
 mod resources;
+mod results;
 mod start;
 mod steer;
 mod tasks;
@@ -58,6 +64,7 @@ use crate::auth::{Owner, owners};
 use crate::body::{MOST_BYTES, Parameters, bytes};
 use crate::connection::Connection;
 use crate::error::{Code, Refusal};
+use crate::events;
 use crate::intake;
 use crate::listen::Place;
 use crate::scan::Scanner;
@@ -134,6 +141,7 @@ async fn converse(
 ) -> Result<Response, Refusal> {
     let served = mcp.owners.get(&owner).ok_or_else(unknown_owner)?;
     let begins = request.method() == Method::POST && !request.headers().contains_key("mcp-session-id");
+    let ends = request.method() == Method::DELETE;
     if begins && served.sessions.sessions.read().await.len() >= MOST_SESSIONS {
         return Err(Refusal::new(Code::Capacity, format!("{MOST_SESSIONS} MCP sessions are open")));
     }
@@ -142,8 +150,15 @@ async fn converse(
     let body = Bytes::from(bytes(asked, &mcp.app, Some(Scanner::new())).await?);
     let length = body.len();
     let answer = Box::pin(served.http.handle(Request::from_parts(parts, Full::new(body))));
-    let answer = intake::begin(answer, length).await;
-    Ok(answer.map(Body::new).into_response())
+    let mut answer = intake::begin(answer, length).await.map(Body::new).into_response();
+    if ends && answer.status() == StatusCode::ACCEPTED {
+        // The session has ended: clients take 202 for a failure here.
+        *answer.status_mut() = StatusCode::NO_CONTENT;
+        *answer.body_mut() = Body::empty();
+        answer.headers_mut().remove(header::CONTENT_LENGTH);
+    }
+    events::keep_live(&mut answer);
+    Ok(answer)
 }
 
 fn unknown_owner() -> Refusal {
@@ -160,7 +175,7 @@ async fn upgrade(
 ) -> Result<Response, Refusal> {
     let limits = conversation::limits(&mut fields)?;
     let directory = conversation::directory(&mcp.app, &mut fields)?;
-    let estimate_tools = fields.truth("estimates")?;
+    let shown = conversation::ShownTools::parse(&mut fields)?;
     fields.finish()?;
     let asked = request.headers().get(header::UPGRADE).and_then(|name| name.to_str().ok());
     if !asked.is_some_and(|name| name.eq_ignore_ascii_case(LINES)) {
@@ -169,7 +184,7 @@ async fn upgrade(
     }
     let served = mcp.owners.get(&owner).ok_or_else(unknown_owner)?;
     let whose = (mcp.app.clone(), owner.clone());
-    let conversation = Conversation::with(served.state.clone(), limits, directory, estimate_tools)?;
+    let conversation = Conversation::with(served.state.clone(), limits, directory, shown)?;
     let upgraded = hyper::upgrade::on(&mut request);
     connection.meter.begin(&mcp.app, &owner);
     let mut closing = mcp.app.closing.subscribe();

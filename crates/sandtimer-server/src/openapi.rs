@@ -31,7 +31,9 @@ pub(crate) fn routes() -> Router<Shared> {
 /// Made once: it is the same for all, and clients without a token may ask for it as often as they like.
 static SERVED: LazyLock<Bytes> = LazyLock::new(|| {
     // Plain data with text keys always serialises.
-    serde_json::to_vec(&document()).unwrap_or_default().into()
+    let mut text = serde_json::to_vec_pretty(&document()).unwrap_or_default();
+    text.push(b'\n');
+    text.into()
 });
 
 async fn served() -> Response {
@@ -255,6 +257,7 @@ fn run_operations() -> Vec<Operation> {
             .errors(&[Code::BadField, Code::UnknownField]),
         Operation::new("get", "/v1/runs/{id}", "One run, with its Outcome once it is over", Json("Run"))
             .query("wait_ms", wait(), "How long to wait for its end; 0 unless given.")
+            .query("errors", schema::text_errors(), "As of POST /v1/runs.")
             .errors(OF_LONG),
         Operation::new("delete", "/v1/runs/{id}", "Forget a run that is over", Nothing)
             .errors(&[Code::RunRunning, Code::Storage]),
@@ -262,6 +265,7 @@ fn run_operations() -> Vec<Operation> {
             .query("cursor", schema::number("A byte's position."), "Where to begin; 0 unless given.")
             .query("stream", schema::words(&["stdout", "stderr"]), "Which stream; stdout unless given.")
             .query("max_bytes", schema::number("Bytes, 16 to 8388608."), "How much at most; 262144 unless given.")
+            .query("errors", schema::text_errors(), "As of POST /v1/runs.")
             .errors(OF_LONG),
         Operation::new(
             "get",
@@ -278,6 +282,7 @@ fn run_operations() -> Vec<Operation> {
             Text("text/event-stream"),
         )
         .answers(OF_FOLLOWING)
+        .query("errors", schema::text_errors(), "As of POST /v1/runs.")
         .errors(&[Code::BadField, Code::UnknownField]),
         Operation::new(
             "get",

@@ -40,7 +40,7 @@ pub(crate) use drive::{
 };
 pub(crate) use lines::{Line, LineSink, Search, expression, search_end, walk};
 pub(crate) use live::{LiveRun, LoadedOutcome, Phase, RunView, Runs, enter_large, keep_house};
-pub(crate) use output::{Piece, cut_at_end};
+pub(crate) use output::{Piece, TextErrors, cut_at_end};
 pub(crate) use request::{LIMITS, RunRequest, environment, warn_of, warn_signal};
 pub(crate) use stream::RunEvents;
 pub(crate) use wait::listens;
@@ -77,6 +77,7 @@ async fn create(
 ) -> Result<Response, Refusal> {
     let request = RunRequest::parse(fields)?;
     let (wait, attached, detach) = (request.wait, request.attached, request.detach);
+    let errors = request.errors;
     let run = drive::start(app.clone(), owner, request).await?;
     let gone = || {
         if !detach {
@@ -87,7 +88,7 @@ async fn create(
     if attached {
         watch_over(&run);
     }
-    let answer = body::long_json(&app, run.owner(), || run.view()).await;
+    let answer = body::long_json(&app, run.owner(), || run.view_with(errors)).await;
     answer.map_err(|refusal: Refusal| refusal.after_execution(Some(run.id())))
 }
 
@@ -118,13 +119,14 @@ async fn show(
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
     let wait = fields.milliseconds("wait_ms")?;
+    let errors = TextErrors::parse(&mut fields)?;
     fields.finish()?;
     let run = find(&app, &id, &owner)?;
     if let Some(wait) = wait {
         let _waiter = run.waiter();
         while_there(&connection, run.wait_ended(Some(wait)), || {}).await;
     }
-    body::long_json(&app, run.owner(), || run.view()).await
+    body::long_json(&app, run.owner(), || run.view_with(errors)).await
 }
 
 /// What a run is doing.
@@ -186,13 +188,14 @@ async fn follow(
     Extension(owner): Extension<Owner>,
     Id(id): Id,
     headers: HeaderMap,
-    Parameters(fields): Parameters,
+    Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
+    let errors = TextErrors::parse(&mut fields)?;
     fields.finish()?;
     let run = find(&app, &id, &owner)?;
     let place = stream::Place::after(events::last_event_id(&headers)?)?;
     if place.is_end() {
         return Ok(events::nothing_more());
     }
-    Ok(events::respond(stream::RunEvents::new(run, place), app.heartbeat))
+    Ok(events::respond(stream::RunEvents::new(run, place, errors), app.heartbeat))
 }

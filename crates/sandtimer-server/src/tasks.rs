@@ -80,7 +80,6 @@ impl From<EstimateError> for Refusal {
             EstimateError::NothingAsked => field("task_type"),
             EstimateError::UnknownComplexity(given) => field("complexity").with("value", given),
             EstimateError::BadSize(size) => field("data_size_mb").with("value", size),
-            EstimateError::NothingKnown => Refusal::new(Code::NothingKnown, message),
             _ => Refusal::new(Code::Internal, message),
         }
     }

@@ -274,12 +274,12 @@ fn calls_of_one_connection_are_bounded() {
 fn nothing_is_read_while_64_answers_are_unread() {
     let serving = Serving::start();
     let client = serving.client();
-    let run = client.run(&json!({"command": "head -c 150000 /dev/zero | tr '\\0' '\\1'"}));
+    let run = client.run(&json!({"command": "head -c 300000 /dev/zero | tr '\\0' x"}));
     let mut lines = Lines::open(&serving);
     let (_pause, paused) = mpsc::channel::<()>();
     let pause = |milliseconds| _ = paused.recv_timeout(Duration::from_millis(milliseconds));
-    // As JSON each answer is 1.8 MB: the system's buffers take some of them. Not at once, or calls are refused.
-    let calls = 84;
+    // Each answer is 400 KB: the system's buffers take some of them. Not at once, or calls are refused.
+    let calls = 140;
     for call in 0..calls {
         lines.call(call, "read_output", &json!({"run_id": run["run_id"], "max_bytes": 200_000}));
         pause(20);

@@ -26,6 +26,26 @@ fn a_limit_that_is_near_is_told() {
 }
 
 #[test]
+fn values_and_figures_are_shown_within_bounds() {
+    play(&Serving::start(), "values_and_figures_are_shown_within_bounds", "");
+}
+
+#[test]
+fn endings_say_what_became_of_what() {
+    play(&Serving::start(), "endings_say_what_became_of_what", "");
+}
+
+#[test]
+fn arguments_of_models_are_taken_or_named() {
+    play(&Serving::start(), "arguments_of_models_are_taken_or_named", "");
+}
+
+#[test]
+fn sessions_end_with_a_status_that_clients_take() {
+    play(&Serving::start(), "sessions_end_with_a_status_that_clients_take", "");
+}
+
+#[test]
 fn another_token_sees_nothing_of_a_session() {
     let serving = Serving::with(|settings| {
         settings.tokens = Some(tokens("one first-secret-token-1234\nother other-secret-token-1234\n"));

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sandtimer::engine::Stream;
-use sandtimer::model::Outcome;
+use sandtimer::model::{Encoding, Outcome};
 use sandtimer::supervise::output::{Chunk, Collected, encode};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -115,7 +115,14 @@ fn head(text: &[u8]) -> io::Result<Ended> {
 }
 
 fn whole_outcome(text: &[u8]) -> io::Result<Outcome> {
-    Ok(serde_json::from_slice::<WholeOutcome>(text)?.outcome)
+    let mut outcome = serde_json::from_slice::<WholeOutcome>(text)?.outcome;
+    if outcome.encoding == Encoding::Base64
+        && [outcome.stdout_encoding, outcome.stderr_encoding] == [Encoding::Utf8; 2]
+    {
+        // Written by a version that had one encoding for both.
+        (outcome.stdout_encoding, outcome.stderr_encoding) = (Encoding::Base64, Encoding::Base64);
+    }
+    Ok(outcome)
 }
 
 /// An Outcome without what may be large: a head of which only the facts are kept is read without making anything of the rest.
@@ -306,7 +313,7 @@ impl StoredRun {
         };
         if !self.ended.own_output {
             let [stdout, stderr] = [0, 1].map(|stream| self.collect(&file, stream));
-            (outcome.stdout, outcome.stderr, outcome.encoding) = encode(&stdout?, &stderr?);
+            outcome.set_output(encode(&stdout?), encode(&stderr?));
         }
         Ok(outcome)
     }

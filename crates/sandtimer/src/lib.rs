@@ -31,6 +31,8 @@ pub mod script;
 pub mod supervise;
 pub mod task;
 pub mod time;
+#[doc(hidden)]
+pub mod vocabulary;
 pub mod zygote;
 
 pub use engine::{Engine, Error, Options, Output, Run, Spec, Stdin};

@@ -3,11 +3,14 @@
 //! Plain data, serialised the same way on every wire. Nothing here decides, waits or touches the system.
 
 pub(crate) mod json;
+mod remark;
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
+
+pub use remark::{Remark, RemarkKind};
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -203,10 +206,11 @@ pub enum Reporter {
     Interpreter,
 }
 
-/// How `stdout` and `stderr` of an [`Outcome`] are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// How a stream of an [`Outcome`] is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Encoding {
+    #[default]
     #[serde(rename = "utf-8")]
     Utf8,
     #[serde(rename = "base64")]
@@ -533,7 +537,12 @@ pub struct Outcome {
     pub stderr: String,
     pub stdout_truncated: bool,
     pub stderr_truncated: bool,
+    /// `base64` where at least one of both streams is.
     pub encoding: Encoding,
+    #[serde(default)]
+    pub stdout_encoding: Encoding,
+    #[serde(default)]
+    pub stderr_encoding: Encoding,
     pub value: Option<serde_json::Value>,
     pub error: Option<serde_json::Value>,
     pub results: Vec<serde_json::Value>,
@@ -549,4 +558,7 @@ pub struct Outcome {
     /// What the run itself was told of limits that were near.
     #[serde(default)]
     pub notices: Vec<Notice>,
+    /// What its owner may not expect of it, with what to do about it.
+    #[serde(default)]
+    pub remarks: Vec<Remark>,
 }

@@ -22,6 +22,7 @@ use rustix::net::sockopt::socket_peercred;
 use sandtimer::limits::{Format, Setting, parse_text};
 use sandtimer::model::LimitKind;
 use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_server::ToolNames;
 use sandtimer_store::{MCP_DIRECTORY, named_state_directory};
 
 use super::{Failure, serve};
@@ -70,7 +71,12 @@ pub(super) fn connect() -> io::Result<UnixStream> {
 /// The budget and the directory of this connection, as the server takes them.
 fn query(given: &McpArguments) -> Result<String, Failure> {
     // The server has the environment of whichever client started it.
-    let mut query = vec![format!("estimates={}", serve::estimate_tools())];
+    let names = match serve::tool_names(given.tools.as_deref())? {
+        ToolNames::Ours => "ours",
+        ToolNames::Trained => "trained",
+        _ => "both",
+    };
+    let mut query = vec![format!("estimates={}", serve::estimate_tools()), format!("tools={names}")];
     for (flag, kind, text) in [
         ("--wall", LimitKind::Wall, &given.wall),
         ("--turns", LimitKind::Turns, &given.turns),

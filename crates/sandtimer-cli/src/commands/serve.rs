@@ -14,6 +14,7 @@ use sandtimer::limits::{Format, Setting, Unit, Zero, parse_text};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_server::{
     Collector, Defaults, Host, Interpreters, JobSettings, Listen, Pool, Retention, Server, Settings, Tokens,
+    ToolNames,
 };
 use sandtimer_store::{NatsAddress, SqliteJobs};
 use serde_json::{Value, json};
@@ -270,6 +271,7 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
         heartbeat: HEARTBEAT,
         collector,
         estimate_tools: estimate_tools(),
+        tool_names: tool_names(None)?,
         host: Host {
             facts: Box::new(|| doctor::examine().json()),
             config: config_facts,
@@ -281,6 +283,23 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
 /// Whether agents are shown the tools that estimate: as the published description of task-aware timeouts has it, 0 is no.
 pub(super) fn estimate_tools() -> bool {
     std::env::var_os("ENABLE_ESTIMATE_DURATION").is_none_or(|value| value != "0")
+}
+
+/// The variable that chooses the names of the tools that agents see.
+const TOOLS_VARIABLE: &str = "SANDTIMER_MCP_TOOLS";
+
+/// The names under which agents see tools: as a flag says, or that variable.
+pub(super) fn tool_names(flag: Option<&str>) -> Result<ToolNames, Failure> {
+    let variable = std::env::var_os(TOOLS_VARIABLE).map(|value| value.to_string_lossy().into_owned());
+    let (origin, given) = match (flag, variable) {
+        (Some(given), _) => ("--tools", given.to_owned()),
+        (None, Some(given)) if !given.is_empty() => (TOOLS_VARIABLE, given),
+        _ => return Ok(ToolNames::default()),
+    };
+    ToolNames::parse(&given).ok_or_else(|| {
+        let names = ToolNames::NAMES.join(", ");
+        Failure::usage(format!("{origin}: `{given}` is not a choice of tool names; use one of {names}"))
+    })
 }
 
 /// Where jobs are, unless that is the state directory.

@@ -12,7 +12,7 @@ use sandtimer::scope::ScopeId;
 use crate::body::{Fields, refused};
 use crate::error::{Code, Refusal};
 use crate::policy::Defaults;
-use crate::runs::{attached, environment, warn_signal};
+use crate::runs::{TextErrors, attached, environment, warn_signal};
 
 /// Limits that hold for a context as a whole.
 pub(crate) const WHOLE: [Key; 4] = [
@@ -99,7 +99,7 @@ impl ContextRequest {
     pub fn parse(mut fields: Fields, language: Option<Language>) -> Result<Self, Refusal> {
         let language = match language {
             Some(language) => language,
-            None => match fields.word("language", &LANGUAGES)? {
+            None => match fields.language("language", &LANGUAGES)? {
                 Some("bash") => Language::Bash,
                 Some("javascript") => Language::JavaScript,
                 Some("typescript") => Language::TypeScript,
@@ -173,6 +173,8 @@ pub(crate) struct CellRequest {
     pub warn: Option<Duration>,
     pub warn_signal: Option<i32>,
     pub end_on_output_limit: bool,
+    /// What becomes of output that is not UTF-8 in the answer.
+    pub errors: TextErrors,
     /// `None`: until it is over.
     pub wait: Option<Duration>,
     /// For its turn, where that is longer than `wait`. `None`: as long as `wait`.
@@ -194,6 +196,7 @@ impl CellRequest {
             warn: None,
             warn_signal: None,
             end_on_output_limit: false,
+            errors: TextErrors::default(),
             wait: None,
             turn: None,
             attached: false,
@@ -228,6 +231,7 @@ impl CellRequest {
             warn: fields.milliseconds("warn_ms")?,
             warn_signal: warn_signal(&mut fields)?,
             end_on_output_limit: fields.word("on_output_limit", &["drop", "end"])? == Some("end"),
+            errors: TextErrors::parse(&mut fields)?,
             wait: fields.milliseconds("wait_ms")?,
             turn: fields.milliseconds("turn_ms")?,
             attached,

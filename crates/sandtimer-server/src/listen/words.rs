@@ -61,7 +61,7 @@ impl<S: AsyncWrite + Unpin> InWords<S> {
     /// Whether this is a bare answer, which has its words then.
     fn takes(&mut self, bytes: &[u8]) -> bool {
         let Some(refusal) = bare(bytes) else { return false };
-        let body = refusal.json().to_string();
+        let body = format!("{}\n", refusal.json());
         let status = String::from_utf8_lossy(bytes.split(|byte| *byte == b'\r').next().unwrap_or_default());
         let head = format!(
             "{status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",

@@ -78,8 +78,19 @@ fn status(run: &Value) -> String {
 pub(super) async fn kill(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
     let run = named(call, &mut fields, "shell_id")?;
     fields.finish()?;
+    let had_ended = run.status() == "ended";
     steer::end_now(&run).await;
     let mut answer = read::shown(&run).await?;
-    let _ = write!(answer.text, "\n\nKilled background process: bash_{}", run.id());
+    let (id, is_killed) = (run.id(), answer.structured["ending"] == "cancelled" && !had_ended);
+    let _ = match is_killed {
+        true => write!(answer.text, "\n\nKilled background process: bash_{id}"),
+        // It may have ended meanwhile by itself.
+        false => write!(
+            answer.text,
+            "\n\nBackground process bash_{id} had ended before it was to be killed: {}",
+            status(&answer.structured)
+        ),
+    };
+    answer.structured["killed"] = is_killed.into();
     Ok(answer)
 }

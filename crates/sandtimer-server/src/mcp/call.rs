@@ -1,13 +1,12 @@
 //! One call of a tool: waiting with word of progress, and its cancelling.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rmcp::RoleServer;
 use rmcp::model::ProgressNotificationParam;
 use rmcp::service::RequestContext;
 use sandtimer::model::Warning;
-use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -39,11 +38,35 @@ pub(super) struct Call {
     context: RequestContext<RoleServer>,
     /// When it is to be answered, whatever it has waited for until then.
     until: Instant,
+    /// What the answer is to say besides.
+    notes: Mutex<Vec<String>>,
 }
 
 impl Call {
     pub fn new(conversation: Conversation, context: RequestContext<RoleServer>) -> Self {
-        Call { conversation, context, until: Instant::now() + LONGEST_WAIT }
+        Call { conversation, context, until: Instant::now() + LONGEST_WAIT, notes: Mutex::default() }
+    }
+
+    /// `wait_ms`, cut to [`LONGEST_WAIT`], which the answer says then.
+    pub fn wait_of(&self, fields: &mut Fields, usual: Duration) -> Result<Duration, Refusal> {
+        let wait = fields.milliseconds("wait_ms")?.unwrap_or(usual);
+        if wait > LONGEST_WAIT {
+            let (given, most) = (wait.as_millis(), LONGEST_WAIT.as_millis());
+            self.lock_notes().push(format!(
+                "wait_ms was {given} and is taken as {most}: no call waits longer. What is running then continues; when it is to be ended is timeout_ms"
+            ));
+        }
+        Ok(wait.min(LONGEST_WAIT))
+    }
+
+    /// What the answer is to say besides.
+    pub fn notes(&self) -> Vec<String> {
+        std::mem::take(&mut self.lock_notes())
+    }
+
+    fn lock_notes(&self) -> MutexGuard<'_, Vec<String>> {
+        // Poisoning is harmless: every update is a single push.
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// So long, or what is left of the call.
@@ -151,18 +174,4 @@ pub(super) fn required(fields: &mut Fields, name: &'static str) -> Result<String
     let missing =
         || Refusal::new(Code::BadField, format!("{name} is missing; give it as a text")).with("key", name);
     fields.text(name)?.ok_or_else(missing)
-}
-
-/// `wait_ms`, at most [`LONGEST_WAIT`].
-pub(super) fn wait_of(fields: &mut Fields, usual: Duration) -> Result<Duration, Refusal> {
-    let wait = fields.milliseconds("wait_ms")?.unwrap_or(usual);
-    if wait <= LONGEST_WAIT {
-        return Ok(wait);
-    }
-    let (given, most) = (wait.as_millis(), LONGEST_WAIT.as_millis());
-    let message = format!(
-        "wait_ms: `{given}` is more than a call waits, which is {most}; what runs then goes on, and read_output and wait look at \
-         it again. When the run is to be ended is timeout_ms"
-    );
-    Err(Refusal::new(Code::BadField, message).with("key", "wait_ms").with("value", Value::from(given as u64)))
 }

@@ -17,7 +17,6 @@ use sandtimer::time::Moment;
 use tokio::sync::Mutex as TurnMutex;
 
 use super::render::closing;
-use crate::Shared;
 use crate::auth::Owner;
 use crate::body::{Fields, refused};
 use crate::contexts::{self, ContextRequest, Language, LiveContext};
@@ -26,6 +25,7 @@ use crate::owned::Owned;
 use crate::runs::LiveRun;
 use crate::tasks::Task;
 use crate::workspaces::Workspace;
+use crate::{Shared, ToolNames};
 
 /// What the workspace of an owner's agents is called; no client of another interface can.
 const WORKSPACE: &str = "/mcp";
@@ -103,6 +103,20 @@ pub(crate) fn limits(fields: &mut Fields) -> Result<Limits, Refusal> {
     fields.limits(&kinds.map(Key::Kind))
 }
 
+/// Which tools a conversation sees, where it chooses.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ShownTools {
+    pub estimates: Option<bool>,
+    pub names: Option<ToolNames>,
+}
+
+impl ShownTools {
+    pub fn parse(fields: &mut Fields) -> Result<Self, Refusal> {
+        let names = fields.word("tools", &ToolNames::NAMES)?.and_then(ToolNames::parse);
+        Ok(ShownTools { estimates: fields.truth("estimates")?, names })
+    }
+}
+
 /// The directory of the user's that a conversation works in.
 pub(crate) fn directory(app: &Shared, fields: &mut Fields) -> Result<Option<PathBuf>, Refusal> {
     let Some(given) = fields.text("workspace")? else { return Ok(None) };
@@ -127,8 +141,9 @@ struct Kept {
     read: Mutex<HashMap<String, [u64; 2]>>,
     /// The directory of the user's that it works in, instead of its owner's workspace.
     directory: Option<Arc<Workspace>>,
-    /// Whether it sees the tools that estimate, where that is its own choice.
+    /// Whether it sees the tools that estimate, and under which names it sees tools, where that is its own choice.
     estimate_tools: Option<bool>,
+    tool_names: Option<ToolNames>,
     /// Opened with the first call, unless it has limits.
     budget: OnceLock<Arc<AgentBudget>>,
     /// What was estimated last and is bound to the next run in the background.
@@ -167,17 +182,24 @@ impl Conversation {
         owner: Arc<OwnerState>,
         limits: Limits,
         directory: Option<PathBuf>,
-        estimate_tools: Option<bool>,
+        shown: ShownTools,
     ) -> Result<Self, Refusal> {
         let budget = OnceLock::from(open_budget(&owner, limits)?);
         let directory = directory.map(|path| owner.app.workspaces.of_directory(&owner.owner, path));
-        let kept = Kept { budget, directory, estimate_tools, ..Kept::default() };
+        let ShownTools { estimates, names } = shown;
+        let kept =
+            Kept { budget, directory, estimate_tools: estimates, tool_names: names, ..Kept::default() };
         Ok(Conversation { owner, kept: Arc::new(kept) })
     }
 
     /// Whether the tools that estimate are there.
     pub fn estimates(&self) -> bool {
         self.kept.estimate_tools.unwrap_or(self.owner.app.estimate_tools)
+    }
+
+    /// The names under which tools are listed.
+    pub fn tool_names(&self) -> ToolNames {
+        self.kept.tool_names.unwrap_or(self.owner.app.tool_names)
     }
 
     /// The id of the workspace that it works in.

@@ -76,7 +76,9 @@ impl ServerHandler for Handler {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(tools::listed(self.conversation().estimates())))
+        let conversation = self.conversation();
+        let listed = tools::listed(conversation.estimates(), conversation.tool_names());
+        Ok(ListToolsResult::with_all_items(listed))
     }
 
     async fn get_task(
@@ -171,6 +173,9 @@ impl ServerHandler for Handler {
         if let (Ok(answer), Some(check)) = (&mut answered, call.conversation.told()) {
             answer.tell(&check);
         }
+        if let Ok(answer) = &mut answered {
+            answer.add_notes(call.notes());
+        }
         if let Ok(answer) = &answered
             && takes_tasks
             && let Some(run) = answer.goes_on().and_then(|id| polled::find(&self.owner, id).ok())
@@ -185,8 +190,11 @@ impl ServerHandler for Handler {
 pub(super) fn result(answered: Result<Answer, Answer>) -> CallToolResult {
     let is_error = answered.is_err();
     let (Ok(answer) | Err(answer)) = answered;
-    let mut result = CallToolResult::success(vec![ContentBlock::text(answer.text)]);
-    result.structured_content = Some(answer.structured);
+    let Answer { text, structured, images, .. } = answer.bounded();
+    let mut content = vec![ContentBlock::text(text)];
+    content.extend(images.into_iter().map(|image| ContentBlock::image(image.data, image.mime_type)));
+    let mut result = CallToolResult::success(content);
+    result.structured_content = Some(structured);
     result.is_error = Some(is_error);
     result
 }

@@ -7,6 +7,8 @@ use regex::Regex;
 use sandtimer::engine::Stream;
 use tokio::time::Instant;
 
+use super::excerpt::text_weight;
+use super::plain::plain;
 use crate::body::Fields;
 use crate::error::{Code, Refusal};
 use crate::runs::{Line, LineSink, LiveRun, expression, walk};
@@ -24,7 +26,7 @@ pub(super) async fn matching(
     filter: &Arc<Regex>,
     until: Instant,
 ) -> Result<(String, u64), Refusal> {
-    let sink = Matching { filter: filter.clone(), text: String::new(), most };
+    let sink = Matching { filter: filter.clone(), text: String::new(), weight: 0, most };
     let (walked, sink) = walk(run, (stream, from), false, Some(until), sink).await?;
     Ok((sink.text, walked.cursor))
 }
@@ -32,19 +34,52 @@ pub(super) async fn matching(
 struct Matching {
     filter: Arc<Regex>,
     text: String,
+    /// What it takes in JSON.
+    weight: usize,
     most: usize,
+}
+
+/// A line with its end as it is shown, unless there is a filter and the line matches neither as it was written nor as it is shown.
+fn shown(line: Line<'_>, filter: Option<&Arc<Regex>>) -> Option<String> {
+    let written = line.text();
+    let shown = plain(written.as_bytes());
+    let matches = |filter: &Arc<Regex>| filter.is_match(&shown) || filter.is_match(&written);
+    filter.is_none_or(matches).then(|| shown + "\n")
+}
+
+/// The beginning of a line that takes at most so many bytes in JSON.
+fn beginning(line: &str, most: usize) -> &str {
+    let mut left = most;
+    let ends = line.char_indices().find(|(_, character)| {
+        let weight = text_weight(character.encode_utf8(&mut [0; 4]));
+        let fits = weight <= left;
+        left = left.saturating_sub(weight);
+        !fits
+    });
+    ends.map_or(line, |(at, _)| &line[..at])
+}
+
+/// The same of its end.
+fn end(line: &str, most: usize) -> &str {
+    let mut left = most;
+    let begins = line.char_indices().rev().find(|(_, character)| {
+        let weight = text_weight(character.encode_utf8(&mut [0; 4]));
+        let fits = weight <= left;
+        left = left.saturating_sub(weight);
+        !fits
+    });
+    begins.map_or(line, |(at, character)| &line[at + character.len_utf8()..])
 }
 
 impl LineSink for Matching {
     fn take(&mut self, line: Line<'_>) -> bool {
-        let line = line.text();
-        if !self.filter.is_match(&line) {
-            return true;
-        }
-        if !self.text.is_empty() && self.text.len() + line.len() >= self.most {
+        let Some(line) = shown(line, Some(&self.filter)) else { return true };
+        let weight = text_weight(&line);
+        if !self.text.is_empty() && self.weight + weight > self.most {
             return false;
         }
-        self.text.extend(line.chars().take(self.most).chain(['\n']));
+        self.text.push_str(beginning(&line, self.most));
+        self.weight += weight;
         true
     }
 }
@@ -60,14 +95,15 @@ pub(super) async fn last(
     filter: Option<&Arc<Regex>>,
     until: Instant,
 ) -> Result<(String, u64), Refusal> {
-    let sink = Last { filter: filter.cloned(), count, most, kept: VecDeque::new(), bytes: 0 };
+    let sink = Last { filter: filter.cloned(), count, most, kept: VecDeque::new(), weight: 0 };
     let (walked, sink) = walk(run, (stream, from), true, Some(until), sink).await?;
     if walked.is_cut {
         let message =
             "tail: a call is too short to look through all of the output; give a cursor nearer to its end";
         return Err(Refusal::new(Code::RequestTimeout, message).with("key", "tail"));
     }
-    Ok((sink.kept.into_iter().collect(), walked.end))
+    let text: String = sink.kept.into_iter().collect();
+    Ok((end(&text, most).to_owned(), walked.end))
 }
 
 struct Last {
@@ -75,19 +111,30 @@ struct Last {
     count: usize,
     most: usize,
     kept: VecDeque<String>,
-    bytes: usize,
+    /// What they take in JSON.
+    weight: usize,
 }
 
 impl LineSink for Last {
     fn take(&mut self, line: Line<'_>) -> bool {
-        let line = line.text();
-        if self.filter.as_ref().is_none_or(|filter| filter.is_match(&line)) {
-            self.bytes += line.len() + 1;
-            self.kept.push_back(format!("{line}\n"));
+        if let Some(line) = shown(line, self.filter.as_ref()) {
+            self.weight += text_weight(&line);
+            self.kept.push_back(line);
         }
-        while self.kept.len() > self.count || (self.bytes > self.most && self.kept.len() > 1) {
-            self.bytes -= self.kept.pop_front().map_or(0, |line| line.len());
+        while self.kept.len() > self.count || (self.weight > self.most && self.kept.len() > 1) {
+            self.weight -= self.kept.pop_front().map_or(0, |line| text_weight(&line));
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_cut_by_what_they_take_in_json() {
+        assert_eq!((beginning("a\"b\n", 3), beginning("ab", 9)), ("a\"", "ab"));
+        assert_eq!((end("a\"b\n", 3), end("äöü", 4), end("ab", 9)), ("b\n", "öü", "ab"));
     }
 }

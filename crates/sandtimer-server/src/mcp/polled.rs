@@ -11,7 +11,6 @@ use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::Value;
 
 use super::conversation::OwnerState;
-use super::excerpt::USUAL;
 use super::handler::result;
 use super::render::{self, ends_at, how_far, kills_at};
 use crate::compat::instant;
@@ -48,7 +47,7 @@ pub(super) async fn standing(run: &LiveRun) -> Result<DetailedTask, ErrorData> {
         None => TaskPayload::Working,
         Some(Ending::Cancelled) => TaskPayload::Cancelled,
         Some(_) => {
-            let answer: CallToolResult = result(Ok(render::run(run, USUAL).await.map_err(failed)?));
+            let answer: CallToolResult = result(Ok(render::run(run).await.map_err(failed)?));
             // Plain data with text keys always serialises, and to an object.
             let Ok(Value::Object(result)) = serde_json::to_value(answer) else {
                 return Err(ErrorData::internal_error("the result cannot be written", None));

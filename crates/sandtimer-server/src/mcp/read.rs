@@ -10,7 +10,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::call::{Call, wait_of};
+use super::call::Call;
 use super::excerpt::{Excerpt, LEAST, MOST, USUAL};
 use super::lines;
 use super::render::{self, Answer, ends_at, headline, how_far, kills_at, sentence};
@@ -42,7 +42,7 @@ pub(super) async fn output(call: &Call, mut fields: Fields) -> Result<Answer, Re
     let filter = lines::filter(&mut fields)?;
     let is_stderr = fields.word("stream", &["stdout", "stderr"])? == Some("stderr");
     let until = fields.word("until", &["new", "exit", "match"])?;
-    let wait = wait_of(&mut fields, Duration::ZERO)?;
+    let wait = call.wait_of(&mut fields, Duration::ZERO)?;
     fields.finish()?;
     let asked_at = Instant::now();
     let stream = if is_stderr { Stream::Stderr } else { Stream::Stdout };
@@ -84,13 +84,13 @@ pub(super) async fn output(call: &Call, mut fields: Fields) -> Result<Answer, Re
             (excerpt.text(&run), excerpt.cursor, excerpt.dropped)
         }
     };
-    Ok(read(&standing, (cursor, next), data, dropped))
+    Ok(Answer { data_bytes: most, ..read(&standing, (cursor, next), data, dropped) })
 }
 
 /// How a run stood at one moment: all that an answer says of that is from here, for it may end while the answer is made.
-struct Standing {
+pub(super) struct Standing {
     described: Value,
-    headline: String,
+    pub headline: String,
     sentence: String,
 }
 
@@ -103,11 +103,12 @@ impl Standing {
     fn object(&self) -> Value {
         let mut object = self.described.clone();
         object["headline"] = self.headline.clone().into();
+        object["sentence"] = self.sentence.clone().into();
         object
     }
 }
 
-async fn standing(run: &LiveRun) -> Result<Standing, Refusal> {
+pub(super) async fn standing(run: &LiveRun) -> Result<Standing, Refusal> {
     let described = described(run);
     let (headline, sentence) = match run.phase() {
         Phase::Ended(record) if described["status"] == "ended" => {
@@ -142,7 +143,7 @@ fn read(standing: &Standing, (cursor, next): (u64, u64), data: String, dropped: 
     structured["next_cursor"] = next.into();
     structured["data"] = data.into();
     structured["dropped_bytes"] = dropped.into();
-    Answer { text, structured }
+    Answer { text, structured, ..Answer::default() }
 }
 
 /// A line of a listing with when its limit ends it.
@@ -159,7 +160,7 @@ pub(super) fn described(run: &LiveRun) -> Value {
 pub(super) async fn wait(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
     let runs = named(call, &mut fields)?;
     let any = fields.word("mode", &["any", "all"])? == Some("any");
-    let wait = wait_of(&mut fields, WAIT)?;
+    let wait = call.wait_of(&mut fields, WAIT)?;
     fields.finish()?;
     let ends = || runs.iter().map(|run| Box::pin(run.wait_ended(None)));
     let waited_for: Vec<&LiveRun> = runs.iter().map(|run| &**run).collect();
@@ -182,7 +183,7 @@ pub(super) async fn wait(call: &Call, mut fields: Fields) -> Result<Answer, Refu
         _ => format!("STILL RUNNING: {going_on} of {}", runs.len()),
     };
     let text = format!("{first}\n{text}");
-    Ok(Answer { text, structured: json!({"runs": shown, "running": going_on}) })
+    Ok(Answer { text, structured: json!({"runs": shown, "running": going_on}), ..Answer::default() })
 }
 
 fn named(call: &Call, fields: &mut Fields) -> Result<Vec<Arc<LiveRun>>, Refusal> {
@@ -217,7 +218,7 @@ pub(super) fn list(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
             text += &format!("  {sentence}\n{}", stacks(&run["doing"]));
         }
     }
-    Ok(Answer { text, structured: json!({"runs": shown, "total": total}) })
+    Ok(Answer { text, structured: json!({"runs": shown, "total": total}), ..Answer::default() })
 }
 
 /// Adds what those are doing that have been silent for a while: why a run is quiet is what is asked next.
@@ -297,7 +298,7 @@ pub(super) fn time_left(call: &Call, mut fields: Fields) -> Result<Answer, Refus
         described["limits"] = limits.into();
         shown.push(described);
     }
-    Ok(Answer { text, structured: json!({"runs": shown, "budget": budget}) })
+    Ok(Answer { text, structured: json!({"runs": shown, "budget": budget}), ..Answer::default() })
 }
 
 /// The limits that apply to a run, the one that ends it by the clock first.
@@ -350,5 +351,5 @@ pub(super) async fn news(
 
 /// The run that is named, for tools that say how it stands.
 pub(super) async fn shown(run: &LiveRun) -> Result<Answer, Refusal> {
-    render::run(run, USUAL).await
+    render::run(run).await
 }

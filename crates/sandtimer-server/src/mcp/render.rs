@@ -1,25 +1,61 @@
 //! Answers: a text for the model, whose first line says how it stands, and the same as data for programs.
 
 use sandtimer::engine::Stream;
-use sandtimer::model::{Ending, Outcome, time};
+use sandtimer::model::{Ending, Outcome, RemarkKind, State, time};
 use sandtimer::task::budget::Check;
 use sandtimer_os::clock::calendar_milliseconds;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::excerpt::Excerpt;
+use super::bounds::{ANSWER_BYTES, FRAME_BYTES, beginning, clipped, fit, fit_text};
+use super::excerpt::{Excerpt, USUAL};
+use super::plain::plain;
+use super::results::{self, Image, Results};
 use crate::compat::instant;
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
 use crate::runs::{LiveRun, LoadedOutcome};
 
 /// What a tool answers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Answer {
     pub text: String,
     pub structured: Value,
+    pub images: Vec<Image>,
+    /// Bytes of output that the call asked for, where it did.
+    pub data_bytes: usize,
 }
 
 impl Answer {
+    /// Adds what is to be said besides, such as what of the arguments was taken in another way than it was given.
+    pub fn add_notes(&mut self, notes: Vec<String>) {
+        if notes.is_empty() {
+            return;
+        }
+        for note in &notes {
+            self.text += &format!("\n[{note}]");
+        }
+        let mut all = self.structured["notes"].as_array().cloned().unwrap_or_default();
+        all.extend(notes.into_iter().map(Value::from));
+        self.structured["notes"] = all.into();
+    }
+
+    /// The same within its bounds. Clients that show the model only the structured content find the first lines in it.
+    pub fn bounded(mut self) -> Self {
+        let mut lines = self.text.lines();
+        let (headline, sentence) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+        if let Some(fields) = self.structured.as_object_mut() {
+            let is_of_run = fields.contains_key("run_id");
+            fields.entry("headline").or_insert_with(|| headline.into());
+            if is_of_run && fields.get("sentence").is_none_or(Value::is_null) {
+                fields.insert("sentence".to_owned(), sentence.into());
+            }
+        }
+        let most = ANSWER_BYTES.max(self.data_bytes.saturating_add(FRAME_BYTES));
+        self.text = fit_text(&self.text, most);
+        fit(&mut self.structured, most);
+        self
+    }
+
     /// The run that it is about, if that is not over.
     pub fn goes_on(&self) -> Option<&str> {
         let goes_on = matches!(self.structured["status"].as_str(), Some("running" | "queued"));
@@ -86,10 +122,8 @@ pub(super) fn refusal(refused: &Refusal) -> Answer {
     let mut structured = refused.json();
     let hint = remedy(refused.code);
     structured["hint"] = hint.into();
-    Answer {
-        text: format!("REFUSED {}\n{}\nRemedy: {hint}.", refused.code.name(), refused.message),
-        structured,
-    }
+    let text = format!("REFUSED {}\n{}\nRemedy: {hint}.", refused.code.name(), refused.message);
+    Answer { text, structured, ..Answer::default() }.bounded()
 }
 
 /// When a run's wall limit ends it: calendar milliseconds, and how long that is from now.
@@ -99,19 +133,20 @@ pub(super) fn kills_at(run: &LiveRun) -> Option<(u64, u64)> {
 }
 
 /// How a run stands, with what it has written.
-pub(super) async fn run(run: &LiveRun, most: usize) -> Result<Answer, Refusal> {
-    Ok(with_outcome(run, most).await?.0)
+pub(super) async fn run(run: &LiveRun) -> Result<Answer, Refusal> {
+    Ok(with_outcome(run, false).await?.0)
 }
 
-/// The same, and the Outcome that it is made of once the run has ended: loading it again would take as long.
+/// The same, and the Outcome that it is made of once the run has ended: loading it again would take as long. `details`: the whole of
+/// that in the structured content, or how the run stands with its limits.
 pub(super) async fn with_outcome(
     run: &LiveRun,
-    most: usize,
+    details: bool,
 ) -> Result<(Answer, Option<LoadedOutcome>), Refusal> {
     // Before the output: what is written until it is over is then all there.
     match run.outcome().await? {
-        Some(outcome) => Ok((ended(run, &outcome, most).await?, Some(outcome))),
-        None => Ok((going_on(run, most).await?, None)),
+        Some(outcome) => Ok((ended(run, &outcome, details).await?, Some(outcome))),
+        None => Ok((going_on(run, details).await?, None)),
     }
 }
 
@@ -122,39 +157,37 @@ async fn both(run: &LiveRun, most: usize) -> Result<[Excerpt; 2], Refusal> {
     Ok([Excerpt::read(run, Stream::Stdout, 0, left).await?, stderr])
 }
 
-async fn going_on(run: &LiveRun, most: usize) -> Result<Answer, Refusal> {
-    let [stdout, stderr] = both(run, most).await?;
+async fn going_on(run: &LiveRun, details: bool) -> Result<Answer, Refusal> {
+    let [stdout, stderr] = both(run, USUAL).await?;
     let (id, end) = (run.id(), kills_at(run));
     let seconds = calendar_milliseconds().saturating_sub(run.created_at_ms());
-    let mut text = "STILL RUNNING\n".to_owned();
-    text += &if run.status() == "queued" {
-        format!("Run {id} waits for its turn behind what its interpreter executes. ")
+    let mut sentence = if run.status() == "queued" {
+        format!("Run {id} waits for its turn after what its interpreter executes. ")
     } else {
         format!("Run {id} goes on in the background after {}. ", time(seconds))
     };
-    text += &ends_at(end);
-    text += &how_far(run);
-    text += &format!(
-        "\nread_output with run_id \"{id}\" and cursor {} reads on; wait waits for its end; kill ends it.\n",
+    sentence += &ends_at(end);
+    sentence += &how_far(run);
+    let hint = format!(
+        "read_output with run_id \"{id}\" and cursor {} reads on; wait waits for its end; kill ends it.",
         stdout.cursor
     );
-    text += &shown(run, &stdout, &stderr);
-    let mut structured = standing(run, &stdout);
+    let text = format!("STILL RUNNING\n{sentence}\n{hint}\n{}", shown(run, &stdout, &stderr));
+    let mut structured = if details { run.summary() } else { json!({"run_id": id, "status": run.status()}) };
+    if details {
+        structured["effective"] = run.effective().clone();
+    } else if let Some(progress) = run.progress() {
+        structured["progress"] = json!(progress);
+    }
+    structured["kills_at"] = end.map(|(at, _)| instant(at)).into();
+    structured["kills_at_ms"] = end.map(|(at, _)| at).into();
+    structured["kills_in_ms"] = end.map(|(_, left)| left).into();
+    structured["cursor"] = stdout.cursor.into();
+    structured["sentence"] = sentence.into();
+    structured["hint"] = hint.into();
     structured["stdout"] = stdout.text(run).into();
     structured["stderr"] = stderr.text(run).into();
-    Ok(Answer { text, structured })
-}
-
-/// What is known of a run that goes on.
-pub(super) fn standing(run: &LiveRun, stdout: &Excerpt) -> Value {
-    let mut summary = run.summary();
-    let end = kills_at(run);
-    summary["kills_at"] = end.map(|(at, _)| instant(at)).into();
-    summary["kills_at_ms"] = end.map(|(at, _)| at).into();
-    summary["kills_in_ms"] = end.map(|(_, left)| left).into();
-    summary["effective"] = run.effective().clone();
-    summary["cursor"] = stdout.cursor.into();
-    summary
+    Ok(Answer { text, structured, ..Answer::default() })
 }
 
 pub(super) fn ends_at(end: Option<(u64, u64)>) -> String {
@@ -186,41 +219,118 @@ fn shown(run: &LiveRun, stdout: &Excerpt, stderr: &Excerpt) -> String {
     text
 }
 
-async fn ended(run: &LiveRun, outcome: &Outcome, most: usize) -> Result<Answer, Refusal> {
-    let [stdout, stderr] = both(run, most).await?;
-    let mut text = format!("{}\n{}\n", headline(outcome), sentence(run, outcome));
-    if let Some(value) = outcome.value.as_ref().filter(|value| !value.is_null()) {
-        text += &format!("\nValue: {}\n", clipped(value, most));
+async fn ended(run: &LiveRun, outcome: &Outcome, details: bool) -> Result<Answer, Refusal> {
+    let sentence = sentence(run, outcome);
+    let mut text = format!("{}\n{sentence}\n", headline(outcome));
+    let value = outcome.value.as_ref().filter(|value| !value.is_null());
+    if let Some(value) = value {
+        text += &format!("\nValue: {}\n", clipped(value, PART_BYTES));
     }
+    let results = results::of(outcome, PART_BYTES);
+    text += &results.text;
     if let Some(error) = &outcome.error {
-        text += &format!("\n{}\n", clipped(&error_text(error), most));
+        text += &format!("\n{}\n", fit_text(&error_text(error), PART_BYTES));
     }
-    text += &shown(run, &stdout, &stderr);
-    // Plain data with text keys always serialises.
-    let mut structured = serde_json::to_value(outcome).unwrap_or_default();
-    bound(&mut structured, most);
-    if !(stdout.is_whole() && stderr.is_whole()) {
-        structured["stdout"] = stdout.text(run).into();
-        structured["stderr"] = stderr.text(run).into();
-        structured["stdout_truncated"] = (!stdout.is_whole() || outcome.stdout_truncated).into();
-        structured["stderr_truncated"] = (!stderr.is_whole() || outcome.stderr_truncated).into();
-        structured["encoding"] = "utf-8".into();
+    let [stdout, stderr] = both(run, USUAL.saturating_sub(text.len()).max(PART_BYTES)).await?;
+    if !(stdout.is_empty() && stderr.is_empty() && (value.is_some() || !results.text.is_empty())) {
+        text += &shown(run, &stdout, &stderr);
     }
+    let mut structured = match details {
+        // Plain data with text keys always serialises.
+        true => serde_json::to_value(outcome).unwrap_or_default(),
+        false => summary(outcome, &results),
+    };
+    bound(&mut structured, PART_BYTES);
+    structured["headline"] = headline(outcome).into();
+    structured["sentence"] = sentence.into();
     structured["status"] = "ended".into();
     structured["cursor"] = stdout.cursor.into();
-    Ok(Answer { text, structured })
+    for (name, excerpt, is_cut) in
+        [("stdout", &stdout, outcome.stdout_truncated), ("stderr", &stderr, outcome.stderr_truncated)]
+    {
+        structured[name] = excerpt.text(run).into();
+        if details {
+            structured[format!("{name}_encoding")] = "utf-8".into();
+        }
+        if details || is_cut || !excerpt.is_whole() {
+            structured[format!("{name}_truncated")] = (is_cut || !excerpt.is_whole()).into();
+        }
+    }
+    if details {
+        structured["encoding"] = "utf-8".into();
+    }
+    Ok(Answer { text, structured, images: results.images, ..Answer::default() })
 }
 
-/// Keeps the beginning of the value, the error and the results of an Outcome, as the text does, and says of each that it was cut.
+/// Bytes of a value, of results and of an error, each.
+const PART_BYTES: usize = USUAL / 4;
+
+/// What of an Outcome a model needs: what is empty is left out.
+fn summary(outcome: &Outcome, results: &Results) -> Value {
+    let mut fields = Map::new();
+    let mut add = |name: &str, value: Value| drop(fields.insert(name.to_owned(), value));
+    add("run_id", outcome.run_id.clone().into());
+    add("ending", json!(outcome.ending));
+    add("ok", outcome.ok.into());
+    let is_there = |value: &Value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty());
+    for (name, value) in [
+        ("exit_code", json!(outcome.exit_code)),
+        ("signal", json!(outcome.signal)),
+        ("value", outcome.value.clone().unwrap_or_default()),
+        ("error", outcome.error.clone().unwrap_or_default()),
+        ("results", json!(results.structured)),
+        ("verdict", outcome.verdict.as_ref().map_or(Value::Null, verdict)),
+        ("state", if outcome.state == State::None { Value::Null } else { json!(outcome.state) }),
+        ("notices", json!(outcome.notices)),
+        ("remarks", json!(outcome.remarks)),
+    ] {
+        if is_there(&value) {
+            add(name, value);
+        }
+    }
+    if results.is_cut {
+        add("results_truncated", true.into());
+    }
+    Value::Object(fields)
+}
+
+/// What of a verdict its sentence does not say in a form that programs read.
+fn verdict(verdict: &sandtimer::model::Verdict) -> Value {
+    const SHOWN: [&str; 10] = [
+        "kind",
+        "layer",
+        "scope",
+        "limit_ms",
+        "limit",
+        "source",
+        "origin",
+        "elapsed_ms",
+        "waiting_for",
+        "progress",
+    ];
+    let mut fields = json!(verdict);
+    if let Some(fields) = fields.as_object_mut() {
+        fields.retain(|name, value| SHOWN.contains(&name.as_str()) && (name == "kind" || !value.is_null()));
+    }
+    fields
+}
+
+/// Keeps the beginning of the value, the error and the results of an Outcome, and says of each that it was cut.
 fn bound(outcome: &mut Value, most: usize) {
     for name in ["value", "error", "results"] {
         let mut is_cut = false;
         let bounded = match &outcome[name] {
-            // Each of its fields: the type of an error comes after its traceback.
+            // Each of its fields: the type of an error comes after its traceback, whose end says most.
             Value::Object(fields) if name == "error" => {
-                let bounded =
-                    fields.iter().map(|(key, value)| (key.clone(), beginning(value, most, &mut is_cut)));
-                Value::Object(bounded.collect())
+                let part = |(key, value): (&String, &Value)| {
+                    let bounded = match value {
+                        Value::String(text) => fit_text(text, most).into(),
+                        value => beginning(value, most, &mut is_cut),
+                    };
+                    is_cut |= bounded != *value;
+                    (key.clone(), bounded)
+                };
+                Value::Object(fields.iter().map(part).collect())
             }
             value => beginning(value, most, &mut is_cut),
         };
@@ -231,61 +341,10 @@ fn bound(outcome: &mut Value, most: usize) {
     }
 }
 
-/// The beginning of a value of the same type, about so many bytes of JSON.
-fn beginning(value: &Value, most: usize, is_cut: &mut bool) -> Value {
-    fn part(value: &Value, left: &mut usize, is_cut: &mut bool) -> Value {
-        match value {
-            Value::String(text) => {
-                let shown = clipped(value, *left);
-                *is_cut |= shown != *text;
-                *left = left.saturating_sub(shown.len() + 3);
-                shown.into()
-            }
-            Value::Array(list) => {
-                let mut kept = Vec::new();
-                for value in list {
-                    if *left == 0 {
-                        *is_cut = true;
-                        break;
-                    }
-                    kept.push(part(value, left, is_cut));
-                }
-                kept.into()
-            }
-            Value::Object(fields) => {
-                let mut kept = serde_json::Map::new();
-                for (key, value) in fields {
-                    if *left <= key.len() {
-                        (*left, *is_cut) = (0, true);
-                        break;
-                    }
-                    *left -= key.len();
-                    kept.insert(key.clone(), part(value, left, is_cut));
-                }
-                kept.into()
-            }
-            other => {
-                *left = left.saturating_sub(other.to_string().len() + 1);
-                other.clone()
-            }
-        }
-    }
-    part(value, &mut { most }, is_cut)
-}
-
 /// An error's traceback, or what there is of it.
-fn error_text(error: &Value) -> Value {
+fn error_text(error: &Value) -> String {
     let traceback = error["traceback"].as_str().or(error["message"].as_str());
-    traceback.map_or_else(|| error.clone(), Value::from)
-}
-
-fn clipped(value: &Value, most: usize) -> String {
-    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let mut clipped: String = text.chars().take(most).collect();
-    if clipped.len() < text.len() {
-        clipped += " …";
-    }
-    clipped
+    traceback.map_or_else(|| error.to_string(), |text| plain(text.as_bytes()))
 }
 
 /// The first line of what is told of a run that is over.
@@ -308,33 +367,75 @@ pub(super) fn headline(outcome: &Outcome) -> String {
             let name = outcome.error.as_ref().and_then(|error| error["type"].as_str());
             name.map_or_else(|| "EXITED 1".to_owned(), |name| format!("EXITED 1 ({name})"))
         }
-        Ending::Signaled => {
-            let name = outcome.signal.as_deref().unwrap_or("a signal");
-            let number = sandtimer::supervise::signal_number(name).unwrap_or(0);
-            format!("EXITED {} ({name})", 128 + number)
+        Ending::Signaled => exited_by(outcome.signal.as_deref()),
+        // Code that ended its interpreter.
+        Ending::NoResult if outcome.exit_code.is_some() => {
+            format!("EXITED {}", outcome.exit_code.unwrap_or_default())
         }
+        Ending::NoResult if outcome.signal.is_some() => exited_by(outcome.signal.as_deref()),
         Ending::Cancelled => "STOPPED BY cancel".to_owned(),
         Ending::OutOfMemory => "STOPPED BY out of memory".to_owned(),
         other => format!("STOPPED BY {}", json!(other).as_str().unwrap_or_default().replace('_', " ")),
     }
 }
 
+fn exited_by(signal: Option<&str>) -> String {
+    let name = signal.unwrap_or("a signal");
+    let number = sandtimer::supervise::signal_number(name).unwrap_or(0);
+    format!("EXITED {} ({name})", 128 + number)
+}
+
 /// What happened and what is left of it.
 pub(super) fn sentence(run: &LiveRun, outcome: &Outcome) -> String {
     let id = run.id();
-    if let Some(verdict) = &outcome.verdict {
-        return format!("Run {id}: {}", verdict.sentence);
-    }
-    let left = match outcome.tree.survivors {
-        Some(0) => "nothing of it is left alive",
-        Some(_) => "something of it could not be killed",
-        None => "that nothing of it is left alive is not proven yet",
+    let mut text = match &outcome.verdict {
+        Some(verdict) => format!("Run {id}: {}", verdict.sentence),
+        None => {
+            let left = match outcome.tree.survivors {
+                Some(0) => "nothing of it is left alive",
+                Some(_) => "something of it could not be killed",
+                None => "that nothing of it is left alive is not proven yet",
+            };
+            let ended = format!("Run {id} ended after {}; {left}.", time(outcome.usage.wall_ms));
+            ended + state(outcome)
+        }
     };
-    format!("Run {id} ended after {}; {left}.", time(outcome.usage.wall_ms))
+    for remark in &outcome.remarks {
+        text += &match (remark.kind, outcome.tree.killed) {
+            (RemarkKind::KilledLeftovers, 1) => format!(" 1 process it had left behind was killed; {KEEP}."),
+            (RemarkKind::KilledLeftovers, count) => {
+                format!(" {count} processes it had left behind were killed; {KEEP}.")
+            }
+            (RemarkKind::NoNetwork, _) => format!(" {NO_NETWORK}"),
+            _ => format!(" {}", remark.message),
+        };
+    }
+    text
+}
+
+/// What keeps a process from ending with the command that started it.
+const KEEP: &str = "to keep such a process, make it the command of a call with background: true";
+const NO_NETWORK: &str = "It has no network, only a loopback of its own, and no argument gives it one: work with what is installed and with \
+    files in /workspace, or ask the user to run it with `sandtimer run --network`.";
+
+/// What has become of an interpreter that code ended itself.
+fn state(outcome: &Outcome) -> &'static str {
+    match (outcome.ending, outcome.state) {
+        (Ending::Returned | Ending::Raised, _) => "",
+        (_, State::RolledBack) => {
+            " The code ended its interpreter, which has the state from before this code: nothing that it set is there."
+        }
+        (_, State::Reset) => {
+            " The code ended its interpreter, which was started again: all variables are gone."
+        }
+        _ => "",
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use sandtimer_store::bare_outcome;
+
     use super::*;
 
     #[test]
@@ -353,5 +454,39 @@ mod tests {
         let mut same = whole.clone();
         bound(&mut same, 100);
         assert_eq!(same, whole);
+    }
+
+    #[test]
+    fn summary_leaves_out_what_is_empty() {
+        let outcome = Outcome {
+            exit_code: Some(0),
+            ok: true,
+            error: None,
+            state: State::None,
+            ..bare_outcome("r", Ending::Exited, Value::Null, "a test")
+        };
+        let expected = json!({"run_id": "r", "ending": "exited", "ok": true, "exit_code": 0});
+        assert_eq!(summary(&outcome, &Results::default()), expected);
+    }
+
+    #[test]
+    fn answers_are_bounded_and_begin_alike() {
+        let text = format!("EXITED 0\nRun r ended.\n\n{}", "\"\n".repeat(50_000));
+        let structured = json!({"run_id": "r", "stdout": text});
+        let answer = Answer { text, structured, ..Answer::default() }.bounded();
+        assert!(answer.text.len() <= ANSWER_BYTES && answer.structured.to_string().len() <= ANSWER_BYTES);
+        let said = (&answer.structured["headline"], &answer.structured["sentence"]);
+        assert_eq!(said, (&json!("EXITED 0"), &json!("Run r ended.")));
+    }
+
+    #[test]
+    fn interpreters_that_end_say_how() {
+        let ended = Outcome {
+            exit_code: Some(3),
+            state: State::RolledBack,
+            ..bare_outcome("r", Ending::NoResult, Value::Null, "a test")
+        };
+        assert_eq!(headline(&ended), "EXITED 3");
+        assert!(state(&ended).contains("from before this code"));
     }
 }

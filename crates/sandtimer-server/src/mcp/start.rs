@@ -8,8 +8,7 @@ use sandtimer::engine::{AgentBudget, Scope};
 use sandtimer::limits::{Key, Setting, from_json_as};
 use sandtimer::model::LimitKind;
 
-use super::call::{Call, Waited, wait_of};
-use super::excerpt::USUAL;
+use super::call::{Call, Waited};
 use super::render::{self, Answer};
 use crate::body::Fields;
 use crate::contexts::{self, CellRequest, EACH, LANGUAGES, Language, LiveContext};
@@ -45,6 +44,7 @@ pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refu
         Vec::new()
     };
     let key = fields.text("idempotency_key")?;
+    let details = fields.truth("details")?.unwrap_or(false);
     let asked = asked(call, fields, key.is_some()).await?;
     let starting = async {
         match key {
@@ -54,7 +54,7 @@ pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refu
     };
     let run = call.within("starting it", starting).await?;
     let task = if asked.background { call.conversation.bind(&run) } else { Ok(None) };
-    let (mut answer, outcome) = waited(call, &run, asked.wait, asked.stays).await?;
+    let (mut answer, outcome) = waited(call, &run, (asked.wait, asked.stays), details).await?;
     match task {
         Ok(Some(task)) => {
             answer.text += &format!("\n\n[this run is the task `{task}`]");
@@ -104,13 +104,12 @@ fn note(call: &Call, outcome: Option<LoadedOutcome>, action: &str) -> Result<(),
 
 async fn asked(call: &Call, mut fields: Fields, has_key: bool) -> Result<Asked, Refusal> {
     fields.text("description")?;
-    let directory = fields.text("cwd")?;
     let background = fields.truth("background")?.unwrap_or(false);
     let stays = background || has_key;
-    let wait = wait_of(&mut fields, WAIT)?;
+    let wait = call.wait_of(&mut fields, WAIT)?;
     let limits = limits(&mut fields, &LIMITS)?;
     let mut request = RunRequest::parse(fields)?;
-    request.for_agent(limits, call.conversation.workspace().await?, directory);
+    request.for_agent(limits, call.conversation.workspace().await?);
     request.detach = stays;
     Ok(Asked { request, wait: if background { AT_ONCE } else { wait }, background, stays })
 }
@@ -164,27 +163,28 @@ async fn start_once(
 async fn waited(
     call: &Call,
     run: &LiveRun,
-    wait: Duration,
-    stays: bool,
+    (wait, stays): (Duration, bool),
+    details: bool,
 ) -> Result<(Answer, Option<LoadedOutcome>), Refusal> {
     let waited = call.wait(wait, run.wait_ended(None), &[run]).await;
     if waited == Waited::Cancelled && !stays {
         run.cancel(CANCELLED);
     }
-    render::with_outcome(run, USUAL).await
+    render::with_outcome(run, details).await
 }
 
 /// `run_code`.
 pub(super) async fn run_code(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
-    let language = match fields.word("language", &LANGUAGES)? {
+    let language = match fields.language("language", &LANGUAGES)? {
         Some("bash") => Language::Bash,
         Some("javascript") => Language::JavaScript,
         Some("typescript") => Language::TypeScript,
         _ => Language::Python,
     };
     let source = fields.text("code")?.unwrap_or_default();
+    let details = fields.truth("details")?.unwrap_or(false);
     let (named, background) = (fields.text("context_id")?, fields.truth("background")?.unwrap_or(false));
-    let wait = wait_of(&mut fields, WAIT)?;
+    let wait = call.wait_of(&mut fields, WAIT)?;
     let limits = limits(&mut fields, &EACH)?;
     let warn = fields.milliseconds("warn_ms")?.or_else(|| Some(warn_of(&limits)));
     let warn_signal = warn_signal(&mut fields)?;
@@ -211,13 +211,9 @@ pub(super) async fn run_code(call: &Call, mut fields: Fields) -> Result<Answer, 
     if waited == Waited::Cancelled && !background {
         run.cancel(CANCELLED);
     }
-    let (mut answer, outcome) = render::with_outcome(&run, USUAL).await?;
+    let (mut answer, outcome) = render::with_outcome(&run, details).await?;
     answer.structured["context_id"] = context.id_text().into();
-    let notes = queued.notes(serde_json::from_value(answer.structured["state"].clone()).ok());
-    answer.structured["notes"] = notes.clone().into();
-    for note in notes {
-        answer.text += &format!("\n[{note}]");
-    }
+    answer.add_notes(queued.notes(outcome.as_ref().map(|outcome| outcome.state)));
     answer.text += &format!("\n[context_id {}]", context.id_text());
     note(call, outcome, &source)?;
     Ok(answer)

@@ -8,7 +8,7 @@ use sandtimer::supervise::signal_number;
 use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Value, json};
 
-use super::call::{Call, wait_of};
+use super::call::Call;
 use super::excerpt::{Excerpt, USUAL};
 use super::render::{Answer, ends_at, kills_at};
 use super::{read, render};
@@ -83,7 +83,7 @@ async fn send(run: &LiveRun, signal: &str) -> Result<Answer, Refusal> {
     let number = number.ok_or_else(|| refused("signal", &signal.into(), "a signal, such as SIGINT or 2"))?;
     let over = |_| Refusal::new(Code::RunEnded, format!("the run `{}` is over", run.id()));
     run.running()?.signal(number).map_err(over)?;
-    let mut answer = render::run(run, USUAL).await?;
+    let mut answer = render::run(run).await?;
     answer.structured["signal"] = number.into();
     Ok(answer)
 }
@@ -125,7 +125,7 @@ pub(super) fn extend(call: &Call, mut fields: Fields) -> Result<Answer, Refusal>
         "kills_in_ms": end.map(|(_, left)| left),
         "source": source,
     });
-    Ok(Answer { text, structured })
+    Ok(Answer { text, structured, ..Answer::default() })
 }
 
 /// By how much the wall limit moves to be at a moment.
@@ -150,7 +150,8 @@ pub(super) fn pause(call: &Call, mut fields: Fields, stop: bool) -> Result<Answe
     let said = if stop { "is paused: its processes and its own clocks stand still" } else { "goes on" };
     let text = format!("STILL RUNNING\nRun {} {said}. {}", run.id(), ends_at(kills_at(&run)));
     let end = kills_at(&run).map(|(at, _)| at);
-    Ok(Answer { text, structured: json!({"run_id": run.id(), "paused": stop, "kills_at_ms": end}) })
+    let structured = json!({"run_id": run.id(), "paused": stop, "kills_at_ms": end});
+    Ok(Answer { text, structured, ..Answer::default() })
 }
 
 /// `write_stdin`.
@@ -159,7 +160,7 @@ pub(super) async fn write_stdin(call: &Call, mut fields: Fields) -> Result<Answe
     let data = fields.text("data")?.unwrap_or_default();
     let eof = fields.truth("eof")?.unwrap_or(false);
     let cursor = fields.number("cursor")?;
-    let wait = wait_of(&mut fields, ECHO)?;
+    let wait = call.wait_of(&mut fields, ECHO)?;
     fields.finish()?;
     run.running()?;
     let cursor = match cursor {
@@ -174,18 +175,17 @@ pub(super) async fn write_stdin(call: &Call, mut fields: Fields) -> Result<Answe
     }
     call.wait(wait, run.grown(Stream::Stdout, cursor), &[&*run]).await;
     let excerpt = Excerpt::read(&run, Stream::Stdout, cursor, USUAL).await?;
-    let mut answer = render::run(&run, 0).await?;
-    let headline = answer.text.lines().next().unwrap_or_default();
+    let headline = read::standing(&run).await?.headline;
     let taken = if written == data.len() { String::new() } else { format!(" of {}", data.len()) };
-    answer.text = format!(
+    let text = format!(
         "{headline}\n{written}{taken} bytes were written to run {}. The next cursor is {}.\n\n{}",
         run.id(),
         excerpt.cursor,
         excerpt.text(&run)
     );
-    answer.structured = json!({
+    let structured = json!({
         "run_id": run.id(), "status": run.status(), "written": written, "closed": closed,
         "from": cursor, "cursor": excerpt.cursor, "data": excerpt.text(&run),
     });
-    Ok(answer)
+    Ok(Answer { text, structured, ..Answer::default() })
 }

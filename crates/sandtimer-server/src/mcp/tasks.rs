@@ -23,7 +23,7 @@ pub(super) fn estimate(call: &Call, mut fields: Fields) -> Result<Answer, Refusa
     let text = answer.text();
     let mut structured = answer.object();
     structured["suggested_timeout_ms"] = structured["suggested_limit_ms"].clone();
-    Ok(Answer { text, structured })
+    Ok(Answer { text, structured, ..Answer::default() })
 }
 
 fn estimated(call: &Call, fields: &mut Fields) -> Result<Estimated, Refusal> {
@@ -52,7 +52,7 @@ pub(super) fn register(call: &Call, mut fields: Fields) -> Result<Answer, Refusa
     let task = call.app().tasks.begin(call.owner(), None, answer.clone());
     let structured = json!({"task": task.view(), "estimate": answer.object()});
     *call.conversation.estimated() = Some(Registered { task, answer });
-    Ok(Answer { text, structured })
+    Ok(Answer { text, structured, ..Answer::default() })
 }
 
 /// `begin_task`.
@@ -68,6 +68,7 @@ pub(super) fn begin(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> 
     Ok(Answer {
         text: format!("Task `{label}` has begun.\n\n{}", check.text),
         structured: json!({"label": label, "budget": budget_of(&check)}),
+        ..Answer::default()
     })
 }
 
@@ -86,7 +87,8 @@ pub(super) fn end(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
     let took = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     let check = budget.check(now);
     let text = format!("Task `{label}` took {}.\n\n{}", sandtimer::model::time(took), check.text);
-    Ok(Answer { text, structured: json!({"label": label, "took_ms": took, "budget": budget_of(&check)}) })
+    let structured = json!({"label": label, "took_ms": took, "budget": budget_of(&check)});
+    Ok(Answer { text, structured, ..Answer::default() })
 }
 
 /// `report_progress`, of a run or of a task.
@@ -122,7 +124,7 @@ pub(super) fn report(call: &Call, mut fields: Fields) -> Result<Answer, Refusal>
     }
     let chance = progress.as_ref().and_then(|progress| progress.p_finish_before_deadline);
     let structured = json!({"of": of, "progress": progress, "p_finish_before_deadline": chance});
-    Ok(Answer { text, structured })
+    Ok(Answer { text, structured, ..Answer::default() })
 }
 
 /// Notes how far a task is; how far that makes it.

@@ -7,9 +7,12 @@ use std::sync::Arc;
 use rmcp::model::{Tool as Described, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
+use sandtimer::vocabulary;
+
 use super::call::Call;
 use super::render::Answer;
 use super::{aliases, read, start, steer, tasks};
+use crate::ToolNames;
 use crate::body::Fields;
 use crate::error::{Code, Refusal};
 use inputs::Input;
@@ -259,20 +262,42 @@ pub(super) fn names(estimates: bool) -> impl Iterator<Item = &'static str> {
     shown(estimates).map(|tool| tool.name)
 }
 
-/// All that are shown, as the protocol lists them.
-pub(super) fn listed(estimates: bool) -> Vec<Described> {
-    shown(estimates).map(Tool::described).collect()
+/// All that are shown, as the protocol lists them. Those that a choice of names leaves out can be called all the same.
+pub(super) fn listed(estimates: bool, names: ToolNames) -> Vec<Described> {
+    let is_listed = |tool: &&Tool| match names {
+        ToolNames::Both => true,
+        ToolNames::Ours => !tool.is_alias(),
+        ToolNames::Trained => !tool.has_alias(),
+    };
+    shown(estimates).filter(is_listed).map(Tool::described).collect()
 }
 
 /// All of them, for `spec/mcp-tools.json`.
 pub fn document() -> Value {
     // Plain data with text keys always serialises.
-    json!({"tools": serde_json::to_value(listed(true)).unwrap_or_default()})
+    json!({"tools": serde_json::to_value(listed(true, ToolNames::Both)).unwrap_or_default()})
 }
 
 impl Tool {
     fn estimates(&self) -> bool {
         matches!(self.action, Action::EstimateDuration | Action::AliasEstimate)
+    }
+
+    /// Whether its name is one that agents were trained on, for another tool.
+    fn is_alias(&self) -> bool {
+        matches!(
+            self.action,
+            Action::AliasBash
+                | Action::AliasBashOutput
+                | Action::AliasReadBashOutput
+                | Action::AliasKillShell
+                | Action::AliasEstimate
+        )
+    }
+
+    /// Whether there is another tool of such a name for it.
+    fn has_alias(&self) -> bool {
+        matches!(self.action, Action::Bash | Action::ReadOutput | Action::Kill | Action::EstimateDuration)
     }
 
     /// As the protocol lists it.
@@ -304,7 +329,11 @@ impl Tool {
 
     /// Whether a call of it that was given these arguments waits for what it starts.
     pub fn waits(&self, arguments: Option<&Map<String, Value>>) -> bool {
-        let is_set = |name: &str| arguments.is_some_and(|given| given.get(name) == Some(&Value::Bool(true)));
+        let is_set = |name: &str| match arguments.and_then(|given| given.get(name)) {
+            Some(Value::Bool(is_set)) => *is_set,
+            Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),
+            _ => false,
+        };
         self.nature == Nature::Runs && !is_set("background") && !is_set("run_in_background")
     }
 
@@ -313,15 +342,17 @@ impl Tool {
         let known = || self.inputs.iter().map(|input| input.name);
         if let Some(name) = arguments.keys().find(|name| !known().any(|known| known == *name)) {
             let mut message = format!("{} has no argument `{}`", self.name, shortened(name));
-            match nearest(name, known()) {
-                Some(near) => message += &format!("; the nearest is `{near}`"),
-                None => message += &format!("; it has {}", known().collect::<Vec<_>>().join(", ")),
+            let (meant, near) = (vocabulary::meant(name, known()), nearest(name, known()));
+            match (meant, near) {
+                (Some(meant), _) => message += &format!("; it is called `{meant}` here"),
+                (None, Some(near)) => message += &format!("; the nearest is `{near}`"),
+                (None, None) => message += &format!("; it has {}", known().collect::<Vec<_>>().join(", ")),
             }
             let value = shortened(&arguments[name].to_string());
             return Err(Refusal::new(Code::UnknownField, message)
                 .with("key", shortened(name))
                 .with("value", value)
-                .with("nearest", nearest(name, known())));
+                .with("nearest", meant.or(near)));
         }
         let missing = self
             .inputs
@@ -332,8 +363,21 @@ impl Tool {
                 let message = format!("{}: `{}` is missing: {}", self.name, input.name, input.meaning);
                 Err(Refusal::new(Code::BadField, message).with("key", input.name))
             }
-            None => Ok(Fields::new(arguments)),
+            None => Ok(Fields::new(self.coerced(arguments))),
         }
+    }
+
+    /// Arguments of the types that the tool takes, where they say the same in another: models are not strict.
+    fn coerced(&self, arguments: Map<String, Value>) -> Map<String, Value> {
+        let coerced = |(name, value): (String, Value)| {
+            let input = self.inputs.iter().find(|input| input.name == name);
+            let value = match input {
+                Some(input) => input.coerced(value),
+                None => value,
+            };
+            (name, value)
+        };
+        arguments.into_iter().map(coerced).collect()
     }
 }
 
@@ -387,9 +431,58 @@ mod tests {
     }
 
     #[test]
+    fn arguments_of_other_types_are_taken_where_they_say_the_same() {
+        let taken = |given: Value| {
+            let Value::Object(given) = given else { panic!("an object") };
+            find("bash", true).expect("there").fields(given).expect("valid")
+        };
+        let mut fields = taken(json!({
+            "command": "true", "background": "true", "wait_ms": "500", "timeout_ms": 5.0, "env": {"A": 1, "B": true, "C": "x"}
+        }));
+        assert_eq!(fields.truth("background").expect("true"), Some(true));
+        assert_eq!(fields.number("wait_ms").expect("a number"), Some(500));
+        assert_eq!(fields.number("timeout_ms").expect("a number"), Some(5));
+        assert_eq!(fields.value("env"), Some(json!({"A": "1", "B": "true", "C": "x"})));
+        // What says something else is left as it is, to be refused with its value.
+        let mut fields = taken(json!({"command": "true", "background": "maybe", "wait_ms": "soon"}));
+        assert!(fields.truth("background").is_err() && fields.number("wait_ms").is_err());
+    }
+
+    #[test]
+    fn names_of_other_tools_are_known() {
+        for (tool, argument, ours) in [
+            ("bash", "cmd", "command"),
+            ("bash", "timeout", "timeout_ms"),
+            ("kill", "shell_id", "run_id"),
+            ("run_code", "source", "code"),
+        ] {
+            let given = Map::from_iter([(argument.to_owned(), json!("x"))]);
+            let refused = find(tool, true).expect("there").fields(given).map(drop).expect_err("unknown");
+            assert_eq!(refused.details["nearest"], ours, "{}", refused.message);
+        }
+    }
+
+    #[test]
+    fn choices_of_names_list_each_tool_once() {
+        let names = |choice| -> Vec<String> {
+            listed(true, choice).into_iter().map(|tool| tool.name.into_owned()).collect()
+        };
+        let (ours, trained, both) =
+            (names(ToolNames::Ours), names(ToolNames::Trained), names(ToolNames::Both));
+        assert!(ours.contains(&"bash".to_owned()) && !ours.contains(&"Bash".to_owned()));
+        assert!(trained.contains(&"Bash".to_owned()) && !trained.contains(&"bash".to_owned()));
+        assert!(trained.contains(&"run_code".to_owned()) && both.len() == TOOLS.len());
+        let bytes = |choice| json!(listed(true, choice)).to_string().len();
+        assert!(
+            bytes(ToolNames::Ours) < bytes(ToolNames::Both)
+                && bytes(ToolNames::Trained) < bytes(ToolNames::Both)
+        );
+    }
+
+    #[test]
     fn the_table_is_the_same_every_time_and_says_something_of_each() {
         assert_eq!(document().to_string(), document().to_string());
-        for tool in listed(true) {
+        for tool in listed(true, ToolNames::Both) {
             let description = tool.description.expect("described");
             assert!(description.len() > 20 && !description.contains("  "), "{}", tool.name);
         }

@@ -224,7 +224,8 @@ fn unanswered(message: Sent, refusal: Refusal) -> Sent {
         Sent::Error(error) => (error.id, None),
         Sent::Request(_) | Sent::Notification(_) => (None, None),
     };
-    let render::Answer { text, structured } = render::refusal(&refusal.after_execution(run_id.as_deref()));
+    let render::Answer { text, structured, .. } =
+        render::refusal(&refusal.after_execution(run_id.as_deref()));
     Sent::error(ErrorData::invalid_request(text, Some(structured)), id)
 }
 

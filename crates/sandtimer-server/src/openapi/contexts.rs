@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::Answer::{Json, Nothing};
 use super::Operation;
-use super::schema::{answer, body, list, nullable, number, reference, text, truth, with, words};
+use super::schema::{answer, body, list, nullable, number, reference, text, text_errors, truth, with, words};
 use crate::contexts::{EACH, LANGUAGES, WHOLE};
 use crate::error::Code;
 
@@ -176,6 +176,7 @@ fn cell(source: &str) -> Value {
         "warn_ms": number("How long before the wall limit, and before the cpu limit, a `warning` event comes."),
         "warn_signal": with(json!({"oneOf": [text("Such as `SIGUSR1`."), number("1 to 31.")]}), "A signal that is then sent to those of the context's processes that handle it."),
         "on_output_limit": with(words(&["drop", "end"]), "What happens past the output limit; `drop` unless given."),
+        "errors": text_errors(),
         "wait_ms": number("How long the answer waits for the end; without it until the end, however long; 0 is not at all."),
         "turn_ms": number("How long the answer waits for its turn, where that is longer than `wait_ms`."),
         "attached": truth("Whoever sends this asks again as long as they wait: it is cancelled once nobody has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`."),

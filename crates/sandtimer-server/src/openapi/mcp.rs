@@ -1,6 +1,6 @@
 //! The Model Context Protocol: what its tools take and answer is not HTTP's, and is in `spec/mcp-tools.json`.
 
-use super::schema::{number, text, truth};
+use super::schema::{number, text, truth, words};
 use super::{Answer, Operation};
 use crate::error::Code;
 
@@ -28,6 +28,7 @@ pub(super) fn operations() -> Vec<Operation> {
         .query("turns", number("Calls of tools; 0 is none."), "Most turns of this connection.")
         .query("workspace", text(""), "The absolute path of the directory that it works in; only where the server has no tokens.")
         .query("estimates", truth(""), "Whether the tools that tell of durations are there.")
+        .query("tools", words(&crate::ToolNames::NAMES), "Which names of tools are listed; all of them can be called.")
         .errors(&[Code::BadField, Code::UnknownField, Code::BadLimit]),
     ]
 }

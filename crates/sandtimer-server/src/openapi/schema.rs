@@ -101,7 +101,9 @@ fn requests() -> Value {
         "terminal": reference("Terminal"),
         "network": truth("Gives the host's network, loopback included; where there are tokens, only to those whose line says `network`."),
         "env": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Variables of the command."},
+        "cwd": text("The directory that it starts in; relative to /workspace, where it starts unless given."),
         "workspace": text("The id of the workspace that it works in, as /workspace; an empty one of its own unless given."),
+        "errors": text_errors(),
         "task_type": with(reference("TaskType"), "What kind of work it is: its duration is remembered as that, too."),
         "warn_ms": number("How long before the wall limit, and before the cpu limit, a `warning` event comes."),
         "warn_signal": with(json!({"oneOf": [text("Such as `SIGUSR1`."), number("1 to 31.")]}), "A signal that is then sent to those of its processes that handle it. With `progress_channel` it also reads a line such as `{\"limit\": \"wall\", \"left_ms\": 30000}` from the descriptor that SANDTIMER_NOTICE_FD names."),
@@ -284,6 +286,12 @@ fn progress() -> Value {
     with(progress, "How far a run is, as its captured output or its reports say: the run's word.")
 }
 
+/// `errors`.
+pub(super) fn text_errors() -> Value {
+    let meaning = "What becomes of output that is not UTF-8: with `strict`, unless given, it is base64; with `replace` each such sequence of bytes becomes U+FFFD.";
+    with(words(&["strict", "replace"]), meaning)
+}
+
 fn outcome() -> Value {
     let optional_text = |meaning: &str| nullable(text(meaning));
     let amount = || number("");
@@ -303,7 +311,9 @@ fn outcome() -> Value {
             "stderr": text(""),
             "stdout_truncated": truth(""),
             "stderr_truncated": truth(""),
-            "encoding": reference("Encoding"),
+            "encoding": with(reference("Encoding"), "base64 where at least one of both streams is."),
+            "stdout_encoding": reference("Encoding"),
+            "stderr_encoding": reference("Encoding"),
             "value": anything("What a call returned."),
             "error": anything("What a call raised, or why Sandtimer could not go on."),
             "results": list(anything("")),
@@ -316,7 +326,12 @@ fn outcome() -> Value {
             "path": words(&["parked", "cold", "exec", "fork", "spawn"]),
             "reported_by": words(&["kernel", "interpreter"]),
             "notices": list(reference("Notice")),
+            "remarks": list(reference("Remark")),
         })),
+        "Remark": with(answer(json!({
+            "kind": words(&["killed_leftovers", "no_network"]),
+            "message": text("What happened, and what to do for another result."),
+        })), "Something that the owner of a run may not expect."),
         "Notice": answer(json!({
             "kind": words(&["wall", "cpu"]),
             "at_ms": number("Milliseconds since it began."),

@@ -17,12 +17,11 @@ pub(super) fn operations() -> Vec<Operation> {
             "Say how long a type of task, or a command, is likely to take: from your runs, or from a table",
             "Estimate",
         )
-        .body("Asked")
-        .errors(&[Code::NothingKnown]),
+        .body("Asked"),
         post("/v1/tasks", "Begin to follow a piece of work beside its estimate", "Task")
             .answers(&[(201, "It is followed.")])
             .body("TaskRequest")
-            .errors(&[Code::NothingKnown, Code::RunNotFound]),
+            .errors(&[Code::RunNotFound]),
         get("/v1/tasks", "Your tasks, the oldest first", "TaskList")
             .errors(&[Code::BadField, Code::UnknownField]),
         get("/v1/tasks/{id}", "One task", "Task"),
@@ -59,9 +58,10 @@ pub(super) fn schemas() -> Value {
             "typical_ms": number("Half of the runs are shorter."),
             "worst_ms": number("One run of twenty is longer."),
             "runs": number("How many runs it rests on; where `basis` is neither exact nor any_load, of how many different things."),
-            "basis": with(words(&["exact", "any_load", "template", "class", "type", "global", "prior"]), "What these runs have in common with \
-                what was asked: the very same; beside another load; all but numbers and paths; type, size and machine; type; only their owner. prior: \
-                there are none, and the figures are those of a table."),
+            "basis": with(words(&["exact", "any_load", "template", "class", "type", "unknown", "prior"]), "What these runs have in common with \
+                what was asked: the very same; beside another load; all but numbers and paths; type, size and machine; type. prior: \
+                there are none, and the figures are those of a table. unknown: there are none of the command, nor of one like it, and \
+                the range is that of most commands."),
             "censored_rate": amount("The part of these runs that was stopped before its end."),
             "coverage": nullable(amount("The part of recent runs with a history like this that took no longer than their worst case.")),
             "fits_budget": nullable(truth("The worst case is over within `budget_ms`.")),

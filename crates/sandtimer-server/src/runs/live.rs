@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use sandtimer::Run;
 use sandtimer::engine::{RunOutput, Stream};
-use sandtimer::model::{Outcome, Progress, WaitingFor, Warning};
+use sandtimer::model::{Encoding, Outcome, Progress, WaitingFor, Warning};
 use sandtimer::supervise::output::Chunk;
 use sandtimer::task::estimate::Question;
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
@@ -20,6 +20,7 @@ use tokio::sync::{Mutex, Notify, watch};
 
 use super::attached::{Waiter, Waiters};
 use super::control::Input;
+use super::output::TextErrors;
 use super::record::Record;
 use crate::auth::Owner;
 use crate::body::MayBeLong;
@@ -251,13 +252,17 @@ impl LiveRun {
     pub async fn outcome(&self) -> Result<Option<LoadedOutcome>, Refusal> {
         match self.phase() {
             Phase::Queued(_) | Phase::Running(_) => Ok(None),
-            Phase::Ended(record) => self.load(&record).await.map(Some),
+            Phase::Ended(record) => self.load(&record, TextErrors::Strict).await.map(Some),
         }
     }
 
-    async fn load(&self, record: &Record) -> Result<LoadedOutcome, Refusal> {
+    async fn load(&self, record: &Record, errors: TextErrors) -> Result<LoadedOutcome, Refusal> {
         let permit = enter_large(&self.owner, record.bytes()).await;
-        Ok(Permitted::new(OutcomeJson(record.outcome().await?), permit))
+        let mut outcome = record.outcome().await?;
+        if errors == TextErrors::Replace && outcome.encoding != Encoding::Utf8 {
+            tokio::task::block_in_place(|| Arc::make_mut(&mut outcome).replace_invalid_text());
+        }
+        Ok(Permitted::new(OutcomeJson(outcome), permit))
     }
 
     /// Bytes that its Outcome takes, and has to be read for, once it has finished.
@@ -297,10 +302,15 @@ impl LiveRun {
 
     /// What is answered about it.
     pub async fn view(&self) -> Result<RunView, Refusal> {
+        self.view_with(TextErrors::Strict).await
+    }
+
+    /// The same with output that is not UTF-8 as it is wanted.
+    pub async fn view_with(&self, errors: TextErrors) -> Result<RunView, Refusal> {
         let phase = self.phase();
         let (outcome, ended_at_ms) = match &phase {
             Phase::Queued(_) | Phase::Running(_) => (None, None),
-            Phase::Ended(record) => (Some(self.load(record).await?), Some(record.ended_at_ms())),
+            Phase::Ended(record) => (Some(self.load(record, errors).await?), Some(record.ended_at_ms())),
         };
         Ok(RunView {
             run_id: self.id().to_owned(),

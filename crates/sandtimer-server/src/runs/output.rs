@@ -17,12 +17,31 @@ const USUAL: u64 = 256 * 1024;
 const LEAST: u64 = 16;
 const MOST: u64 = 8 << 20;
 
+/// What becomes of output that is not UTF-8.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum TextErrors {
+    /// The stream, or the piece of it, is base64.
+    #[default]
+    Strict,
+    /// Each sequence of bytes that is not UTF-8 becomes U+FFFD.
+    Replace,
+}
+
+impl TextErrors {
+    /// `errors`, by the names that Python has.
+    pub fn parse(fields: &mut Fields) -> Result<Self, Refusal> {
+        let given = fields.word("errors", &["strict", "replace"])?;
+        Ok(if given == Some("replace") { TextErrors::Replace } else { TextErrors::Strict })
+    }
+}
+
 /// What of the output is asked for.
 #[derive(Debug)]
 pub(super) struct Asked {
     stream: Stream,
     cursor: u64,
     most: usize,
+    errors: TextErrors,
 }
 
 impl Asked {
@@ -30,7 +49,7 @@ impl Asked {
         let stream = stream(fields)?;
         let cursor = fields.number("cursor")?.unwrap_or(0);
         let most = fields.number("max_bytes")?.unwrap_or(USUAL).clamp(LEAST, MOST);
-        Ok(Asked { stream, cursor, most: most as usize })
+        Ok(Asked { stream, cursor, most: most as usize, errors: TextErrors::parse(fields)? })
     }
 }
 
@@ -90,7 +109,7 @@ async fn read_at_most(run: &LiveRun, asked: &Asked, most: usize) -> Result<(Phas
 }
 
 fn described(run: &LiveRun, asked: &Asked, phase: &Phase, (chunk, last): (Chunk, bool)) -> Value {
-    let piece = Piece::of(chunk, last);
+    let piece = Piece::with(asked.errors, chunk, last);
     json!({
         "run_id": run.id(),
         "status": phase.name(),
@@ -124,6 +143,14 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
+    /// A chunk with what is not text in it as it is wanted.
+    pub fn with(errors: TextErrors, chunk: Chunk, last: bool) -> Self {
+        match errors {
+            TextErrors::Strict => Piece::of(chunk, last),
+            TextErrors::Replace => Piece::text(chunk, last),
+        }
+    }
+
     /// A character that is cut by the end of the chunk is left for the next one, unless there is none.
     pub fn of(chunk: Chunk, last: bool) -> Self {
         let Chunk { mut bytes, mut next_cursor, dropped_before } = chunk;

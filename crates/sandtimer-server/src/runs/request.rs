@@ -1,7 +1,7 @@
 //! From the fields of `POST /v1/runs` to a Spec. Everything is checked before anything is started.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sandtimer::engine::Terminal;
@@ -15,6 +15,7 @@ use sandtimer::{Engine, Limits, Spec, Stdin};
 use serde_json::Value;
 
 use super::attached;
+use super::output::TextErrors;
 use crate::auth::Owner;
 use crate::body::{Fields, refused};
 use crate::contexts::LANGUAGES;
@@ -48,6 +49,8 @@ pub(crate) struct RunRequest {
     /// TypeScript that becomes the command once it is read.
     typescript: Option<String>,
     environment: Vec<(String, String)>,
+    /// Where it starts, as a path in it; `None`: in its workspace.
+    directory: Option<PathBuf>,
     /// `None`: no stdin. `Some` and `stdin_open`: these bytes, then what is sent later.
     pub stdin: Option<Vec<u8>>,
     pub stdin_open: bool,
@@ -70,8 +73,10 @@ pub(crate) struct RunRequest {
     pub workspace: Option<String>,
     /// What bounds it from further out.
     pub parent: Option<ScopeId>,
-    /// For an agent: one stream for all that it writes, and where it starts.
-    agent: Option<Option<String>>,
+    /// For an agent: one stream for all that it writes.
+    joins_streams: bool,
+    /// What becomes of output that is not UTF-8 in the answer.
+    pub errors: TextErrors,
     /// What kind of work it is, for estimates.
     task: Option<TaskType>,
 }
@@ -87,10 +92,10 @@ pub(crate) fn warn_of(limits: &Limits) -> Duration {
     }
 }
 
-/// Joins the streams, goes to a directory, and becomes the command behind it.
-const AGENT: [&str; 4] = ["sh", "-c", "exec 2>&1; cd -- \"$1\" || exit; shift; exec \"$@\"", "sh"];
-/// Where an agent's commands start.
-const AGENT_DIRECTORY: &str = "/workspace";
+/// Joins the streams, and becomes the command after it.
+const JOINED: [&str; 4] = ["sh", "-c", "exec 2>&1; exec \"$@\"", "sh"];
+/// What relative paths of directories begin in.
+const WORKSPACE: &str = "/workspace";
 
 impl RunRequest {
     pub fn parse(mut fields: Fields) -> Result<Self, Refusal> {
@@ -102,6 +107,7 @@ impl RunRequest {
             command,
             typescript,
             environment: environment(&mut fields)?,
+            directory: directory(&mut fields)?,
             stdin: fields.bytes("stdin", "stdin_encoding")?,
             stdin_open: fields.truth("stdin_open")?.unwrap_or(false),
             terminal: fields.value("terminal").map(|size| terminal_size("terminal", size)).transpose()?,
@@ -116,7 +122,8 @@ impl RunRequest {
             detach,
             workspace: fields.text("workspace")?,
             parent: None,
-            agent: None,
+            joins_streams: false,
+            errors: TextErrors::parse(&mut fields)?,
             task: fields.text("task_type")?.as_deref().map(TaskType::parse).transpose()?,
         };
         fields.finish()?;
@@ -142,6 +149,7 @@ impl RunRequest {
             command: interpreted("bash", text),
             typescript: None,
             environment: Vec::new(),
+            directory: None,
             stdin: None,
             stdin_open: false,
             terminal: None,
@@ -157,7 +165,8 @@ impl RunRequest {
             detach,
             workspace: Some(workspace),
             parent: None,
-            agent: None,
+            joins_streams: false,
+            errors: TextErrors::default(),
             task: None,
         };
         request.check_lengths()?;
@@ -165,12 +174,12 @@ impl RunRequest {
     }
 
     /// Makes it an agent's, in a workspace. It may report its progress and hear of its limits, as it is nobody's to ask for.
-    pub fn for_agent(&mut self, limits: Limits, workspace: String, directory: Option<String>) {
+    pub fn for_agent(&mut self, limits: Limits, workspace: String) {
         self.warn = self.warn.or_else(|| Some(warn_of(&limits)));
         self.progress_channel = true;
         self.limits = limits;
         self.workspace = Some(workspace);
-        self.agent = Some(directory);
+        self.joins_streams = true;
     }
 
     /// Has code read that has to be, within the run's wall limit and its owner's scope. Blocks.
@@ -235,14 +244,14 @@ impl RunRequest {
             (false, None) => Stdin::Null,
         };
         let owned = |(name, value): &(String, String)| (OsString::from(name), OsString::from(value));
-        let before: &[&str] = if self.agent.is_some() { &AGENT } else { &[] };
-        let directory = self.agent.as_ref().map(|directory| directory.as_deref().unwrap_or(AGENT_DIRECTORY));
-        let words = before.iter().copied().chain(directory).chain(self.command.iter().map(String::as_str));
+        let before: &[&str] = if self.joins_streams { &JOINED } else { &[] };
+        let words = before.iter().copied().chain(self.command.iter().map(String::as_str));
         Spec {
             command: words.map(OsString::from).collect(),
             parent: self.parent,
             environment: self.environment.iter().map(owned).collect(),
             private_workspace: true,
+            working_directory: self.directory.clone(),
             network: self.network,
             stdin,
             terminal: self.terminal.map(|(columns, rows)| Terminal { columns, rows, like: None }),
@@ -292,7 +301,7 @@ pub(super) fn terminal_size(name: &str, size: Value) -> Result<(u16, u16), Refus
 /// `command` as a list or as a line for a shell, or `code` with its `language`.
 fn command(fields: &mut Fields) -> Result<(Vec<String>, Option<String>), Refusal> {
     let (command, code, language) =
-        (fields.value("command"), fields.text("code")?, fields.word("language", &LANGUAGES)?);
+        (fields.value("command"), fields.text("code")?, fields.language("language", &LANGUAGES)?);
     match (command, code, language) {
         (Some(command), None, None) => Ok((explicit(&command)?, None)),
         (None, Some(code), Some("javascript")) => Ok((script(&code)?, None)),
@@ -353,6 +362,15 @@ fn is_on_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .any(|directory: std::path::PathBuf| Path::new(&directory).join(program).is_file())
+}
+
+/// `cwd`: a directory of the run, relative to its workspace where it is relative.
+fn directory(fields: &mut Fields) -> Result<Option<PathBuf>, Refusal> {
+    let Some(given) = fields.text("cwd")? else { return Ok(None) };
+    if given.is_empty() {
+        return Err(refused("cwd", &given.into(), "the path of a directory"));
+    }
+    Ok(Some(Path::new(WORKSPACE).join(given)))
 }
 
 /// `env`: an object of texts.

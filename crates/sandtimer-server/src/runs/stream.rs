@@ -11,7 +11,7 @@ use sandtimer::engine::Stream;
 use serde_json::{Value, json};
 
 use super::live::{LiveRun, Phase, enter_large};
-use super::output::{Piece, chunk, name};
+use super::output::{Piece, TextErrors, chunk, name};
 use super::record::Record;
 use crate::error::{Code, Refusal};
 use crate::events::{Event, EventSource};
@@ -64,20 +64,19 @@ impl Place {
 pub(crate) struct RunEvents {
     run: Arc<LiveRun>,
     place: Place,
-    /// For readers that know text only: what is none is replaced.
-    only_text: bool,
+    errors: TextErrors,
     /// Output that was looked at and makes no whole character yet: more than this is news.
     seen: [u64; 2],
 }
 
 impl RunEvents {
-    pub(super) fn new(run: Arc<LiveRun>, place: Place) -> Self {
-        RunEvents { run, place, only_text: false, seen: place.cursors }
+    pub(super) fn new(run: Arc<LiveRun>, place: Place, errors: TextErrors) -> Self {
+        RunEvents { run, place, errors, seen: place.cursors }
     }
 
     /// All events, with output as text whatever it is.
     pub fn of_text(run: Arc<LiveRun>) -> Self {
-        RunEvents { only_text: true, ..Self::new(run, Place::default()) }
+        Self::new(run, Place::default(), TextErrors::Replace)
     }
 
     fn event(&mut self, place: Place, name: &'static str, data: Value) -> Event {
@@ -91,7 +90,7 @@ impl RunEvents {
             let index = stream as usize;
             let (chunk, last) = chunk(phase, stream, self.place.cursors[index], PIECE).await?;
             let end = chunk.next_cursor;
-            let piece = if self.only_text { Piece::text(chunk, last) } else { Piece::of(chunk, last) };
+            let piece = Piece::with(self.errors, chunk, last);
             let mut place = self.place;
             if piece.dropped_before > 0 {
                 place.cursors[index] = piece.cursor;

@@ -42,7 +42,7 @@ const inspected = (name, args) => {
 };
 
 const call = (client, name, args = {}, options) => client.callTool({ name, arguments: args }, undefined, options);
-const text = (result) => result.content.map((block) => block.text).join("");
+const text = (result) => result.content.map((block) => block.text ?? "").join("");
 const first = (result) => text(result).split("\n")[0];
 
 // Uses each of the tools once. `keeps`: whether one connection is used for all of it, so that a task begun stays begun.
@@ -100,6 +100,134 @@ const scenarios = {
     const { resources } = await inspect("--method", "resources/list");
     const { contents } = await inspect("--method", "resources/read", "--uri", resources[0].uri);
     assert.ok(JSON.parse(contents[0].text).runs.length > 0);
+  },
+
+  async values_and_figures_are_shown_within_bounds() {
+    const client = await connected();
+    const python = (code, more = {}) => call(client, "run_code", { language: "python", code, ...more });
+    const shows = async (code, words) => {
+      const result = await python(code);
+      assert.ok(first(result) === "EXITED 0" && text(result).includes(words), `${code}: ${text(result)}`);
+      return result;
+    };
+    await shows("{1}", "{1}");
+    await shows("import datetime; datetime.date(2026, 1, 2)", "datetime.date(2026, 1, 2)");
+    await shows("float('nan')", "nan");
+    await shows("display('shown'); 7", "'shown'");
+    await shows("class Table:\n  def _repr_markdown_(self): return '| a |\\n|---|\\n| 1 |'\nTable()", "| a |");
+    const figure = "class Figure:\n  def _repr_png_(self): return b'\\x89PNG' + bytes(30)\n  def __repr__(self): return '<Figure>'\n";
+    const drawn = await shows(`${figure}Figure()`, "<Figure>");
+    const [image] = drawn.content.filter((block) => block.type === "image");
+    assert.equal(image?.mimeType, "image/png");
+    assert.equal(Buffer.from(image.data, "base64").subarray(1, 4).toString(), "PNG");
+    assert.ok(!JSON.stringify(drawn.structuredContent).includes(image.data), "figures are in blocks alone");
+    const large = figure.replace("bytes(30)", "bytes(2_000_000)");
+    const left = await shows(`${large}Figure()`, "is left out: an answer has at most");
+    assert.ok(left.content.every((block) => block.type === "text"));
+    assert.equal((await python(`[display(Figure()) for _ in range(9)];`)).content.length, 1, "as large, none of them");
+
+    const bounded = async (result) => {
+      const parts = [text(result), JSON.stringify(result.structuredContent)].map((part) => Buffer.byteLength(part));
+      assert.ok(parts.every((bytes) => bytes <= 20_000), `${parts}: ${text(result).slice(0, 200)}`);
+      assert.equal(result.structuredContent.headline, first(result));
+      return result;
+    };
+    for (const code of ["'x' * 7_000_000", "'\"\\n' * 100_000", "[['ä' * 50] * 1000]", "print('\"' * 300_000)", "raise ValueError('y' * 300_000)", "[display('z' * 3000) for _ in range(50)]"]) {
+      await bounded(await python(code));
+      await bounded(await python(code, { details: true }));
+    }
+    const bash = (command, more = {}) => call(client, "bash", { command, ...more });
+    const much = await bounded(await bash("seq 1 100000"));
+    assert.ok(much.structuredContent.stdout.endsWith("100000\n") && much.structuredContent.stdout_truncated);
+    for (let index = 0; index < 30; index += 1) await bash(`sleep 300; : ${"w".repeat(1000)}`, { background: true });
+    const runs = await bounded(await call(client, "list_runs", { limit: 200 }));
+    assert.ok(runs.structuredContent.total >= 30);
+    for (const { run_id } of runs.structuredContent.runs) await call(client, "kill", { run_id });
+    await bounded(await call(client, "list_runs", { limit: 200 }));
+    await bounded(await call(client, "time_left"));
+    const hi = await bash("echo hi");
+    assert.ok(JSON.stringify(hi.structuredContent).length < 300, JSON.stringify(hi.structuredContent));
+    assert.ok((await bash("echo hi", { details: true })).structuredContent.isolation.tier);
+
+    // One line of progress, which overwrites itself.
+    const bar = await bash("for i in $(seq 1 2000); do printf '\\r%d%% of it is done' $i; done; printf '\\n\\033[31mred\\033[0m\\n'");
+    assert.ok(text(bar).endsWith("\n2000% of it is done\nred\n"), text(bar));
+    const { run_id } = bar.structuredContent;
+    const read = async (more) => (await call(client, "read_output", { run_id, ...more })).structuredContent;
+    assert.equal((await read({})).data, "2000% of it is done\nred\n");
+    assert.equal((await read({ filter: "^red$" })).data, "red\n");
+    const long = (await bash("head -c 50000 /dev/zero | tr '\\0' x; echo end")).structuredContent;
+    const tail = (await call(client, "read_output", { run_id: long.run_id, tail: 1, max_bytes: 200 })).structuredContent;
+    assert.ok(tail.data.endsWith("xxend\n") && tail.data.length <= 200, `${tail.data.length}`);
+    await client.close();
+  },
+
+  async endings_say_what_became_of_what() {
+    const client = await connected();
+    const left = await call(client, "bash", { command: "sleep 300 & echo started" });
+    assert.ok(text(left).includes("1 process it had left behind was killed; to keep such a process"), text(left));
+    assert.ok(left.structuredContent.sentence.includes("background: true"));
+    assert.equal(left.structuredContent.remarks[0].kind, "killed_leftovers");
+    const none = await call(client, "bash", { command: "true" });
+    assert.ok(!text(none).includes("left behind") && !none.structuredContent.remarks, text(none));
+    const network = await call(client, "bash", { command: "python3 -c 'import urllib.request as u; u.urlopen(\"https://pypi.org\")'" });
+    assert.ok(text(network).includes("It has no network"), text(network));
+
+    const python = (code) => call(client, "run_code", { language: "py", code });
+    await python("x = 1");
+    const ended = await python("x = 2; import os; os._exit(3)");
+    assert.equal(first(ended), "EXITED 3", text(ended));
+    assert.ok(text(ended).includes("the state from before this code"), text(ended));
+    assert.equal((await python("x")).structuredContent.value, 1);
+
+    const { bash_id } = (await call(client, "Bash", { command: "sleep 0.5; echo over", background: true })).structuredContent;
+    await call(client, "wait", { run_ids: [bash_id], wait_ms: 20000 });
+    const late = await call(client, "KillShell", { shell_id: bash_id });
+    assert.ok(text(late).includes("had ended before it was to be killed: COMPLETED (exit code: 0)"), text(late));
+    assert.ok(!text(late).includes("Killed") && late.structuredContent.killed === false);
+
+    const nowhere = await call(client, "bash", { command: "pwd", cwd: "/nowhere" });
+    assert.ok(nowhere.isError && text(nowhere).includes("`/nowhere` is no directory of the run"), text(nowhere));
+    await call(client, "bash", { command: "mkdir -p sub && touch file" });
+    assert.equal((await call(client, "bash", { command: "pwd", cwd: "sub" })).structuredContent.stdout, "/workspace/sub\n");
+    assert.ok((await call(client, "bash", { command: "pwd", cwd: "/workspace/file" })).isError);
+    await call(client, "bash", { command: "rmdir sub" });
+    const removed = await call(client, "bash", { command: "pwd", cwd: "sub" });
+    assert.ok(removed.isError && text(removed).includes("cwd: "), text(removed));
+    await client.close();
+  },
+
+  async arguments_of_models_are_taken_or_named() {
+    const client = await connected();
+    const refused = async (name, args, words) => {
+      const result = await call(client, name, args);
+      assert.ok(result.isError && text(result).includes(words), text(result));
+      assert.equal(result.structuredContent.headline, first(result));
+    };
+    await refused("bash", { cmd: "true" }, "`cmd`; it is called `command` here");
+    await refused("bash", { command: "true", timeout: 5 }, "it is called `timeout_ms` here");
+    await refused("run_code", { language: "python", script: "1" }, "it is called `code` here");
+    await refused("run_code", { language: "cobol", code: "1" }, "one of python, javascript, typescript, bash");
+    for (const [language, code] of [["python3", "1 + 1"], ["js", "1 + 1"], ["ts", "const x: number = 2; x"]]) {
+      assert.equal((await call(client, "run_code", { language, code })).structuredContent.value, 2, language);
+    }
+    assert.equal((await call(client, "run_code", { language: "sh", code: "echo 2" })).structuredContent.stdout, "2\n");
+    const env = { A: 1, B: true };
+    const taken = await call(client, "bash", { command: "echo $A $B", env, wait_ms: 90000, timeout_ms: "20000" });
+    assert.equal(taken.structuredContent.stdout, "1 true\n", text(taken));
+    assert.ok(text(taken).includes("wait_ms was 90000 and is taken as 45000"), text(taken));
+    const { run_id } = (await call(client, "bash", { command: "sleep 300", background: "true" })).structuredContent;
+    assert.equal(first(await call(client, "kill", { run_id })), "STOPPED BY cancel");
+    await client.close();
+  },
+
+  async sessions_end_with_a_status_that_clients_take() {
+    const client = await connected();
+    const session = client.transport.sessionId;
+    const about = { method: "DELETE", headers: { ...headers, "mcp-session-id": session, "mcp-protocol-version": "2025-06-18" } };
+    const ended = await fetch(address, about);
+    assert.equal(ended.status, 204);
+    assert.equal(await ended.text(), "");
   },
 
   async progress_is_told_and_extends_the_clients_patience() {

@@ -93,6 +93,16 @@ export const scenarios = {
     assert.equal(await text(page, "output"), outcome.stdout);
   },
 
+  async progress_and_colours_are_folded(page, url) {
+    const script = "for i in 1 2 3; do printf '\\r%d0%%' $i; sleep 0.2; done; printf '\\r100%%\\n\\033[1;31mred\\033[0m\\n'; sleep 60";
+    const id = await start(url, script);
+    await page.goto(url);
+    await row(page, "running", id).click();
+    await until("all of it", async () => (await text(page, "output")) === "100%\nred\n");
+    const { data } = await ask(url, `/v1/runs/${id}/output`);
+    assert.ok(data.startsWith("\r10%\r20%") && data.includes("\x1b[1;31m"), JSON.stringify(data));
+  },
+
   async what_runs_print_stays_text(page, url) {
     const evil = "</pre><script>window.owned = 1</script><img src=x onerror='window.owned = 1'>";
     const script = 'echo "$0"; echo "$0" >&2; sleep 60';

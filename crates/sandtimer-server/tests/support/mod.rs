@@ -41,6 +41,7 @@ pub fn settings(state: &Path) -> Settings {
         heartbeat: HARD_STOP,
         collector: None,
         estimate_tools: true,
+        tool_names: sandtimer_server::ToolNames::Both,
         host: Host {
             facts: Box::new(|| json!({"tier": "T3"})),
             config: json!({"limits": {}, "policy": {}, "server": {}}),

@@ -10,6 +10,7 @@ mod calls;
 mod children;
 mod contexts;
 mod disk;
+mod environment;
 mod error;
 mod follow;
 pub mod jobs;
@@ -54,6 +55,7 @@ pub use contexts::{
     BranchSpec, Cell, Context, ContextSpec, Contexts, Execution, ImageAccount, Info, ShellPrewarm, Told,
     Tried, Turn,
 };
+pub use environment::{WITHOUT_INPUT, WITHOUT_NETWORK, WITHOUT_TERMINAL};
 pub use error::{BRANCHES, Error};
 pub use memory::machine_memory;
 pub use opened::new_run_id;

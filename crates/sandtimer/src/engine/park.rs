@@ -2,6 +2,7 @@
 //!
 //! Everything a run is walled in by is in force before the command is known. Starting costs one message and the exec.
 
+use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -200,8 +201,10 @@ impl Parked {
                 return Err(Error::System { doing: "cannot use the parked sandbox", source });
             }
             self.check_group()?;
+            // Before its stdin is taken from it.
+            let environment = self.environment(&spec);
             let streams = Streams::make(&inner, &mut spec, &opened.effective)?;
-            self.dispatch(&spec, &opened.effective, &streams)?;
+            self.dispatch(&spec, &environment, &opened.effective, &streams)?;
             let Some(sandbox) = self.sandbox.take() else { return Err(Error::Full(0)) };
             Ok(start::finish(&inner, sandbox, opened, &spec, streams))
         })();
@@ -219,9 +222,15 @@ impl Parked {
         Err(Error::System { doing, source })
     }
 
+    fn environment(&self, spec: &Spec) -> Vec<(OsString, OsString)> {
+        let private = self.sandbox.as_ref().and_then(|sandbox| sandbox.private.as_ref());
+        start::environment(spec, &self.files, private.map(PrivateDirectory::path))
+    }
+
     fn dispatch(
         &mut self,
         spec: &Spec,
+        environment: &[(OsString, OsString)],
         effective: &crate::limits::Effective,
         streams: &Streams,
     ) -> Result<(), Error> {
@@ -233,13 +242,7 @@ impl Parked {
             program.push(op::RLIMIT, true, &[0, seconds, seconds + 1], &[]);
         }
         if let Some(executable) = &self.files.executable {
-            start::push_execute(
-                &mut program,
-                spec,
-                executable,
-                &start::environment(spec, &self.files, sandbox.private.as_ref().map(PrivateDirectory::path)),
-                &[],
-            );
+            start::push_execute(&mut program, spec, executable, environment, &[]);
         }
         let doing = "cannot use the parked sandbox";
         sandbox.spawned_at = monotonic_nanoseconds();

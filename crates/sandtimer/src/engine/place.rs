@@ -137,6 +137,7 @@ pub(super) fn running_at(
         optional_steps: place.optional.clone(),
         path: place.path,
         network: spec.network || place.has_network,
+        lacks_network: !spec.network,
         missing: place.missing.clone(),
         hidden: place.hidden.clone(),
         sweeps_itself: inner.sweeps_itself(),

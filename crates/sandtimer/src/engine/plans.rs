@@ -16,7 +16,7 @@ use super::error::Error;
 use super::owners::spare_identity_maps;
 use super::{Inner, Spec};
 use crate::isolate::files::{
-    DeviceUser, FilesPlan, FilesRequest, Gpus, Kind, Mount, Start, find_gpus, plan_files,
+    DeviceUser, FilesPlan, FilesRequest, Gpus, Kind, Mount, Start, WORKSPACE, find_gpus, plan_files,
 };
 use crate::isolate::lease::has_uids;
 use crate::isolate::root;
@@ -120,7 +120,9 @@ pub(super) fn plan_files_of(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles
         gpu: spec.gpu,
     };
     let now = monotonic_nanoseconds();
-    if let Some(plan) = inner.plans.lock().unwrap_or_else(PoisonError::into_inner).get(&key, now) {
+    if is_start_there(spec)
+        && let Some(plan) = inner.plans.lock().unwrap_or_else(PoisonError::into_inner).get(&key, now)
+    {
         return Ok(plan);
     }
     let variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
@@ -154,6 +156,18 @@ pub(super) fn plan_files_of(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles
     let plan = Arc::new(KnownFiles::new(plan));
     inner.plans.lock().unwrap_or_else(PoisonError::into_inner).keep(key, plan.clone(), now);
     Ok(plan)
+}
+
+/// Whether the directory that a run is to start in still exists in its workspace: runs make and remove such directories, and a recent
+/// plan says nothing of that.
+fn is_start_there(spec: &Spec) -> bool {
+    match (&spec.workspace, &spec.working_directory) {
+        (Some(source), Some(directory)) => match directory.strip_prefix(WORKSPACE) {
+            Ok(below) => source.join(below).is_dir(),
+            Err(_) => true,
+        },
+        _ => true,
+    }
 }
 
 /// Whose rights the runs of this process's engines open device nodes with.

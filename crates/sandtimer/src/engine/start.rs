@@ -3,9 +3,8 @@
 //! The order: its scope and limits (`opened`), files, row, descriptors, plan, launcher, threads. Until the launcher has
 //! been asked nothing exists that could be left behind; after it, the run is the enforcer's.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,6 +14,7 @@ use sandtimer_os::launcher::{self, Launcher, SpawnRequest, Spawned};
 use sandtimer_os::program::Program;
 use sandtimer_os::{process, socket, zygote as os};
 
+pub(super) use super::environment::environment;
 use super::error::Error;
 use super::opened::{Opened, close, open};
 use super::owners::{idmap_namespaces, unmapped_owner};
@@ -24,7 +24,7 @@ use super::private_directory::private_directory;
 use super::streams::Streams;
 use super::{Inner, Run, Spec};
 use crate::isolate::cgroup::{Slot, SlotLimits};
-use crate::isolate::files::{Executable, FilesPlan, HOME, USER_NAME};
+use crate::isolate::files::Executable;
 use crate::isolate::host::{Host, Namespaces};
 use crate::isolate::lease::{WORKSPACES, has_uids};
 use crate::isolate::networks::LentNetwork;
@@ -365,54 +365,6 @@ pub(super) fn check_requirement(spec: &Spec, plan: &Plan) -> Result<(), Error> {
         return Err(Refusal { required, possible, reason: reason() }.into());
     }
     Ok(())
-}
-
-/// Variables of the caller that a run keeps; everything else stays out.
-const KEPT_VARIABLES: [&str; 8] =
-    ["LANG", "LANGUAGE", "TERM", "COLORTERM", "NO_COLOR", "TZ", "COLUMNS", "LINES"];
-
-/// Those that a run with GPUs keeps too: which of them it is to use, and where the libraries of their driver are.
-const KEPT_WITH_GPU: [&str; 7] = [
-    "CUDA_DEVICE_ORDER",
-    "CUDA_VISIBLE_DEVICES",
-    "GPU_DEVICE_ORDINAL",
-    "HIP_VISIBLE_DEVICES",
-    "HSA_OVERRIDE_GFX_VERSION",
-    "LD_LIBRARY_PATH",
-    "ROCR_VISIBLE_DEVICES",
-];
-
-pub(super) fn environment(
-    spec: &Spec,
-    files: &FilesPlan,
-    private: Option<&Path>,
-) -> Vec<(OsString, OsString)> {
-    let of_gpu: &[&str] = if spec.gpu { &KEPT_WITH_GPU } else { &[] };
-    let mut list: Vec<(OsString, OsString)> = std::env::vars_os()
-        .filter(|(name, _)| {
-            let mut kept = KEPT_VARIABLES.iter().chain(of_gpu);
-            kept.any(|kept| name == kept) || name.as_bytes().starts_with(b"LC_")
-        })
-        .collect();
-    let mut set = |name: &OsStr, value: OsString| {
-        list.retain(|(other, _)| other != name);
-        list.push((name.to_owned(), value));
-    };
-    set("PATH".as_ref(), files.path_variable.clone());
-    let home = private.unwrap_or(Path::new(HOME));
-    set("HOME".as_ref(), home.into());
-    set("TMPDIR".as_ref(), home.into());
-    set("USER".as_ref(), USER_NAME.into());
-    set("LOGNAME".as_ref(), USER_NAME.into());
-    set("SHELL".as_ref(), "/bin/sh".into());
-    set("PWD".as_ref(), files.cwd.clone().into_os_string());
-    for (name, value) in &files.environment {
-        set(name.as_ref(), value.clone());
-    }
-    for (name, value) in &spec.environment {
-        set(name, value.clone());
-    }
-    list
 }
 
 /// Has the sandbox become the command, which is given the descriptors behind the plan's own, from number 3 on: that of its

@@ -523,8 +523,17 @@ impl Planner<'_> {
         if let (Start::Workspace(source), Ok(below)) = (self.request.start, typed.strip_prefix(WORKSPACE)) {
             let inside = self.host.canonical(&source.join(below));
             let base = self.host.canonical(source);
-            if inside.zip(base).is_some_and(|(inside, base)| inside.starts_with(base)) {
-                return Ok(typed.to_path_buf());
+            if let Some((inside, base)) = inside.zip(base)
+                && inside.starts_with(base)
+            {
+                let found =
+                    self.host.resolve(&inside).map_err(|cause| error(format!("cannot be used ({cause})")))?;
+                let is_directory = found.metadata.is_dir();
+                return if is_directory {
+                    Ok(typed.to_path_buf())
+                } else {
+                    Err(error("is not a directory".into()))
+                };
             }
         }
         let found = self.host.resolve(&self.request.host_cwd.join(typed));

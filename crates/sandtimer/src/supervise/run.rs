@@ -329,6 +329,8 @@ pub(crate) struct Running {
     pub path: Path,
     /// Whether something in it can listen on a port: in its own network namespace, or the host's.
     pub network: bool,
+    /// It has not got the host's network.
+    pub lacks_network: bool,
     /// What of the host is not shown, for the caller.
     pub missing: Vec<String>,
     /// The same for what few callers miss: installations, entries of PATH.

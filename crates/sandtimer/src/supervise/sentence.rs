@@ -4,14 +4,15 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use super::output::{Collected, SharedSpool, encode};
+use super::remarks::remarks;
 use super::run::{Cause, Facts, Reply, Running, Used};
 use super::seen::{Noted, differing};
 use super::words::MAX_SHOWN_VALUES;
 use crate::isolate::cgroup::Shortage;
 use crate::limits::Effect;
 use crate::model::{
-    Ending, Enforcer, KillClass, Layer, LimitKind, Outcome, Progress, Proof, PythonThread, Reporter,
-    SentSignal, Source, Spent, State, Tree, Usage, Verdict, WaitingFor, time,
+    Encoding, Ending, Enforcer, KillClass, Layer, LimitKind, Outcome, Progress, Proof, PythonThread,
+    Reporter, SentSignal, Source, Spent, State, Tree, Usage, Verdict, WaitingFor, time,
 };
 
 /// The most output an Outcome carries of each stream; the rest is read by cursor.
@@ -24,7 +25,6 @@ const fn milliseconds(nanoseconds: u64) -> u64 {
 /// The Outcome of a run, as far as `facts` go.
 pub(crate) fn outcome(run: &Running, facts: &Facts, spools: &[Option<SharedSpool>; 2]) -> Outcome {
     let collected = [0, 1].map(|index| collect(&spools[index]));
-    let (stdout, stderr, encoding) = encode(&collected[0], &collected[1]);
     let status = facts.exit.map(|exit| exit.status);
     let (exit_code, signal) = status.map_or((None, None), status_parts);
     let used = run.used();
@@ -40,19 +40,23 @@ pub(crate) fn outcome(run: &Running, facts: &Facts, spools: &[Option<SharedSpool
     let outer = run.slot.shortage(&used.counters).filter(|shortage| *shortage != Shortage::Own);
     let verdict = verdict(run, facts, (kernel, outer), ending, &usage);
     let reply = reply(run, facts);
-    Outcome {
+    let error = reply.error.or_else(|| error(facts, signal_words(ending, status)));
+    let remarks = remarks(run, facts, &collected, error.as_ref());
+    let mut outcome = Outcome {
         run_id: run.id.clone(),
         ending,
         ok: ending == Ending::Returned || (ending == Ending::Exited && exit_code == Some(0)),
         exit_code,
         signal,
-        stdout,
-        stderr,
+        stdout: String::new(),
+        stderr: String::new(),
         stdout_truncated: collected[0].truncated(),
         stderr_truncated: collected[1].truncated(),
-        encoding,
+        encoding: Encoding::Utf8,
+        stdout_encoding: Encoding::Utf8,
+        stderr_encoding: Encoding::Utf8,
         value: reply.value,
-        error: reply.error.or_else(|| error(facts, signal_words(ending, status))),
+        error,
         results: reply.results,
         execution_count: reply.execution_count,
         verdict,
@@ -63,7 +67,10 @@ pub(crate) fn outcome(run: &Running, facts: &Facts, spools: &[Option<SharedSpool
         path: run.path,
         reported_by: reporter(run, facts, ending),
         notices: run.notices.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-    }
+        remarks,
+    };
+    outcome.set_output(encode(&collected[0]), encode(&collected[1]));
+    outcome
 }
 
 /// A session's command that ended without its shell has its exit code from that.

@@ -105,7 +105,8 @@ pub(crate) fn walk(runs: Vec<Run>) -> Evaluation {
             evaluation.idle_seconds.entry(run.key).or_default().push(seconds);
         }
         let past = known.entry(run.key).or_default();
-        if let Ok(estimate) = estimator.predict(&run.question) {
+        let estimate = estimator.predict(&run.question);
+        if estimate.basis != Rung::Unknown {
             let points = [estimate.best_seconds, estimate.typical_seconds, estimate.worst_seconds];
             if estimate.basis == Rung::Exact {
                 let size = size_of_history(estimate.runs);

@@ -19,7 +19,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::Failure;
 use super::exit::{exit_code, is_own_end};
-use crate::args::{OnOutputLimit, Settings};
+use crate::args::{OnOutputLimit, Settings, TextErrors};
 use crate::bell::Bell;
 use crate::config::{Config, written};
 use crate::passthrough::{self, Flow, Owner, Pump, Sink, State};
@@ -116,7 +116,15 @@ impl<'a> Session<'a> {
         self.dead.ring();
         self.outcome = Some(outcome.clone());
         if self.settings.json {
-            self.pump(Sink::Stdout, Flow::Text(render::outcome_json(&outcome)))?;
+            let json = match self.settings.errors {
+                TextErrors::Strict => render::outcome_json(&outcome),
+                TextErrors::Replace => {
+                    let mut outcome = Outcome::clone(&outcome);
+                    outcome.replace_invalid_text();
+                    render::outcome_json(&outcome)
+                }
+            };
+            self.pump(Sink::Stdout, Flow::Text(json))?;
         }
         self.deliver(Some(VERDICT_PATIENCE), VERDICT_PATIENCE);
         // Behind the job's output, which is written for a raw terminal, and before ours, which is not.
@@ -304,6 +312,9 @@ impl<'a> Session<'a> {
         {
             let ceiling = verdict.kind.filter(|_| verdict.source == Source::Ceiling);
             render::verdict(verdict, ceiling.and_then(|kind| self.config.ceiling_file(kind)), mid_line);
+        }
+        for remark in &outcome.remarks {
+            render::note(&remark.message);
         }
         if self.settings.verbose {
             self.tell_all(outcome);

@@ -38,6 +38,34 @@ impl Input {
         Input { name, required: true, kind, meaning }
     }
 
+    /// A value of the type that it takes, where the one given says the same in another type; else that one.
+    pub fn coerced(&self, value: Value) -> Value {
+        match (&self.kind, value) {
+            (Kind::Truth, Value::String(text)) if text.eq_ignore_ascii_case("true") => true.into(),
+            (Kind::Truth, Value::String(text)) if text.eq_ignore_ascii_case("false") => false.into(),
+            (Kind::Number(_), Value::String(text)) => {
+                text.trim().parse::<u64>().map_or_else(|_| text.clone().into(), Value::from)
+            }
+            (Kind::Number(_), Value::Number(number)) => {
+                whole(&number).map_or(Value::Number(number), Value::from)
+            }
+            (Kind::Amount(_), Value::String(text)) => match text.trim().parse::<f64>() {
+                Ok(amount) if amount.is_finite() => amount.into(),
+                _ => text.into(),
+            },
+            (Kind::Text, Value::Number(number)) => number.to_string().into(),
+            (Kind::Variables, Value::Object(variables)) => {
+                let text = |(name, value): (String, Value)| match value {
+                    Value::Number(_) | Value::Bool(_) => (name, value.to_string().into()),
+                    other => (name, other),
+                };
+                Value::Object(variables.into_iter().map(text).collect())
+            }
+            (Kind::Texts, Value::String(text)) => vec![text].into(),
+            (_, value) => value,
+        }
+    }
+
     pub fn schema(&self) -> Value {
         let mut schema = match &self.kind {
             Kind::Text => json!({"type": "string"}),
@@ -56,12 +84,25 @@ impl Input {
     }
 }
 
+/// A number without a fraction that is written as one with.
+fn whole(number: &serde_json::Number) -> Option<u64> {
+    let number = number.as_f64().filter(|_| number.is_f64())?;
+    // Every whole number up to this is exact.
+    let is_whole = number.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&number);
+    is_whole.then_some(number as u64)
+}
+
+const DETAILS: Input = Input::new(
+    "details",
+    Kind::Truth,
+    "Answer everything that is known in the structured content: use, isolation, limits, all of the verdict.",
+);
 const RUN_ID: Input =
     Input::required("run_id", Kind::Text, "The run, as bash, run_code or list_runs name it.");
 const WAIT: Input = Input::new(
     "wait_ms",
     Kind::Number(Some(45_000)),
-    "How long this call waits, 30000 unless given. Then the run goes on.",
+    "How long this call waits, 30000 unless given, at most 45000. Then the run goes on.",
 );
 const TIMEOUT: Input = Input::new(
     "timeout_ms",
@@ -113,6 +154,7 @@ pub(super) const BASH: &[Input] = &[
     WARN,
     WARN_SIGNAL,
     Input::new("task_type", Kind::Text, "What kind of work it is, for estimates."),
+    DETAILS,
     Input::new(
         "idempotency_key",
         Kind::Text,
@@ -137,6 +179,7 @@ pub(super) const RUN_CODE: &[Input] = &[
     GRACE,
     WARN,
     WARN_SIGNAL,
+    DETAILS,
 ];
 
 pub(super) const READ_OUTPUT: &[Input] = &[
@@ -145,7 +188,7 @@ pub(super) const READ_OUTPUT: &[Input] = &[
     Input::new(
         "max_bytes",
         Kind::Number(Some(200_000)),
-        "How much at most, 20000 unless given; beginning and end of what is more.",
+        "How much at most, 18000 unless given; beginning and end of what is more.",
     ),
     Input::new("tail", Kind::Number(None), "Only so many of the last lines."),
     Input::new("filter", Kind::Text, "Only lines that match this regular expression."),

@@ -1,4 +1,4 @@
-//! How collected output is written into an Outcome: as text where it is text, else as base64.
+//! How a stream of collected output is written into an Outcome: as text where it is text, else as base64.
 //!
 //! The hard fact is that a cut at a byte limit may fall inside a character. That must not turn a text stream into
 //! base64, so the pieces of a character that the cut left behind are removed. Nothing else ever is: a stream from
@@ -7,13 +7,11 @@
 use super::Collected;
 use crate::model::Encoding;
 
-/// The two streams as strings, and how both are to be read.
-///
-/// UTF-8 if both are text, else base64 of every collected byte of both.
-pub fn encode(stdout: &Collected, stderr: &Collected) -> (String, String, Encoding) {
-    match (text(stdout), text(stderr)) {
-        (Some(stdout), Some(stderr)) => (stdout, stderr, Encoding::Utf8),
-        _ => (base64(&stdout.bytes), base64(&stderr.bytes), Encoding::Base64),
+/// A stream as a string, and how that is to be read: UTF-8 if the stream is text, else base64 of every collected byte.
+pub fn encode(output: &Collected) -> (String, Encoding) {
+    match text(output) {
+        Some(text) => (text, Encoding::Utf8),
+        None => (base64(&output.bytes), Encoding::Base64),
     }
 }
 
@@ -77,10 +75,11 @@ mod tests {
     }
 
     #[test]
-    fn text_stays_text_and_one_binary_stream_makes_both_base64() {
+    fn text_stays_text_and_other_bytes_are_base64() {
         let text = whole("häßlich 😀".as_bytes());
-        assert_eq!(encode(&text, &whole(b"")), ("häßlich 😀".into(), String::new(), Encoding::Utf8));
-        assert_eq!(encode(&whole(b"fo"), &whole(&[0xFF])), ("Zm8=".into(), "/w==".into(), Encoding::Base64));
+        assert_eq!(encode(&text), ("häßlich 😀".into(), Encoding::Utf8));
+        assert_eq!(encode(&whole(b"")), (String::new(), Encoding::Utf8));
+        assert_eq!(encode(&whole(&[0xFF])), ("/w==".into(), Encoding::Base64));
     }
 
     #[test]
@@ -90,9 +89,9 @@ mod tests {
             for tail_cut in 1..=4 {
                 let head = [b"ab", &face[..head_cut]].concat();
                 let tail = [&face[tail_cut..], b"yz"].concat();
-                let (stdout, _, encoding) = encode(&cut(&head, &tail), &whole(b""));
+                let (stdout, encoding) = encode(&cut(&head, &tail));
                 assert_eq!((stdout.as_str(), encoding), ("abyz", Encoding::Utf8), "{head_cut} {tail_cut}");
-                let (stdout, _, _) = encode(&cut(b"ab", &[b"yz", &face[..head_cut]].concat()), &whole(b""));
+                let (stdout, _) = encode(&cut(b"ab", &[b"yz", &face[..head_cut]].concat()));
                 assert_eq!(stdout, "abyz");
             }
         }
@@ -102,15 +101,15 @@ mod tests {
     fn a_cut_excuses_nothing_but_the_cut_character() {
         let face = "😀".as_bytes();
         // Not truncated: the program itself wrote half a character.
-        assert_eq!(encode(&whole(&face[..2]), &whole(b"")).2, Encoding::Base64);
+        assert_eq!(encode(&whole(&face[..2])).1, Encoding::Base64);
         // A broken character away from the cut, and more continuation bytes than a character has.
-        assert_eq!(encode(&cut(b"a\xFFb", b"c"), &whole(b"")).2, Encoding::Base64);
-        assert_eq!(encode(&cut(b"a", &[0x80; 4]), &whole(b"")).2, Encoding::Base64);
-        assert_eq!(encode(&cut(b"a", b"c\x80"), &whole(b"")).2, Encoding::Base64);
+        assert_eq!(encode(&cut(b"a\xFFb", b"c")).1, Encoding::Base64);
+        assert_eq!(encode(&cut(b"a", &[0x80; 4])).1, Encoding::Base64);
+        assert_eq!(encode(&cut(b"a", b"c\x80")).1, Encoding::Base64);
         // The stream's own first bytes were not cut.
-        assert_eq!(encode(&cut(b"\x80a", b"c"), &whole(b"")).2, Encoding::Base64);
+        assert_eq!(encode(&cut(b"\x80a", b"c")).1, Encoding::Base64);
         // Base64 carries every collected byte, also the pieces of a cut character.
-        let (stdout, _, _) = encode(&cut(&[0xFF, 0xF0], b""), &whole(b""));
+        let (stdout, _) = encode(&cut(&[0xFF, 0xF0], b""));
         assert_eq!(stdout, base64(&[0xFF, 0xF0]));
     }
 }

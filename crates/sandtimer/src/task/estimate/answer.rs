@@ -15,6 +15,8 @@ const ODDS: f64 = 19.0;
 /// much, at as much above the worst case, in the logarithm, as twice what that is above the typical one.
 pub(crate) const LIMIT_FACTOR: f64 = 4.0;
 pub(super) const LIMIT_RUNS: usize = 5;
+/// What a command takes that nothing is known of: from a second to an hour.
+const UNKNOWN_SECONDS: [f64; 3] = [1.0, 60.0, 3600.0];
 
 /// How long something is likely to take.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -62,6 +64,11 @@ impl Estimate {
             suggested_limit_seconds: LIMIT_FACTOR.max(differ) * worst,
             limit_rests_on_runs,
         }
+    }
+
+    /// Of a command that nothing is known of.
+    pub(super) fn unknown() -> Self {
+        Estimate::new(UNKNOWN_SECONDS, Rung::Unknown, 0)
     }
 
     /// With a worst case that is not below this.

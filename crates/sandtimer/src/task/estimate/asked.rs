@@ -159,7 +159,7 @@ fn basis(estimate: &Estimate) -> String {
         Rung::Template => format!("{runs} of commands that differ in numbers or paths"),
         Rung::Class => format!("{runs} of this type with such a size on such a machine"),
         Rung::Type => format!("{runs} of this type"),
-        Rung::Global => format!("{runs} of other things"),
+        Rung::Unknown => "unknown: no run of this command, nor of one like it, is known; the range is that of most commands".to_owned(),
         Rung::Prior => "no runs; the figures of a table for this type".to_owned(),
     };
     if estimate.censored_rate > 0.0 {

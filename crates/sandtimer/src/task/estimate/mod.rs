@@ -17,13 +17,13 @@
 //!
 //! let mut estimator = Estimator::new();
 //! let question = Question::task(TaskType::parse("train_complex_model")?).data_size_mb(2300.0)?;
-//! let guess = estimator.predict(&question)?;
+//! let guess = estimator.predict(&question);
 //! assert_eq!((guess.basis, guess.typical_seconds), (Rung::Prior, 1800.0));
 //!
 //! for seconds in [610.0, 640.0, 598.0] {
 //!     estimator.record(&Finished { question: question.clone(), seconds, stopped: false, ended_at_ms: 0 })?;
 //! }
-//! let estimate = estimator.predict(&question)?;
+//! let estimate = estimator.predict(&question);
 //! assert_eq!((estimate.basis, estimate.runs), (Rung::Exact, 3));
 //! assert!(estimate.best_seconds < 610.0 && estimate.worst_seconds > 610.0 && estimate.worst_seconds < 900.0);
 //! // It has gone on for longer than it ever did: what is left is not nothing.
@@ -62,7 +62,7 @@ pub const MOST_MEGABYTES: f64 = 1e12;
 /// Keys that an estimator holds; the longest unused go first.
 pub const MOST_KEYS: usize = 16_384;
 /// Rungs that have runs.
-pub(crate) const RUNGS: usize = 6;
+pub(crate) const RUNGS: usize = 5;
 /// Loads that are told apart: unknown, quiet, busy, crowded.
 const LOADS: usize = 4;
 /// An estimate from runs of one thing, and from runs of several, is not wider than this on either side: one that would be says
@@ -77,7 +77,7 @@ const ADAPTION: f32 = 0.03;
 const BOUNDS: (f32, f32) = (0.004, 0.2);
 /// The scale that is assumed on each rung before runs show theirs: standard deviations of the logarithm.
 /// That of the first is assumed by load, unknown, quiet, busy and crowded, and followed.
-const ASSUMED_SCALES: [f32; RUNGS] = [0.0, 0.2, 0.2, 0.5, 0.7, 1.5];
+const ASSUMED_SCALES: [f32; RUNGS] = [0.0, 0.2, 0.2, 0.5, 0.7];
 const ASSUMED_BY_LOAD: [f32; LOADS] = [0.037, 0.037, 0.1, 0.2];
 /// Runs of a history whose surprises say what is usual.
 const SHORT: usize = 2;
@@ -89,8 +89,6 @@ const OF_TYPE: usize = 4;
 /// worst case not at all: the first may be a mistake, a trial, or something that only begins the work.
 const TRUSTED_RUNS: usize = 3;
 const MOST_PULL: f32 = 4.0;
-/// From so many different things on they say something about another.
-const GLOBAL_RUNS: usize = 13;
 /// Upper half of the normal distribution at every twentieth, which pools begin with.
 const NORMAL: [f32; 10] = [0.0, 0.126, 0.253, 0.385, 0.524, 0.674, 0.842, 1.036, 1.282, 1.645];
 /// Scores that a pool takes over from that of a shorter history: so many that no single one of them is the worst case.
@@ -113,15 +111,14 @@ pub enum Rung {
     Class,
     /// The same type and complexity.
     Type,
-    /// Nothing but their owner.
-    Global,
+    /// There are no such runs of a command without a type: the range is one that most commands are in.
+    Unknown,
     /// There are no such runs: the figures are from a table.
     Prior,
 }
 
 impl Rung {
-    const WITH_RUNS: [Rung; RUNGS] =
-        [Rung::Exact, Rung::AnyLoad, Rung::Template, Rung::Class, Rung::Type, Rung::Global];
+    const WITH_RUNS: [Rung; RUNGS] = [Rung::Exact, Rung::AnyLoad, Rung::Template, Rung::Class, Rung::Type];
 
     /// Its name on wires.
     pub fn name(self) -> &'static str {
@@ -131,7 +128,7 @@ impl Rung {
             Rung::Template => "template",
             Rung::Class => "class",
             Rung::Type => "type",
-            Rung::Global => "global",
+            Rung::Unknown => "unknown",
             Rung::Prior => "prior",
         }
     }
@@ -151,10 +148,6 @@ pub enum EstimateError {
     NothingAsked,
     #[error("seconds: `{0}` is not a duration")]
     BadDuration(f64),
-    #[error(
-        "no run of this command, nor of one like it, is known; give a task_type for an estimate from a table"
-    )]
-    NothingKnown,
 }
 
 /// Durations of runs, and what they foretell.
@@ -226,16 +219,12 @@ impl Estimator {
         estimator
     }
 
-    /// How long this is likely to take.
-    ///
-    /// # Errors
-    /// [`EstimateError::NothingKnown`] for a command that was never run, nor any like it, and has no type.
-    pub fn predict(&self, question: &Question) -> Result<Estimate, EstimateError> {
+    /// How long this is likely to take. Runs of other commands say nothing of one that was never run, nor any like it.
+    pub fn predict(&self, question: &Question) -> Estimate {
         let keys = question.keys();
         let known = self.forecast(question, &keys, false);
         let estimate = match (known, question.task_type()) {
-            // The table knows more of a type than runs of anything do.
-            (Some(forecast), Some(_)) if forecast.rung < RUNGS - 1 => {
+            (Some(forecast), Some(_)) => {
                 let estimate = self.estimate(&forecast);
                 match prior_of_few(question, forecast.rung, forecast.view.completed) {
                     Some([.., worst]) => estimate.at_worst(worst),
@@ -243,28 +232,28 @@ impl Estimator {
                 }
             }
             (Some(forecast), None) => self.estimate(&forecast),
-            (_, Some(task)) => {
+            (None, Some(task)) => {
                 let seconds = task.prior(question.size_mb(), question.how_complex());
                 Estimate::new(seconds, Rung::Prior, 0)
             }
             (None, None) => {
-                let stopped = self.forecast(question, &keys, true).ok_or(EstimateError::NothingKnown)?;
-                return Ok(self.estimate(&stopped));
+                let stopped = self.forecast(question, &keys, true);
+                return stopped.map_or_else(Estimate::unknown, |stopped| self.estimate(&stopped));
             }
         };
-        Ok(match self.only_stopped(&keys) {
+        match self.only_stopped(&keys) {
             Some(seconds) if estimate.basis != Rung::Exact => estimate.given_longer(seconds),
             _ => estimate,
-        })
+        }
     }
 
     /// The same for what somebody asked in words.
     ///
     /// # Errors
-    /// Those of [`Asked::question`] and [`Estimator::predict`].
+    /// Those of [`Asked::question`].
     pub fn answer(&self, asked: Asked, owner: &str, conditions: Conditions) -> Result<Answer, EstimateError> {
         let question = asked.question(owner, conditions)?;
-        let estimate = self.predict(&question)?;
+        let estimate = self.predict(&question);
         Ok(Answer { asked, question, estimate, without: None })
     }
 
@@ -333,9 +322,6 @@ impl Estimator {
             };
             if rung == 0 {
                 view.centre += self.pace[question.load_class()].late();
-            }
-            if rung == RUNGS - 1 && view.runs < GLOBAL_RUNS {
-                continue;
             }
             if let Some([_, typical, _]) = prior_of_few(question, rung, view.completed) {
                 view.centre = view.centre.max(typical.ln() as f32 - view.completed as f32 * MOST_PULL.ln());

@@ -206,7 +206,7 @@ impl Question {
             key.0
         });
         let exact = same(0, self.load_class() as u64);
-        [Some(exact), Some(same(1, 0)), template, class, of_type, Some(key(5).0)]
+        [Some(exact), Some(same(1, 0)), template, class, of_type]
     }
 }
 

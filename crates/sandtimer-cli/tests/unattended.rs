@@ -1,0 +1,187 @@
+//! Runs without a terminal: what would wait for a person or for a network ends at once, and what ended otherwise than expected
+//! is said.
+#![allow(clippy::disallowed_methods, reason = "the command is started here")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use sandtimer::engine::{WITHOUT_INPUT, WITHOUT_NETWORK, WITHOUT_TERMINAL};
+use serde_json::Value;
+
+/// Longer than what does not wait takes, and shorter than the limit of what does.
+const AT_ONCE: Duration = Duration::from_secs(30);
+
+fn run(arguments: &[&str]) -> Output {
+    let begun = Instant::now();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
+    command.arg("run").args(["--wall", "60s"]).args(arguments);
+    command.env("TERM", "xterm-256color").stdin(Stdio::null());
+    let output = command.output().expect("it starts");
+    assert!(begun.elapsed() < AT_ONCE, "{arguments:?} took {:?}", begun.elapsed());
+    output
+}
+
+fn outcome(arguments: &[&str]) -> Value {
+    let output = run(&[&["--json"], arguments].concat());
+    serde_json::from_slice(&output.stdout).expect("an Outcome")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The variables of a run.
+fn variables(flags: &[&str]) -> Vec<String> {
+    let outcome = outcome(&[flags, &["--", "env"]].concat());
+    outcome["stdout"].as_str().expect("a text").lines().map(str::to_owned).collect()
+}
+
+fn has_program(name: &str) -> bool {
+    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|at| at.join(name).exists()))
+}
+
+#[test]
+fn variables_say_that_nobody_is_there_and_can_be_overridden() {
+    let set = variables(&[]);
+    for (name, value) in WITHOUT_TERMINAL.iter().chain(&WITHOUT_INPUT).chain(&WITHOUT_NETWORK) {
+        assert!(set.contains(&format!("{name}={value}")), "{name}: {set:?}");
+    }
+    let overridden = variables(&["--env", "TERM", "--env", "PAGER=less", "--network"]);
+    for line in ["TERM=xterm-256color", "PAGER=less"] {
+        assert!(overridden.contains(&line.to_owned()), "{line}: {overridden:?}");
+    }
+    assert!(!overridden.iter().any(|line| line.starts_with("PIP_RETRIES=")), "{overridden:?}");
+}
+
+#[test]
+fn documentation_lists_every_variable() {
+    let readme =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).expect("readable");
+    for (name, _) in WITHOUT_TERMINAL.iter().chain(&WITHOUT_INPUT).chain(&WITHOUT_NETWORK) {
+        assert!(readme.contains(&format!("`{name}")), "{name}");
+    }
+}
+
+#[test]
+fn editors_end_at_once() {
+    let place = tempfile::tempdir().expect("a directory");
+    let directory = place.path().to_str().expect("text");
+    let git = |arguments: &[&str]| {
+        let git = [
+            "--workspace",
+            directory,
+            "--cwd",
+            directory,
+            "--",
+            "git",
+            "-c",
+            "user.name=a",
+            "-c",
+            "user.email=a@b",
+        ];
+        run(&[&git, arguments].concat())
+    };
+    assert!(git(&["init", "-q"]).status.success());
+    assert!(git(&["commit", "-q", "--allow-empty", "-m", "first"]).status.success());
+    for edits in [
+        &["commit", "--allow-empty", "--amend"][..],
+        &["rebase", "-i", "--root"],
+        &["commit", "--allow-empty"],
+    ] {
+        let output = git(edits);
+        assert!(!output.status.success(), "{edits:?}");
+        assert!(
+            stderr(&output).contains("no terminal for an editor: give the message with -m"),
+            "{}",
+            stderr(&output)
+        );
+    }
+    // The control: with an editor of its own it is done.
+    let edited = [
+        "--workspace",
+        directory,
+        "--cwd",
+        directory,
+        "--env",
+        "GIT_EDITOR=true",
+        "--",
+        "git",
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@b",
+    ];
+    assert!(run(&[&edited[..], &["commit", "--allow-empty", "--amend"]].concat()).status.success());
+    if has_program("vi") {
+        let ended = outcome(&["--workspace", directory, "--", "vi", "file"]);
+        assert_eq!((&ended["ending"], &ended["exit_code"]), (&"exited".into(), &1.into()), "{ended}");
+    }
+    assert!(!run(&["--", "sh", "-c", "$EDITOR file"]).status.success());
+}
+
+#[test]
+fn leftovers_that_are_killed_are_told() {
+    let output = run(&["--", "bash", "-c", "sleep 300 & echo started"]);
+    assert_eq!(output.stdout, b"started\n");
+    assert!(
+        stderr(&output).contains("sandtimer: 1 process that it had left behind was killed"),
+        "{}",
+        stderr(&output)
+    );
+    let quiet = run(&["--", "bash", "-c", "sleep 0.01 & wait; echo done"]);
+    assert_eq!(stderr(&quiet), "");
+}
+
+#[test]
+fn a_missing_network_is_told_at_once() {
+    let pip = [
+        "--",
+        "python3",
+        "-m",
+        "pip",
+        "download",
+        "--no-cache-dir",
+        "--no-deps",
+        "-d",
+        "/tmp/x",
+        "sandtimer-no-such-package",
+    ];
+    let mut names =
+        vec![outcome(&["--", "python3", "-c", "import urllib.request as u; u.urlopen('https://pypi.org')"])];
+    names.push(outcome(&pip));
+    if has_program("npm") {
+        let place = tempfile::tempdir().expect("a directory");
+        let directory = place.path().to_str().expect("text");
+        fs::write(place.path().join("package.json"), "{}").expect("written");
+        names.push(outcome(&[
+            "--workspace",
+            directory,
+            "--cwd",
+            directory,
+            "--",
+            "npm",
+            "install",
+            "left-pad",
+        ]));
+    }
+    for ended in names {
+        assert!(ended["ok"] == false && ended["remarks"][0]["kind"] == "no_network", "{ended}");
+        let message = ended["remarks"][0]["message"].as_str().expect("a message");
+        assert!(message.contains("--network"), "{message}");
+    }
+}
+
+#[test]
+fn streams_have_their_own_encodings() {
+    let command = ["--", "sh", "-c", "echo text; printf 'b\\377' >&2"];
+    let strict = outcome(&command);
+    let parts = |outcome: &Value| {
+        ["stdout", "stderr", "stdout_encoding", "stderr_encoding", "encoding"]
+            .map(|name| outcome[name].clone())
+    };
+    assert_eq!(parts(&strict), ["text\n", "Yv8=", "utf-8", "base64", "base64"].map(Value::from));
+    let replaced = outcome(&[&["--errors", "replace"], &command[..]].concat());
+    assert_eq!(parts(&replaced), ["text\n", "b\u{fffd}", "utf-8", "utf-8", "utf-8"].map(Value::from));
+}

@@ -1,0 +1,84 @@
+//! What the owner of a run may not expect: processes that were killed after its command had ended, a network that is not there.
+
+use memchr::memmem;
+
+use super::output::Collected;
+use super::run::{Cause, Facts, Running};
+use crate::model::{Remark, RemarkKind};
+
+/// Bytes at the end of each stream that are searched.
+const SEARCHED: usize = 16 << 10;
+
+/// What programs write that find no network, as the C library, curl, Git, Python, Node.js, Go, Rust and Java have it.
+const NETWORK_ERRORS: [&str; 14] = [
+    "Temporary failure in name resolution",
+    "Name or service not known",
+    "Temporary failure resolving",
+    "Could not resolve host",
+    "Couldn't resolve host",
+    "failed to lookup address information",
+    "getaddrinfo EAI_AGAIN",
+    "getaddrinfo ENOTFOUND",
+    "dial tcp: lookup ",
+    "Network is unreachable",
+    "network is unreachable",
+    "connect ENETUNREACH",
+    "java.net.UnknownHostException",
+    "unable to resolve host address",
+];
+
+const NO_NETWORK: &str = "This run has no network but a loopback of its own, and its output says that it looked for one; \
+    give it the host's by `\"network\": true` over HTTP or `--network` on the command line.";
+
+/// All that there is to remark of a run that is dead.
+pub(super) fn remarks(
+    run: &Running,
+    facts: &Facts,
+    collected: &[Collected; 2],
+    error: Option<&serde_json::Value>,
+) -> Vec<Remark> {
+    let leftovers =
+        leftovers(run, facts).map(|message| Remark { kind: RemarkKind::KilledLeftovers, message });
+    let traceback = error.and_then(|error| error["traceback"].as_str()).unwrap_or_default();
+    let is_network_error = || {
+        let outputs = collected.iter().map(|output| output.bytes.as_slice());
+        outputs.chain([traceback.as_bytes()]).any(names_network_error)
+    };
+    let network = (run.lacks_network && is_network_error())
+        .then(|| Remark { kind: RemarkKind::NoNetwork, message: NO_NETWORK.to_owned() });
+    leftovers.into_iter().chain(network).collect()
+}
+
+/// What was killed after a command had ended by itself.
+fn leftovers(run: &Running, facts: &Facts) -> Option<String> {
+    if run.job.is_some() || facts.cause != Some(Cause::Exit) {
+        return None;
+    }
+    let what = match facts.killed {
+        0 => return None,
+        1 => "1 process that it had left behind was".to_owned(),
+        count => format!("{count} processes that it had left behind were"),
+    };
+    Some(format!(
+        "{what} killed: a run ends with its command. What is to go on is the command of a run of its own that is not waited for \
+         (`\"detach\": true` over HTTP, `background: true` over MCP)."
+    ))
+}
+
+fn names_network_error(output: &[u8]) -> bool {
+    let end = &output[output.len().saturating_sub(SEARCHED)..];
+    NETWORK_ERRORS.iter().any(|error| memmem::find(end, error.as_bytes()).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_end_of_the_output_is_searched() {
+        let error = b"curl: (6) Could not resolve host: pypi.org\n";
+        assert!(names_network_error(error));
+        assert!(!names_network_error(b"resolved\n"));
+        assert!(!names_network_error(&[&error[..], &[b'x'; SEARCHED]].concat()));
+    }
+}

@@ -1,0 +1,168 @@
+//! The words of other tools for what has another name here: what a caller who gives one of them is to be told.
+//!
+//! One table for all front doors, so that they suggest the same. A suggestion is a name that the place knows, or there is none.
+
+/// Other tools' names, each as it is compared (see [`normal`]), beside ours: of these the first that a place has is meant.
+const NAMES: &[(&[&str], &[&str])] = &[
+    (&["cmd", "shell_command", "commandline", "command_line", "exec", "bash_command"], &["command"]),
+    (
+        &["script", "source", "source_code", "snippet", "program", "python_code", "cell", "input_code"],
+        &["code", "command"],
+    ),
+    (
+        &[
+            "timeout",
+            "timeout_s",
+            "timeout_sec",
+            "timeout_secs",
+            "timeout_seconds",
+            "time_limit",
+            "max_time",
+            "max_runtime",
+            "run_timeout",
+            "execution_timeout",
+            "deadline",
+            "ttl",
+            "kill_after_ms",
+            "t",
+        ],
+        &["timeout_ms", "wall_ms", "wall"],
+    ),
+    (
+        &[
+            "workdir",
+            "work_dir",
+            "working_dir",
+            "working_directory",
+            "dir",
+            "directory",
+            "chdir",
+            "current_dir",
+            "pwd",
+            "w",
+        ],
+        &["cwd"],
+    ),
+    (&["environment", "envs", "env_vars", "env_var", "environ", "variables", "vars", "e"], &["env"]),
+    (&["input", "stdin_data", "stdin_text", "text", "keys", "chars"], &["data", "stdin"]),
+    (
+        &["mem", "mem_limit", "memory_limit", "memory_mb", "max_memory", "ram", "m"],
+        &["memory_bytes", "memory"],
+    ),
+    (&["cpus", "cpu_time", "cpu_limit", "cpu_time_limit", "max_cpu_time"], &["cpu_ms", "cpu"]),
+    (
+        &["run_in_background", "is_background", "detached", "async", "nohup", "daemon", "d"],
+        &["background", "detach"],
+    ),
+    (
+        &["id", "run", "bash_id", "shell_id", "process_id", "pid", "task_id", "job_id", "runid", "exec_id"],
+        &["run_id", "bash_id", "shell_id"],
+    ),
+    (&["ids", "runs", "run_id", "tasks"], &["run_ids"]),
+    (&["lang", "runtime", "interpreter", "kernel", "kernel_name"], &["language"]),
+    (&["session", "session_id", "context", "kernel_id", "notebook_id", "repl_id"], &["context_id"]),
+    (&["lines", "last", "last_lines", "n", "num_lines"], &["tail"]),
+    (&["offset", "position", "from", "since", "start"], &["cursor"]),
+    (&["grep", "regex", "regexp", "pattern", "match", "query"], &["filter", "pattern"]),
+    (
+        &["max_output", "max_chars", "max_length", "max_output_bytes", "limit", "output_limit"],
+        &["max_bytes", "output_bytes", "output"],
+    ),
+    (&["wait", "wait_for", "wait_seconds", "wait_s", "yield_time_ms", "block_ms"], &["wait_ms"]),
+    (&["idle_timeout", "no_output_timeout", "inactivity_timeout", "silence_ms"], &["stall_ms", "stall"]),
+    (&["grace_period", "grace_seconds", "kill_after", "k"], &["grace_ms", "grace"]),
+    (&["sig", "kill_signal"], &["signal"]),
+    (&["net", "internet", "allow_network", "enable_network"], &["network"]),
+    (&["volume", "volumes", "mount", "bind", "v"], &["workspace"]),
+    (&["pids", "nproc", "max_processes", "pids_limit", "process_limit"], &["processes"]),
+    (&["size", "file_size", "disk_limit", "max_disk", "fsize"], &["disk_bytes", "disk"]),
+    (&["nofile", "fds", "max_open_files"], &["open_files"]),
+    (&["title", "purpose", "explanation", "summary"], &["description"]),
+    (&["name", "task", "task_name"], &["label"]),
+    (&["tty", "pty", "interactive", "it"], &["terminal"]),
+];
+
+/// Other names of languages, beside ours.
+const LANGUAGES: &[(&[&str], &str)] = &[
+    (&["py", "python3", "py3", "ipython", "cpython"], "python"),
+    (&["js", "node", "nodejs", "node_js", "ecmascript"], "javascript"),
+    (&["ts", "tsx", "deno"], "typescript"),
+    (&["sh", "shell", "zsh", "shellscript", "console"], "bash"),
+];
+
+/// A name as it is compared: `--time-limit` and `timeLimit` are `time_limit`.
+fn normal(name: &str) -> String {
+    let mut normal = String::with_capacity(name.len() + 4);
+    for character in name.trim_start_matches('-').chars() {
+        match character {
+            '-' | ' ' | '.' => normal.push('_'),
+            _ if character.is_ascii_uppercase() => {
+                if normal.ends_with(|before: char| before.is_ascii_lowercase() || before.is_ascii_digit()) {
+                    normal.push('_');
+                }
+                normal.push(character.to_ascii_lowercase());
+            }
+            _ => normal.push(character),
+        }
+    }
+    normal
+}
+
+/// The name among `known` that is meant by another tool's, if there is one.
+pub fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    // As long as the longest name above, and some.
+    if name.len() > 40 {
+        return None;
+    }
+    let given = normal(name);
+    let find = |ours: &str| known.clone().find(|known| normal(known) == ours);
+    let spelled = find(&given);
+    let candidates = NAMES.iter().filter(|(others, _)| others.contains(&given.as_str()));
+    spelled.or_else(|| candidates.flat_map(|(_, ours)| ours.iter()).find_map(|ours| find(ours)))
+}
+
+/// Our name of a language, where this is another of it; else as it is given.
+pub fn language(name: &str) -> &str {
+    let given = name.trim().to_ascii_lowercase();
+    let ours = LANGUAGES.iter().find(|(others, ours)| *ours == given || others.contains(&given.as_str()));
+    ours.map_or(name, |(_, ours)| ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_tools_words_mean_what_a_place_has() {
+        let bash = ["command", "cwd", "env", "stdin", "background", "timeout_ms", "wall_ms", "wait_ms"];
+        let flags = ["wall", "without", "cwd", "memory", "workspace"];
+        for (name, known, ours) in [
+            ("cmd", &bash[..], Some("command")),
+            ("timeout", &bash, Some("timeout_ms")),
+            ("workingDirectory", &bash, Some("cwd")),
+            ("run_in_background", &bash, Some("background")),
+            ("waitMs", &bash, Some("wait_ms")),
+            ("--timeout", &flags, Some("wall")),
+            ("--work-dir", &flags, Some("cwd")),
+            ("-v", &flags, Some("workspace")),
+            ("cmd", &flags, None),
+            ("rocket", &bash, None),
+        ] {
+            assert_eq!(meant(name, known.iter().copied()), ours, "{name}");
+        }
+    }
+
+    #[test]
+    fn languages_have_their_other_names() {
+        for (name, ours) in [
+            ("py", "python"),
+            ("Python3", "python"),
+            ("js", "javascript"),
+            ("TS", "typescript"),
+            ("sh", "bash"),
+        ] {
+            assert_eq!(language(name), ours);
+        }
+        assert_eq!(language("cobol"), "cobol");
+    }
+}
