@@ -192,6 +192,16 @@ def test_a_result_past_its_limit_is_refused(box: sandtimer.Sandbox) -> None:
         assert "8 more were displayed" in results[1]["text/plain"] and results[2]["application/json"] == 1
 
 
+def test_progress_bars_keep_no_checkpoint_away(ctx: sandtimer.Context) -> None:
+    pytest.importorskip("tqdm")
+    outcome = ctx.run("from tqdm import tqdm\nx = 0\nfor x in tqdm(range(3)): pass\nbar = tqdm(total=3)")
+    assert outcome.ok and "3/3" in outcome.stderr
+    assert ctx.info.checkpoint and ctx.info.can_undo
+    assert ctx.run("for x in tqdm(range(9)): pass\nx").value == 8
+    ctx.undo()
+    assert ctx.run("x").value == 2
+
+
 def test_threads_stand_in_the_way_of_a_checkpoint(ctx: sandtimer.Context) -> None:
     assert ctx.info == sandtimer.ContextInfo(0, 0, True, None, False, None)
     ctx.run("x = 1\nimport threading\ngo = threading.Event()\nthread = threading.Thread(target=go.wait)\nthread.start()")

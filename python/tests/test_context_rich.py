@@ -85,6 +85,24 @@ def size(picture: str) -> tuple[int, int]:
     return width, height
 
 
+# Values
+
+
+def test_numpy_scalars_have_their_value(run: Run) -> None:
+    for code, value in (
+        ("np.int64(3)", 3),
+        ("np.bool_(True)", True),
+        ("np.float32(1.5)", 1.5),
+        ("np.float64(2.5)", 2.5),
+        ("np.str_('a')", "a"),
+        ("[np.int8(1), {'a': np.float64(0.5)}]", [1, {"a": 0.5}]),
+    ):
+        outcome = run(code)
+        assert outcome.value == value and type(outcome.value) is type(value), code
+    for code in ("np.float64('nan')", "np.datetime64('2020-01-01T00:00:00.000000001')", "np.array([1])", "np.complex64(1j)"):
+        assert "application/json" not in run(code).results[-1], code
+
+
 # Figures
 
 

@@ -49,6 +49,16 @@ def test_tracebacks_show_the_lines_of_the_program_and_no_others(box: sandtimer.S
     assert lines.count("File ") == 2
 
 
+def test_a_deep_recursion_is_reported_soon(box: sandtimer.Sandbox) -> None:
+    program = "import sys\nsys.setrecursionlimit(300_000)\ndef f(n): return f(n + 1)\ntry: f(0)\nexcept RecursionError: raise ValueError(1)\n"
+    judgement = box.judge(program, [("", "")])
+    assert judgement.verdicts == ["runtime_error"]
+    outcome = judgement.outcomes[0]
+    assert outcome is not None and outcome.wall_ms < 10_000
+    lines = str(judgement.errors[0].__cause__)
+    assert "frames are left out" in lines and lines.rstrip().endswith("ValueError: 1")
+
+
 @pytest.mark.parametrize(
     ("program", "verdict"),
     [

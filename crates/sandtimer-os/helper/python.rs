@@ -4,7 +4,8 @@
 //! interpreter ── imports ──▶ serve(): one message, one child, one answer, until the engine is gone
 //!                               └─▶ child: enters init's namespaces, seals itself, returns into the interpreter
 //! ```
-//! The whole loop runs here with the GIL held, so waiting touches no Python object and the children's pages stay shared.
+//! The whole loop runs here with the GIL held, so waiting touches no Python object and the children's pages stay shared. A live
+//! interpreter gives the GIL up between cells where there are other threads (`requests.rs`).
 //! Children are made with CLONE_PARENT: they are the engine's, which reads their end from a pidfd; losing the zygote
 //! loses no job. It uses the stable ABI only (PEP 384) and no libc, so one library fits every CPython from 3.9 on, with
 //! whatever libc. clone3(2) knows nothing of the libc's forking: with one thread, the thread id that the libc keeps is
@@ -16,6 +17,7 @@ mod copy;
 mod image;
 mod job;
 mod layout;
+mod requests;
 mod runtime;
 mod shelf;
 mod steps;
@@ -34,8 +36,7 @@ use steps::Program;
 use surroundings::Surroundings;
 use sys::{Fd, call, nr};
 use wire::{
-    BIRTH_CHANNEL, BIRTH_EXTRA, BIRTH_PIDS, BIRTH_PROGRAM, BIRTH_STDIN, Birth, CHANNEL_PACKET, JobHeader, Reply,
-    channel, op,
+    BIRTH_CHANNEL, BIRTH_EXTRA, BIRTH_PIDS, BIRTH_PROGRAM, BIRTH_STDIN, Birth, CHANNEL_PACKET, Reply, channel, op,
 };
 
 type Object = *mut c_void;
@@ -89,7 +90,7 @@ const METH_VARARGS: c_int = 1;
 const PYTHON_API_VERSION: c_int = 3;
 
 struct Static<T>(core::cell::UnsafeCell<T>);
-// SAFETY: the interpreter touches them with the GIL held.
+// SAFETY: touched with the GIL held, or by the interpreter's own thread alone.
 unsafe impl<T> Sync for Static<T> {}
 
 const fn method(name: &'static CStr, function: unsafe extern "C" fn(Object, Object) -> Object) -> Method {
@@ -490,25 +491,18 @@ fn answer(orders: Fd, result: isize, pidfd: Option<Fd>) {
 
 static PACKET: Static<[u8; CHANNEL_PACKET]> = Static(core::cell::UnsafeCell::new([0; CHANNEL_PACKET]));
 
-/// `receive(channel) -> (bytes, and four descriptors, -1 for those that did not come)`: waits for the job, and puts the resource limits on this process that
-/// come before it. Ends the process when the engine has closed its end.
+/// `receive(channel, shares=0) -> (bytes, and four descriptors, -1 for those that did not come)`: waits for the job, and puts the
+/// resource limits on this process that come before it. `shares`: other threads run meanwhile; see `requests.rs`. Ends the process when
+/// the engine has closed its end.
 unsafe extern "C" fn receive(_module: Object, arguments: Object) -> Object {
-    let mut socket: c_int = -1;
-    // SAFETY: the format asks for one C int.
-    if unsafe { PyArg_ParseTuple(arguments, c"i".as_ptr(), &raw mut socket) } == 0 {
+    let (mut socket, mut shares): (c_int, c_int) = (-1, 0);
+    // SAFETY: the format asks for one C int, or two.
+    if unsafe { PyArg_ParseTuple(arguments, c"i|i".as_ptr(), &raw mut socket, &raw mut shares) } == 0 {
         return null_mut();
     }
-    // SAFETY: one thread, GIL held.
+    // SAFETY: the interpreter's own thread, which alone receives.
     let packet = unsafe { &mut *PACKET.0.get() };
-    let received = loop {
-        let received = sys::receive(socket, packet, 0);
-        // A shorter one was for somebody who is no more.
-        let is_stray = received.length > 0 && received.length < size_of::<JobHeader>() as isize;
-        if received.length != sys::EINTR && !is_stray {
-            break received;
-        }
-    };
-    let Some(start) = job::prepare(packet, received.length) else { sys::exit(0) };
+    let Some((received, start)) = requests::next(socket, packet, shares != 0) else { sys::exit(0) };
     let [first, second, third, fourth] = [0, 1, 2, 3].map(|index: usize| received.fds[index]);
     // SAFETY: the bytes lie within the packet; the interpreter copies them.
     unsafe {

@@ -3,17 +3,21 @@
 //! It stands before the C library's `kill`, because bash has a builtin for that and none for what is needed here: `kill -0` with a
 //! number that no process can have takes the next command from the engine, makes a checkpoint when the engine asks for one, and
 //! says how the last command ended. It stands before `read` as well: a shell that comes back to its script in the middle of a
-//! command's line executes nothing any more (`set -n`, a builtin that is gone), and is ended. [`shell_channel`] has the calls that
-//! keep the channel out of scripts and of the shell's forks.
+//! command's line executes nothing any more (`set -n`, a builtin that is gone), and is ended, unless it was interrupted
+//! ([`shell_interrupt`]). [`shell_channel`] has the calls that keep the channel out of scripts and of the shell's forks, and
+//! [`shell_end`] what a shell that exits hands on to the next one.
 #![no_std]
 
 mod copy;
 mod shell_channel;
+mod shell_end;
+mod shell_interrupt;
 #[allow(dead_code, reason = "the other programs use the rest")]
 mod sys;
 #[allow(dead_code, reason = "the engine and the other programs use the rest")]
 mod wire;
 
+use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64};
 
@@ -23,6 +27,21 @@ use wire::{JobHeader, channel, shell};
 // The C library that bash was linked with.
 unsafe extern "C" {
     fn __errno_location() -> *mut i32;
+    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+}
+
+/// Returns the address of a name in bash itself, which exports its own for builtins that `enable -f` loads; null where it does not.
+fn of_bash(name: &CStr) -> *mut c_void {
+    const RTLD_DEFAULT: *mut c_void = core::ptr::null_mut();
+    // SAFETY: a string that ends with NUL.
+    unsafe { dlsym(RTLD_DEFAULT, name.as_ptr()) }
+}
+
+/// Returns the address of a name that this library stands before; null where the C library has none.
+fn of_libc(name: &CStr) -> *mut c_void {
+    const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
+    // SAFETY: a string that ends with NUL.
+    unsafe { dlsym(RTLD_NEXT, name.as_ptr()) }
 }
 
 #[panic_handler]
@@ -38,11 +57,19 @@ extern "C" fn rust_eh_personality() {}
 #[unsafe(no_mangle)]
 pub extern "C" fn kill(pid: i32, signal: i32) -> i32 {
     let result = match pid {
-        shell::UNREAD.. if signal == 0 && !is_own() => sys::ESRCH,
+        shell::BEGINS.. if signal == 0 && !is_own() => sys::ESRCH,
+        shell::BEGINS if signal == 0 => begin(),
+        shell::HANDS_ON if signal == 0 => shell_end::begin(),
         shell::NEXT if signal == 0 => next(),
         shell::UNREAD if signal == 0 => leave(shell::FIRST + 1, NOT_READ),
         shell::ENDED.. if signal == 0 => answer(pid - shell::ENDED),
-        _ => call!(nr::KILL, pid, signal),
+        _ => {
+            if signal > 0 && is_own() && pid == OWNER.load(Relaxed) {
+                // What ends by a signal that it has a handler for sends itself that signal once more.
+                shell_end::hand_on();
+            }
+            call!(nr::KILL, pid, signal)
+        }
     };
     returned(result) as i32
 }
@@ -102,6 +129,10 @@ const BEGINNING: u8 = 0;
 const BEFORE_LINE: u8 = 1;
 /// The line was read. It ends where the next command is taken, so that no more of the script is read before.
 const IN_LINE: u8 = 2;
+/// The command was read, and is being executed.
+const IN_COMMAND: u8 = 3;
+/// The shell has said how the command ended, and the rest of the line is still to be executed.
+const ANSWERED: u8 = 4;
 /// The script's pipe, by device and number.
 static SCRIPT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
@@ -119,10 +150,18 @@ pub extern "C" fn read(fd: Fd, buffer: *mut u8, length: usize) -> isize {
         // A request would be lost to the shell.
         return returned(sys::EBADF);
     }
-    let place = PLACE.load(Relaxed);
-    if place == IN_LINE && is_script(fd) {
-        leave(shell::FIRST + 1, DEAF);
+    let is_between = matches!(PLACE.load(Relaxed), IN_LINE | IN_COMMAND | ANSWERED);
+    if is_between && is_script(fd) {
+        if !shell_interrupt::withdraw() {
+            leave(shell::FIRST + 1, DEAF);
+        }
+        // The interrupt has had the rest of the line dropped.
+        if PLACE.load(Relaxed) == IN_COMMAND {
+            answer(shell_interrupt::EXIT_CODE);
+        }
+        next();
     }
+    let place = PLACE.load(Relaxed);
     let result = call!(nr::READ, fd, buffer, length);
     // SAFETY: the kernel has written as many bytes there.
     if place == BEFORE_LINE && result > 0 && unsafe { *buffer.add(result as usize - 1) } == b'\n' {
@@ -153,11 +192,22 @@ fn leave(fd: Fd, why: &str) -> ! {
     sys::exit(shell::NOT_TAKEN)
 }
 
+/// Begins a command that was read. What bash has read of it before is nothing that an interrupt may leave half done.
+fn begin() -> isize {
+    PLACE.store(IN_COMMAND, Relaxed);
+    shell_interrupt::deliver_pending();
+    0
+}
+
 /// Waits for the next command, and puts its descriptors in place.
 fn next() -> isize {
     let socket = own_channel();
+    shell_interrupt::withdraw();
+    shell_interrupt::install();
     let mut packet = [0u8; 64];
     loop {
+        shell_interrupt::resume();
+        shell_interrupt::wait_for_request();
         let received = sys::receive(socket, &mut packet, 0);
         if received.length == sys::EINTR {
             continue;
@@ -172,6 +222,7 @@ fn next() -> isize {
         match request.split_first() {
             Some((b'C', nonce)) if nonce.len() == 8 => {
                 IS_NEW.store(false, Relaxed);
+                shell_interrupt::forget_pending();
                 checkpoint(socket, nonce);
             }
             Some((b'X', nonce)) if nonce.len() == channel::NONCE && !IS_NEW.load(Relaxed) => {
@@ -179,6 +230,7 @@ fn next() -> isize {
                 let placed = fds.iter().zip(shell::FIRST..).take_while(|(fd, number)| keep_as(**fd, *number)).count();
                 if placed == shell::COUNT {
                     PLACE.store(BEFORE_LINE, Relaxed);
+                    shell_interrupt::resume();
                     return 0;
                 }
                 // Such as under a limit of open files that the shell has put on itself.
@@ -221,6 +273,8 @@ fn answer(code: i32) -> isize {
     answer[0] = channel::ANSWER;
     answer[8] = 1;
     answer[16] = code as u8;
+    // Before it is sent: an interrupt that comes from now on is not this command's.
+    PLACE.store(ANSWERED, Relaxed);
     sys::send(own_channel(), &packet, None, 0);
     0
 }

@@ -5,16 +5,11 @@
 //! builtin that `enable -f` loads, for example) has no channel to receive from. Only code that was loaded into the shell itself gets
 //! past this, by making the system calls without the C library.
 
-use core::ffi::{CStr, c_char, c_void};
+use core::ffi::c_void;
 
 use crate::sys::{self, Fd, call, nr};
 use crate::wire::shell;
-use crate::{is_own, own_channel, returned};
-
-// The C library that bash was linked with.
-unsafe extern "C" {
-    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
-}
+use crate::{is_own, of_libc, own_channel, returned, shell_interrupt};
 
 /// Whether a descriptor is the channel. In a fork of the shell that number is free for the fork's own files.
 pub fn is_channel(fd: Fd) -> bool {
@@ -33,17 +28,17 @@ pub extern "C" fn fork() -> i32 {
     if made == 0 && has_channel {
         sys::close(shell::CHANNEL);
     }
+    if made > 0 && has_channel {
+        shell_interrupt::pass_on(made);
+    }
     made
 }
 
 /// The C library's fork, which also calls what programs and libraries have registered for it.
 fn next_fork() -> i32 {
-    const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
-    const NAME: &CStr = c"fork";
-    // SAFETY: a string that ends with NUL; the result is null or fork(2), which has this type.
-    let found = unsafe {
-        core::mem::transmute::<*mut c_void, Option<extern "C" fn() -> i32>>(dlsym(RTLD_NEXT, NAME.as_ptr()))
-    };
+    // SAFETY: null or fork(2), which has this type.
+    let found =
+        unsafe { core::mem::transmute::<*mut c_void, Option<extern "C" fn() -> i32>>(of_libc(c"fork")) };
     found.map_or_else(|| returned(sys::ENOSYS) as i32, |fork| fork())
 }
 

@@ -25,8 +25,8 @@ pub fn look() -> Surroundings {
     Surroundings { threads, has_children: waited != sys::ECHILD, resident_bytes: resident_bytes() }
 }
 
-/// A directory has a link for each one in it beside its own two.
-fn threads() -> isize {
+/// Returns how many threads this process has, or a negative error. A directory has a link for each one in it besides its own two.
+pub fn threads() -> isize {
     const STAT: usize = 4;
     // `struct stat`: the third word is how many links there are.
     let mut status = [0u64; 18];

@@ -8,6 +8,7 @@
 //! something is executed or queued there. An idle context costs none.
 
 mod branches;
+mod ended;
 mod images;
 mod live;
 mod pools;
@@ -63,6 +64,9 @@ pub(crate) fn routes() -> Router<Shared> {
 
 pub(crate) fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<LiveContext>, Refusal> {
     app.contexts.find(id, owner).ok_or_else(|| {
+        if let Some(reason) = app.contexts.why_ended(id, owner) {
+            return reason;
+        }
         let shown: String = id.chars().take(60).collect();
         Refusal::new(Code::ContextNotFound, format!("there is no context `{shown}`"))
     })

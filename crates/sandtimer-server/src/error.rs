@@ -141,6 +141,8 @@ codes! {
     WrongFileType = "wrong_file_type", 409, 125, false, "files are read and written, directories listed; FIFOs, sockets and devices are neither";
     /// What is at the path is being changed by others.
     FileBusy = "file_busy", 409, 125, true, "try again when the runs that change it have ended";
+    /// The context or session ended with an earlier server; `details` has when, and the workspace that remains.
+    ContextEnded = "context_ended", 410, 125, false, "open another; GET /v1/runs has the records of its runs";
     /// The file is larger than is taken or read at once.
     FileTooLarge = "file_too_large", 413, 125, false, "write at most 4 GiB at a time; read large files by GET /v1/files in parts";
     /// The range begins behind the end of the file.

@@ -340,6 +340,8 @@ impl Server {
         }
         let workspaces = Workspaces::open(&settings.state_directory, &settings.host.complain)
             .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
+        let contexts = LiveContexts::open(&settings.state_directory)
+            .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
         let durations = Durations::open(&settings.state_directory, &settings.host.complain)?;
         let engine = Engine::with_options(sandtimer::Options {
             spool_directory: Some(spool_directory(&settings.state_directory)?),
@@ -375,7 +377,7 @@ impl Server {
             heartbeat: settings.heartbeat,
             host: settings.host,
             runs: Runs::new(opened.store, opened.runs, settings.retention),
-            contexts: LiveContexts::default(),
+            contexts,
             sandboxes: compat::Sandboxes::default(),
             workspaces,
             durations,

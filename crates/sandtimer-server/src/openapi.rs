@@ -157,7 +157,7 @@ impl Operation {
             path if path.starts_with("/v1/tasks") => &[Code::TaskNotFound][..],
             path if path.starts_with("/v1/jobs") => &[Code::JobNotFound][..],
             path if path.starts_with("/v1/workspaces") => &[Code::WorkspaceNotFound][..],
-            _ => &[Code::ContextNotFound][..],
+            _ => &[Code::ContextNotFound, Code::ContextEnded][..],
         };
         let all = self.errors.iter().chain(of_body).chain(of_id).chain(OF_ALL);
         for code in Code::ALL.iter().filter(|code| all.clone().any(|other| other == *code)) {

@@ -44,7 +44,36 @@ fn code_finds_what_earlier_code_has_left() {
         again.client().get(&format!("/v1/runs/{id}")).1["outcome"]["error"]["type"],
         "ZeroDivisionError"
     );
-    assert_eq!(again.client().get(&at).1["code"], "context_not_found");
+    let (status, ended) = again.client().get(&at);
+    assert_eq!((status, &ended["code"]), (410, &json!("context_ended")), "{ended}");
+}
+
+#[test]
+fn id_from_before_a_restart_says_what_became_of_it() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let (_, workspace) = client.post("/v1/workspaces", &json!({}));
+    let kept = workspace["workspace_id"].as_str().expect("an id").to_owned();
+    let context = opened(&client, "/v1/contexts", json!({}));
+    let session = opened(&client, "/v1/sessions", json!({"workspace": kept}));
+    let closed = opened(&client, "/v1/sessions", json!({}));
+    client.delete(&closed);
+    let state = serving.stop();
+    let again = Serving::at(state, |_| {});
+    let client = again.client();
+    let (status, ended) = client.get(&context);
+    assert_eq!((status, &ended["code"]), (410, &json!("context_ended")), "{ended}");
+    let message = ended["message"].as_str().expect("a text");
+    assert!(message.contains("ended with the server at 20") && message.contains("no files"), "{ended}");
+    assert!(ended["details"]["ended_at_ms"].as_u64().is_some_and(|at| at > 1_600_000_000_000), "{ended}");
+    let (status, ended) = client.post(&format!("{session}/execute"), &json!({"code": "echo"}));
+    assert_eq!((status, &ended["details"]["workspace"]), (410, &json!(kept)), "{ended}");
+    for unknown in [closed, "/v1/contexts/0123456789abcdef".to_owned(), "/v1/contexts/..%2Flock".to_owned()] {
+        assert_eq!(client.get(&unknown).1["code"], "context_not_found", "{unknown}");
+    }
+    // It is still known after one more restart.
+    let state = again.stop();
+    assert_eq!(Serving::at(state, |_| {}).client().get(&context).0, 410);
 }
 
 #[test]

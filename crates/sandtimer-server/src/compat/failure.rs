@@ -89,7 +89,7 @@ impl From<Refusal> for Failure {
             Code::DirectoryNotEmpty => (409, "FILESYSTEM_ERROR"),
             Code::FileTooLarge => (413, "FILE_TOO_LARGE"),
             Code::RunNotFound => (404, "PROCESS_NOT_FOUND"),
-            Code::ContextNotFound => (404, "CONTEXT_NOT_FOUND"),
+            Code::ContextNotFound | Code::ContextEnded => (404, "CONTEXT_NOT_FOUND"),
             Code::CommandNotFound => (404, "COMMAND_NOT_FOUND"),
             Code::CommandNotExecutable => (403, "COMMAND_PERMISSION_DENIED"),
             Code::SpawnTimeout => (503, NOT_READY),

@@ -61,6 +61,7 @@ pub(super) async fn make(
                 warnings: origin.warnings.clone(),
             };
             let branch = LiveContext::new(origin.owner.clone(), begun, context, (workspace, using), place);
+            app.contexts.note(&branch);
             app.contexts.add(branch.clone());
             live.push(branch);
         }

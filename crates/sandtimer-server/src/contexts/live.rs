@@ -3,6 +3,8 @@
 mod sent;
 
 use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use super::ended::EndedContexts;
 use super::images::Images;
 use super::pools::Pools;
 use super::request::{CellRequest, ContextRequest, Language};
@@ -198,9 +201,29 @@ pub(crate) struct LiveContexts {
     /// Something is executed on a thread of the runtime's own.
     is_one_here: AtomicBool,
     shells: Shells,
+    ended: EndedContexts,
 }
 
 impl LiveContexts {
+    /// Those of a server that begins now.
+    ///
+    /// # Errors
+    /// Where what earlier servers have left in the state directory cannot be read.
+    pub fn open(state_directory: &Path) -> io::Result<Self> {
+        let ended = EndedContexts::open(state_directory, calendar_milliseconds())?;
+        Ok(LiveContexts { ended, ..LiveContexts::default() })
+    }
+
+    /// Why one that this owner asks for ended with an earlier server.
+    pub fn why_ended(&self, id: &str, owner: &Owner) -> Option<Refusal> {
+        self.ended.reason(id, owner)
+    }
+
+    /// Notes one that is open, for a later server. Blocks.
+    pub(super) fn note(&self, context: &LiveContext) {
+        self.ended.note(context);
+    }
+
     pub fn find(&self, id: &str, owner: &Owner) -> Option<Arc<LiveContext>> {
         self.registry.find(id, owner)
     }
@@ -324,7 +347,9 @@ fn make(
     let missing = || Refusal::new(Code::Internal, "the context has no workspace");
     let workspace = workspace.or_else(made).ok_or_else(missing)?;
     let begun = Begun { language: request.language, idle: request.idle, each: request.each, warnings };
-    Ok(LiveContext::new(owner, begun, context, (workspace, using), place))
+    let context = LiveContext::new(owner, begun, context, (workspace, using), place);
+    app.contexts.note(&context);
+    Ok(context)
 }
 
 pub(super) async fn blocking<T: Send + 'static>(
@@ -480,6 +505,9 @@ pub(crate) async fn close(app: &Shared, context: &Arc<LiveContext>) {
     let close = move || {
         closing.context.close();
         closing.left.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        // One whose owner did not close it is asked for again.
+        let with_server = app.closing.borrow().then(calendar_milliseconds);
+        app.contexts.ended.close(&closing, with_server);
         closing.using.lock().unwrap_or_else(PoisonError::into_inner).take();
         if closing.workspace.is_own() {
             app.workspaces.remove_own(&app, &closing.workspace);

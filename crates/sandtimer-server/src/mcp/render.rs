@@ -98,7 +98,7 @@ fn remedy(code: Code) -> &'static str {
             "correct the argument; the tool's input schema has all of them"
         }
         Code::RunNotFound => "list_runs shows your runs; old ones are removed",
-        Code::ContextNotFound => "leave context_id out, or give `new`",
+        Code::ContextNotFound | Code::ContextEnded => "leave context_id out, or give `new`",
         Code::RunEnded => "read_output has what it wrote; start a new one",
         Code::RunQueued => "wait for its turn with wait, or give it up with kill",
         Code::AnswerUnavailable => {

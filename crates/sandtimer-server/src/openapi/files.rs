@@ -20,6 +20,7 @@ const OF_FILES: &[Code] = &[
     Code::FilePermission,
     Code::WorkspaceNotFound,
     Code::ContextNotFound,
+    Code::ContextEnded,
     Code::FileNotFound,
     Code::WrongFileType,
     Code::FileBusy,

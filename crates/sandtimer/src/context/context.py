@@ -1,6 +1,6 @@
 """What runs in a live Python interpreter: cells one after the other, in one namespace.
 
-Shares its process with child.py, which is executed before it. Requests come by the channel: `C` and a nonce asks for a
+Shares its process with child.py, displays.py, cells.py and magics.py, which are executed before it. Requests come by the channel: `C` and a nonce asks for a
 checkpoint, `X` is a cell, with its stdout, stderr and, where the byte behind it says so, its stdin and its source as files; else that
 follows behind its nonce. Answered by `K`, nonce, the checkpoint's process id and why there is none; and by the cell's nonce and `A`, with
 `D` before it for everything that is displayed meanwhile; before the first of them it says `b`, or `R` and why its directory cannot be its
@@ -8,44 +8,24 @@ own. `B` asks for an image, see branch.py. The engine takes none of it on trust,
 """
 
 import _signal
-import ast
+import _thread
 import asyncio
 import base64
+import functools
 import inspect
-import io
-import json
-import linecache
 import select
 import signal
+import time
 
-LONGEST_REPR = 1 << 20
 # Bytes of a display that fit into one packet.
 DISPLAY_PACKET = 48 * 1024
 # Of what is displayed in one cell, beside which the rest is dropped.
 MOST_DISPLAYED = 64 << 20
 # A copy of more than this takes longer than most cells.
 MOST_RESIDENT = 4 << 30
-# Of a table's data, what is shown beside its text.
-MOST_CELLS = 100_000
-MOST_DATA = 16 << 20
 # A cell that comes within so many seconds does not wait for a rehearsal.
 SOON = 0.001
-# Signs without which there are few statements, and words that the others begin with. Behind a backslash there may be something
-# to warn of, which would be said twice.
-STATEMENTS = frozenset("=:;\n\\")
-STATEMENT_WORDS = ("import ", "from ", "assert ", "raise ", "del ", "return ", "global ", "*")
-LONGEST_EXPRESSION = 200
 REHEARSAL = "_ = 0\n_ + 0"
-TEXT_TYPES = (
-    ("text/html", "_repr_html_"),
-    ("text/markdown", "_repr_markdown_"),
-    ("image/svg+xml", "_repr_svg_"),
-    ("image/png", "_repr_png_"),
-    ("image/jpeg", "_repr_jpeg_"),
-    ("application/pdf", "_repr_pdf_"),
-    ("text/latex", "_repr_latex_"),
-    ("application/json", "_repr_json_"),
-)
 
 # Of what a cell has to do each time, what `signal` adds to these touches a hundred pages, each of which a copy shares.
 set_handler, set_mask = _signal.signal, _signal.pthread_sigmask
@@ -58,18 +38,28 @@ NONCE = 8
 HAS_STDIN, HAS_FILE = 1, 2
 # Rehearsals from one look at what is written to in them to the next.
 NOTED_EVERY = 16
-ENCODER = json.JSONEncoder(allow_nan=False)
-ENCODE_TEXT, MAKE_WRITER = json.encoder.encode_basestring_ascii, json.encoder.c_make_encoder
+# How long a thread that was asked to end is waited for, and how often the kernel's count of threads is read meanwhile.
+THREAD_END_SECONDS = 1.0
+THREAD_COUNTS = 40
+
+
+# This interpreter's.
+current = None
 
 
 class Context:
     """The state of the interpreter beside that of the code that runs in it."""
 
     def __init__(self, channel):
+        global current
+        current = self
         self.channel = channel
         self.nonce = b""
         self.count = 0
         self.loop = None
+        self.thread = _thread.get_ident()
+        # Whether a cell that waits for nothing has made tasks.
+        self.has_tasks = False
         self.rehearsed = 0
         self.displayed = 0
         self.has_stdin = 0
@@ -95,7 +85,8 @@ class Context:
 
     def serve(self):
         while True:
-            packet, *files = native.receive(self.channel)
+            # One that was a checkpoint has no other threads, and is asked for one at once.
+            packet, *files = native.receive(self.channel, not self.is_new)
             if packet[:1] == b"C":
                 self.is_new = False
                 self.checkpoint(packet[1:9], len(packet) > 9)
@@ -178,6 +169,7 @@ class Context:
             for view in kept:
                 for start in range(0, view.nbytes, INLINE):
                     os.write(self.channel, view[start : start + INLINE])
+        end_helpers()
 
     def reply(self, source, namespace, interrupts=UNBLOCK):
         """Executes a cell; what there is to say of it."""
@@ -188,6 +180,8 @@ class Context:
                 self.running = True
                 set_mask(interrupts, INTERRUPT)
                 value = self.run(source, namespace)
+                if self.has_tasks:
+                    self.begin_tasks()
                 results = [self.shown(value)] if value is not None else []
             finally:
                 self.running = False
@@ -240,14 +234,22 @@ class Context:
             namespace["_"] = value
         return value
 
+    def begin_tasks(self):
+        """Has the tasks that a cell has made come to their first wait. They go on while later cells wait for something."""
+        self.has_tasks = False
+        self.wait(self.own_loop().create_task(asyncio.sleep(0)))
+
     def evaluate(self, code, namespace):
         value = eval(code, namespace)
         if code.co_flags & inspect.CO_COROUTINE:
-            if self.loop is None or self.loop.is_closed():
-                self.loop = asyncio.new_event_loop()
-                asyncio.set_event_loop(self.loop)
-            return self.wait(self.loop.create_task(value))
+            return self.wait(self.own_loop().create_task(value))
         return value
+
+    def own_loop(self):
+        if self.loop is None or self.loop.is_closed():
+            self.loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(self.loop)
+        return self.loop
 
     def wait(self, task):
         # An interrupt that comes just before the loop waits is seen only behind that, unless it wakes the loop as well.
@@ -266,7 +268,7 @@ class Context:
     def describe(self, error):
         if isinstance(error, KeyboardInterrupt):
             leave_out_own(error.__traceback__)
-        said = describe(error)
+        said = describe(error.with_traceback(from_cell(error.__traceback__)))
         pickled = said["pickled"]
         # For callers that rebuild exceptions; nobody needs one that is longer.
         said["pickled"] = base64.b64encode(pickled).decode() if pickled and len(pickled) <= LONGEST_REPR else None
@@ -276,18 +278,22 @@ class Context:
 
     def display(self, *values, **_):
         """Shows values as the last expression of a cell is shown, at once."""
+        for value in values:
+            self.show(bundle(value))
+
+    def show(self, shown):
+        """Sends a bundle by MIME type."""
         if self.channel < 0:
             raise RuntimeError("display() is for the context's own process, and not for one that its code has forked")
-        for value in values:
-            flush()
-            data = as_json(bundle(value))
-            self.displayed += len(data)
-            if self.displayed > MOST_DISPLAYED:
-                raise ValueError("more than %d MiB are displayed in one cell" % (MOST_DISPLAYED >> 20))
-            for start in range(0, len(data), DISPLAY_PACKET):
-                last = start + DISPLAY_PACKET >= len(data)
-                kind = b"D" if last else b"d"
-                os.write(self.channel, self.nonce + kind + data[start : start + DISPLAY_PACKET])
+        flush()
+        data = as_json(shown)
+        self.displayed += len(data)
+        if self.displayed > MOST_DISPLAYED:
+            raise ValueError("more than %d MiB are displayed in one cell" % (MOST_DISPLAYED >> 20))
+        for start in range(0, len(data), DISPLAY_PACKET):
+            last = start + DISPLAY_PACKET >= len(data)
+            kind = b"D" if last else b"d"
+            os.write(self.channel, self.nonce + kind + data[start : start + DISPLAY_PACKET])
 
     def shown(self, value):
         """The value of the last expression. A figure is closed: it would be shown a second time as one that was left open."""
@@ -310,24 +316,54 @@ class Context:
             pyplot.close("all")
 
 
-def compiled(source, name):
-    """A cell's code, and apart from it that of its last line, if that is an expression without a semicolon behind it."""
-    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    is_short = len(source) <= LONGEST_EXPRESSION and not source[:1].isspace() and STATEMENTS.isdisjoint(source)
-    if is_short and not source.startswith(STATEMENT_WORDS):
-        # What may be an expression and nothing else, as short cells are: its tree would take half as many pages again.
-        try:
-            return None, compile(source, name, "eval", flags=flags, dont_inherit=True)
-        except (SyntaxError, ValueError):
-            # It is not, or is wrong, which is said below.
-            pass
-    tree = ast.parse(source, name)
-    last = None
-    if tree.body and isinstance(tree.body[-1], ast.Expr) and not source.rstrip().endswith(";"):
-        last = ast.Expression(tree.body.pop().value)
-    body = compile(tree, name, "exec", flags=flags, dont_inherit=True) if tree.body else None
-    return body, last and compile(last, name, "eval", flags=flags, dont_inherit=True)
+def end_helpers():
+    """Ends the threads that tqdm leaves to watch its bars: a copy is made of no process that has threads, and the next bar begins another."""
+    kind = getattr(sys.modules.get("tqdm._monitor"), "TMonitor", None)
+    if kind is None:
+        return
+    try:
+        helpers = [thread for thread in sys.modules["threading"].enumerate() if isinstance(thread, kind)]
+        for helper in helpers:
+            helper.was_killed.set()
+            helper.join(THREAD_END_SECONDS)
+        # The kernel counts a thread for a moment after Python does.
+        is_alone = helpers and len(sys.modules["threading"].enumerate()) == 1
+        for _ in range(THREAD_COUNTS if is_alone else 0):
+            if native.surroundings()[0] <= 1:
+                return
+            time.sleep(0.0005)
+    except Exception:
+        # Cells may have put something else in the place of any of it.
+        pass
+
+
+def asks_for_own_loop():
+    """Whether what is called two frames up was called by a cell on the interpreter's own thread, while no event loop runs."""
+    is_cell = sys._getframe(2).f_code.co_filename.startswith(CELL)
+    return is_cell and asyncio._get_running_loop() is None and _thread.get_ident() == current.thread
+
+
+def give_cells_a_loop():
+    """Has cells that wait for nothing find the loop of those that do, as in a notebook. All other code finds what Python has."""
+    create_task, get_running_loop = asyncio.create_task, asyncio.get_running_loop
+
+    def create_own_task(coroutine, **keywords):
+        if asks_for_own_loop():
+            current.has_tasks = True
+            return current.own_loop().create_task(coroutine, **keywords)
+        return create_task(coroutine, **keywords)
+
+    def get_own_loop():
+        if asks_for_own_loop():
+            current.has_tasks = True
+            return current.own_loop()
+        return get_running_loop()
+
+    asyncio.create_task = functools.update_wrapper(create_own_task, create_task)
+    asyncio.get_running_loop = functools.update_wrapper(get_own_loop, get_running_loop)
+
+
+give_cells_a_loop()
 
 
 def read(path):
@@ -356,54 +392,6 @@ def is_alive(pid):
         return False
 
 
-def leave_out_own(trace):
-    """Cuts off where the interrupt came from, which is here and nobody's business."""
-    while trace is not None and trace.tb_next is not None:
-        if trace.tb_next.tb_frame.f_code is Context.interrupt.__code__:
-            trace.tb_next = None
-        trace = trace.tb_next
-
-
-def written_natively(value):
-    # The first is what it is writing, by which it knows a value that holds itself.
-    return "".join(MAKE_WRITER({}, ENCODER.default, ENCODE_TEXT, None, ": ", ", ", False, False, False)(value, 0))
-
-
-def encoder():
-    """What writes a value as JSON: what `json.JSONEncoder` has in C, without the functions that it makes for each value, which touch
-    more pages than the writing. It is none of Python's promises, so it is tried."""
-    try:
-        written_natively({"a": [1, "b"]})
-        return written_natively
-    except Exception:
-        return ENCODER.encode
-
-
-encoded = encoder()
-
-
-def as_json(value):
-    try:
-        return encoded(value).encode("utf-8", "replace")
-    except Exception:
-        # Something in a bundle is no JSON: the rest of it is.
-        return json.dumps(only_json(value)).encode("utf-8", "replace")
-
-
-def only_json(value):
-    if "results" in value:
-        return dict(value, results=[only_json(result) for result in value["results"]])
-    return {kind: data for kind, data in value.items() if is_json(data)}
-
-
-def is_json(data):
-    try:
-        encoded(data)
-        return True
-    except Exception:
-        return False
-
-
 def read_all(file):
     os.lseek(file, 0, os.SEEK_SET)
     with open(file, "rb") as opened:
@@ -416,92 +404,6 @@ def is_open(stream):
     except ValueError:
         # It was detached from what it read.
         return False
-
-
-def bundle(value):
-    """A value by MIME type, as notebooks show it."""
-    shown = {"text/plain": repr(value)[:LONGEST_REPR]}
-    if type(value) in PLAIN or isinstance(value, type):
-        if isinstance(value, (bool, int, float, str)) and value == value and abs_is_finite(value):
-            shown["application/json"] = value
-        return shown
-    whole = getattr(value, "_repr_mimebundle_", None)
-    if callable(whole):
-        said = mime_bundle(whole)
-        said = said[0] if isinstance(said, tuple) else said
-        if isinstance(said, dict):
-            shown.update((str(kind), mime_data(data)) for kind, data in said.items())
-    for kind, name in TEXT_TYPES:
-        method = getattr(value, name, None)
-        if callable(method) and kind not in shown:
-            data = method()
-            data = data[0] if isinstance(data, tuple) else data
-            if data is not None:
-                shown[kind] = mime_data(data)
-    if is_figure(value):
-        shown.setdefault("image/png", picture(value))
-    elif is_table(value):
-        data = data_resource(value)
-        if data is not None:
-            shown.setdefault("application/vnd.dataresource+json", data)
-    elif type(value) in (list, tuple, dict) and "application/json" not in shown:
-        try:
-            shown["application/json"] = json.loads(encoded(value))
-        except Exception:
-            pass
-    return shown
-
-
-def mime_bundle(method):
-    """Some want to be told what is wanted, as notebooks do."""
-    try:
-        inspect.signature(method).bind()
-    except (TypeError, ValueError):
-        return method(include=None, exclude=None)
-    return method()
-
-
-def is_figure(value):
-    figures = sys.modules.get("matplotlib.figure")
-    return isinstance(value, getattr(figures, "Figure", ()))
-
-
-def picture(figure):
-    file = io.BytesIO()
-    figure.savefig(file, format="png", bbox_inches="tight")
-    return mime_data(file.getvalue())
-
-
-def is_table(value):
-    pandas = sys.modules.get("pandas")
-    return isinstance(value, (getattr(pandas, "DataFrame", ()), getattr(pandas, "Series", ())))
-
-
-def data_resource(table):
-    """The first rows of a table with its schema, as far as they are few enough. None where pandas has no such form of it."""
-    # The index is a part of each row.
-    columns = (table.shape[1] if table.ndim > 1 else 1) + table.index.nlevels
-    if table.ndim > 1 and not table.columns.is_unique:
-        # A row could name only one of two.
-        return None
-    first = table.head(MOST_CELLS // columns)
-    try:
-        text = first.to_json(orient="table", date_format="iso", default_handler=str)
-    except Exception:
-        # Such as several levels of columns.
-        return None
-    return json.loads(text) if len(text) <= MOST_DATA else None
-
-
-def abs_is_finite(value):
-    return not isinstance(value, float) or abs(value) != float("inf")
-
-
-def mime_data(data):
-    """Bytes as base64, as MIME bundles have them; everything else as it is."""
-    if isinstance(data, (bytes, bytearray, memoryview)):
-        return base64.b64encode(bytes(data)).decode()
-    return data
 
 
 def context(interpreter, options, files):

@@ -114,6 +114,8 @@ pub struct Context {
     not_prewarmed: OnceLock<String>,
     /// The run that is on.
     current: Mutex<Option<Arc<Run>>>,
+    /// The run that is on, or was the last one, was interrupted.
+    was_interrupted: AtomicBool,
     closed: AtomicBool,
 }
 
@@ -204,6 +206,7 @@ impl Context {
             executions: AtomicU64::new(0),
             not_prewarmed: OnceLock::new(),
             current: Mutex::default(),
+            was_interrupted: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         }
     }
@@ -246,6 +249,10 @@ impl Context {
             if let Some(standing) = place.as_mut() {
                 standing.end_surplus();
                 standing.count();
+                if standing.checkpoint().is_err() {
+                    // Threads and processes that run between cells write to them.
+                    standing.let_streams_go();
+                }
             }
         }
         self.info()
@@ -343,15 +350,17 @@ impl Context {
         }
     }
 
-    /// Interrupts the run that is on, as Ctrl-C does: the interpreter, or what a shell's command has started. False when none is.
+    /// Interrupts the run that is on, as Ctrl-C does: the interpreter, or a shell and what its command has started. False when none is.
     pub fn interrupt(&self) -> bool {
         // Held until it is sent: it comes before whatever is sent for the next run.
         let current = self.current();
         let Some(run) = current.as_ref() else { return false };
         const INTERRUPT: i32 = 2;
+        self.was_interrupted.store(true, Ordering::SeqCst);
         let is_shell = run.running.live().is_some_and(|live| live.is_shell);
-        let order = if is_shell { order::SIGNAL_ALL } else { order::SIGNAL_MAIN };
-        process::order(&*run.running.control, order, INTERRUPT, 0).is_ok()
+        let send = |order| process::order(&*run.running.control, order, INTERRUPT, 0).is_ok();
+        // The shell first: one that finds its child dead of an interrupt that it did not get itself executes what comes next.
+        send(order::SIGNAL_MAIN) && (!is_shell || send(order::SIGNAL_ALL))
     }
 
     /// The run that is on.

@@ -20,6 +20,10 @@ VALUE, RAISED, REFUSED = 0, 1, 2
 INLINE = 48 * 1024
 # So many addresses and lengths fit into a packet.
 MOST_BUFFERS = 2000
+# Frames of a traceback that are written out; of more, the first and the last half of as many.
+MOST_FRAMES = 2000
+# Exceptions that come from one another and are written out.
+MOST_EXCEPTIONS = 100
 # What a job without options asks for.
 PLAIN_CALL = {"kind": "call", "seed": None, "stdout": "capture"}
 # Types whose values hold nothing and run nothing when they are written down.
@@ -433,6 +437,67 @@ def written(value):
         return (REFUSED, *encode(("unserializable", type(value).__module__ + "." + type(value).__qualname__, line)))
 
 
+def formatted(kind, error, trace):
+    """The lines of an exception. Of a recursion that is deeper than a reader follows, the first and the last frames."""
+    left_out = {}
+    for each in chain(error):
+        count = cut(trace if each is error else each.__traceback__)
+        if count:
+            left_out[id(each)] = count
+    if not left_out:
+        return traceback.format_exception(kind, error, trace)
+    whole = traceback.TracebackException(kind, error, trace)
+    pairs = [(whole, error)]
+    while pairs:
+        written, each = pairs.pop()
+        if written is not None and each is not None:
+            if id(each) in left_out:
+                written.stack = Middle(written.stack, left_out.pop(id(each)))
+            pairs += (written.__cause__, each.__cause__), (written.__context__, each.__context__)
+    return whole.format()
+
+
+def chain(error):
+    """An exception and those that it comes from, at most MOST_EXCEPTIONS."""
+    found, more = [], [error]
+    while more and len(found) < MOST_EXCEPTIONS:
+        each = more.pop()
+        if each is not None and all(each is not other for other in found):
+            found.append(each)
+            more += each.__cause__, each.__context__
+    return found
+
+
+def cut(trace):
+    """Takes the middle out of a traceback that is longer than MOST_FRAMES; how many frames that was."""
+    count, last = 0, trace
+    while last is not None:
+        count, last = count + 1, last.tb_next
+    if count <= MOST_FRAMES:
+        return 0
+    first = trace
+    for _ in range(MOST_FRAMES // 2 - 1):
+        first = first.tb_next
+    last = first.tb_next
+    for _ in range(count - MOST_FRAMES):
+        last = last.tb_next
+    first.tb_next = last
+    return count - MOST_FRAMES
+
+
+class Middle:
+    """The frames of a traceback whose middle is left out, as its formatting asks for them."""
+
+    def __init__(self, frames, left_out):
+        half = MOST_FRAMES // 2
+        self.halves = [traceback.StackSummary.from_list(list(frames)[part]) for part in (slice(half), slice(half, None))]
+        self.left_out = left_out
+
+    def format(self, **options):
+        first, last = (half.format(**options) for half in self.halves)
+        return [*first, "  [%d frames are left out]\n" % self.left_out, *last]
+
+
 def describe(error):
     """An exception in plain data, and, where it can be had, pickled."""
     kind = type(error)
@@ -441,7 +506,7 @@ def describe(error):
     except BaseException as second:
         text = "<str() of the exception raised %s>" % type(second).__name__
     try:
-        trace = "".join(traceback.format_exception(kind, error, without_own(error)))
+        trace = "".join(formatted(kind, error, without_own(error)))
     except BaseException:
         trace = "%s: %s" % (kind.__qualname__, text)
     try:

@@ -22,7 +22,17 @@ const IMPORTS: &str = include_str!("imports.py");
 const PROGRAMS: &str = include_str!("programs.py");
 
 /// What live interpreters run beside it; see [`crate::context`].
-const LIVE: &str = concat!(include_str!("../context/branch.py"), "\n", include_str!("../context/context.py"));
+const LIVE: &str = concat!(
+    include_str!("../context/branch.py"),
+    "\n",
+    include_str!("../context/displays.py"),
+    "\n",
+    include_str!("../context/cells.py"),
+    "\n",
+    include_str!("../context/magics.py"),
+    "\n",
+    include_str!("../context/context.py")
+);
 
 /// What the interpreter is told on its command line: the program is in descriptor 3.
 pub(crate) const BOOT: &str = "import sys\nwith open(3, 'rb', closefd=False) as f: \

@@ -106,7 +106,8 @@ fn loaded_builtin_of_a_subshell_takes_no_command() {
 #[test]
 fn builtin_of_the_shell_can_leave_a_thief() {
     let session = session_with_builtin();
-    run(&session, &format!("{LOAD}; take fork"));
+    // A shell that waits for a request takes it first, as a rule: this one is late for the request that comes after its answer.
+    run(&session, &format!("{LOAD}; take fork; trap 'sleep 0.05' DEBUG"));
     let is_request_taken = || {
         // A shell that still runs takes the next request before the kernel has woken the process that waits for it.
         std::thread::sleep(Duration::from_millis(100));
@@ -114,7 +115,7 @@ fn builtin_of_the_shell_can_leave_a_thief() {
         let cell = Cell { source: "echo executed".to_owned(), limits, ..Cell::default() };
         let mut is_checkpoint_lost = false;
         let outcome = session
-            .execute(cell, &mut |told| is_checkpoint_lost |= matches!(told, Told::Lost(State::RolledBack, _)))
+            .execute(cell, &mut |told| is_checkpoint_lost |= matches!(told, Told::Lost(..)))
             .expect("an outcome");
         let is_command_lost = outcome.ending == Ending::Timeout;
         assert!(is_command_lost || outcome.stdout == "executed\n", "{outcome:?}");

@@ -207,6 +207,7 @@ impl Context {
             outcome = run.running.waiting.wait_outcome(true);
         }
         *self.current() = None;
+        standing.was_interrupted = self.was_interrupted.swap(false, Ordering::SeqCst);
         heard.close(tell);
         let stands = match outcome.state {
             State::Kept => {

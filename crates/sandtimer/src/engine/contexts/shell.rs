@@ -45,20 +45,28 @@ const LEAST: [(LimitKind, u64); 3] =
 /// Of what a shell says at its end.
 const MOST_LAST_WORDS: usize = 1 << 20;
 
-/// What a shell does before its first command. The trap notes what a shell that ends hands on.
+/// What a shell does before its first command, after [`hand_on`].
 const BEGIN: &str = r#"\unset LD_PRELOAD
 \shopt -s expand_aliases
-\builtin trap '{ \builtin export -p; \builtin printf "\\\\builtin cd -- %q\\n" "$PWD"; } >&245 2>/dev/null' EXIT
 __sandtimer_options=$(\shopt -p; \set +o)
+__sandtimer_status=0
 "#;
 
 /// Variables that a shell has of itself.
 pub(super) const OWN: &str = "BASH*|COMP_WORDBREAKS|DIRSTACK|EPOCH*|EUID|FUNCNAME|GROUPS|HOST*|IFS|LINENO|MACHTYPE|OPT*|OSTYPE|PATH|\
     PIPESTATUS|PPID|PS4|PWD|RANDOM|SECONDS|SHELL*|SHLVL|SRANDOM|TERM|UID|_|__sandtimer*";
 
+/// Has a shell that exits note what it hands on: the library does, and a trap where bash does not show the library what it exports.
+fn hand_on() -> String {
+    let trap =
+        r#"{ \builtin export -p; \builtin printf "\\\\builtin cd -- %q\\n" "$PWD"; } >&245 2>/dev/null"#;
+    format!("\\builtin kill -0 {} 2>/dev/null || \\builtin trap '{trap}' EXIT\n", shell::HANDS_ON)
+}
+
 /// Forgets everything but the environment and the directory. Variables that are not exported are then as the pre-warm script
 /// has left them.
-const ANEW: &str = r#"for __sandtimer in $(\compgen -A function); do \unset -f "$__sandtimer"; done
+const ANEW: &str = r#"\builtin trap - EXIT DEBUG ERR RETURN {1..64} 2>/dev/null
+for __sandtimer in $(\compgen -A function); do \unset -f "$__sandtimer"; done
 \unalias -a
 \eval "$__sandtimer_options" 2>/dev/null
 for __sandtimer in $(\compgen -v); do
@@ -107,16 +115,22 @@ impl Shell {
             .map_err(Error::system(doing))?;
         let first = shell::FIRST;
         // One line, so that nothing of it is left for whoever takes this shell's place. A shell that was told to end after one
-        // line would end with the next command taken and not executed.
+        // line would end with the next command taken and not executed. The command finds the exit code of the one before in `$?`:
+        // a function that removes itself returns it, in a list where errexit does not end the shell. After an interrupt, which has the
+        // rest of a line dropped, it is there at the beginning.
+        let execute = format!("\\builtin eval \"$__sandtimer\" >&{first} 2>&{} <&{}", first + 1, first + 2);
         let line = format!(
-            "IFS= \\builtin read -r -d '' -u {} __sandtimer || \\builtin kill -0 {}; \
-             \\builtin eval \"$__sandtimer\" >&{} 2>&{} <&{}; \
-             \\builtin kill -0 $(({} + $?)); \\builtin set +t; \\builtin kill -0 {}\n",
+            "case $? in 130) __sandtimer_status=130;; esac; \
+             IFS= \\builtin read -r -d '' -u {} __sandtimer || \\builtin kill -0 {}; \
+             \\builtin kill -0 {}; \
+             case $__sandtimer_status in 0) {execute};; *) \
+             __sandtimer_return() {{ \\unset -f __sandtimer_return; \\builtin return \"$__sandtimer_status\"; }}; \
+             __sandtimer_return || {execute};; esac; \
+             __sandtimer_status=$?; \\builtin kill -0 $(({} + __sandtimer_status)); \
+             \\builtin set +t; \\builtin kill -0 {}\n",
             first + 3,
             shell::UNREAD,
-            first,
-            first + 1,
-            first + 2,
+            shell::BEGINS,
             shell::ENDED,
             shell::NEXT
         );
@@ -143,10 +157,11 @@ impl Shell {
         let words = String::from_utf8_lossy(&words).replace('\0', "");
         let Ok(null) = park::null() else { return false };
         let anew = ANEW.replace("SANDTIMER_OWN", OWN);
+        let hand_on = hand_on();
         let source = match words.as_str() {
             // It could not say what it hands on: what it began with, then.
-            "" => format!("{KEPT}{anew}\\builtin eval \"$__sandtimer_environment\"\n{PREWARMED}"),
-            words => format!("{anew}{words}{PREWARMED}"),
+            "" => format!("{KEPT}{anew}{hand_on}\\builtin eval \"$__sandtimer_environment\"\n{PREWARMED}"),
+            words => format!("{anew}{hand_on}{words}{PREWARMED}"),
         };
         if self.send(channel.as_fd(), nonce, &source, [null.as_fd(); 3]).is_err() {
             return false;
@@ -264,7 +279,7 @@ impl Standing {
                 format!("\\mkdir -p -- {quoted} && \\builtin cd -- {quoted} || \\builtin exit\n")
             });
             shell
-                .write(&format!("{BEGIN}{directory}\\builtin kill -0 {}\n", shell::NEXT))
+                .write(&format!("{}{BEGIN}{directory}\\builtin kill -0 {}\n", hand_on(), shell::NEXT))
                 .map_err(Error::system(doing))?;
         }
         self.ask_for_checkpoint();
@@ -301,7 +316,11 @@ fn build(inner: &Inner, spec: &Spec, effective: &Effective, slot: &mut Slot) -> 
         let first = (context.tasks + plan.idmapped.len()) as u64;
         let files = context.policy.files;
         let Some(executable) = &files.executable else { return };
-        let environment = start::environment(spec, files, None);
+        let mut environment = start::environment(spec, files, None);
+        let is_chosen = spec.environment.iter().any(|(name, _)| name == "SHELL");
+        for (_, value) in environment.iter_mut().filter(|(name, _)| !is_chosen && name == "SHELL") {
+            *value = executable.path.clone().into_os_string();
+        }
         plan::execute_with(plan, &spec.command, &executable.path, &environment, &[first, first + 1]);
     };
     let (prepared, ()) = start::prepare_to(inner, spec, effective, slot, finish)?;

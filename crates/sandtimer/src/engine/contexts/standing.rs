@@ -63,6 +63,12 @@ pub(super) struct Standing {
     /// Oldest first.
     checkpoints: Vec<i32>,
     why_none: Option<String>,
+    /// Tasks besides init and the interpreter when a checkpoint was refused.
+    in_the_way: u64,
+    /// The last run was interrupted, perhaps after its end.
+    pub(super) was_interrupted: bool,
+    /// The checkpoint that was asked for takes the place of the newest, which is of the same state.
+    replaces_last: bool,
     /// Why it does not begin, as it has said.
     pub(super) refusal: Option<String>,
     pub(super) shell: Option<Shell>,
@@ -142,6 +148,9 @@ impl Standing {
             awaited: None,
             checkpoints: Vec::new(),
             why_none: None,
+            in_the_way: 0,
+            was_interrupted: false,
+            replaces_last: false,
             refusal: None,
             shell,
             script: None,

@@ -146,6 +146,7 @@ impl Standing {
 
     /// The answer to the last request for a checkpoint; what was said before is passed over. False where it is not there by `end`.
     pub(super) fn await_checkpoint(&mut self, end: u64) -> Result<bool, String> {
+        self.is_due |= self.may_be_made_now();
         self.ask_if_due();
         if self.is_due && !self.await_dying(end) {
             return Ok(false);
@@ -167,6 +168,12 @@ impl Standing {
         }
     }
 
+    /// Whether a checkpoint was refused, and threads or processes have ended since.
+    fn may_be_made_now(&self) -> bool {
+        let is_refused = self.why_none.is_some() && self.awaited.is_none() && !self.is_listed();
+        is_refused && self.extra() < self.in_the_way
+    }
+
     pub(super) fn keep(&mut self, made: Result<i32, String>) {
         match made {
             Ok(pid) => {
@@ -175,14 +182,24 @@ impl Standing {
                 if self.is_shell() {
                     self.wait_for_notice(notice::KEPT);
                 }
+                if std::mem::take(&mut self.replaces_last) && !self.checkpoints.is_empty() {
+                    self.forget(self.checkpoints.len() - 1);
+                }
                 self.checkpoints.push(pid);
                 self.why_none = None;
                 self.is_one_dying = true;
+                if self.is_shell() && std::mem::take(&mut self.was_interrupted) {
+                    // Init has sent all interrupts by now, and the shell drops those that it has when it is asked once more.
+                    self.ask_for_checkpoint();
+                    self.replaces_last = true;
+                }
             }
             Err(reason) => {
                 // The ones there are would be of a state from before.
                 self.forget_all();
+                self.replaces_last = false;
                 self.why_none = Some(reason);
+                self.in_the_way = self.extra();
             }
         }
     }
@@ -245,6 +262,8 @@ impl Standing {
             && !self.is_due
             && !self.is_one_dying
             && !self.is_listed()
+            // Threads run between cells.
+            && self.why_none.is_none()
             && self.extra() == 0;
         self.at_rest = is_at_rest.then(|| Used::of(&self.place.slot));
     }

@@ -1,0 +1,132 @@
+//! Contexts that ended with a server: what their owners are told when they ask for one of them later.
+//!
+//! ```text
+//! contexts/ID   written when a context is opened; removed when it is closed, unless the server is what ends it
+//! ```
+//! A file that is still there when a server starts is of a context that the server before it took along.
+
+use std::collections::HashMap;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use serde_json::{Value, json};
+
+use super::live::LiveContext;
+use super::request::Language;
+use crate::auth::Owner;
+use crate::compat::instant;
+use crate::error::{Code, Refusal};
+use crate::owned::Owned;
+
+/// How many are known; older ones are forgotten.
+const MAX_ENDED: usize = 4096;
+/// The longest file that is read.
+const MAX_FILE_BYTES: u64 = 4096;
+
+/// Contexts of earlier servers.
+#[derive(Debug, Default)]
+pub(super) struct EndedContexts {
+    /// `None` where nothing is kept.
+    directory: Option<PathBuf>,
+    found: HashMap<String, EndedContext>,
+    /// When this server began: by then the one before had ended.
+    started_at_ms: u64,
+}
+
+#[derive(Debug)]
+struct EndedContext {
+    owner: Owner,
+    is_session: bool,
+    workspace: Option<String>,
+    /// As the server noted that took it along; `None` where it was killed.
+    ended_at_ms: Option<u64>,
+}
+
+impl EndedContexts {
+    /// Reads what the servers before this one have left.
+    ///
+    /// # Errors
+    /// Where the directory cannot be made or read.
+    pub fn open(state_directory: &Path, started_at_ms: u64) -> io::Result<Self> {
+        let directory = state_directory.join("contexts");
+        DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&directory)? {
+            let path = entry?.path();
+            // One that is gone or cannot be read is of no context that its owner could ask for.
+            let modified = fs::metadata(&path).and_then(|data| data.modified()).unwrap_or(UNIX_EPOCH);
+            files.push((modified, path));
+        }
+        files.sort_by(|one, other| other.cmp(one));
+        let mut found = HashMap::new();
+        for (_, path) in files {
+            let id = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            match read(&path).filter(|_| found.len() < MAX_ENDED) {
+                Some(ended) => drop(found.insert(id, ended)),
+                None => drop(fs::remove_file(&path)),
+            }
+        }
+        Ok(EndedContexts { directory: Some(directory), found, started_at_ms })
+    }
+
+    /// Notes one that was opened, before its owner knows its id. Blocks.
+    pub fn note(&self, context: &LiveContext) {
+        self.write(context, None);
+    }
+
+    /// Forgets one that was closed, or notes when the server took it along. Blocks.
+    pub fn close(&self, context: &LiveContext, with_server_at_ms: Option<u64>) {
+        match (&self.directory, with_server_at_ms) {
+            (Some(directory), None) => drop(fs::remove_file(directory.join(context.id()))),
+            (_, at) => self.write(context, at),
+        }
+    }
+
+    /// What cannot be written costs the owner the explanation.
+    fn write(&self, context: &LiveContext, ended_at_ms: Option<u64>) {
+        let Some(directory) = &self.directory else { return };
+        let workspace = (!context.workspace.is_own()).then(|| context.workspace.id_text());
+        let record = json!({
+            "owner": context.owner().as_str(),
+            "is_session": context.language() == Language::Bash,
+            "workspace": workspace,
+            "ended_at_ms": ended_at_ms,
+        });
+        let _ = fs::write(directory.join(context.id()), record.to_string());
+    }
+
+    /// Why one of this owner's is not there any more; `None` for ids that were never this owner's.
+    pub fn reason(&self, id: &str, owner: &Owner) -> Option<Refusal> {
+        let ended = self.found.get(id).filter(|ended| ended.owner == *owner)?;
+        let kind = if ended.is_session { "session" } else { "context" };
+        let when = match ended.ended_at_ms {
+            Some(at) => format!("with the server at {}", instant(at)),
+            None => format!("with a server that was killed before {}", instant(self.started_at_ms)),
+        };
+        let files = match &ended.workspace {
+            Some(workspace) => format!("the files of its workspace `{workspace}`"),
+            None => "no files (it had a workspace of its own)".to_owned(),
+        };
+        let message =
+            format!("the {kind} `{id}` ended {when}; what remains are the records of its runs and {files}");
+        Some(
+            Refusal::new(Code::ContextEnded, message)
+                .with("ended_at_ms", ended.ended_at_ms.map_or(Value::Null, Value::from))
+                .with("workspace", ended.workspace.clone().map_or(Value::Null, Value::from)),
+        )
+    }
+}
+
+fn read(path: &Path) -> Option<EndedContext> {
+    fs::symlink_metadata(path).ok().filter(|data| data.is_file() && data.len() <= MAX_FILE_BYTES)?;
+    let record: Value = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+    Some(EndedContext {
+        owner: Owner::recorded(record["owner"].as_str()?),
+        is_session: record["is_session"].as_bool()?,
+        workspace: record["workspace"].as_str().map(ToOwned::to_owned),
+        ended_at_ms: record["ended_at_ms"].as_u64(),
+    })
+}

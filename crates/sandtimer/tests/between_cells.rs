@@ -1,0 +1,155 @@
+//! What happens in a Python context between its cells: threads run, and what they do is there for the next cell.
+#![allow(clippy::disallowed_methods)] // waits for what sends no event
+
+mod live;
+
+use std::time::{Duration, Instant};
+
+use live::{python_context, run, within};
+use sandtimer::engine::Context;
+use sandtimer::model::State;
+use sandtimer::{Ending, Limits};
+
+/// A cell that does not heed the interrupt before its wall.
+const DEAF: &str = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True:\n    try:\n        while True: pass\n    except BaseException: pass";
+
+/// What a cell shows last, as text.
+fn shown(context: &Context, source: &str) -> String {
+    let outcome = run(context, source);
+    assert!(outcome.ok, "{source}: {outcome:?}");
+    let last = outcome.results.last().unwrap_or_else(|| panic!("{source} shows nothing: {outcome:?}"));
+    last["text/plain"].as_str().expect("a text").to_owned()
+}
+
+#[test]
+fn timer_fires() {
+    let context = python_context();
+    run(&context, "import threading\nfired = []\nthreading.Timer(0.1, fired.append, ('fired',)).start()");
+    std::thread::sleep(Duration::from_millis(600));
+    // The first thing that the cell does.
+    assert_eq!(shown(&context, "fired"), "['fired']");
+}
+
+#[test]
+fn queue_is_worked_off() {
+    let context = python_context();
+    run(
+        &context,
+        "import queue, threading, time\nq, done = queue.Queue(), []\ndef work():\n    while True:\n        done.append(q.get())\n        time.sleep(0.001)\n\
+         threading.Thread(target=work, daemon=True).start()\nfor i in range(100): q.put(i)",
+    );
+    std::thread::sleep(Duration::from_millis(1000));
+    assert_eq!(shown(&context, "len(done)"), "100");
+}
+
+#[test]
+fn output_of_thread_does_not_block_it() {
+    let context = python_context();
+    let outcome = run(
+        &context,
+        "import threading, time\nlines = 0\ndef work():\n    global lines\n    time.sleep(0.1)\n    for _ in range(2000):\n        print('x' * 200)\n        lines += 1\n\
+         threading.Thread(target=work, daemon=True).start()",
+    );
+    assert!(outcome.ok, "{outcome:?}");
+    context.rest();
+    std::thread::sleep(Duration::from_millis(1000));
+    assert_eq!(shown(&context, "lines"), "2000");
+}
+
+#[test]
+fn busy_thread_leaves_cells_their_turn() {
+    let context = python_context();
+    run(
+        &context,
+        "import threading\nn = 0\ndef work():\n    global n\n    while True: n += 1\nthreading.Thread(target=work, daemon=True).start()",
+    );
+    for _ in 0..5 {
+        assert_eq!(shown(&context, "1 + 1"), "2");
+    }
+    let before: u64 = shown(&context, "n").parse().expect("a number");
+    std::thread::sleep(Duration::from_millis(300));
+    let after: u64 = shown(&context, "n").parse().expect("a number");
+    assert!(after > before + 10_000, "{before} {after}");
+    let reason = context.settled_info().checkpoint.expect_err("a thread is running");
+    assert!(reason.contains("1 other threads"), "{reason}");
+    let outcome = within(&context, "while True: pass", Duration::from_millis(500));
+    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::Kept), "{outcome:?}");
+}
+
+#[test]
+fn thread_that_holds_the_gil_delays_no_answer_about_checkpoints() {
+    let context = python_context();
+    // A C function that keeps the GIL, as PyDLL has it.
+    run(
+        &context,
+        "import ctypes, threading, time\nlibc = ctypes.PyDLL(None)\ndef work():\n    time.sleep(0.1)\n    libc.usleep(3_000_000)\n\
+         threading.Thread(target=work, daemon=True).start()",
+    );
+    std::thread::sleep(Duration::from_millis(300));
+    let asked = Instant::now();
+    // It is asked for one after the last cell, and again where something has ended since.
+    context.settled_info().checkpoint.expect_err("a thread is running");
+    assert!(asked.elapsed() < Duration::from_millis(1500), "{:?}", asked.elapsed());
+    assert_eq!(shown(&context, "1"), "1");
+}
+
+#[test]
+fn checkpoint_is_made_once_threads_have_ended() {
+    let context = python_context();
+    run(&context, "import threading\nx = 1\nthreading.Timer(0.2, lambda: None).start()");
+    context.settled_info().checkpoint.expect_err("a thread is running");
+    std::thread::sleep(Duration::from_millis(600));
+    let outcome = within(&context, &format!("x = 2\n{DEAF}"), Duration::from_millis(300));
+    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::RolledBack), "{outcome:?}");
+    assert_eq!(shown(&context, "x"), "1");
+}
+
+/// What threads use between cells is on no cell's bill.
+#[test]
+fn processor_time_between_cells_is_not_the_next_cells() {
+    let context = python_context();
+    run(
+        &context,
+        "import threading\ndef work():\n    while True: pass\nthreading.Thread(target=work, daemon=True).start()",
+    );
+    context.rest();
+    std::thread::sleep(Duration::from_millis(1500));
+    let limits = Limits::new().wall(Duration::from_secs(20)).cpu(Duration::from_millis(1000));
+    let outcome = live::under(&context, "1", limits);
+    assert_eq!(outcome.ending, Ending::Returned, "{outcome:?}");
+}
+
+/// A fork of a thread has no channel, and what it does is none of the interpreter's.
+#[test]
+fn fork_of_thread_answers_nothing() {
+    let context = python_context();
+    run(
+        &context,
+        "import os, threading, time\ndef work():\n    time.sleep(0.1)\n    if os.fork() == 0:\n        try: os.write(3, b'x' * 100)\n        except OSError: os._exit(9)\n        os._exit(0)\n\
+         threading.Thread(target=work).start()",
+    );
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(shown(&context, "os.waitstatus_to_exitcode(os.wait()[1])"), "9");
+}
+
+/// Stands for tqdm's: a thread that watches bars.
+const MONITOR: &str = "import sys, threading, types
+class TMonitor(threading.Thread):
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.was_killed = threading.Event()
+        self.start()
+    def run(self): self.was_killed.wait()
+sys.modules['tqdm._monitor'] = types.SimpleNamespace(TMonitor=TMonitor)
+TMonitor()
+x = 1";
+
+#[test]
+fn helper_thread_of_progress_bars_keeps_no_checkpoint_away() {
+    let context = python_context();
+    assert!(run(&context, MONITOR).ok);
+    assert_eq!(context.settled_info().checkpoint, Ok(()));
+    let outcome = within(&context, &format!("x = 2\nTMonitor()\n{DEAF}"), Duration::from_millis(300));
+    assert_eq!(outcome.state, State::RolledBack, "{outcome:?}");
+    assert_eq!(shown(&context, "x"), "1");
+}
