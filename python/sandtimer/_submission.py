@@ -40,7 +40,8 @@ def run_program(source: str, name: str, code: "CodeType", main: "dict[str, Any]"
     show_source(source, name)
     sys.argv[:] = [name]
     # The frames from the sandbox's own program on are not the submission's.
-    frame, count = sys._getframe(), 1
+    frame: "Any" = sys._getframe()
+    count = 1
     while frame is not None and frame.f_code.co_name != "program":
         frame, count = frame.f_back, count + 1
     sys.setrecursionlimit(sys.getrecursionlimit() + count)
