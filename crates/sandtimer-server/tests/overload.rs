@@ -239,7 +239,7 @@ fn idle_connections_make_room_for_their_owner() {
     let idle: Vec<TcpStream> = (0..520)
         .map(|_| {
             let mut stream = raw(serving.address, request.as_bytes());
-            assert!(read_until(&mut stream, "}").contains(" 200 "));
+            assert!(read_until(&mut stream, "}\n").contains(" 200 "));
             stream
         })
         .collect();
