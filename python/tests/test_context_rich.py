@@ -222,10 +222,10 @@ def test_what_is_no_json_costs_only_itself(run: Run) -> None:
     (shown,) = run(f"""
 class Chart:
     def __repr__(self): return 'a chart'
-    def _repr_mimebundle_(self): return {{{VEGA!r}: {{'n': 1}}, {PLOTLY!r}: {{'n': np.float32(1)}}, 'application/x': float('inf')}}
+    def _repr_mimebundle_(self): return {{{VEGA!r}: {{'n': 1}}, {PLOTLY!r}: {{'n': np.float32(1)}}, 'application/x': float('inf'), 'application/y': {{1}}}}
 Chart()
 """).results
-    assert shown == {"text/plain": "a chart", VEGA: {"n": 1}}
+    assert shown == {"text/plain": "a chart", VEGA: {"n": 1}, PLOTLY: {"n": 1.0}}
 
 
 def test_every_way_of_being_shown(run: Run) -> None:

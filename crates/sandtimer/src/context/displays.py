@@ -64,7 +64,7 @@ def as_json(value):
         return encoded(value).encode("utf-8", "replace")
     except Exception:
         # Something in a bundle is no JSON: the rest of it is.
-        return json.dumps(only_json(value)).encode("utf-8", "replace")
+        return ENCODER.encode(only_json(value)).encode("utf-8", "replace")
 
 
 def only_json(value):
