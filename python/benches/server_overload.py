@@ -47,9 +47,13 @@ def send_bodies(port: int, end: float) -> None:
     def send(body: bytes) -> None:
         while time.monotonic() < end:
             client = Client(port)
-            client.send("POST", "/v1/runs", body, BEARER)
-            status, content = client.answer()
-            assert status in (400, 413, 429), content[:300]
+            try:
+                client.send("POST", "/v1/runs", body, BEARER)
+                status, content = client.answer()
+                assert status in (400, 413, 429), content[:300]
+            except ConnectionError:
+                # Refused, and closed, before all of it was sent.
+                pass
             client.socket.close()
 
     together([lambda body=body: send(body) for body in bodies])
@@ -92,11 +96,22 @@ def hold_connections(port: int, end: float) -> None:
 
 
 def together(works: list[Callable[[], None]]) -> None:
-    threads = [threading.Thread(target=work) for work in works]
+    """Does them all at the same time. A load that ends before its time fails."""
+    failed: list[Exception] = []
+
+    def do(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=do, args=(work,)) for work in works]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    if failed:
+        raise failed[0]
 
 
 def watch_canary(end: float, results: Any) -> None:
