@@ -96,7 +96,7 @@ class Served:
         self.contender.settle()
 
     def learn(self, kind: str) -> None:
-        """Calls until what the function needs is imported, where the contender sees to that."""
+        """Calls until what the function needs is imported, if the contender does that."""
         for _ in range(3):
             self.contender.call(workloads.ORDINARY[kind])
         time.sleep(3.0)

@@ -1,4 +1,4 @@
-"""Which modules the functions of a sandbox need, so that its zygote imports each of them once and not every call anew.
+"""Which modules the functions of a sandbox need, so that its zygote imports each of them once instead of in every call.
 
 Owns what is known of one pool's functions. A module goes through these states:
 

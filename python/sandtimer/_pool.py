@@ -34,7 +34,7 @@ _COUNTS = ("calls", "cold", "lost", "zygotes")
 
 
 class Pool:
-    """Both are made with the first call, and anew in a forked process. `learns`: its zygote imports what its functions need."""
+    """Both are made with the first call, and again in a forked process. `learns`: its zygote imports what its functions need."""
 
     def __init__(self, profile: dict[str, Any], size: int, workers: int, learns: bool = False) -> None:
         self.profile, self.size, self.workers = profile, size, workers

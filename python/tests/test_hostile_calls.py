@@ -192,7 +192,7 @@ def measure_named_length(flag: int) -> None:
     """Prints by how many MiB the peak of this process grows for a length that is not there, and then for bytes that are."""
 
     def peak() -> int:
-        # Not ru_maxrss: a new program goes on with that of the process that started it.
+        # Not ru_maxrss: a new program inherits that of the process that started it.
         status = Path("/proc/self/status").read_text()
         return int(status.partition("VmHWM:")[2].split()[0]) >> 10
 

@@ -125,7 +125,7 @@ def test_named_module_is_preloaded_whatever_it_leaves(module: Any) -> None:
         assert first.value == second.value if module is draws else first.value != second.value
 
 
-def test_one_that_fails_keeps_others_from_nothing(box: sandtimer.Sandbox) -> None:
+def test_module_that_fails_does_not_keep_others_out(box: sandtimer.Sandbox) -> None:
     box.call(fails_in_zygote.one)
     box.call(plain.ignore)
     learn(box, "learned_subjects.fails_in_zygote", lambda: box.call(fails_in_zygote.one))

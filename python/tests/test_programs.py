@@ -14,7 +14,7 @@ import sandtimer
 PROGRAMS = {
     "nothing": "",
     "last value": "40 + 2",
-    "value that is no data": "lambda: 1",
+    "value that is not data": "lambda: 1",
     "partial line": "import sys\nsys.stdout.write('no end')",
     "input": "print(input() + input())",
     "input that is not UTF-8": "print(input())",
@@ -35,20 +35,20 @@ PROGRAMS = {
     "syntax error": "print(1\n",
     "excepthook": "import sys\nsys.excepthook = lambda kind, *_: print('hook', kind.__name__)\n1 / 0",
     "atexit": "import atexit\natexit.register(print, 'at exit')\nprint('main')",
-    "atexit behind an exception": "import atexit\natexit.register(print, 'at exit')\n1 / 0",
-    "atexit behind an exit": "import atexit, sys\natexit.register(print, 'at exit')\nsys.exit(4)",
-    "thread that goes on": "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()\nprint('main')",
-    "thread behind an exception": (
+    "atexit after an exception": "import atexit\natexit.register(print, 'at exit')\n1 / 0",
+    "atexit after an exit": "import atexit, sys\natexit.register(print, 'at exit')\nsys.exit(4)",
+    "thread that still runs": "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()\nprint('main')",
+    "thread after an exception": (
         "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()\n1 / 0"
     ),
     "file that is not closed": "out = open(1, 'w', closefd=False)\nout.write('written')",
-    "file that is not closed, behind an exception": "out = open(1, 'w', closefd=False)\nout.write('written')\n1 / 0",
-    "file that is not closed, behind an exit": "out = open(1, 'w', closefd=False)\nout.write('written')\nraise SystemExit(2)",
+    "file that is not closed, after an exception": "out = open(1, 'w', closefd=False)\nout.write('written')\n1 / 0",
+    "file that is not closed, after an exit": "out = open(1, 'w', closefd=False)\nout.write('written')\nraise SystemExit(2)",
     "object with an end": "class Thing:\n    def __del__(self):\n        print('end')\nthing = Thing()",
     "objects in a cycle": (
         "class Thing:\n    def __del__(self):\n        print('end')\none, other = Thing(), Thing()\none.other, other.one = other, one"
     ),
-    "object with an end, behind an exit": "class Thing:\n    def __del__(self):\n        print('end')\nthing = Thing()\nraise SystemExit(1)",
+    "object with an end, after an exit": "class Thing:\n    def __del__(self):\n        print('end')\nthing = Thing()\nraise SystemExit(1)",
     "fork that reaches the end": (
         "import os\nchild = os.fork()\nif child:\n    os.waitpid(child, 0)\nprint('parent' if child else 'child')"
     ),

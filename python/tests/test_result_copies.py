@@ -195,7 +195,7 @@ CALL = """
 import sandtimer
 
 def peak():
-    # Not ru_maxrss: a new program goes on with that of the process that started it.
+    # Not ru_maxrss: a new program inherits that of the process that started it.
     with open("/proc/self/status") as status:
         return int(status.read().partition("VmHWM:")[2].split()[0]) >> 10
 

@@ -68,21 +68,12 @@ fn documentation_lists_every_variable() {
 fn editors_end_at_once() {
     let place = tempfile::tempdir().expect("a directory");
     let directory = place.path().to_str().expect("text");
-    let git = |arguments: &[&str]| {
-        let git = [
-            "--workspace",
-            directory,
-            "--cwd",
-            directory,
-            "--",
-            "git",
-            "-c",
-            "user.name=a",
-            "-c",
-            "user.email=a@b",
-        ];
-        run(&[&git, arguments].concat())
+    let git_with = |options: &[&str], arguments: &[&str]| {
+        let place = ["--workspace", directory, "--cwd", directory];
+        let git = ["--", "git", "-c", "user.name=a", "-c", "user.email=a@b"];
+        run(&[&place, options, &git, arguments].concat())
     };
+    let git = |arguments: &[&str]| git_with(&[], arguments);
     assert!(git(&["init", "-q"]).status.success());
     assert!(git(&["commit", "-q", "--allow-empty", "-m", "first"]).status.success());
     for edits in [
@@ -99,21 +90,8 @@ fn editors_end_at_once() {
         );
     }
     // The control: with an editor of its own it is done.
-    let edited = [
-        "--workspace",
-        directory,
-        "--cwd",
-        directory,
-        "--env",
-        "GIT_EDITOR=true",
-        "--",
-        "git",
-        "-c",
-        "user.name=a",
-        "-c",
-        "user.email=a@b",
-    ];
-    assert!(run(&[&edited[..], &["commit", "--allow-empty", "--amend"]].concat()).status.success());
+    let edited = git_with(&["--env", "GIT_EDITOR=true"], &["commit", "--allow-empty", "--amend"]);
+    assert!(edited.status.success());
     if has_program("vi") {
         let ended = outcome(&["--workspace", directory, "--", "vi", "file"]);
         assert_eq!((&ended["ending"], &ended["exit_code"]), (&"exited".into(), &1.into()), "{ended}");

@@ -333,7 +333,7 @@ impl From<sandtimer::Error> for Refusal {
             // Whether it is on the host is the host's.
             let path = path.display().to_string();
             let message = format!(
-                "cwd: `{path}` is no directory of the run; give one that exists below /workspace, or a directory that every run sees"
+                "cwd: `{path}` is not a directory of the run; give one that exists below /workspace, or a directory that every run sees"
             );
             return Refusal::new(Code::BadField, message).with("key", "cwd").with("value", path);
         }

@@ -34,7 +34,7 @@ fn runs_start_in_the_directory_that_is_named() {
             "{nowhere}: {refused}"
         );
         assert!(
-            refused["message"].as_str().is_some_and(|said| said.contains("is no directory of the run")),
+            refused["message"].as_str().is_some_and(|said| said.contains("is not a directory of the run")),
             "{refused}"
         );
     }

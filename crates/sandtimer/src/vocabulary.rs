@@ -2,7 +2,7 @@
 //!
 //! One table for all front doors, so that they suggest the same. A suggestion is a name that the place knows, or there is none.
 
-/// Other tools' names, each as it is compared (see [`normal`]), beside ours: of these the first that a place has is meant.
+/// Other tools' names, each as it is compared (see [`normal`]), with ours: of these the first that a place has is meant.
 const NAMES: &[(&[&str], &[&str])] = &[
     (&["cmd", "shell_command", "commandline", "command_line", "exec", "bash_command"], &["command"]),
     (
@@ -82,7 +82,7 @@ const NAMES: &[(&[&str], &[&str])] = &[
     (&["tty", "pty", "interactive", "it"], &["terminal"]),
 ];
 
-/// Other names of languages, beside ours.
+/// Other names of languages, with ours.
 const LANGUAGES: &[(&[&str], &str)] = &[
     (&["py", "python3", "py3", "ipython", "cpython"], "python"),
     (&["js", "node", "nodejs", "node_js", "ecmascript"], "javascript"),

@@ -187,7 +187,7 @@ const scenarios = {
     assert.ok(!text(late).includes("Killed") && late.structuredContent.killed === false);
 
     const nowhere = await call(client, "bash", { command: "pwd", cwd: "/nowhere" });
-    assert.ok(nowhere.isError && text(nowhere).includes("`/nowhere` is no directory of the run"), text(nowhere));
+    assert.ok(nowhere.isError && text(nowhere).includes("`/nowhere` is not a directory of the run"), text(nowhere));
     await call(client, "bash", { command: "mkdir -p sub && touch file" });
     assert.equal((await call(client, "bash", { command: "pwd", cwd: "sub" })).structuredContent.stdout, "/workspace/sub\n");
     assert.ok((await call(client, "bash", { command: "pwd", cwd: "/workspace/file" })).isError);

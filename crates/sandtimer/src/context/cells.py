@@ -90,7 +90,7 @@ def dedented(source, error):
 
 
 def without_magic(source, error):
-    """The cell with the line that is no Python, if that is a shell command or a magic, written as Python; else None."""
+    """The cell with the line that is not Python, if that is a shell command or a magic, written as Python; else None."""
     lines = source.splitlines()
     at = (error.lineno or 0) - 1
     first = next((index for index, line in enumerate(lines) if line.strip()), None)
@@ -119,7 +119,7 @@ def magic_name():
 
 
 def leave_out_own(trace):
-    """Cuts off where the interrupt came from, which is here and nobody's business."""
+    """Leaves out the frames of this program that the interrupt passed through."""
     while trace is not None and trace.tb_next is not None:
         if trace.tb_next.tb_frame.f_code is Context.interrupt.__code__:
             trace.tb_next = None

@@ -63,7 +63,7 @@ def as_json(value):
     try:
         return encoded(value).encode("utf-8", "replace")
     except Exception:
-        # Something in a bundle is no JSON: the rest of it is.
+        # Something in a bundle is not JSON: the rest of it is.
         return ENCODER.encode(only_json(value)).encode("utf-8", "replace")
 
 

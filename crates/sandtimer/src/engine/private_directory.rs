@@ -45,7 +45,7 @@ fn sweep_private(inner: &Inner, prefix: &str) {
         else {
             continue;
         };
-        // Somebody else's of the same name stays, whoever's it is; so does what cannot be removed.
+        // A directory of another user with such a name stays; so does what cannot be removed.
         let own = entry.metadata().is_ok_and(|found| found.is_dir() && inner.lease.owns(number, found.uid()));
         let remove = || {
             let _ = remove_tree(&entry.path());

@@ -210,7 +210,7 @@ class Through(io.BufferedWriter):
 
 
 def open_streams():
-    """Makes the streams anew, as those of a process whose output is read through a pipe, which the children's is."""
+    """Opens the streams again as those of a process whose output is a pipe, as the children's is."""
     reader, writer = os.pipe()
     for number, name in ((1, "stdout"), (2, "stderr")):
         before = os.dup(number)

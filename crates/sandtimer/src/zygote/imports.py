@@ -58,7 +58,7 @@ def shared_by_forks():
 
 
 def generators():
-    """The addresses of the generators of random numbers that are not seeded anew in each fork."""
+    """The addresses of the generators of random numbers that are not seeded again in each fork."""
     # In their place may be modules of the user's own.
     random, numpy = sys.modules.get("random"), sys.modules.get("numpy.random.mtrand")
     kinds = [getattr(random, "Random", None), getattr(numpy, "RandomState", None)]

@@ -21,7 +21,7 @@ def program(source, options):
         said = nothing()
         if last is not None:
             kind, *rest = written(eval(compile(ast.Expression(last.value), name, "eval", dont_inherit=True), main))
-            # A program's last line is often something that is no data, and nobody asked for it.
+            # A program's last line is often not data, and its value was not asked for.
             said = (kind, *rest) if kind == VALUE else nothing()
         end_program(main)
         return said
