@@ -491,7 +491,7 @@ fn answer(orders: Fd, result: isize, pidfd: Option<Fd>) {
 
 static PACKET: Static<[u8; CHANNEL_PACKET]> = Static(core::cell::UnsafeCell::new([0; CHANNEL_PACKET]));
 
-/// `receive(channel, shares=0) -> (bytes, and four descriptors, -1 for those that did not come)`: waits for the job, and puts the
+/// `receive(channel, shares=0) -> (bytes, and six descriptors, -1 for those that did not come)`: waits for the job, and puts the
 /// resource limits on this process that come before it. `shares`: other threads run meanwhile; see `requests.rs`. Ends the process when
 /// the engine has closed its end.
 unsafe extern "C" fn receive(_module: Object, arguments: Object) -> Object {
@@ -503,11 +503,12 @@ unsafe extern "C" fn receive(_module: Object, arguments: Object) -> Object {
     // SAFETY: the interpreter's own thread, which alone receives.
     let packet = unsafe { &mut *PACKET.0.get() };
     let Some((received, start)) = requests::next(socket, packet, shares != 0) else { sys::exit(0) };
-    let [first, second, third, fourth] = [0, 1, 2, 3].map(|index: usize| received.fds[index]);
+    let [first, second, third, fourth, fifth, sixth] = [0, 1, 2, 3, 4, 5].map(|index: usize| received.fds[index]);
     // SAFETY: the bytes lie within the packet; the interpreter copies them.
     unsafe {
         let length = (received.length as usize - start) as c_long;
-        Py_BuildValue(c"y#iiii".as_ptr(), packet.as_ptr().add(start), length, first, second, third, fourth)
+        let bytes = packet.as_ptr().add(start);
+        Py_BuildValue(c"y#iiiiii".as_ptr(), bytes, length, first, second, third, fourth, fifth, sixth)
     }
 }
 

@@ -188,7 +188,7 @@ pub struct Head<'a> {
     pub processors: Option<Processors>,
 }
 
-/// Gives a child its job: the job's bytes and at most two files.
+/// Gives a child its job: the job's bytes, and at most six files.
 pub fn dispatch(
     channel: BorrowedFd<'_>,
     head: &Head<'_>,

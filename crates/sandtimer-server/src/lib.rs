@@ -90,6 +90,8 @@ use tenants::Tenants;
 use trace::Traces;
 use workspaces::Workspaces;
 
+/// The interpreter of Python programs, as it is found on PATH.
+pub(crate) const PYTHON: &str = "python3";
 /// The runtime's threads. Handlers wait; they do not compute.
 const WORKERS: usize = 2;
 /// Threads at a time that build sandboxes, wait for the disk, or for what is executed in a context.
@@ -272,6 +274,8 @@ pub(crate) struct App {
     pub tokens: Option<Tokens>,
     pub defaults: Defaults,
     pub interpreters: Interpreters,
+    /// Those that Python programs are given to.
+    pub programs: Arc<sandtimer::engine::Interpreters>,
     pub places: Places,
     pub tenants: Arc<Tenants>,
     pub intake: Intake,
@@ -361,7 +365,9 @@ impl Server {
         let limits = settings.defaults.commands.clone();
         let traces = Traces::start(settings.collector).map_err(StartError::Threads)?;
         let own = (limits, &traces);
-        let jobs = Jobs::start(&settings.state_directory, &engine, &tenants, own, &settings.jobs)?;
+        let programs = Arc::new(sandtimer::engine::Interpreters::new(engine.clone(), PYTHON));
+        let jobs =
+            Jobs::start(&settings.state_directory, (&engine, &programs), &tenants, own, &settings.jobs)?;
         let app = Arc::new(App {
             tenants,
             intake: Intake::of(Messages::Requests, auth::owners(settings.tokens.as_ref())),
@@ -373,6 +379,7 @@ impl Server {
             tokens: settings.tokens,
             defaults: settings.defaults,
             interpreters: settings.interpreters,
+            programs,
             patience: settings.patience,
             heartbeat: settings.heartbeat,
             host: settings.host,
@@ -446,6 +453,9 @@ impl Server {
             let _ = tokio::time::timeout(LAST_OUTCOMES, contexts::close_all(&app)).await;
             // So does what a job does, and the next server takes the job back.
             let _ = tokio::time::timeout(GENTLE_ENDS, app.jobs.ended()).await;
+            let programs = app.programs.clone();
+            let closed = tokio::task::spawn_blocking(move || programs.close());
+            let _ = tokio::time::timeout(GENTLE_ENDS, closed).await;
             // A disk that takes longer has the records all the same, unless the power goes.
             let _ = tokio::time::timeout(GENTLE_ENDS, runs::sync(&app)).await;
             if !drained {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandtimer::Engine;
+use sandtimer::engine::Interpreters;
 use sandtimer::engine::jobs::{Admission, Observer, Place, Worker, WorkerSettings};
 use sandtimer::job::{JobRecord, JobSpec, JobStore, StoreError};
 use sandtimer::limits::Limits;
@@ -45,7 +46,7 @@ impl Jobs {
     /// Opens the store, takes back what a dead server had, and begins to work. Whoever calls has the lock of the directory.
     pub fn start(
         state_directory: &Path,
-        engine: &Engine,
+        (engine, interpreters): (&Engine, &Arc<Interpreters>),
         tenants: &Arc<Tenants>,
         (defaults, traces): (Vec<(Source, Limits)>, &Traces),
         settings: &JobSettings,
@@ -58,7 +59,8 @@ impl Jobs {
         } else {
             let place = Place::new(engine.clone(), of_worker, state_directory);
             let observer = traces.are_wanted().then(|| Arc::new(traces.clone()) as Arc<dyn Observer>);
-            let place = Place { defaults, most_file_bytes: settings.file_bytes, observer, ..place };
+            let (interpreters, most_file_bytes) = (interpreters.clone(), settings.file_bytes);
+            let place = Place { interpreters, defaults, most_file_bytes, observer, ..place };
             let courier = Arc::new(HttpCourier::new(settings.private_webhooks));
             Some(begin(place, (tenants, courier), (settings, name), ended.clone())?)
         };

@@ -143,7 +143,7 @@ fn begin(
     spec.defaults = app.defaults.commands.clone();
     spec.parent = scope;
     let (command, question) = (request.shown(), request.question(owner));
-    let run = Arc::new(app.engine.start(spec)?);
+    let run = Arc::new(request.start(app, owner, spec)?);
     let first = request.stdin.take().filter(|_| request.stdin_open);
     let input = Input::of(&run, first.map(|bytes| (bytes, stdin.take())));
     let begun = beginning(owner, run.id().to_owned(), command);

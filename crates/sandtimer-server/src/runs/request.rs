@@ -4,14 +4,15 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sandtimer::engine::Terminal;
+use sandtimer::engine::{PythonProgram, Terminal};
+use sandtimer::job::Interpreted;
 use sandtimer::limits::{Key, Setting};
 use sandtimer::model::LimitKind;
 use sandtimer::scope::ScopeId;
 use sandtimer::script::Program;
 use sandtimer::supervise::signal_number;
 use sandtimer::task::estimate::{Conditions, Question, TaskType};
-use sandtimer::{Engine, Limits, Spec, Stdin};
+use sandtimer::{Engine, Limits, Run, Spec, Stdin};
 use serde_json::Value;
 
 use super::attached;
@@ -20,6 +21,7 @@ use crate::auth::Owner;
 use crate::body::{Fields, refused};
 use crate::contexts::LANGUAGES;
 use crate::error::{Code, Refusal};
+use crate::{App, PYTHON};
 
 /// The limits of a run.
 pub(crate) const LIMITS: [Key; 9] = [
@@ -46,6 +48,10 @@ const SHOWN: usize = 400;
 #[derive(Debug)]
 pub(crate) struct RunRequest {
     command: Vec<String>,
+    /// What of it is too long for an argument; read at descriptor 3.
+    program: Option<String>,
+    /// The program in Python that the command executes.
+    python: Option<String>,
     /// TypeScript that becomes the command once it is read.
     typescript: Option<String>,
     environment: Vec<(String, String)>,
@@ -100,11 +106,13 @@ const WORKSPACE: &str = "/workspace";
 impl RunRequest {
     pub fn parse(mut fields: Fields) -> Result<Self, Refusal> {
         let limits = fields.limits(&LIMITS)?;
-        let (command, typescript) = command(&mut fields)?;
+        let Said { command, program, python, typescript } = command(&mut fields)?;
         let (attached, detach) = attached::parse(&mut fields)?;
         let mut request = RunRequest {
             limits,
             command,
+            program,
+            python,
             typescript,
             environment: environment(&mut fields)?,
             directory: directory(&mut fields)?,
@@ -146,7 +154,9 @@ impl RunRequest {
     /// A text for bash, waited for to its end, in a workspace.
     pub fn script(text: String, limits: Limits, workspace: String, detach: bool) -> Result<Self, Refusal> {
         let request = RunRequest {
-            command: interpreted("bash", text),
+            command: shell_line("bash", text),
+            program: None,
+            python: None,
             typescript: None,
             environment: Vec::new(),
             directory: None,
@@ -189,13 +199,16 @@ impl RunRequest {
             Setting::At(nanoseconds) => Some(Duration::from_nanos(nanoseconds)),
             _ => None,
         };
-        self.command = engine.typescript(&code, within, scope)?.command();
+        let Interpreted { command, program } = engine.typescript(&code, within, scope)?.interpreted();
+        (self.command, self.program) = (command, program);
         self.check_lengths()
     }
 
     fn check_lengths(&self) -> Result<(), Refusal> {
         let variables = self.environment.iter().map(|(name, value)| name.len() + value.len() + 1);
-        let lengths = || self.command.iter().map(String::len).chain(variables.clone());
+        // TypeScript becomes another command.
+        let command = if self.typescript.is_some() { &[][..] } else { &self.command };
+        let lengths = || command.iter().map(String::len).chain(variables.clone());
         let too_long = |what: &str, length: usize, most: usize| {
             Err(Refusal::new(
                 Code::TooLong,
@@ -205,7 +218,7 @@ impl RunRequest {
             .with("most", most))
         };
         if let Some(length) = lengths().find(|length| *length >= MOST_ONE) {
-            return too_long("an argument, a variable or the code", length, MOST_ONE - 1);
+            return too_long("an argument or a variable", length, MOST_ONE - 1);
         }
         // Each one costs a pointer and a NUL as well.
         let all = lengths().map(|length| length + 9).sum();
@@ -236,6 +249,20 @@ impl RunRequest {
         }
     }
 
+    /// Starts it; a Python program in an interpreter that stands ready, where one does.
+    pub fn start(&mut self, app: &App, owner: &Owner, mut spec: Spec) -> Result<Run, Refusal> {
+        if let Some(source) = self.python.take() {
+            let program =
+                PythonProgram { source: &source, arguments: &[], joins_streams: self.joins_streams };
+            let long = spec.program.take();
+            if let Some(run) = app.programs.start(owner.as_str(), &mut spec, &program)? {
+                return Ok(run);
+            }
+            spec.program = long;
+        }
+        Ok(app.engine.start(spec)?)
+    }
+
     /// The run itself, in a workspace of its own. `stdin_open` leaves the first bytes to the caller.
     pub fn spec(&mut self) -> Spec {
         let stdin = match (self.stdin_open, &mut self.stdin) {
@@ -248,6 +275,7 @@ impl RunRequest {
         let words = before.iter().copied().chain(self.command.iter().map(String::as_str));
         Spec {
             command: words.map(OsString::from).collect(),
+            program: self.program.take(),
             parent: self.parent,
             environment: self.environment.iter().map(owned).collect(),
             private_workspace: true,
@@ -298,16 +326,38 @@ pub(super) fn terminal_size(name: &str, size: Value) -> Result<(u16, u16), Refus
     Ok(size)
 }
 
+/// What is to be executed.
+#[derive(Debug, Default)]
+struct Said {
+    command: Vec<String>,
+    program: Option<String>,
+    python: Option<String>,
+    typescript: Option<String>,
+}
+
+impl From<Interpreted> for Said {
+    fn from(Interpreted { command, program }: Interpreted) -> Self {
+        Said { command, program, ..Said::default() }
+    }
+}
+
 /// `command` as a list or as a line for a shell, or `code` with its `language`.
-fn command(fields: &mut Fields) -> Result<(Vec<String>, Option<String>), Refusal> {
+fn command(fields: &mut Fields) -> Result<Said, Refusal> {
     let (command, code, language) =
         (fields.value("command"), fields.text("code")?, fields.language("language", &LANGUAGES)?);
     match (command, code, language) {
-        (Some(command), None, None) => Ok((explicit(&command)?, None)),
-        (None, Some(code), Some("javascript")) => Ok((script(&code)?, None)),
+        (Some(command), None, None) => Ok(Said { command: explicit(&command)?, ..Said::default() }),
+        (None, Some(code), Some("javascript")) => Ok(script(&code)?.into()),
         // As records show it.
-        (None, Some(code), Some("typescript")) => Ok((interpreted("typescript", code.clone()), Some(code))),
-        (None, Some(code), Some(language)) => Ok((interpreted(language, code), None)),
+        (None, Some(code), Some("typescript")) => {
+            let command = ["typescript", "-c", &code].map(str::to_owned).to_vec();
+            Ok(Said { command, typescript: Some(code), ..Said::default() })
+        }
+        (None, Some(code), Some("python")) => {
+            let said = Interpreted::python(python(), &code).into();
+            Ok(Said { python: Some(code), ..said })
+        }
+        (None, Some(code), Some(_)) => Ok(Interpreted::bash(&code).into()),
         (None, Some(_), None) => Err(Refusal::new(
             Code::BadField,
             format!("code needs its language: one of {}", LANGUAGES.join(", ")),
@@ -327,7 +377,7 @@ fn command(fields: &mut Fields) -> Result<(Vec<String>, Option<String>), Refusal
 fn explicit(command: &Value) -> Result<Vec<String>, Refusal> {
     let wrong = || refused("command", command, "a list of texts, or a line for a shell");
     match command {
-        Value::String(line) if !line.trim().is_empty() => Ok(interpreted(shell(), line.clone())),
+        Value::String(line) if !line.trim().is_empty() => Ok(shell_line(shell(), line.clone())),
         Value::Array(parts) if !parts.is_empty() => {
             let texts = parts.iter().map(|part| part.as_str().map(str::to_owned));
             let parts: Vec<String> = texts.collect::<Option<_>>().ok_or_else(wrong)?;
@@ -342,20 +392,20 @@ fn shell() -> &'static str {
     if is_on_path("bash") { "bash" } else { "sh" }
 }
 
-fn interpreted(language: &str, code: String) -> Vec<String> {
-    let program = match language {
-        "python" if !is_on_path("python3") && is_on_path("python") => "python",
-        "python" => "python3",
-        other => other,
-    };
-    vec![program.to_owned(), "-c".to_owned(), code]
+/// A line for a shell.
+fn shell_line(shell: &str, line: String) -> Vec<String> {
+    vec![shell.to_owned(), "-c".to_owned(), line]
+}
+
+fn python() -> &'static str {
+    if !is_on_path("python3") && is_on_path("python") { "python" } else { PYTHON }
 }
 
 /// JavaScript for Node.js.
-fn script(code: &str) -> Result<Vec<String>, Refusal> {
+fn script(code: &str) -> Result<Interpreted, Refusal> {
     // Looking whether it is a module may take a moment, in which this thread has others to serve.
     let program = tokio::task::block_in_place(|| Program::of(code, false));
-    Ok(program.map_err(sandtimer::Error::Script)?.command())
+    Ok(program.map_err(sandtimer::Error::Script)?.interpreted())
 }
 
 fn is_on_path(program: &str) -> bool {

@@ -177,6 +177,12 @@ impl Calls {
         self.shared.lacking.notify_all();
     }
 
+    /// Why no child can be made ready, where the last try failed and none is ready.
+    pub fn failure(&self) -> Option<String> {
+        let state = self.shared.lock();
+        state.failure.as_ref().filter(|_| state.ready.is_empty()).map(|(reason, _)| reason.clone())
+    }
+
     /// What the pool has done so far.
     pub fn stats(&self) -> Stats {
         let state = self.shared.lock();

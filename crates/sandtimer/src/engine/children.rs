@@ -26,13 +26,14 @@ use super::error::Error;
 use super::opened::{self, Opened};
 use super::park;
 use super::place;
+use super::plans::KnownFiles;
 use super::start::{self, Context, Descriptors, Sandbox};
-use super::streams::{WRITING, open_to_all};
+use super::streams::{Streams, WRITING, open_to_all};
 use super::vacancies::{self, Entrance, Vacancies, Vacant};
 use super::which_processor::bind_here;
 use super::workspace::make_workspace;
 use super::zygotes;
-use super::{Inner, Spec};
+use super::{Inner, Run, Spec};
 use crate::isolate::cgroup::SlotLimits;
 use crate::isolate::host::Namespaces;
 use crate::isolate::plan::{self, Plan};
@@ -389,35 +390,68 @@ impl Child {
         handed: Handed,
     ) -> Option<Given> {
         let output = opened.effective.get(LimitKind::Output).map(|effect| effect.value);
-        let vacancy = self.vacancy();
-        let (mut sandbox, born) = self.sandbox.take().zip(self.born.take())?;
-        sandbox.spawned_at = handed.begun_at;
+        let (mut sandbox, job, outputs) = self.take_job(work.program, &handed)?;
         sandbox.path = path;
-        let job = Job {
-            pid: born.process.pid,
-            pidfd: Arc::new(born.process.pidfd),
-            channel: Arc::new(born.channel),
-            begun_at: handed.begun_at,
-            until: handed.until,
-            program: work.program,
-            answered: AtomicU8::new(0),
-            killed: AtomicU64::new(0),
-            live: None,
-            one_of_many: vacancy.is_some().then_some(handed.stamp),
-            vacancy: Mutex::new(vacancy),
-        };
         let running = place::running(&self.inner, sandbox, opened, spec, Some(job));
         let spool = || Arc::new(Mutex::new(Spool::new(output, handed.directory.clone())));
-        let outputs = born.outputs.map(|fd| Some((Arc::new(fd), spool())));
         let attachment = Attachment {
             run: running.clone(),
-            outputs,
+            outputs: outputs.map(|fd| Some((Arc::new(fd), spool()))),
             stdin: None,
             terminal: None,
             reports: None,
             notices: None,
         };
         Some(Given { running, attachment })
+    }
+
+    /// Makes the child that has its program a run with streams of its own.
+    pub fn into_run_of(
+        mut self,
+        opened: Opened,
+        spec: &Spec,
+        handed: Handed,
+        streams: Streams,
+    ) -> Option<Run> {
+        let (sandbox, job, _) = self.take_job(true, &handed)?;
+        let inner = self.inner.clone();
+        Some(start::finish(&inner, sandbox, opened, spec, streams, Some(job)))
+    }
+
+    /// Its sandbox, what its process is in a run, and the ends of the streams that it was born with.
+    fn take_job(&mut self, program: bool, handed: &Handed) -> Option<(Sandbox, Job, [OwnedFd; 2])> {
+        let vacancy = self.vacancy();
+        let (mut sandbox, born) = self.sandbox.take().zip(self.born.take())?;
+        sandbox.spawned_at = handed.begun_at;
+        let job = Job {
+            pid: born.process.pid,
+            pidfd: Arc::new(born.process.pidfd),
+            channel: Arc::new(born.channel),
+            begun_at: handed.begun_at,
+            until: handed.until,
+            program,
+            answered: AtomicU8::new(0),
+            killed: AtomicU64::new(0),
+            live: None,
+            one_of_many: vacancy.is_some().then_some(handed.stamp),
+            vacancy: Mutex::new(vacancy),
+        };
+        Some((sandbox, job, born.outputs))
+    }
+
+    /// The plan of the files that it sees.
+    pub fn files(&self) -> Option<&KnownFiles> {
+        self.sandbox.as_ref().map(|sandbox| &*sandbox.files)
+    }
+
+    /// How it came to be, for the record of its run.
+    pub fn came_by(&mut self, path: Path) {
+        self.sandbox.iter_mut().for_each(|sandbox| sandbox.path = path);
+    }
+
+    /// Whether it stood ready.
+    pub fn is_parked(&self) -> bool {
+        self.sandbox.as_ref().is_some_and(|sandbox| sandbox.path == Path::Parked)
     }
 }
 

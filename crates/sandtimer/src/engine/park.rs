@@ -206,7 +206,7 @@ impl Parked {
             let streams = Streams::make(&inner, &mut spec, &opened.effective)?;
             self.dispatch(&spec, &environment, &opened.effective, &streams)?;
             let Some(sandbox) = self.sandbox.take() else { return Err(Error::Full(0)) };
-            Ok(start::finish(&inner, sandbox, opened, &spec, streams))
+            Ok(start::finish(&inner, sandbox, opened, &spec, streams, None))
         })();
         started.inspect_err(|_| opened::close(&inner, scope))
     }

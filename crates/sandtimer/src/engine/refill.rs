@@ -535,9 +535,38 @@ impl Shared {
         Err(Error::Closed)
     }
 
+    /// A child that stands ready, if there is one.
+    pub fn take_ready(&self) -> Option<Child> {
+        let mut state = self.lock();
+        let child = state.ready.pop_front();
+        if state.ready.is_empty() {
+            state.wanted = (state.wanted * 2).clamp(1, self.most());
+        }
+        state.stats.calls += 1;
+        state.stats.cold += u64::from(child.is_none());
+        state.last_call = monotonic_nanoseconds();
+        if state.is_short() {
+            self.lacking.notify_one();
+        }
+        child
+    }
+
+    /// The zygote that serves, if one does at this moment.
+    pub fn standing(&self) -> Option<Arc<Zygote>> {
+        let mut source = self.source.try_lock().ok()?;
+        let zygote = source.zygote.clone().filter(|zygote| !zygote.is_dead())?;
+        source.born += 1;
+        Some(zygote)
+    }
+
+    /// How large the pool may grow.
+    fn most(&self) -> usize {
+        (4 * sandtimer_os::probe::processors()).max(16).max(self.size)
+    }
+
     /// A child, and whether it had to be waited for. `give_up` is asked now and then while waiting.
     pub fn take(&self, give_up: &mut dyn FnMut() -> bool) -> Result<(Child, bool), Error> {
-        let most = (4 * sandtimer_os::probe::processors()).max(16).max(self.size);
+        let most = self.most();
         let mut state = self.lock();
         if let Some(child) = state.ready.pop_front() {
             if state.ready.is_empty() {

@@ -34,7 +34,7 @@ use crate::model::{LimitKind, Path as RunPath, Tier};
 use crate::supervise::at_once::Brought;
 use crate::supervise::deliveries::Attachment;
 use crate::supervise::orders::Shown;
-use crate::supervise::run::PrivateDirectory;
+use crate::supervise::run::{Job, PrivateDirectory};
 
 /// Size of the private directories where no disk limit is set, as far as memory allows.
 const PRIVATE_BYTES: u64 = 1 << 34;
@@ -96,7 +96,7 @@ fn begin_in(
     }
     let Some(slot) = holder.take() else { return Err(Error::Full(0)) };
     let sandbox = Sandbox { spawned_at, ..prepared.started(slot, control, spawned.pidfd, RunPath::Exec) };
-    Ok(finish(inner, sandbox, opened, &spec, streams))
+    Ok(finish(inner, sandbox, opened, &spec, streams, None))
 }
 
 /// Ends and reaps the init of a sandbox that was started and is to be no run's. The engine's end of its control socket is closed.
@@ -303,16 +303,17 @@ fn check_workspace(spec: &Spec, host: &Host) -> Result<(), Error> {
     }
 }
 
-/// Makes the run and hands it to the two threads.
+/// Makes the run and hands it to the two threads. `job`: what its process is where a zygote made that.
 pub(super) fn finish(
     inner: &Arc<Inner>,
     sandbox: Sandbox,
     opened: Opened,
     spec: &Spec,
     streams: Streams,
+    job: Option<Job>,
 ) -> Run {
     let scope = opened.scope;
-    let running = place::running(inner, sandbox, opened, spec, None);
+    let running = place::running(inner, sandbox, opened, spec, job);
     let spools = streams.spools();
     let (attachment, pipes) = streams.attach(running.clone());
     watch(inner, attachment);
@@ -372,17 +373,23 @@ pub(super) fn check_requirement(spec: &Spec, plan: &Plan) -> Result<(), Error> {
 fn append_command(prepared: &mut Prepared, spec: &mut Spec, has_program: bool) {
     let first = prepared.numbered().len() as u64;
     let mut given: Vec<u64> = has_program.then_some(first).into_iter().collect();
-    let channels = [(spec.progress_channel, PROGRESS_VARIABLE), (spec.has_notices(), NOTICE_VARIABLE)];
-    for (_, variable) in channels.into_iter().filter(|(is_given, _)| *is_given) {
-        let number = (3 + given.len()).to_string();
+    let channels: Vec<_> = channels_of(spec, 3 + given.len()).collect();
+    for (variable, number) in channels {
         given.push(first + given.len() as u64);
-        spec.environment.push((variable.into(), number.into()));
+        spec.environment.push((variable.into(), number.to_string().into()));
     }
     let Some(executable) = &prepared.files.executable else { return };
     let environment =
         environment(spec, &prepared.files, prepared.private.as_ref().map(PrivateDirectory::path));
     push_execute(&mut prepared.plan.program, spec, executable, &environment, &given);
     prepared.plan.names.push("execute the command".into());
+}
+
+/// The channels that a run of this spec is given from descriptor `first` on: the variable that names each, and its number.
+pub(super) fn channels_of(spec: &Spec, first: usize) -> impl Iterator<Item = (&'static str, usize)> + use<> {
+    let channels = [(spec.progress_channel, PROGRESS_VARIABLE), (spec.has_notices(), NOTICE_VARIABLE)];
+    let given = channels.into_iter().filter(|(is_given, _)| *is_given);
+    given.enumerate().map(move |(index, (_, variable))| (variable, first + index))
 }
 
 /// The last step of a program: become the command, by way of a shell where execve(2) would refuse the file.

@@ -152,6 +152,11 @@ impl Streams {
         [self.inside[0].as_fd(), self.inside[1].as_fd(), self.inside[2].as_fd()]
     }
 
+    /// Closes the sandbox's ends of the standard streams, which its process has.
+    pub(super) fn close_inside(&mut self) {
+        self.inside.clear();
+    }
+
     /// The sandbox's ends of the progress channel and the notice channel.
     pub(super) fn channels(&self) -> Vec<BorrowedFd<'_>> {
         self.reports.iter().chain(&self.notices).map(|(_, inside)| inside.as_fd()).collect()

@@ -84,18 +84,53 @@ fn language(name: &str) -> Option<Language> {
     LANGUAGE_NAMES.iter().position(|known| *known == name).map(|index| languages[index])
 }
 
+/// The longest argument of a command, in bytes: execve(2) takes 128 KiB with the NUL.
+pub const MOST_ARGUMENT: usize = 128 * 1024 - 1;
+
+/// A command that executes code, and what it reads at descriptor 3 where that is longer than an argument may be
+/// ([`Spec::program`](crate::Spec::program)).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interpreted {
+    pub command: Vec<String>,
+    pub program: Option<String>,
+}
+
+impl Interpreted {
+    /// Code for this interpreter of Python.
+    pub fn python(interpreter: &str, code: &str) -> Self {
+        // Nothing is left open, and no name is left defined.
+        const READS: &str = "exec(compile(open(3, 'rb').read(), '<string>', 'exec'))";
+        Self::of(&[interpreter, "-c", code], &[interpreter, "-c", READS], code)
+    }
+
+    /// Code for bash.
+    pub fn bash(code: &str) -> Self {
+        Self::of(&["bash", "-c", code, "bash"], &["bash", "/dev/fd/3"], code)
+    }
+
+    fn of(short: &[&str], long: &[&str], code: &str) -> Self {
+        let fits = code.len() <= MOST_ARGUMENT;
+        let command = if fits { short } else { long };
+        Interpreted {
+            command: command.iter().map(|part| (*part).to_owned()).collect(),
+            program: (!fits).then(|| code.to_owned()),
+        }
+    }
+}
+
 impl Program {
     /// What is executed; `None` for TypeScript, which the engine reads first, and for handlers.
     ///
     /// # Errors
     /// A language that this build does not have.
-    pub fn command(&self) -> Result<Option<Vec<String>>, String> {
-        let texts = |parts: &[&str]| Ok(Some(parts.iter().map(|part| (*part).to_owned()).collect()));
+    pub fn command(&self) -> Result<Option<Interpreted>, String> {
         match self {
-            Program::Command(command) => Ok(Some(command.clone())),
+            Program::Command(command) => Ok(Some(Interpreted { command: command.clone(), program: None })),
             Program::Handler { .. } => Ok(None),
-            Program::Code { language: Language::Python, code } => texts(&["python3", "-c", code]),
-            Program::Code { language: Language::Bash, code } => texts(&["bash", "-c", code, "bash"]),
+            Program::Code { language: Language::Python, code } => {
+                Ok(Some(Interpreted::python("python3", code)))
+            }
+            Program::Code { language: Language::Bash, code } => Ok(Some(Interpreted::bash(code))),
             Program::Code { language: Language::JavaScript, code } => node(code),
             Program::Code { language: Language::TypeScript, .. } if cfg!(feature = "javascript") => Ok(None),
             Program::Code { language: Language::TypeScript, .. } => Err(NO_JAVASCRIPT.to_owned()),
@@ -104,13 +139,13 @@ impl Program {
 }
 
 #[cfg(feature = "javascript")]
-fn node(code: &str) -> Result<Option<Vec<String>>, String> {
+fn node(code: &str) -> Result<Option<Interpreted>, String> {
     let program = crate::script::Program::of(code, false).map_err(|error| error.to_string())?;
-    Ok(Some(program.command()))
+    Ok(Some(program.interpreted()))
 }
 
 #[cfg(not(feature = "javascript"))]
-fn node(_: &str) -> Result<Option<Vec<String>>, String> {
+fn node(_: &str) -> Result<Option<Interpreted>, String> {
     Err(NO_JAVASCRIPT.to_owned())
 }
 

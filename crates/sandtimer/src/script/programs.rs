@@ -7,6 +7,7 @@ use swc_ecma_visit::{Visit, VisitWith};
 
 use super::reading::deep;
 use super::{Parsed, SyntaxError, ecmascript, javascript};
+use crate::job::{Interpreted, MOST_ARGUMENT};
 
 /// A program in JavaScript.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +42,17 @@ impl Program {
         }
     }
 
+    /// What runs it.
+    pub fn interpreted(self) -> Interpreted {
+        let command = self.command();
+        if command.iter().all(|argument| argument.len() <= MOST_ARGUMENT) {
+            return Interpreted { command, program: None };
+        }
+        let name = if self.is_module { "main.mjs" } else { "main.cjs" };
+        let (command, program) = self.file_command(name);
+        Interpreted { command, program: Some(program) }
+    }
+
     /// The command that runs it, which its arguments may follow.
     pub fn command(&self) -> Vec<String> {
         let module = self.is_module.then(|| "--input-type=module".to_owned());
@@ -49,7 +61,8 @@ impl Program {
     }
 
     /// The command that runs it in place of a file that is not JavaScript, which its arguments may follow, and what that reads at
-    /// descriptor 3: Node.js finds the file where it is, and reads what stands here instead. `path` has no links.
+    /// descriptor 3, whether there is a file of that name or not. `path` has no links; one without a slash is of the directory that
+    /// Node.js starts in.
     pub fn file_command(self, path: &str) -> (Vec<String>, String) {
         let format = if self.is_module { "module" } else { "commonjs" };
         // JSON is JavaScript.
@@ -71,6 +84,8 @@ impl Program {
 const DESCRIPTOR: i32 = 3;
 /// Gives the code in place of the file.
 const HOOKS: &str = "let given; export const initialize = (data) => { given = data; }; \
+     export const resolve = (name, context, next) => name !== given.url ? next(name, context) : \
+     { shortCircuit: true, format: given.format, url: name }; \
      export const load = (url, context, next) => url !== given.url ? next(url, context) : \
      { shortCircuit: true, format: given.format, source: given.source };";
 

@@ -34,9 +34,11 @@ const LIVE: &str = concat!(
     include_str!("../context/context.py")
 );
 
-/// What the interpreter is told on its command line: the program is in descriptor 3.
-pub(crate) const BOOT: &str = "import sys\nwith open(3, 'rb', closefd=False) as f: \
-     exec(compile(f.read(), '<sandtimer>', 'exec'), {'__name__': '_sandtimer', '__file__': '<sandtimer>'})";
+/// What the interpreter is told on its command line: the program is in descriptor 3. `at_start`: the modules that every
+/// interpreter has before a program of its begins.
+pub(crate) const BOOT: &str = "import sys\nat_start = frozenset(sys.modules)\nwith open(3, 'rb', closefd=False) as f: \
+     exec(compile(f.read(), '<sandtimer>', 'exec'), \
+     {'__name__': '_sandtimer', '__file__': '<sandtimer>', 'at_start': at_start})";
 
 /// The program of children alone, for a process that forks itself.
 #[must_use]

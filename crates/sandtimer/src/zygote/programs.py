@@ -4,10 +4,9 @@
 def program(source, options):
     """Runs a whole program as __main__, to its end; the answer: the value of its last line, if that is an expression."""
     import ast
-    import linecache
 
     name = options.get("name") or "<program>"
-    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    show_source(name, source)
     sys.argv = [name] + list(options.get("arguments", ()))
     sys.stdout.reconfigure(errors=sys.stdin.errors)
     main = sys.modules["__main__"].__dict__
@@ -33,6 +32,113 @@ def program(source, options):
             sys.excepthook(type(error), error, without_own(error))
         end_program(main)
         raise
+
+
+def show_source(name, source):
+    """Has tracebacks find the lines of a file."""
+    import linecache
+
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+
+
+# The descriptor that a program's source stays open at: the name of its file leads there.
+SOURCE = 100
+
+
+def script(job, files):
+    """Runs a whole program as the run that this process is: it has no answer but its exit code.
+
+    `job`: a marker, three numbers (flags, how many arguments and variables there are), and texts that each end in a NUL: the
+    name of the program's file, its arguments and its whole environment. `files`: its source, its three standard streams and
+    what it is given from descriptor 3 on.
+    """
+    flags, arguments, variables = (int.from_bytes(job[at : at + 4], "little") for at in (4, 8, 12))
+    texts = job[16:].split(b"\0")
+    name = os.fsdecode(texts[0])
+    # Before anything else is opened: what it is given takes the first numbers.
+    take_files([file for file in files if file >= 0], joined=bool(flags & 1))
+    source = os.pread(SOURCE, os.fstat(SOURCE).st_size, 0)
+    show_source(name, source.decode("utf-8", "replace"))
+    os.environb.clear()
+    os.environb.update(text.split(b"=", 1) for text in texts[1 + arguments : 1 + arguments + variables])
+    time.tzset()
+    reopen_streams()
+    sys.argv = [name] + [os.fsdecode(text) for text in texts[1 : 1 + arguments]]
+    sys.orig_argv = [sys.executable] + sys.argv
+    sys.dont_write_bytecode = False
+    sys.path[:0] = [os.getcwd()] + [path or os.getcwd() for path in python_path()]
+    forget_shadowed()
+    gc.enable()
+    main = sys.modules["__main__"].__dict__
+    loader = importlib.machinery.SourceFileLoader("__main__", name)
+    main.update(__file__=name, __cached__=None, __loader__=loader, __builtins__=__builtins__)
+    main.setdefault("__annotations__", {})
+    # The frames below it are not the program's.
+    sys.setrecursionlimit(sys.getrecursionlimit() + depth() + frames_lost)
+    end = None
+    try:
+        exec(compile(source, name, "exec", dont_inherit=True), main)
+    except BaseException as error:
+        end = error
+        if not isinstance(error, SystemExit):
+            error.__traceback__ = without_own(error)
+            sys.excepthook(type(error), error, error.__traceback__)
+    end_program(main)
+    if isinstance(end, KeyboardInterrupt):
+        flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    leave_with(end if isinstance(end, SystemExit) else None, int(end is not None))
+
+
+def take_files(files, joined):
+    """Puts what a program is given at the descriptors that a command has it at."""
+    source, *streams = files
+    try:
+        os.dup2(source, SOURCE, inheritable=False)
+    finally:
+        os.close(source)
+    for number, file in enumerate(streams):
+        if number == 2 and joined:
+            os.dup2(1, 2)
+        elif number != file:
+            os.dup2(file, number)
+        if number != file:
+            os.close(file)
+
+
+def reopen_streams():
+    """Opens the standard streams as an interpreter opens those that are no terminals at its start."""
+    for number, (name, kind) in enumerate((("stdin", io.BufferedReader), ("stdout", io.BufferedWriter), ("stderr", io.BufferedWriter))):
+        before = getattr(sys, name)
+        raw = io.FileIO(number, "w" if number else "r", closefd=False)
+        raw.name = "<%s>" % name
+        # Those of stdin are those of the locale.
+        errors = "backslashreplace" if number == 2 else sys.stdin.errors
+        stream = io.TextIOWrapper(kind(raw), before.encoding, errors, "\n", number == 2)
+        stream.mode = raw.mode[:1]
+        setattr(sys, name, stream)
+        setattr(sys, "__%s__" % name, stream)
+
+
+def python_path():
+    """The directories of PYTHONPATH, which an interpreter reads at its start."""
+    value = os.environ.get("PYTHONPATH")
+    return value.split(os.pathsep) if value else []
+
+
+def forget_shadowed():
+    """Has modules imported again of which a directory of the program's own, which comes first, has another by the same name."""
+    names = {name.partition(".")[0] for path in sys.path[: 1 + len(python_path())] for name in listed(path)} - at_start
+    for name in [name for name in sys.modules if name.partition(".")[0] in names]:
+        del sys.modules[name]
+
+
+def listed(path):
+    try:
+        return os.listdir(path)
+    except OSError:
+        return []
 
 
 def nothing():
@@ -99,12 +205,14 @@ def end_program(main):
     gc.collect()
 
 
-def leave_with(end):
-    """Ends this process as an exception, or None, ends an interpreter."""
-    code = end.code if isinstance(end, SystemExit) else int(end is not None)
-    if end is not None and not isinstance(end, SystemExit):
+def leave_with(end, code=0):
+    """Ends this process as an exception, or None and an exit code, end an interpreter."""
+    if isinstance(end, SystemExit):
+        code = end.code
+    elif end is not None:
+        code = 1
         traceback.print_exception(type(end), end, without_own(end))
-    elif code is not None and not isinstance(code, int):
+    if code is not None and not isinstance(code, int):
         print(code, file=sys.stderr)
         code = 1
     flush()

@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::level::{Level, now};
 use super::{Execution, Stopped};
-use crate::engine::{Run, Scope, Spec, Stream};
-use crate::job::{Action, CallRecord, JobVerdict, Phase, Program, WaySpec, Work};
+use crate::engine::{PythonProgram, Run, Scope, Spec, Stream};
+use crate::job::{Action, CallRecord, Interpreted, JobVerdict, Language, Phase, Program, WaySpec, Work};
 use crate::limits::{Key, Setting};
 use crate::model::{Ending, Layer, LimitKind, Outcome, Source};
 use crate::resilience::{Call, CallEnd, Failure, Judged, SpentOn, Step, Way, Why, judge};
@@ -198,8 +198,8 @@ impl Execution<'_> {
             let input = said.unwrap_or_else(|| input.clone());
             return self.handle((level, scope), (name, input), limits, logged);
         }
-        let command = self.command(level, &way.program)?;
-        let mut spec = Spec::command(command).limits(limits).stdin_bytes(stdin);
+        let Interpreted { command, program } = self.command(level, &way.program)?;
+        let mut spec = Spec { program, ..Spec::command(command).limits(limits).stdin_bytes(stdin) };
         spec.defaults.clone_from(&self.place.defaults);
         spec.parent = Some(scope.id());
         spec.environment =
@@ -213,22 +213,33 @@ impl Execution<'_> {
         spec.workspaces.clone_from(&self.spec.workspaces);
         spec.workspace = self.directory.as_ref().map(|directory| directory.path().to_owned());
         spec.network = self.spec.network;
-        let run = Arc::new(self.place.engine.start(spec)?);
+        let run = Arc::new(self.start(spec, &way.program)?);
         self.control.began(&run);
         let outcome = self.follow(&run, logged);
         self.control.ended();
         Ok(outcome)
     }
 
+    /// Starts a run; a Python program in an interpreter that stands ready, where one does.
+    fn start(&self, mut spec: Spec, program: &Program) -> Result<Run, Stopped> {
+        if let Program::Code { language: Language::Python, code } = program {
+            let program = PythonProgram { source: code, arguments: &[], joins_streams: false };
+            if let Some(run) = self.place.interpreters.start(self.owner, &mut spec, &program)? {
+                return Ok(run);
+            }
+        }
+        Ok(self.place.engine.start(spec)?)
+    }
+
     /// What is executed, TypeScript read before the level's end.
     #[cfg_attr(not(feature = "javascript"), expect(unused_variables, reason = "nothing is read"))]
-    fn command(&self, level: &Level, program: &Program) -> Result<Vec<String>, Stopped> {
+    fn command(&self, level: &Level, program: &Program) -> Result<Interpreted, Stopped> {
         match (program.command().map_err(Stopped::failed)?, program) {
             (Some(command), _) => Ok(command),
             #[cfg(feature = "javascript")]
             (None, Program::Code { code, .. }) => {
                 let within = level.end().map(|end| end.since(now()));
-                Ok(self.place.engine.typescript(code, within, Some(level.id()))?.command())
+                Ok(self.place.engine.typescript(code, within, Some(level.id()))?.interpreted())
             }
             (None, _) => Err(Stopped::failed("there is nothing to execute".to_owned())),
         }

@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::{Engine, Error};
+use crate::engine::{Engine, Error, Interpreters};
 use crate::job::{
     BreakerChoice, BreakerScope, CallRecord, Held, JobResult, JobSpec, JobSpent, JobStore, JobVerdict,
     Leased, Phase, Status, StepRecord, StepSpec, StoreError, Work,
@@ -60,6 +60,8 @@ const CALLS: usize = 100;
 pub struct Place {
     pub engine: Engine,
     pub store: Arc<dyn JobStore>,
+    /// Those that Python programs of jobs are given to.
+    pub interpreters: Arc<Interpreters>,
     /// Limits of the worker's own, for what a spec does not say.
     pub defaults: Vec<(Source, Limits)>,
     /// Jobs with inputs or outputs have their directories below this one, which is made when there is a worker.
@@ -78,7 +80,8 @@ impl Place {
     pub fn new(engine: Engine, store: Arc<dyn JobStore>, state_directory: &Path) -> Self {
         let directories = state_directory.join("job-files");
         let (defaults, most_file_bytes) = (Vec::new(), MOST_FILE_BYTES);
-        Place { engine, store, defaults, directories, most_file_bytes, observer: None }
+        let interpreters = Arc::new(Interpreters::new(engine.clone(), "python3"));
+        Place { engine, store, interpreters, defaults, directories, most_file_bytes, observer: None }
     }
 }
 
@@ -147,6 +150,7 @@ struct Execution<'a> {
     handlers: &'a Handlers,
     control: &'a Control,
     held: &'a Held,
+    owner: &'a str,
     spec: &'a JobSpec,
     breakers: Breakers,
     budgets: Budgets,
@@ -215,6 +219,7 @@ fn execute(means: &Means<'_>, (leased, asked): (&Leased, Moment), control: &Cont
         handlers: means.handlers,
         control,
         held: &leased.held,
+        owner: &leased.owner,
         spec: &spec,
         breakers: breakers(means.place, leased, &spec.breaker),
         budgets: Budgets::default(),

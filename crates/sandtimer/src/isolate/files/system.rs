@@ -4,7 +4,7 @@
 //! Shows no user names, no mail, no logs, no sockets. A file of /etc is listed only if programs read it and
 //! nobody keeps a secret in it.
 
-use super::{AccountFile, FilesRequest, HOST_NAME, Kind, Mount, Tree};
+use super::{AccountFile, FilesRequest, HOST_NAME, Kind, Mount, PROGRAM_DESCRIPTOR, PROGRAM_FILE, Tree};
 use crate::isolate::toolchain::lookup::Host;
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
@@ -106,6 +106,7 @@ pub(super) fn add(tree: &mut Tree, host: &Host, request: &FilesRequest<'_>) {
         tree.add(Mount::Tmpfs { target, mode: 0o1777 });
     }
     tree.add(Mount::Proc { target: "/proc".into() });
+    tree.add(Mount::Symlink { target: PROGRAM_FILE.into(), points_to: PROGRAM_DESCRIPTOR.into() });
 }
 
 /// The contents of a small file that everybody may read, unless it is a link to something shown. Every mount is copied

@@ -1,0 +1,248 @@
+//! Interpreters that stand ready for Python programs: one pool for each owner, which learns what that owner's programs import.
+//!
+//! ```text
+//! first program   ─▶ an interpreter of its own; a pool is made meanwhile
+//! from then on    ─▶ a child of the pool's zygote
+//! a module that two programs have imported ─▶ a second pool that has imported it beforehand ─▶ takes the first one's place
+//!                                             once it stands; what its zygote cannot have is not tried again
+//! ```
+//! A zygote imports from the interpreter's own directories only, never from a workspace; what a program finds in its own directory
+//! under a learned name is imported from there (`forget_shadowed` in zygote/programs.py).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sandtimer_os::clock::monotonic_nanoseconds;
+
+use super::error::Error;
+use super::programs::PythonProgram;
+use super::{Calls, Engine, Run, Spec};
+use crate::zygote::Profile;
+
+/// Owners whose interpreters stand ready at a time; those of the one whose last program is longest ago go first.
+const MOST_OWNERS: usize = 16;
+/// A module is learned once so many programs have imported it, and so many modules of one owner are.
+const PROGRAMS: u32 = 2;
+const MOST_LEARNED: usize = 32;
+/// Names of modules that are counted for one owner.
+const MOST_COUNTED: usize = 1024;
+/// Children that wait in a pool that is not busy.
+const READY: usize = 1;
+/// Modules that do something at their first import that a program may want, or that read what it may set before.
+const NOT_LEARNED: [&str; 7] =
+    ["__future__", "__main__", "antigravity", "faulthandler", "idlelib", "this", "tkinter"];
+/// What a program that sets or removes variables contains, other than an assignment to one.
+const SETS_VARIABLES: [&str; 6] =
+    ["environ.setdefault", "environ.update", "environ.pop", "environ |", "putenv", "del os.environ"];
+
+/// See the module. Cheap to share.
+#[derive(Debug)]
+pub struct Interpreters {
+    engine: Engine,
+    interpreter: std::ffi::OsString,
+    owners: Mutex<HashMap<String, Arc<Mutex<Owner>>>>,
+}
+
+/// One owner's pools, and what its programs import.
+#[derive(Debug)]
+struct Owner {
+    serving: Option<Arc<Calls>>,
+    learned: BTreeSet<String>,
+    /// The pool that is to take its place, and what it has learned.
+    coming: Option<(Arc<Calls>, BTreeSet<String>)>,
+    counts: BTreeMap<String, u32>,
+    refused: BTreeSet<String>,
+    used_at: u64,
+}
+
+impl Interpreters {
+    /// None yet: the first program of each owner makes them.
+    pub fn new(engine: Engine, interpreter: impl Into<std::ffi::OsString>) -> Self {
+        Interpreters { engine, interpreter: interpreter.into(), owners: Mutex::default() }
+    }
+
+    /// Starts a program of this owner's as [`Calls::start_program`] does. `None`: the caller starts an interpreter.
+    ///
+    /// # Errors
+    /// As [`Calls::start_program`].
+    pub fn start(
+        &self,
+        owner: &str,
+        spec: &mut Spec,
+        program: &PythonProgram<'_>,
+    ) -> Result<Option<Run>, Error> {
+        let of_owner = self.of(owner);
+        let (serving, has_learned) = {
+            let mut of_owner = of_owner.lock().unwrap_or_else(PoisonError::into_inner);
+            of_owner.count(program.source);
+            of_owner.advance(&self.engine, &self.interpreter)?;
+            (of_owner.serving.clone(), !of_owner.learned.is_empty())
+        };
+        let Some(serving) = serving else { return Ok(None) };
+        if has_learned && sets_variables(program.source) {
+            return Ok(None);
+        }
+        serving.start_program(spec, program)
+    }
+
+    fn of(&self, owner: &str) -> Arc<Mutex<Owner>> {
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(of_owner) = owners.get(owner) {
+            return of_owner.clone();
+        }
+        let used =
+            |of_owner: &Arc<Mutex<Owner>>| of_owner.try_lock().map_or(u64::MAX, |of_owner| of_owner.used_at);
+        let oldest = owners.iter().min_by_key(|(_, of_owner)| used(of_owner)).map(|(name, _)| name.clone());
+        let gone = oldest.filter(|_| owners.len() >= MOST_OWNERS).and_then(|name| owners.remove(&name));
+        let of_owner = Arc::new(Mutex::new(Owner::new()));
+        owners.insert(owner.to_owned(), of_owner.clone());
+        drop(owners);
+        // Without the lock: its end takes a moment.
+        drop(gone);
+        of_owner
+    }
+
+    /// Ends all of them. Blocks for a moment.
+    pub fn close(&self) {
+        let all = std::mem::take(&mut *self.owners.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(all);
+    }
+}
+
+impl Owner {
+    fn new() -> Self {
+        Owner {
+            serving: None,
+            learned: BTreeSet::new(),
+            coming: None,
+            counts: BTreeMap::new(),
+            refused: BTreeSet::new(),
+            used_at: 0,
+        }
+    }
+
+    fn count(&mut self, source: &str) {
+        self.used_at = monotonic_nanoseconds();
+        for module in imports(source) {
+            if self.counts.len() < MOST_COUNTED || self.counts.contains_key(&module) {
+                *self.counts.entry(module).or_default() += 1;
+            }
+        }
+    }
+
+    /// Has the coming pool serve if it stands, and another one come if there is more to learn.
+    fn advance(&mut self, engine: &Engine, interpreter: &std::ffi::OsStr) -> Result<(), Error> {
+        if let Some((coming, learned)) = self.coming.take() {
+            if coming.stats().ready > 0 {
+                (self.serving, self.learned) = (Some(coming), learned);
+            } else if let Some(reason) = coming.failure() {
+                self.refuse(&reason, learned);
+            } else {
+                self.coming = Some((coming, learned));
+                return Ok(());
+            }
+        }
+        let wanted = self.wanted();
+        if self.serving.is_some() && wanted.is_subset(&self.learned) {
+            return Ok(());
+        }
+        let profile = Profile {
+            interpreter: interpreter.to_owned(),
+            learned: wanted.iter().cloned().collect(),
+            ..Profile::default()
+        };
+        self.coming = Some((Arc::new(engine.calls(profile, READY)?), wanted));
+        Ok(())
+    }
+
+    /// Leaves out what a zygote could not import: the modules that the reason names, else all that were new.
+    fn refuse(&mut self, reason: &str, learned: BTreeSet<String>) {
+        let new = || learned.difference(&self.learned);
+        let named: Vec<String> =
+            new().filter(|name| reason.contains(&format!("'{name}'"))).cloned().collect();
+        let refused = if named.is_empty() { new().cloned().collect() } else { named };
+        self.refused.extend(refused);
+    }
+
+    fn wanted(&self) -> BTreeSet<String> {
+        let often = self.counts.iter().filter(|(_, count)| **count >= PROGRAMS).map(|(name, _)| name);
+        let allowed = often.filter(|name| !self.refused.contains(*name));
+        self.learned.iter().chain(allowed).take(MOST_LEARNED).cloned().collect()
+    }
+}
+
+/// The modules that a program imports in lines of their own: more would take Python to find, and fewer cost only time.
+fn imports(source: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for line in source.lines() {
+        let named = if let Some(rest) = line.strip_prefix("import ") {
+            rest.split(',').filter_map(|part| part.split_whitespace().next()).collect()
+        } else if let Some(rest) = line.strip_prefix("from ") {
+            rest.split_once(" import").map(|(name, _)| name.trim()).into_iter().collect()
+        } else {
+            Vec::new()
+        };
+        found.extend(
+            named
+                .into_iter()
+                .map(|name| name.trim_end_matches(';'))
+                .filter(|name| is_learnable(name))
+                .map(str::to_owned),
+        );
+    }
+    found
+}
+
+/// Whether a program may set variables that modules read when they are imported: a zygote has imported them already.
+fn sets_variables(source: &str) -> bool {
+    let mut indexed = source.split("environ[").skip(1);
+    let is_assigned = |rest: &str| {
+        let value = rest.split_once(']').map_or("", |(_, value)| value.trim_start());
+        value.starts_with('=') && !value.starts_with("==")
+    };
+    indexed.any(is_assigned) || SETS_VARIABLES.iter().any(|words| source.contains(words))
+}
+
+fn is_learnable(name: &str) -> bool {
+    let is_name = |part: &str| {
+        !part.is_empty()
+            && !part.starts_with(|first: char| first.is_ascii_digit())
+            && part.chars().all(|one| one.is_ascii_alphanumeric() || one == '_')
+    };
+    let first = name.split('.').next().unwrap_or_default();
+    name.len() <= 100 && name.split('.').all(is_name) && !NOT_LEARNED.contains(&first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn imports_are_found_in_lines_of_their_own() {
+        let source = "import numpy as np, os.path\nfrom scipy.stats import norm\n  import indented\n\
+                      import this\nfrom . import x\nimportant = 1\nfrom __future__ import annotations\nimport json;\n";
+        let found: Vec<String> = imports(source).into_iter().collect();
+        assert_eq!(found, ["json", "numpy", "os.path", "scipy.stats"]);
+    }
+
+    #[test]
+    fn programs_that_set_variables_are_told_from_those_that_read_them() {
+        for setting in ["os.environ['A'] = '1'", "os.environ[name]='x'", "os.environ.setdefault('A', '1')"] {
+            assert!(sets_variables(setting), "{setting}");
+        }
+        for reading in ["print(os.environ['A'])", "if os.environ['A'] == '1': pass", "os.environ.get('A')"] {
+            assert!(!sets_variables(reading), "{reading}");
+        }
+    }
+
+    #[test]
+    fn modules_are_wanted_from_the_second_program_on_and_not_once_refused() {
+        let mut owner = Owner::new();
+        owner.count("import numpy\nimport pandas\n");
+        assert!(owner.wanted().is_empty());
+        owner.count("import numpy\nimport pandas\n");
+        assert_eq!(owner.wanted().len(), 2);
+        owner.refuse("has other threads once 'pandas' is preloaded", owner.wanted());
+        assert_eq!(owner.wanted().into_iter().collect::<Vec<_>>(), ["numpy"]);
+    }
+}
