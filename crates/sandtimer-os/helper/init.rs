@@ -459,6 +459,10 @@ impl Init {
             }
             order::SIGNAL_ALL => census::signal_children(message.argument),
             // Once it has ended, 0 would be init's own group.
+            // The first thread of an interpreter holds it back between cells; another one would lose it.
+            order::SIGNAL_MAIN if self.main > 0 && self.live => {
+                call!(nr::TGKILL, self.main, self.main, message.argument);
+            }
             order::SIGNAL_MAIN if self.main > 0 => {
                 call!(nr::KILL, self.main, message.argument);
             }
@@ -487,7 +491,7 @@ impl Init {
             }
             order::KEEP => {
                 self.checkpoints.keep(message.argument, self.main);
-                if self.checkpoints.shell != 0 {
+                if message.value == 1 {
                     notify(self.control, notice::KEPT, [0; 6]);
                 }
             }

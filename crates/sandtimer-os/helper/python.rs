@@ -20,6 +20,7 @@ mod layout;
 mod requests;
 mod runtime;
 mod shelf;
+mod stdout;
 mod steps;
 mod streams;
 mod surroundings;
@@ -36,7 +37,7 @@ use steps::Program;
 use surroundings::Surroundings;
 use sys::{Fd, call, nr};
 use wire::{
-    BIRTH_CHANNEL, BIRTH_EXTRA, BIRTH_PIDS, BIRTH_PROGRAM, BIRTH_STDIN, Birth, CHANNEL_PACKET, Reply, channel, op,
+    BIRTH_CHANNEL, BIRTH_EXTRA, BIRTH_OUTPUT, BIRTH_PIDS, BIRTH_PROGRAM, BIRTH_STDIN, Birth, CHANNEL_PACKET, Reply, channel, op,
 };
 
 type Object = *mut c_void;
@@ -87,6 +88,8 @@ struct Method {
 }
 
 const METH_VARARGS: c_int = 1;
+const METH_NOARGS: c_int = 4;
+const METH_O: c_int = 8;
 const PYTHON_API_VERSION: c_int = 3;
 
 struct Static<T>(core::cell::UnsafeCell<T>);
@@ -97,7 +100,16 @@ const fn method(name: &'static CStr, function: unsafe extern "C" fn(Object, Obje
     Method { name: name.as_ptr(), function: Some(function), flags: METH_VARARGS, documentation: null() }
 }
 
-static METHODS: Static<[Method; 15]> = Static(core::cell::UnsafeCell::new([
+/// One that takes one argument, or none.
+const fn plain(
+    name: &'static CStr,
+    function: unsafe extern "C" fn(Object, Object) -> Object,
+    flags: c_int,
+) -> Method {
+    Method { name: name.as_ptr(), function: Some(function), flags, documentation: null() }
+}
+
+static METHODS: Static<[Method; 20]> = Static(core::cell::UnsafeCell::new([
     method(c"lay_out", lay_out),
     method(c"shelve", shelve),
     method(c"restrict", restrict),
@@ -112,6 +124,11 @@ static METHODS: Static<[Method; 15]> = Static(core::cell::UnsafeCell::new([
     method(c"take", take),
     method(c"receive", receive),
     method(c"address", address),
+    plain(c"open_output", stdout::open, METH_O),
+    plain(c"forked_output", stdout::forked, METH_NOARGS),
+    plain(c"write_text", stdout::write_text, METH_O),
+    plain(c"write_bytes", stdout::write_bytes, METH_O),
+    plain(c"flush_output", stdout::flush_all, METH_NOARGS),
     Method { name: null(), function: None, flags: 0, documentation: null() },
 ]));
 
@@ -425,6 +442,7 @@ fn seal(birth: &Birth, fds: &[Fd], orders: Fd) -> Fd {
             fail(fds[BIRTH_CHANNEL], entered, u64::MAX);
         }
     }
+    stdout::map(fds[BIRTH_OUTPUT]);
     let mapped = Program::map(fds[BIRTH_PROGRAM], birth.program_length as usize);
     let Ok(program) = mapped else { fail(fds[BIRTH_CHANNEL], sys::EINVAL, u64::MAX) };
     let start = program.start();

@@ -229,6 +229,7 @@ fn next() -> isize {
                 NONCE.store(nonce.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)), Relaxed);
                 let placed = fds.iter().zip(shell::FIRST..).take_while(|(fd, number)| keep_as(**fd, *number)).count();
                 if placed == shell::COUNT {
+                    forget_read();
                     PLACE.store(BEFORE_LINE, Relaxed);
                     shell_interrupt::resume();
                     return 0;
@@ -240,6 +241,16 @@ fn next() -> isize {
             None if received.length == sys::EINVAL => leave(stderr(fds), NO_PLACE),
             _ => fds.iter().for_each(|fd| sys::close(*fd)),
         }
+    }
+}
+
+/// Has bash forget what an interrupted `read` has taken from its file and not used: its next `read`, which is for the command,
+/// would use it.
+fn forget_read() {
+    let function = of_bash(c"zreset");
+    if !function.is_null() {
+        // SAFETY: `void zreset(void)` of bash's lib/sh/zread.c.
+        unsafe { core::mem::transmute::<*mut c_void, extern "C" fn()>(function)() };
     }
 }
 

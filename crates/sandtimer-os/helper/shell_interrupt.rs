@@ -141,7 +141,13 @@ pub unsafe extern "C" fn sigaction(signal: c_int, new: *const SignalAction, old:
         }
         return 0;
     }
-    let result = if replaces_own {
+    let is_default = signal == SIGINT && !new.is_null() && wanted == SIG_DFL && is_own();
+    let result = if is_default {
+        // What `trap - INT` asks for: without a trap an interrupt ends the command, not the shell.
+        // SAFETY: not null; the caller's promise.
+        let default = SignalAction { handler: own, ..unsafe { *new } };
+        unsafe { set(signal, &raw const default, old) }
+    } else if replaces_own {
         WAITING_HANDLER.store(wanted, Relaxed);
         // SAFETY: not null, as a handler is wanted.
         let wrapped = SignalAction { handler: wrapper, ..unsafe { *new } };

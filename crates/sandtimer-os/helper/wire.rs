@@ -211,7 +211,26 @@ pub const BIRTH_PROGRAM: usize = 0;
 pub const BIRTH_PIDS: usize = 1;
 pub const BIRTH_CHANNEL: usize = 2;
 pub const BIRTH_STDIN: usize = 3;
-pub const BIRTH_EXTRA: usize = 6;
+/// What the child's standard output is written to first; see [`stdout`].
+pub const BIRTH_OUTPUT: usize = 6;
+pub const BIRTH_EXTRA: usize = 7;
+
+/// Memory that a child's standard output is written to before the pipe. Its first word has four parts: how many bytes were put
+/// there, how many of them are gone already, two flags, and a number that changes whenever it is begun again.
+pub mod stdout {
+    /// Bytes of it, those before the data, and those of the data.
+    pub const SIZE: usize = 65536;
+    pub const HEADER: usize = 64;
+    pub const CAPACITY: usize = SIZE - HEADER;
+    pub const LENGTH: u64 = (1 << 20) - 1;
+    pub const TAKEN: u64 = LENGTH << 20;
+    /// Its writer has what is there in hand.
+    pub const BUSY: u64 = 1 << 40;
+    /// It is the writer's alone.
+    pub const PRIVATE: u64 = 1 << 41;
+    /// One more of that number.
+    pub const GENERATION: u64 = 1 << 42;
+}
 
 /// Precedes a job on a child's channel: this many records of [`ResourceLimit`], then the job's own bytes.
 #[repr(C)]

@@ -16,6 +16,7 @@ pub mod queue;
 pub mod remove;
 pub mod seccomp;
 pub mod socket;
+pub mod stdout;
 pub mod thread;
 pub mod watchdog;
 /// What engine and helpers say to each other; one file compiled into both.

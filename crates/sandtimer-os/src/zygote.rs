@@ -63,6 +63,9 @@ pub struct BirthRequest<'a> {
     pub namespaces: &'a [BorrowedFd<'a>],
     pub channel: BorrowedFd<'a>,
     pub stdio: [BorrowedFd<'a>; 3],
+    /// The [memory](crate::stdout::UnwrittenOutput) that it writes its standard output to; something that cannot be mapped where it
+    /// writes to the pipe at once.
+    pub output: BorrowedFd<'a>,
     /// What the program's steps name by index.
     pub extra: &'a [BorrowedFd<'a>],
     /// Index into `extra` of the cgroup to be born in.
@@ -91,6 +94,7 @@ pub fn bear(
     };
     let mut fds = vec![request.program, request.pids, request.channel];
     fds.extend_from_slice(&request.stdio);
+    fds.push(request.output);
     fds.extend_from_slice(request.extra);
     fds.extend(request.users);
     fds.extend_from_slice(request.namespaces);

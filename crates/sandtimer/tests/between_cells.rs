@@ -153,3 +153,71 @@ fn helper_thread_of_progress_bars_keeps_no_checkpoint_away() {
     assert_eq!(outcome.state, State::RolledBack, "{outcome:?}");
     assert_eq!(shown(&context, "x"), "1");
 }
+
+/// Interrupts a cell as soon as it can be, and sees that it ends of that.
+fn interrupt_at_once(context: &Context, source: &str) {
+    let outcome = std::thread::scope(|scope| {
+        let running = scope.spawn(|| within(context, source, Duration::from_secs(20)));
+        while !context.interrupt() {
+            std::thread::yield_now();
+        }
+        running.join().expect("no panic")
+    });
+    assert_eq!(outcome.ending, Ending::Raised, "{outcome:?}");
+}
+
+#[test]
+fn interrupt_of_a_cell_is_not_lost_to_a_thread_of_an_earlier_one() {
+    let context = python_context();
+    run(
+        &context,
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()",
+    );
+    for _ in 0..40 {
+        interrupt_at_once(&context, "import time\ntime.sleep(10)");
+    }
+}
+
+#[test]
+fn interrupt_that_comes_late_is_not_the_next_cells() {
+    let context = python_context();
+    for round in 0..100 {
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| run(&context, "1"));
+            while !running.is_finished() {
+                context.interrupt();
+            }
+        });
+        let outcome = run(&context, "for _ in range(10000): pass");
+        assert!(outcome.ok, "round {round}: {outcome:?}");
+    }
+}
+
+/// The interrupt before the wall may come just when the cell has ended.
+#[test]
+fn interrupt_before_a_wall_is_not_the_next_cells() {
+    let context = python_context();
+    for round in 0..100 {
+        let spins = format!(
+            "import time\nend = time.monotonic() + {}\nwhile time.monotonic() < end: pass",
+            0.0885 + f64::from(round % 10) * 0.0003
+        );
+        within(&context, &spins, Duration::from_millis(100));
+        let outcome = run(&context, "for _ in range(10000): pass");
+        assert!(outcome.ok, "round {round}: {outcome:?}");
+    }
+}
+
+#[test]
+fn threads_that_outlive_the_wall_of_their_cell_are_told() {
+    let context = python_context();
+    let outcome = within(
+        &context,
+        "import threading, time\nn = 0\ndef count():\n    global n\n    while True: n += 1\nthreading.Thread(target=count, daemon=True).start()\nwhile True: time.sleep(0.01)",
+        Duration::from_millis(500),
+    );
+    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::Kept), "{outcome:?}");
+    assert_eq!(outcome.tree.survivors, None, "{outcome:?}");
+    let sentence = &outcome.verdict.as_ref().expect("a wall").sentence;
+    assert!(sentence.contains("What it started goes on in the context"), "{sentence}");
+}

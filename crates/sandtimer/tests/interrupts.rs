@@ -131,3 +131,45 @@ fn jobs_of_earlier_commands_are_spared() {
     assert_eq!(outcome.exit_code, Some(130), "{outcome:?}");
     assert_eq!(run(&session, "kill -0 $(cat /tmp/job) && echo runs").stdout, "runs\n");
 }
+
+/// What `read` had taken of its file and not used is not the next command.
+#[test]
+fn rest_of_an_interrupted_read_is_not_executed() {
+    let session = session();
+    run(&session, "x=0; yes 'echo INJECTED; x=1' | head -n 200000 > /tmp/log");
+    for command in
+        ["read -t 0.3 y < /dev/zero", "while read l; do :; done < /tmp/log", "read -d X y < /tmp/log"]
+    {
+        if command.contains("-t") {
+            run(&session, command);
+        } else {
+            interrupted_after(&session, command, Duration::from_millis(100));
+        }
+        let outcome = run(&session, "echo mine $x");
+        assert_eq!(
+            (outcome.stdout.as_str(), outcome.stderr.as_str()),
+            ("mine 0\n", ""),
+            "{command}: {outcome:?}"
+        );
+    }
+}
+
+#[test]
+fn trap_that_was_removed_in_the_same_command_leaves_the_shell_alive() {
+    let session = session();
+    run(&session, "x=1; echo 'trap : INT; trap - INT' > /tmp/traps");
+    for command in [
+        "trap : INT; trap - INT; sleep 30; echo after",
+        "trap '' INT; trap - INT; while :; do :; done",
+        "f() { trap : INT TERM; sleep 0.1; trap - INT TERM; }; f; sleep 30; echo after",
+        ". /tmp/traps; sleep 30; echo after",
+    ] {
+        let outcome = interrupted_after(&session, command, Duration::from_millis(500));
+        assert_eq!(
+            (outcome.exit_code, outcome.state, outcome.stdout.as_str()),
+            (Some(130), State::Kept, ""),
+            "{command}: {outcome:?}"
+        );
+        assert_eq!(run(&session, "echo $x").stdout, "1\n", "{command}");
+    }
+}

@@ -283,8 +283,14 @@ impl Engine {
         let inner = &self.inner;
         begin(inner, profile, call, |_| {
             let zygote = Zygote::start(inner, profile, None)?;
-            let parent =
-                Parent { orders: zygote.orders(), turn: None, is_caller: false, hurried: true, stop: None };
+            let parent = Parent {
+                orders: zygote.orders(),
+                turn: None,
+                is_caller: false,
+                is_live: false,
+                hurried: true,
+                stop: None,
+            };
             let child = Child::bear(inner, &parent, &zygotes::spec_of(profile))?;
             Ok((child, Path::Spawn))
         })
@@ -300,8 +306,14 @@ impl Engine {
             if again {
                 return Err(Error::Closed);
             }
-            let parent =
-                Parent { orders: orders.as_fd(), turn: None, is_caller: true, hurried: true, stop: None };
+            let parent = Parent {
+                orders: orders.as_fd(),
+                turn: None,
+                is_caller: true,
+                is_live: false,
+                hurried: true,
+                stop: None,
+            };
             let child = Child::bear(inner, &parent, &zygotes::spec_of(profile))?;
             Ok((child, Path::Fork))
         })

@@ -20,6 +20,7 @@ use sandtimer_os::control::Control;
 use sandtimer_os::launcher::Spawned;
 use sandtimer_os::process;
 use sandtimer_os::socket;
+use sandtimer_os::stdout::UnwrittenOutput;
 use sandtimer_os::zygote::{self as os, BirthRequest, Word};
 
 use super::error::Error;
@@ -51,6 +52,8 @@ pub(super) struct Parent<'a> {
     pub turn: Option<&'a Mutex<bool>>,
     /// It is a fork of the calling process, not a zygote of ours.
     pub is_caller: bool,
+    /// Its children are live interpreters.
+    pub is_live: bool,
     /// Somebody waits: the child does not run a dummy job first.
     pub hurried: bool,
     /// Readable when nobody wants it any more.
@@ -106,6 +109,8 @@ struct Born {
     process: Spawned,
     channel: OwnedFd,
     outputs: [OwnedFd; 2],
+    /// What it writes its standard output to first.
+    unwritten: Option<UnwrittenOutput>,
 }
 
 /// What an interpreter that stands ready consists of.
@@ -207,6 +212,9 @@ impl Child {
             rustix::fs::fcntl_setfl(fd, OFlags::NONBLOCK).map_err(failed("cannot prepare a pipe"))?;
         }
         let (channel, theirs) = socket::pair().map_err(Error::system("cannot make a socket"))?;
+        // Cells have streams of their own.
+        let unwritten = if parent.is_live { None } else { Some(UnwrittenOutput::new()) };
+        let unwritten = unwritten.transpose().map_err(Error::system("cannot make a file in memory"))?;
         let mut extra: Vec<_> = entrance.tasks.iter().map(AsFd::as_fd).collect();
         let cgroup = sandbox.slot.unified().map(|unified| {
             extra.push(unified);
@@ -228,6 +236,7 @@ impl Child {
             namespaces: &others,
             channel: theirs.as_fd(),
             stdio: [null.as_fd(), stdout_write.as_fd(), stderr_write.as_fd()],
+            output: unwritten.as_ref().map_or(null.as_fd(), AsFd::as_fd),
             extra: &extra,
             cgroup,
             users,
@@ -248,7 +257,7 @@ impl Child {
             let reason = "the call was forked from its caller and sees all of the caller's memory".to_owned();
             sandbox.plan.degraded.push(Degraded { layer: "memory".to_owned(), reason });
         }
-        self.born = Some(Born { process, channel, outputs: [stdout, stderr] });
+        self.born = Some(Born { process, channel, outputs: [stdout, stderr], unwritten });
         drop(theirs);
         self.wait_ready(parent.stop)
     }
@@ -390,13 +399,14 @@ impl Child {
         handed: Handed,
     ) -> Option<Given> {
         let output = opened.effective.get(LimitKind::Output).map(|effect| effect.value);
-        let (mut sandbox, job, outputs) = self.take_job(work.program, &handed)?;
+        let (mut sandbox, job, outputs, unwritten) = self.take_job(work.program, &handed)?;
         sandbox.path = path;
         let running = place::running(&self.inner, sandbox, opened, spec, Some(job));
         let spool = || Arc::new(Mutex::new(Spool::new(output, handed.directory.clone())));
         let attachment = Attachment {
             run: running.clone(),
             outputs: outputs.map(|fd| Some((Arc::new(fd), spool()))),
+            unwritten,
             stdin: None,
             terminal: None,
             reports: None,
@@ -411,15 +421,16 @@ impl Child {
         opened: Opened,
         spec: &Spec,
         handed: Handed,
-        streams: Streams,
+        mut streams: Streams,
     ) -> Option<Run> {
-        let (sandbox, job, _) = self.take_job(true, &handed)?;
+        let (sandbox, job, _, unwritten) = self.take_job(true, &handed)?;
+        streams.unwritten = unwritten;
         let inner = self.inner.clone();
         Some(start::finish(&inner, sandbox, opened, spec, streams, Some(job)))
     }
 
-    /// Its sandbox, what its process is in a run, and the ends of the streams that it was born with.
-    fn take_job(&mut self, program: bool, handed: &Handed) -> Option<(Sandbox, Job, [OwnedFd; 2])> {
+    /// Its sandbox, what its process is in a run, the ends of the streams that it was born with, and what it writes to first.
+    fn take_job(&mut self, program: bool, handed: &Handed) -> Option<TakenJob> {
         let vacancy = self.vacancy();
         let (mut sandbox, born) = self.sandbox.take().zip(self.born.take())?;
         sandbox.spawned_at = handed.begun_at;
@@ -436,7 +447,7 @@ impl Child {
             one_of_many: vacancy.is_some().then_some(handed.stamp),
             vacancy: Mutex::new(vacancy),
         };
-        Some((sandbox, job, born.outputs))
+        Some((sandbox, job, born.outputs, born.unwritten))
     }
 
     /// The plan of the files that it sees.
@@ -454,6 +465,8 @@ impl Child {
         self.sandbox.as_ref().is_some_and(|sandbox| sandbox.path == Path::Parked)
     }
 }
+
+type TakenJob = (Sandbox, Job, [OwnedFd; 2], Option<UnwrittenOutput>);
 
 /// A job that was sent.
 #[derive(Debug)]

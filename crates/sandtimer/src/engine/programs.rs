@@ -20,7 +20,7 @@ use super::opened::{self, Opened};
 use super::start;
 use super::streams::Streams;
 use super::which_processor::UnderWay;
-use super::{Calls, Run, Spec};
+use super::{Calls, Output, Run, Spec};
 use crate::isolate::files::PROGRAM_FILE;
 use crate::model::{LimitKind, Path};
 
@@ -28,6 +28,8 @@ use crate::model::{LimitKind, Path};
 const MARK: [u8; 4] = [0xff; 4];
 /// Of its flags: stderr goes where stdout does.
 const JOINED: u32 = 1;
+/// The engine reads stdout, and what of it is in memory still.
+const SHARED: u32 = 2;
 /// So many children in a row may have died while they waited.
 const MOST_LOST: u32 = 4;
 /// Variables that an interpreter or a library reads at its start, by their beginnings: a zygote has started already.
@@ -86,7 +88,7 @@ impl Calls {
         let handed = loop {
             let files: Vec<_> =
                 [source.as_fd()].into_iter().chain(streams.inside()).chain(streams.channels()).collect();
-            let bytes = packet(program, &child.environment(spec));
+            let bytes = packet(program, spec.stdout == Output::Capture, &child.environment(spec));
             let work = Work { bytes: &bytes, files: &files, program: true };
             match child.hand_over(&opened, &work, is_alone && child.is_parked()) {
                 Ok(handed) => break handed,
@@ -119,6 +121,7 @@ impl Calls {
                     orders: zygote.orders(),
                     turn: Some(&zygote.turn),
                     is_caller: false,
+                    is_live: false,
                     hurried: true,
                     stop: None,
                 };
@@ -169,9 +172,9 @@ fn sandbox_of(spec: &Spec, interpreter: &OsStr) -> Spec {
 }
 
 /// What the child's program reads; see `script` there.
-fn packet(program: &PythonProgram<'_>, environment: &[(OsString, OsString)]) -> Vec<u8> {
+fn packet(program: &PythonProgram<'_>, is_captured: bool, environment: &[(OsString, OsString)]) -> Vec<u8> {
     let mut bytes = MARK.to_vec();
-    let flags = if program.joins_streams { JOINED } else { 0 };
+    let flags = if program.joins_streams { JOINED } else { 0 } | if is_captured { SHARED } else { 0 };
     for number in [flags, program.arguments.len() as u32, environment.len() as u32] {
         bytes.extend_from_slice(&number.to_le_bytes());
     }

@@ -431,7 +431,14 @@ impl Shared {
             Some(zygote) => {
                 let spec = Spec { workspace, ..zygotes::spec_of(&self.profile) };
                 let (turn, stop) = (Some(&zygote.turn), Some(stop));
-                let parent = Parent { orders: zygote.orders(), turn, is_caller: false, hurried, stop };
+                let parent = Parent {
+                    orders: zygote.orders(),
+                    turn,
+                    is_caller: false,
+                    is_live: self.profile.live,
+                    hurried,
+                    stop,
+                };
                 // Init can answer for what Landlock lets a job make, of sandboxes that are all alike, and not in a live one.
                 let landlocked = self.inner.host()?.landlock_abi > 0;
                 let may_leave = landlocked && spec.workspace.is_none() && !spec.supervised;

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use sandtimer_os::stdout::UnwrittenOutput;
+
 use super::error::Error;
 use super::run::Pipes;
 use super::terminal::{PendingTerminal, Terminal};
@@ -36,6 +38,8 @@ pub(super) struct Streams {
     pending_terminal: Option<(PendingTerminal, Output)>,
     /// Its master, to resize it by; its slave, so that it does not hang up while something of the run lives.
     terminal: Option<(OwnedFd, OwnedFd)>,
+    /// What stdout is written to before it is in its pipe, where the engine has both.
+    pub(super) unwritten: Option<UnwrittenOutput>,
     /// Both ends of the progress channel, the engine's first.
     reports: Option<(OwnedFd, OwnedFd)>,
     /// Both ends of the notice channel, the engine's first.
@@ -99,6 +103,7 @@ impl Streams {
             outputs: [captured, captured_errors],
             pending_terminal: None,
             terminal: None,
+            unwritten: None,
             reports,
             notices,
         })
@@ -122,6 +127,7 @@ impl Streams {
             ],
             pending_terminal: Some((pending_terminal, kind)),
             terminal: None,
+            unwritten: None,
             reports: None,
             notices: None,
         })
@@ -184,7 +190,8 @@ impl Streams {
         let (master, terminal) = self.terminal.unzip();
         pipes.terminal = master;
         let [reports, notices] = [self.reports, self.notices].map(|ends| ends.map(|(ours, _)| ours));
-        (Attachment { run, outputs, stdin, terminal, reports, notices }, pipes)
+        let unwritten = self.unwritten.filter(|_| outputs[0].is_some());
+        (Attachment { run, outputs, unwritten, stdin, terminal, reports, notices }, pipes)
     }
 }
 

@@ -114,7 +114,7 @@ enum Left {
 
 fn read(attachment: &Attachment) -> [Left; 2] {
     let mut buffer = [0u8; PIECE];
-    [0, 1].map(|index: usize| {
+    let left = [0, 1].map(|index: usize| {
         let Some((fd, spool)) = &attachment.outputs[index] else { return Left::Closed };
         for _ in 0..PIECES {
             match rustix::io::read(fd, &mut buffer) {
@@ -128,5 +128,21 @@ fn read(attachment: &Attachment) -> [Left; 2] {
             }
         }
         Left::More
-    })
+    });
+    match left[0] {
+        Left::More => left,
+        _ => [store_unwritten(attachment).unwrap_or(left[0]), left[1]],
+    }
+}
+
+/// Stores what a dead process has not written to its pipe, which was read.
+fn store_unwritten(attachment: &Attachment) -> Option<Left> {
+    let (unwritten, (_, spool)) = attachment.unwritten.as_ref().zip(attachment.outputs[0].as_ref())?;
+    match unwritten.rest() {
+        Ok(bytes) if bytes.is_empty() => {}
+        Ok(bytes) => drop(store(&attachment.run, 0, spool, &bytes)),
+        // The collector tries again.
+        Err(_) => return Some(Left::More),
+    }
+    None
 }

@@ -115,12 +115,28 @@ impl Collector {
             }
         }
         self.end_without_enforcer();
+        self.look_into_memory();
         self.finish_drained();
     }
 
+    /// Takes what processes have written to memory and not to their pipes, where that is due.
+    fn look_into_memory(&mut self) {
+        if self.streams.values().all(|streams| streams.look_at == u64::MAX) {
+            return;
+        }
+        let now = monotonic_nanoseconds();
+        let is_due = |streams: &&mut Streams| streams.look_at <= now && streams.dead.is_none();
+        for streams in self.streams.values_mut().filter(is_due) {
+            streams.take_unwritten(self.enforcer.as_ref());
+        }
+    }
+
     fn next_drain_end(&self) -> Option<Timespec> {
-        let end =
-            self.streams.values().filter(|stream| stream.dead.is_some()).map(Streams::settles_by).min()?;
+        let due = |stream: &Streams| match stream.dead.is_some() {
+            true => stream.settles_by(),
+            false => stream.look_at,
+        };
+        let end = self.streams.values().map(due).filter(|due| *due < u64::MAX).min()?;
         let left = end.saturating_sub(monotonic_nanoseconds());
         Some(Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 })
     }
@@ -347,6 +363,7 @@ impl Collector {
             .collect();
         for row in done {
             let Some(mut streams) = self.streams.remove(&row) else { continue };
+            streams.take_unwritten(None);
             let Some(facts) = streams.dead.take() else { continue };
             if !facts.stands {
                 streams.close_outputs(&self.own_handle.epoll);

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use sandtimer_os::process;
 use sandtimer_os::queue::{Receiver, ReservedSender, Sender, SpareNodes, queue_with};
+use sandtimer_os::stdout::UnwrittenOutput;
 use sandtimer_os::watchdog::Watchdog;
 
 use super::ending::Ending;
@@ -78,6 +79,8 @@ pub(crate) struct Attachment {
     pub run: Arc<Running>,
     /// Read ends with the spools they go to; `None` where the owner reads the stream itself.
     pub outputs: [Option<(Arc<OwnedFd>, SharedSpool)>; 2],
+    /// What stdout is written to before it is in its pipe.
+    pub unwritten: Option<UnwrittenOutput>,
     /// What is still to be written to stdin.
     pub stdin: Option<(OwnedFd, Vec<u8>)>,
     /// The slave of its terminal, which would hang up whenever no process of the run has it open.

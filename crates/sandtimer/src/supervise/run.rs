@@ -91,6 +91,8 @@ pub(crate) struct Live {
     pub reply: Mutex<Option<Reply>>,
     /// The checkpoint that has become the interpreter.
     pub resumed: Mutex<Option<OwnedFd>>,
+    /// It was interrupted before its wall; the signal may come after its answer.
+    pub was_interrupted: AtomicBool,
     /// What is in the sandbox while nothing goes on in it.
     pub idle: Idle,
     /// The interpreter is a shell: what a command has started is ended without it, as long as it hears.

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::stdout::UnwrittenOutput;
 
 use super::deliveries::{Attachment, token};
 use super::orders::{Command, EnforcerHandle};
@@ -19,6 +20,9 @@ pub(super) const STDIN: u64 = 2;
 pub(super) const REPORTS: u64 = 3;
 /// Reads of an output in a row: no run starves another. Nothing else is done for a run that is dead.
 const MAX_READS: u32 = 8;
+/// So long after output was read, in nanoseconds, it is looked for what the process has not written to the pipe; it writes there at
+/// once what comes later than that (`QUIET` of the helper's stdout.rs).
+const LOOK_AFTER: u64 = 50_000_000;
 const MAX_READS_OF_DEAD: u32 = 64;
 
 /// The streams of a run.
@@ -26,6 +30,9 @@ pub(super) struct Streams {
     pub run: Arc<Running>,
     pub outputs: [Option<Arc<OwnedFd>>; 2],
     pub spools: [Option<SharedSpool>; 2],
+    /// What stdout is written to before it is in its pipe, and when it is looked into next; `u64::MAX` for never.
+    unwritten: Option<UnwrittenOutput>,
+    pub look_at: u64,
     /// With the bytes that it is fed, and how many of them were written.
     stdin: Option<(OwnedFd, Vec<u8>, usize)>,
     /// Held until the run is dead.
@@ -57,9 +64,9 @@ pub(super) fn store(run: &Running, index: usize, spool: &SharedSpool, bytes: &[u
 impl Streams {
     /// Takes up the streams of a run that lives, and watches them from now on.
     pub fn of_live_run(attachment: Attachment, epoll: &OwnedFd) -> Self {
-        let Attachment { run, outputs, stdin, terminal, reports, notices } = attachment;
+        let Attachment { run, outputs, unwritten, stdin, terminal, reports, notices } = attachment;
         let row = run.row;
-        let mut streams = Streams { terminal, notices, ..Streams::empty(run) };
+        let mut streams = Streams { terminal, notices, unwritten, ..Streams::empty(run) };
         for (index, output) in outputs.into_iter().enumerate() {
             let Some((fd, spool)) = output else { continue };
             // Earlier events are reported now. A stream that cannot be watched is still read when the run is dead.
@@ -92,6 +99,8 @@ impl Streams {
             run,
             outputs: [None, None],
             spools: [None, None],
+            unwritten: None,
+            look_at: u64::MAX,
             stdin: None,
             terminal: None,
             reports: None,
@@ -141,11 +150,45 @@ impl Streams {
         for _ in 0..max_reads {
             let Some(fd) = &self.outputs[index] else { return };
             match rustix::io::read(fd, &mut *buffer) {
-                Ok(length) if length > 0 => self.store(index, &buffer[..length], enforcer),
+                Ok(length) if length > 0 => {
+                    self.store(index, &buffer[..length], enforcer);
+                    self.look_later(index);
+                }
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => {}
                 Ok(_) | Err(_) => self.close_output(index, epoll),
             }
+        }
+    }
+
+    /// Where stdout was written to the pipe, more of it may have been written to memory since.
+    fn look_later(&mut self, index: usize) {
+        if index == 0 && self.unwritten.is_some() && self.look_at == u64::MAX {
+            self.look_at = monotonic_nanoseconds() + LOOK_AFTER;
+        }
+    }
+
+    /// Takes what of stdout waits in memory, once the pipe is read; all of it where its process is dead.
+    pub fn take_unwritten(&mut self, enforcer: Option<&EnforcerHandle>) {
+        self.look_at = u64::MAX;
+        let (Some(unwritten), Some(_)) = (&self.unwritten, &self.spools[0]) else { return };
+        let taken = match self.dead.is_some() {
+            true => unwritten.rest(),
+            false => {
+                let pipe = self.outputs[0].as_ref();
+                unwritten.take(|| {
+                    pipe.is_some_and(|fd| rustix::io::ioctl_fionread(fd).is_ok_and(|left| left == 0))
+                })
+            }
+        };
+        match taken {
+            Ok(bytes) if bytes.is_empty() => {}
+            Ok(bytes) => {
+                self.store(0, &bytes, enforcer);
+                self.look_later(0);
+            }
+            // There is no memory, or no descriptor, for a moment.
+            Err(_) => self.look_later(0),
         }
     }
 

@@ -208,10 +208,53 @@ def warm_up():
 class Through(io.BufferedWriter):
     """Writes everything at once, however much a pipe takes at a time."""
 
+    # What is to be written before.
+    before = None
+
     def write(self, data):
+        if self.before is not None:
+            self.before()
         count = super().write(data)
         self.flush()
         return count
+
+
+def share_output():
+    """Has stdout written to the memory that the engine shares, as fast as to a buffer; the stream's own ways are put back for
+    whatever the memory is not for."""
+    stream, buffer = sys.stdout, sys.stdout.buffer
+
+    def write(text):
+        count = type(stream).write(stream, text)
+        type(stream).flush(stream)
+        return count
+
+    def put_back():
+        native.flush_output()
+        for name in ("write", "flush", "reconfigure", "detach", "close"):
+            stream.__dict__.pop(name, None)
+
+    def reconfigure(**options):
+        put_back()
+        return stream.reconfigure(**options)
+
+    def detach():
+        put_back()
+        return stream.detach()
+
+    def close():
+        put_back()
+        for name in ("write", "flush"):
+            buffer.__dict__.pop(name, None)
+        return stream.close()
+
+    if not native.open_output(write):
+        return
+    buffer.write, buffer.flush = native.write_bytes, native.flush_output
+    stream.flush, stream.reconfigure, stream.detach, stream.close = native.flush_output, reconfigure, detach, close
+    if stream.encoding.lower().replace("_", "-") in ("utf-8", "utf8"):
+        stream.write = native.write_text
+    os.register_at_fork(after_in_child=native.forked_output)
 
 
 def open_streams():
@@ -238,6 +281,8 @@ def child(channel, hurried):
     reseed()
     if not hurried:
         warm()
+    if not live:
+        share_output()
     interpreter = Context(channel) if live else None
     if live and not hurried:
         interpreter.rehearse()

@@ -8,7 +8,8 @@ def program(source, options):
     name = options.get("name") or "<program>"
     show_source(name, source)
     sys.argv = [name] + list(options.get("arguments", ()))
-    sys.stdout.reconfigure(errors=sys.stdin.errors)
+    # Not the stream's own, which would put back the ways in which it writes.
+    type(sys.stdout).reconfigure(sys.stdout, errors=sys.stdin.errors)
     main = sys.modules["__main__"].__dict__
     main["__builtins__"] = __builtins__
     # The frames below it are not the program's.
@@ -41,6 +42,8 @@ def show_source(name, source):
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
 
 
+# Flags of a program: stderr goes where stdout does; the engine reads stdout, and what of it is not written yet.
+JOINED, SHARED = 1, 2
 # The descriptor that a program's source stays open at: the name of its file leads there.
 SOURCE = 100
 
@@ -56,13 +59,16 @@ def script(job, files):
     texts = job[16:].split(b"\0")
     name = os.fsdecode(texts[0])
     # Before anything else is opened: what it is given takes the first numbers.
-    take_files([file for file in files if file >= 0], joined=bool(flags & 1))
+    take_files([file for file in files if file >= 0], joined=bool(flags & JOINED))
     source = os.pread(SOURCE, os.fstat(SOURCE).st_size, 0)
     show_source(name, source.decode("utf-8", "replace"))
     os.environb.clear()
     os.environb.update(text.split(b"=", 1) for text in texts[1 + arguments : 1 + arguments + variables])
     time.tzset()
     reopen_streams()
+    if flags & SHARED:
+        share_output()
+        sys.stderr.buffer.before = native.flush_output if flags & JOINED else None
     sys.argv = [name] + [os.fsdecode(text) for text in texts[1 : 1 + arguments]]
     sys.orig_argv = [sys.executable] + sys.argv
     sys.dont_write_bytecode = False
@@ -109,7 +115,8 @@ def take_files(files, joined):
 
 def reopen_streams():
     """Opens the standard streams as an interpreter opens those that are no terminals at its start."""
-    for number, (name, kind) in enumerate((("stdin", io.BufferedReader), ("stdout", io.BufferedWriter), ("stderr", io.BufferedWriter))):
+    kinds = ("stdin", io.BufferedReader), ("stdout", io.BufferedWriter), ("stderr", Through)
+    for number, (name, kind) in enumerate(kinds):
         before = getattr(sys, name)
         raw = io.FileIO(number, "w" if number else "r", closefd=False)
         raw.name = "<%s>" % name

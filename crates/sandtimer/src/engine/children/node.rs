@@ -133,7 +133,7 @@ impl Child {
             }
         };
         let copy = words.try_clone().map_err(Error::system("cannot copy a descriptor"))?;
-        self.born = Some(Born { process, channel, outputs: [words, copy] });
+        self.born = Some(Born { process, channel, outputs: [words, copy], unwritten: None });
         // What making it ready cost is not on the job's bill.
         sandbox.slot.start_counting();
         Ok(())

@@ -207,7 +207,8 @@ impl Context {
             outcome = run.running.waiting.wait_outcome(true);
         }
         *self.current() = None;
-        standing.was_interrupted = self.was_interrupted.swap(false, Ordering::SeqCst);
+        let before_wall = run.running.live().is_some_and(|live| live.was_interrupted.load(Ordering::SeqCst));
+        standing.was_interrupted = self.was_interrupted.swap(false, Ordering::SeqCst) || before_wall;
         heard.close(tell);
         let stands = match outcome.state {
             State::Kept => {

@@ -4,7 +4,7 @@ mod checkpoints;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -372,6 +372,7 @@ impl Standing {
             words,
             reply: Mutex::default(),
             resumed: Mutex::default(),
+            was_interrupted: AtomicBool::new(false),
             idle,
             is_shell: self.is_shell(),
         })

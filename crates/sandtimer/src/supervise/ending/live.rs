@@ -11,6 +11,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 use rustix::process::Signal;
 use sandtimer_os::process;
@@ -44,6 +45,9 @@ impl Ending {
         self.interrupted_before = self.ending_starts();
         // One that does not hear is ended at the wall.
         let _ = process::order(&*self.run.control, order::SIGNAL_MAIN, Signal::INT.as_raw(), 0);
+        if let Some(live) = self.run.live() {
+            live.was_interrupted.store(true, Ordering::SeqCst);
+        }
         self.facts.signals.push(("SIGINT", now));
     }
 
@@ -91,8 +95,10 @@ impl Ending {
 
     /// The run is over, and its interpreter stands.
     fn stands(&mut self, now: u64) {
-        // Of a limit nothing goes on.
-        self.facts.goes_on &= self.facts.swept.is_none();
+        if self.facts.swept.is_some() {
+            // Of what a limit has ended, the interpreter's own threads go on.
+            self.facts.goes_on = self.run.live().is_some_and(|live| live.idle.has_more(&self.run.slot));
+        }
         self.last_resort = None;
         self.facts.state = Some(State::Kept);
         self.facts.stands = true;

@@ -175,21 +175,19 @@ impl Standing {
     }
 
     pub(super) fn keep(&mut self, made: Result<i32, String>) {
+        // Init has sent all interrupts once it answers, and the interpreter drops those that it has when it is asked once more.
+        let was_interrupted = std::mem::take(&mut self.was_interrupted);
         match made {
             Ok(pid) => {
                 // Before the next cell is sent: init knows it before anything of that cell can signal.
-                let _ = process::order(&*self.place.control, order::KEEP, pid, 0);
-                if self.is_shell() {
-                    self.wait_for_notice(notice::KEPT);
-                }
+                self.have_init_keep(pid, self.is_shell() || was_interrupted);
                 if std::mem::take(&mut self.replaces_last) && !self.checkpoints.is_empty() {
                     self.forget(self.checkpoints.len() - 1);
                 }
                 self.checkpoints.push(pid);
                 self.why_none = None;
                 self.is_one_dying = true;
-                if self.is_shell() && std::mem::take(&mut self.was_interrupted) {
-                    // Init has sent all interrupts by now, and the shell drops those that it has when it is asked once more.
+                if was_interrupted {
                     self.ask_for_checkpoint();
                     self.replaces_last = true;
                 }
@@ -200,7 +198,19 @@ impl Standing {
                 self.replaces_last = false;
                 self.why_none = Some(reason);
                 self.in_the_way = self.extra();
+                if was_interrupted {
+                    self.have_init_keep(0, true);
+                    self.ask_for_checkpoint();
+                }
             }
+        }
+    }
+
+    /// Tells init of a checkpoint, or of none with 0, and waits for its answer where that is wanted.
+    fn have_init_keep(&mut self, pid: i32, answer: bool) {
+        let _ = process::order(&*self.place.control, order::KEEP, pid, u64::from(answer));
+        if answer {
+            self.wait_for_notice(notice::KEPT);
         }
     }
 

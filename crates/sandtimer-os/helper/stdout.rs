@@ -1,0 +1,370 @@
+//! Standard output of a zygote's child, written to memory that the engine shares: as fast as a buffer, and nothing of it is lost
+//! with the process.
+//!
+//! ```text
+//! print ─▶ memory ─┬─▶ the pipe: at once where nothing was written for a moment, when it is full, flushed, or at the end
+//!                  └─▶ the engine: a moment after it read the pipe, and when the process is dead
+//! ```
+//! One word says what is in the memory (`wire::stdout`): how much was written, how much of it is gone, and whether somebody has it in
+//! hand. Who writes holds the GIL. Where descriptor 1 is not the pipe any more, or the process is a fork, the memory is a buffer that
+//! the engine does not look into.
+
+use core::ffi::{c_int, c_void};
+use core::ptr::{null, null_mut};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::sys::{self, Fd, PollFd, call, nr};
+use crate::wire::stdout::{BUSY, CAPACITY, GENERATION, HEADER, LENGTH, PRIVATE, SIZE, TAKEN};
+use crate::{Buffer, Object, PyBuffer_Release, Static};
+
+unsafe extern "C" {
+    fn clock_gettime(clock: c_int, time: *mut [i64; 2]) -> c_int;
+    fn PyEval_SaveThread() -> *mut c_void;
+    fn PyEval_RestoreThread(state: *mut c_void);
+    fn PyErr_CheckSignals() -> c_int;
+    fn PyErr_Clear();
+    fn PyErr_SetObject(kind: Object, value: Object);
+    fn PyObject_CallFunctionObjArgs(callable: Object, ...) -> Object;
+    fn PyObject_GetBuffer(object: Object, view: *mut Buffer, flags: c_int) -> c_int;
+    fn PyUnicode_AsUTF8AndSize(text: Object, length: *mut isize) -> *const u8;
+    fn PyUnicode_GetLength(text: Object) -> isize;
+    fn PyLong_FromSsize_t(number: isize) -> Object;
+    fn Py_IncRef(object: Object);
+    #[link_name = "_Py_BuildValue_SizeT"]
+    fn Py_BuildValue(format: *const core::ffi::c_char, ...) -> Object;
+    static PyExc_OSError: Object;
+}
+
+const STDOUT: Fd = 1;
+/// After so long without a write to the pipe, in nanoseconds, the next one goes there at once.
+const QUIET: u64 = 20_000_000;
+/// A pipe that has room at all takes so much without blocking; pipe(7).
+const PIECE: usize = 4096;
+const POLLOUT: i16 = 4;
+/// Bytes of a memory mapping.
+const LENGTH_IN_MEMORY: usize = SIZE;
+
+/// What this process knows of its output.
+struct Output {
+    /// 0: there is none, and everything is written at once.
+    memory: usize,
+    /// Device and inode of the pipe.
+    pipe: [u64; 2],
+    /// When the pipe was last written to.
+    written_at: u64,
+    /// The pipe has the beginning of a line.
+    is_mid_line: bool,
+    is_fork: bool,
+    /// What takes a text that has no UTF-8: the stream's own way to write.
+    other_way: Object,
+}
+
+static OUTPUT: Static<Output> = Static(core::cell::UnsafeCell::new(Output {
+    memory: 0,
+    pipe: [0; 2],
+    written_at: 0,
+    is_mid_line: false,
+    is_fork: false,
+    other_way: null_mut(),
+}));
+
+#[allow(clippy::mut_from_ref)]
+fn output() -> &'static mut Output {
+    // SAFETY: touched with the GIL held, and never across a call that gives it up.
+    unsafe { &mut *OUTPUT.0.get() }
+}
+
+/// Maps the memory that a child is born with; without any that can be mapped, output is written at once.
+pub fn map(file: Fd) {
+    const READ_WRITE: usize = 3;
+    const SHARED: usize = 1;
+    let mapped = call!(nr::MMAP, 0, LENGTH_IN_MEMORY, READ_WRITE, SHARED, file, 0);
+    if !(-4095..=0).contains(&mapped) {
+        output().memory = mapped as usize;
+    }
+}
+
+/// `open_output(other_way) -> int`: has this process write its standard output through the memory; whether it has any.
+pub unsafe extern "C" fn open(_module: Object, other_way: Object) -> Object {
+    let output = output();
+    match identity() {
+        Some(pipe) if output.memory != 0 => output.pipe = pipe,
+        _ => output.memory = 0,
+    }
+    // SAFETY: the interpreter's own object, which is kept for good; an int of a C long.
+    unsafe {
+        Py_IncRef(other_way);
+        output.other_way = other_way;
+        PyLong_FromSsize_t(isize::from(output.memory != 0))
+    }
+}
+
+/// `forked_output(_)`: in a fork, which shares neither the memory nor what is in it.
+pub unsafe extern "C" fn forked(_module: Object, _arguments: Object) -> Object {
+    let output = output();
+    if output.memory != 0 && !output.is_fork {
+        output.is_fork = true;
+        make_own(output);
+    }
+    // SAFETY: an int of a C long.
+    unsafe { PyLong_FromSsize_t(0) }
+}
+
+/// Puts memory of this process's own in the place of the shared one.
+fn make_own(output: &mut Output) {
+    const READ_WRITE: usize = 3;
+    const PRIVATE_ANONYMOUS: usize = 0x22;
+    const MREMAP: usize = 25;
+    const MAYMOVE_FIXED: usize = 3;
+    let copy = call!(nr::MMAP, 0, LENGTH_IN_MEMORY, READ_WRITE, PRIVATE_ANONYMOUS, -1isize, 0);
+    if (-4095..0).contains(&copy) {
+        output.memory = 0;
+        return;
+    }
+    let state = word(output.memory).load(Ordering::Acquire);
+    let (length, from) = ((state & LENGTH) as usize, output.memory as *const u8);
+    // SAFETY: both mappings have that length, and the process has one thread: it was just forked.
+    unsafe { core::ptr::copy_nonoverlapping(from, copy as *mut u8, (HEADER + length.min(CAPACITY)).min(SIZE)) };
+    word(copy as usize).store(state & !BUSY | PRIVATE, Ordering::Release);
+    if call!(MREMAP, copy, LENGTH_IN_MEMORY, LENGTH_IN_MEMORY, MAYMOVE_FIXED, output.memory) < 0 {
+        output.memory = 0;
+    }
+}
+
+/// `write_text(text) -> int`: as the stream's own `write`.
+pub unsafe extern "C" fn write_text(_module: Object, text: Object) -> Object {
+    let mut length = 0isize;
+    // SAFETY: any object may be asked; the bytes live as long as the text.
+    let bytes = unsafe { PyUnicode_AsUTF8AndSize(text, &raw mut length) };
+    if bytes.is_null() {
+        // Not a text, or one with half a character: the stream knows what is to become of it.
+        // SAFETY: an object that is kept for good, and one that the caller holds.
+        return unsafe {
+            PyErr_Clear();
+            PyObject_CallFunctionObjArgs(output().other_way, text, null::<c_void>())
+        };
+    }
+    // SAFETY: so many bytes, as the interpreter says.
+    let bytes = unsafe { core::slice::from_raw_parts(bytes, length as usize) };
+    match write(bytes) {
+        // SAFETY: a text.
+        true => unsafe { PyLong_FromSsize_t(PyUnicode_GetLength(text)) },
+        false => null_mut(),
+    }
+}
+
+/// `write_bytes(bytes) -> int`: as `write` of the buffer below the stream.
+pub unsafe extern "C" fn write_bytes(_module: Object, object: Object) -> Object {
+    let mut view = Buffer { start: null_mut(), rest: [0; 9] };
+    // SAFETY: any object may be asked; the view is filled in, and given back.
+    unsafe {
+        if PyObject_GetBuffer(object, &raw mut view, 0) < 0 {
+            return null_mut();
+        }
+        let length = view.rest[1];
+        let is_written =
+            length == 0 || write(core::slice::from_raw_parts(view.start.cast::<u8>().cast_const(), length));
+        PyBuffer_Release(&raw mut view);
+        if is_written { PyLong_FromSsize_t(length as isize) } else { null_mut() }
+    }
+}
+
+/// `flush_output()`: as `flush`.
+pub unsafe extern "C" fn flush_all(_module: Object, _arguments: Object) -> Object {
+    if output().memory != 0 && !flush() {
+        return null_mut();
+    }
+    // SAFETY: the format makes None.
+    unsafe { Py_BuildValue(c"".as_ptr()) }
+}
+
+/// Whether all of it is written, or kept; an exception is set where not.
+fn write(bytes: &[u8]) -> bool {
+    if output().memory == 0 {
+        return write_through(bytes);
+    }
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let written = append(rest);
+        rest = &rest[written..];
+        if !rest.is_empty() && !flush() {
+            return false;
+        }
+    }
+    let output = output();
+    // Several processes write to the pipe as lines; and a line that is there in part is to be there as a whole.
+    let ends_line = (output.is_fork || output.is_mid_line) && bytes.contains(&b'\n');
+    let is_due = ends_line || !output.is_fork && now().saturating_sub(output.written_at) > QUIET;
+    output.is_mid_line &= !is_due;
+    if !is_due {
+        return true;
+    }
+    let is_flushed = flush();
+    self::output().is_mid_line = bytes.last() != Some(&b'\n');
+    is_flushed
+}
+
+/// Puts as much into the memory as there is room for.
+fn append(bytes: &[u8]) -> usize {
+    let output = output();
+    let word = word(output.memory);
+    let mut state = word.load(Ordering::Acquire);
+    if is_empty(state) && !output.is_fork {
+        state = settle(output, word, state);
+    }
+    loop {
+        let length = (state & LENGTH) as usize;
+        let room = CAPACITY.saturating_sub(length).min(bytes.len());
+        if room == 0 {
+            return 0;
+        }
+        // SAFETY: within the mapping; who writes holds the GIL.
+        unsafe {
+            let to = (output.memory as *mut u8).add(HEADER + length);
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, room);
+        }
+        match word.compare_exchange(state, state + room as u64, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return room,
+            // The engine has taken what there was.
+            Err(other) => state = other,
+        }
+    }
+}
+
+/// Whether nothing waits in the memory and nobody has it in hand.
+fn is_empty(state: u64) -> bool {
+    state & BUSY == 0 && (state & TAKEN) / (LENGTH + 1) >= state & LENGTH
+}
+
+/// Begins the memory again, and notes whether the engine may take what will be there.
+fn settle(output: &Output, word: &AtomicU64, state: u64) -> u64 {
+    let private = if identity() == Some(output.pipe) { 0 } else { PRIVATE };
+    let settled = (state & !(LENGTH | TAKEN | PRIVATE)).wrapping_add(GENERATION) | private;
+    match word.compare_exchange(state, settled, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => settled,
+        Err(other) => other,
+    }
+}
+
+/// Writes what is in the memory to the pipe. False where an exception is set.
+fn flush() -> bool {
+    let word = word(output().memory);
+    loop {
+        let state = word.load(Ordering::Acquire);
+        if state & BUSY != 0 {
+            // Another thread does.
+            if !without_gil(|| sys::poll(&mut [], 1)) {
+                return false;
+            }
+            continue;
+        }
+        if word.compare_exchange(state, state | BUSY, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            break;
+        }
+    }
+    let is_written = empty(word);
+    output().written_at = now();
+    if !is_written {
+        word.fetch_and(!BUSY, Ordering::AcqRel);
+    }
+    is_written
+}
+
+/// Writes until there is nothing left, and lets go of the memory then.
+fn empty(word: &AtomicU64) -> bool {
+    loop {
+        let state = word.load(Ordering::Acquire);
+        let (length, taken) = ((state & LENGTH) as usize, ((state & TAKEN) / (LENGTH + 1)) as usize);
+        if taken >= length {
+            let next = (state & !(BUSY | LENGTH | TAKEN)).wrapping_add(GENERATION);
+            if word.compare_exchange(state, next, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                return true;
+            }
+            continue;
+        }
+        if sys::poll(&mut [PollFd { fd: STDOUT, events: POLLOUT, revents: 0 }], 0) == 0 {
+            let waits = || sys::poll(&mut [PollFd { fd: STDOUT, events: POLLOUT, revents: 0 }], -1);
+            if !without_gil(waits) {
+                return false;
+            }
+            continue;
+        }
+        let from = output().memory + HEADER + taken;
+        match call!(nr::WRITE, STDOUT, from, (length - taken).min(PIECE)) {
+            written if written >= 0 => {
+                word.fetch_add(written as u64 * (LENGTH + 1), Ordering::AcqRel);
+            }
+            error if error == sys::EINTR || error == sys::EAGAIN => {
+                if !without_gil(|| sys::poll(&mut [PollFd { fd: STDOUT, events: POLLOUT, revents: 0 }], 100)) {
+                    return false;
+                }
+            }
+            error => return raise(error),
+        }
+    }
+}
+
+/// Writes at once.
+fn write_through(bytes: &[u8]) -> bool {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let (start, length) = (rest.as_ptr() as usize, rest.len());
+        let mut written = 0;
+        let goes_on = without_gil(|| {
+            written = call!(nr::WRITE, STDOUT, start, length);
+            written
+        });
+        if !goes_on {
+            return false;
+        }
+        match written {
+            count if count >= 0 => rest = &rest[count as usize..],
+            error if error == sys::EINTR => {}
+            error if error == sys::EAGAIN => {
+                sys::poll(&mut [PollFd { fd: STDOUT, events: POLLOUT, revents: 0 }], 100);
+            }
+            error => return raise(error),
+        }
+    }
+    true
+}
+
+/// Does something that may block while other threads run. False where a signal's handler has raised an exception.
+fn without_gil(block: impl FnOnce() -> isize) -> bool {
+    // SAFETY: the GIL is held here, and again when this returns.
+    unsafe {
+        let state = PyEval_SaveThread();
+        block();
+        PyEval_RestoreThread(state);
+        PyErr_CheckSignals() == 0
+    }
+}
+
+fn raise(error: isize) -> bool {
+    // SAFETY: the format makes a tuple of an int and a text, by which OSError finds its own kind.
+    unsafe {
+        let value = Py_BuildValue(c"(is)".as_ptr(), -error as c_int, c"cannot write to standard output".as_ptr());
+        PyErr_SetObject(PyExc_OSError, value);
+    }
+    false
+}
+
+fn word(memory: usize) -> &'static AtomicU64 {
+    // SAFETY: the first word of a mapping that lasts; everybody who shares it uses it as an atomic.
+    unsafe { &*(memory as *const AtomicU64) }
+}
+
+/// Device and inode of what descriptor 1 is.
+fn identity() -> Option<[u64; 2]> {
+    const FSTAT: usize = 5;
+    let mut status = [0u64; 18];
+    (call!(FSTAT, STDOUT, status.as_mut_ptr()) == 0).then_some([status[0], status[1]])
+}
+
+fn now() -> u64 {
+    const MONOTONIC_COARSE: c_int = 6;
+    let mut time = [0i64; 2];
+    // SAFETY: room for what it fills in.
+    unsafe { clock_gettime(MONOTONIC_COARSE, &raw mut time) };
+    (time[0] as u64).wrapping_mul(1_000_000_000).wrapping_add(time[1] as u64)
+}

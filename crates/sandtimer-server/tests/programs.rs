@@ -1,0 +1,199 @@
+//! Programs as code: each has a file, in an interpreter that stands ready where one does, and what it writes is seen at once.
+#![allow(clippy::disallowed_methods)] // waits for what sends no event
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use support::{Client, Serving};
+
+/// Runs Python until it is given to an interpreter that stands ready.
+fn ready(client: &Client) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while python(client, "pass", json!({}))["path"] == "exec" {
+        assert!(Instant::now() < end, "no interpreter stands ready");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn python(client: &Client, code: &str, more: Value) -> Value {
+    code_in(client, "python", code, more)
+}
+
+fn code_in(client: &Client, language: &str, code: &str, more: Value) -> Value {
+    let mut request = json!({"code": code, "language": language, "wall_ms": 60_000});
+    request.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+    client.run(&request)["outcome"].clone()
+}
+
+#[test]
+fn python_in_a_ready_interpreter_is_as_python_in_a_file() {
+    let serving = Serving::start();
+    let client = serving.client();
+    ready(&client);
+    let expected = [
+        ("print(open(__file__).read() == open(__file__).read() != '', __name__)", "True __main__\n"),
+        (
+            "import os, sys\nprint(sys.argv[1:], sys.path[0] == os.getcwd(), os.getcwd())",
+            "[] True /workspace\n",
+        ),
+        (
+            "import os\nprint(os.environ['HOME'], os.environ['TERM'], 'LD_BIND_NOW' in os.environ)",
+            "/tmp dumb False\n",
+        ),
+        ("print(input()); print(input())", "one\ntwo\n"),
+        ("import atexit\natexit.register(print, 'bye')", "bye\n"),
+        ("import threading\nthreading.Timer(0.1, print, ('timer',)).start()", "timer\n"),
+    ];
+    for (code, stdout) in expected {
+        let outcome = python(&client, code, json!({"stdin": "one\ntwo\n"}));
+        assert_eq!(
+            (&outcome["stdout"], &outcome["exit_code"]),
+            (&json!(stdout), &json!(0)),
+            "{code}: {outcome}"
+        );
+        assert_ne!(outcome["path"], "exec", "{code}: {outcome}");
+    }
+    let failed = python(&client, "def f():\n    1 / 0\nf()", json!({}));
+    let trace = failed["stderr"].as_str().expect("text");
+    assert_eq!(failed["exit_code"], 1, "{failed}");
+    assert!(trace.starts_with("Traceback (most recent call last):\n  File \"/run/sandtimer/main.py\", line 3, in <module>\n    f()\n"), "{trace}");
+    assert!(trace.ends_with("ZeroDivisionError: division by zero\n"), "{trace}");
+    assert_eq!(python(&client, "import sys; sys.exit('no')", json!({}))["stderr"], "no\n");
+    assert_eq!(python(&client, "raise KeyboardInterrupt", json!({}))["signal"], "SIGINT");
+}
+
+#[test]
+fn processes_that_start_the_program_again_find_its_file() {
+    let serving = Serving::start();
+    let client = serving.client();
+    ready(&client);
+    let code = "import multiprocessing as m\ndef f(x): return x * x\nif __name__ == '__main__':\n    \
+                for way in ('spawn', 'forkserver', 'fork'):\n        with m.get_context(way).Pool(2) as pool:\n            \
+                print(way, pool.map(f, [1, 2, 3]))\n";
+    let outcome = python(&client, code, json!({}));
+    assert_eq!(outcome["stdout"], "spawn [1, 4, 9]\nforkserver [1, 4, 9]\nfork [1, 4, 9]\n", "{outcome}");
+}
+
+#[test]
+fn code_may_be_longer_than_an_argument() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let long = "x".repeat(300_000);
+    let programs = [
+        ("python", format!("text = '{long}'\nprint(len(text))")),
+        ("bash", format!("text={long}\necho ${{#text}}")),
+        ("javascript", format!("const text = '{long}';\nconsole.log(text.length, typeof require)")),
+        (
+            "javascript",
+            format!(
+                "import {{ sep }} from 'node:path';\nconst text = '{long}';\nconsole.log(text.length, await sep)"
+            ),
+        ),
+        ("typescript", format!("const text: string = '{long}';\nconsole.log(text.length)")),
+    ];
+    for (language, code) in &programs {
+        let outcome = code_in(&client, language, code, json!({}));
+        let stdout = outcome["stdout"].as_str().unwrap_or_default();
+        assert!(stdout.starts_with("300000"), "{language}: {outcome}");
+    }
+    ready(&client);
+    for more in [json!({}), json!({"env": {"PYTHONHASHSEED": "1"}})] {
+        assert_eq!(python(&client, &programs[0].1, more.clone())["stdout"], "300000\n", "{more}");
+    }
+}
+
+#[test]
+fn module_of_the_programs_directory_comes_before_one_that_was_learned() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let id = client.post("/v1/workspaces", &json!({})).1["workspace_id"].as_str().expect("an id").to_owned();
+    let more = json!({"workspace": id});
+    python(
+        &client,
+        "open('decimal.py', 'w').write('Decimal = 7')\nopen('own.py', 'w').write('x = 1')",
+        more.clone(),
+    );
+    let imports = "import decimal\nimport fractions\nprint(decimal.Decimal, fractions.__name__)";
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        // Of the interpreter's, in an empty directory.
+        let outcome = python(
+            &client,
+            &format!("import sys\nhad = 'fractions' in sys.modules\n{imports}\nprint(had)"),
+            json!({}),
+        );
+        let stdout = outcome["stdout"].as_str().expect("text");
+        assert!(stdout.starts_with("<class 'decimal.Decimal'> fractions\n"), "{outcome}");
+        if stdout.ends_with("True\n") {
+            break;
+        }
+        assert!(Instant::now() < end, "it was not learned: {outcome}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let outcome = python(&client, &format!("import own\n{imports}"), more);
+    assert_eq!(
+        (&outcome["stdout"], &outcome["path"]),
+        (&json!("7 fractions\n"), &json!("cold")),
+        "{outcome}"
+    );
+}
+
+#[test]
+fn output_is_seen_while_the_program_computes_and_kept_whatever_ends_it() {
+    let serving = Serving::start();
+    let client = serving.client();
+    ready(&client);
+    let begun = Instant::now();
+    let id = client
+        .start(json!({"code": "print('first'); print('second'); sum(range(10**12))", "language": "python",
+        "wall_ms": 30_000}));
+    loop {
+        let (_, output) = client.get(&format!("/v1/runs/{id}/output"));
+        if output["data"] == "first\nsecond\n" {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{output}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    client.delete(&format!("/v1/runs/{id}"));
+    let ends = [
+        ("import os; os.kill(os.getpid(), 9)", "signaled"),
+        ("sum(range(10**12))", "timeout"),
+        ("import os; os._exit(0)", "exited"),
+        ("x = bytearray(1 << 30)", "oom"),
+    ];
+    for (end, ending) in ends {
+        let code = format!("for i in range(1000): print(i)\n{end}");
+        let outcome = python(&client, &code, json!({"wall_ms": 1000, "memory_bytes": "256M"}));
+        let expected: String = (0..1000).map(|i| format!("{i}\n")).collect();
+        if ending != "oom" {
+            assert_eq!(outcome["ending"], ending, "{outcome}");
+        }
+        assert_eq!(outcome["stdout"], expected.as_str(), "{end}");
+    }
+}
+
+#[test]
+fn streams_that_the_program_changes_keep_their_order() {
+    let serving = Serving::start();
+    let client = serving.client();
+    ready(&client);
+    let programs = [
+        "import sys\nprint('a'); print('b'); sys.stdout.buffer.write(b'c\\n'); print('d')",
+        "import sys\nprint('a'); print('b'); sys.stdout.reconfigure(line_buffering=True); print('c'); print('d')",
+        "import io, sys\nprint('a'); print('b'); sys.stdout = io.TextIOWrapper(sys.stdout.detach(), 'utf-8'); print('c'); print('d')",
+        "import os, sys\nprint('a'); print('b'); sys.stdout.flush(); os.write(1, b'c\\n'); print('d')",
+        "import os, sys\nprint('a'); print('b', flush=True)\nif os.fork() == 0:\n    print('c'); sys.exit()\nos.wait(); print('d')",
+        "import subprocess, sys\nprint('a'); print('b', flush=True); subprocess.run(['echo', 'c']); print('d')",
+        "import os, sys\nprint('a'); print('b', flush=True)\nsaved = os.dup(1); f = os.open('f', os.O_CREAT | os.O_RDWR); os.dup2(f, 1)\n\
+         print('into the file'); sys.stdout.flush(); os.dup2(saved, 1)\nprint('c' if os.pread(f, 99, 0) == b'into the file\\n' else 'lost'); print('d')",
+        "import sys\nsys.stdout.writelines(['a\\n', 'b\\n']); print('c', 'd', sep='\\n')",
+        "import threading\nprint('a'); print('b')\nt = threading.Thread(target=print, args=('c',)); t.start(); t.join(); print('d')",
+    ];
+    for code in programs {
+        let outcome = python(&client, code, json!({}));
+        assert_eq!((&outcome["stdout"], &outcome["stderr"]), (&json!("a\nb\nc\nd\n"), &json!("")), "{code}");
+    }
+}
