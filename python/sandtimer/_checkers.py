@@ -8,7 +8,6 @@ exact the comparison is: a float is compared within a tolerance only where a flo
 from __future__ import annotations
 
 import cmath
-import itertools
 import math
 import numbers
 import re
@@ -21,7 +20,9 @@ ABSOLUTE = 1e-9
 _PIECE = 1 << 16
 
 _NOT_BLANK = re.compile(r"\S")
-_WORD = re.compile(r"\S+")
+_END_OF_WORD = re.compile(r"\S(?=\s)")
+# A word, or the end of a line behind which there is one on the next line.
+_TOKEN = re.compile(r"\S+|\n(?=[^\S\n]*\S)")
 
 
 def same_lines(expected: Any, got: str) -> bool:
@@ -33,8 +34,17 @@ def same_lines(expected: Any, got: str) -> bool:
         expected = expected.decode("utf-8", "replace")
     expected = str(expected)
     start = _common_lines(expected, got)
-    pairs = itertools.zip_longest(_lines(expected, start), _lines(got, start))
-    return all(one is not None and other is not None and _same_words(one, other) for one, other in pairs)
+    streams = _tokens(expected, start), _tokens(got, start)
+    one: list[str] = []
+    other: list[str] = []
+    while True:
+        one, other = one or next(streams[0], []), other or next(streams[1], [])
+        length = min(len(one), len(other))
+        if length == 0:
+            return not one and not other
+        if one[:length] != other[:length]:
+            return False
+        del one[:length], other[:length]
 
 
 def _common_lines(one: str, other: str) -> int:
@@ -45,22 +55,17 @@ def _common_lines(one: str, other: str) -> int:
     return one.rfind("\n", 0, end) + 1
 
 
-def _lines(text: str, start: int) -> Iterator[str]:
-    """The lines that are not blank, without the spaces before them."""
-    while found := _NOT_BLANK.search(text, start):
-        end = text.find("\n", found.start())
-        end = len(text) if end < 0 else end
-        yield text[found.start() : end]
-        start = end
-
-
-def _same_words(one: str, other: str) -> bool:
-    if one == other:
-        return True
-    if max(len(one), len(other)) <= _PIECE:
-        return one.split() == other.split()
-    pairs = itertools.zip_longest(_WORD.finditer(one), _WORD.finditer(other))
-    return all(left and right and left.group() == right.group() for left, right in pairs)
+def _tokens(text: str, start: int) -> Iterator[list[str]]:
+    """The words of a text from `start` on, with a line feed between those of two lines, some thousand at a time."""
+    found = _NOT_BLANK.search(text, start)
+    at = found.start() if found else len(text)
+    while at < len(text):
+        # A piece ends with a word, so that a line feed before the next one belongs to the next piece.
+        found = _END_OF_WORD.search(text, at + _PIECE)
+        end = found.end() if found else len(text)
+        if tokens := _TOKEN.findall(text, at, end):
+            yield tokens
+        at = end
 
 
 def same_value(expected: Any, got: Any) -> bool:

@@ -559,7 +559,7 @@ class Sandbox:
     ) -> Iterator[Outcome]:
         scope = _native.engine().scope("map", total, self._bound())
         submit = functools.partial(self._submit, _itself, fn, kwargs={}, scope=scope)
-        yield from in_order(submit, items, lambda: 2 * self._pool.workers, progress)
+        yield from in_order(submit, items, lambda: 2 * self._pool.workers, progress, self._pool.check_open)
 
     # Judging
 
