@@ -68,10 +68,10 @@ def _tokens(text: str, start: int) -> Iterator[list[str]]:
         at = end
 
 
-def same_value(expected: Any, got: Any) -> bool:
+def same_value(expected: Any, got: Any, as_json: bool = False) -> bool:
     """Whether two values are equal, within a tolerance where a float is expected; lists equal lists and tuples equal tuples only.
 
-    Raises what a comparison with `got` raises, such as that of a signaling NaN.
+    as_json: tuples equal lists, and keys that are numbers equal their text, as where what is expected was read from JSON. Raises what a comparison with `got` raises, such as that of a signaling NaN.
     """
     numpy = sys.modules.get("numpy")
     if numpy is not None and (isinstance(expected, numpy.ndarray) or isinstance(got, numpy.ndarray)):
@@ -80,15 +80,26 @@ def same_value(expected: Any, got: Any) -> bool:
     if torch is not None and (isinstance(expected, torch.Tensor) or isinstance(got, torch.Tensor)):
         return _same_tensor(torch, expected, got)
     if isinstance(expected, (list, tuple)):
-        if not isinstance(got, list if isinstance(expected, list) else tuple) or len(expected) != len(got):
+        kinds = (list, tuple) if as_json else list if isinstance(expected, list) else tuple
+        if not isinstance(got, kinds) or len(expected) != len(got):
             return False
-        return all(same_value(one, other) for one, other in zip(expected, got))
+        return all(same_value(one, other, as_json) for one, other in zip(expected, got))
     if isinstance(expected, dict):
-        if not isinstance(got, dict) or expected.keys() != got.keys():
+        if not isinstance(got, dict) or len(expected) != len(got):
             return False
-        return all(same_value(one, got[key]) for key, one in expected.items())
+        if as_json:
+            expected, got = _with_json_keys(expected), _with_json_keys(got)
+        return expected.keys() == got.keys() and all(same_value(one, got[key], as_json) for key, one in expected.items())
     inexact: tuple[type, ...] = (float, complex) if numpy is None else (float, complex, numpy.inexact)
     return _close(expected, got) if isinstance(expected, inexact) else bool(expected == got)
+
+
+def _with_json_keys(value: dict[Any, Any]) -> dict[Any, Any]:
+    names = {True: "true", False: "false", None: "null"}
+    return {
+        names[key] if key is None or isinstance(key, bool) else repr(key) if isinstance(key, (int, float)) else key: each
+        for key, each in value.items()
+    }
 
 
 def _close(expected: Any, got: Any) -> bool:

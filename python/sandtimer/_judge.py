@@ -51,7 +51,9 @@ if TYPE_CHECKING:
     from ._sandbox import Sandbox
 
 Program = Union[str, Callable[..., Any]]
-Checker = Callable[[Any, Any], Union[bool, float]]
+Checker = Union[Callable[[Any, Any], Union[bool, float]], str]
+# What compares a function's values as values that were read from JSON.
+_JSON = "json"
 
 # Compiling is not the submission's own running, and always has a limit.
 _COMPILE_SECONDS = 10.0
@@ -139,8 +141,9 @@ class _Submission:
         self.box, self.program, self.entry, self.name = box, program, entry, name
         self.is_program = isinstance(program, str) and entry is None
         self.is_text = isinstance(program, str)
-        self.cases = read_cases(cases, self.is_program, checker is None)
-        self.checker = checker
+        self.is_json = checker == _JSON
+        self.checker = None if isinstance(checker, str) else checker
+        self.cases = read_cases(cases, self.is_program, self.checker is None)
         self.total, self.stop_early = _arguments.total(total), stop_early
         self.view = box if timeout is None else box.limits(timeout=timeout)
         self.scope: Any = None
@@ -294,7 +297,7 @@ class _Submission:
             return "output_limit", 0.0, None
         if self.checker is None and not self.is_program:
             try:
-                score = float(_checkers.same_value(case.expected, outcome.value))
+                score = float(_checkers.same_value(case.expected, outcome.value, self.is_json))
             except Exception as error:
                 # The submission chose the value, and must not choose a verdict that is not held against it. The frames
                 # would keep the value.
@@ -588,8 +591,10 @@ def judge_all(
         raise InvalidArgumentType("programs is a text: use a list of programs, or judge for one alone")
     _arguments.iterable("programs", programs)
     _arguments.iterable("cases", cases)
-    if checker is not None:
-        _arguments.function("checker", checker, "use a function of a case and its outcome")
+    if isinstance(checker, str) and checker != _JSON:
+        raise InvalidArgument(f'checker={checker!r:.200}: use "json", or a function of a case and its outcome')
+    if checker is not None and not isinstance(checker, str):
+        _arguments.function("checker", checker, 'use "json", or a function of a case and its outcome')
     if entry is not None:
         _arguments.text("entry", entry, 'use the name of a function in the program, such as "solve"')
     _arguments.text("name", name)
@@ -597,6 +602,8 @@ def judge_all(
     listed, listed_programs = list(cases), list(programs)
     for index, program in enumerate(listed_programs):
         _check_program(box, program, entry, f"programs[{index}]" if len(listed_programs) > 1 else "the program")
+        if checker == _JSON and isinstance(program, str) and entry is None:
+            raise InvalidArgument('checker="json" compares what functions return; programs are judged by what they print')
     submissions = [
         _Submission(box, program, listed, checker, entry, timeout, total, stop_early, name) for program in listed_programs
     ]

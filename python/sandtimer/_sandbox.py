@@ -585,7 +585,8 @@ class Sandbox:
         trust="pickle" is refused.
         checker: `checker(case, outcome)` of runs that ended well, giving True, False or a score; without one, programs
         must print the same words on the same lines, and functions return an equal value, or one within 1e-6
-            of a float that is expected.
+        of a float that is expected. "json": the same for what was read from JSON: tuples equal lists, and keys of
+        dicts that are numbers their text.
         timeout: of each case (None: the sandbox's); total: of all, after which the rest is "not_run"; stop_early: stops at
         the first case, in their order, that is not accepted. What is expected never enters a sandbox.
         """

@@ -441,6 +441,23 @@ def test_values_are_compared() -> None:
     assert not same([[1]], around)
 
 
+def test_values_are_compared_as_json_has_them(box: sandtimer.Sandbox) -> None:
+    same = lambda expected, got: _checkers.same_value(expected, got, True)  # noqa: E731
+    assert same([1, [2.0]], (1, (2 + 1e-12,))) and same((1,), [1]) and same({"1": [None]}, {1: (None,)})
+    assert same({"true": 1, "null": 2, "1.5": 3}, {True: 1, None: 2, 1.5: 3}) and same({1: 2}, {"1": 2})
+    for expected, got in (([1], {1}), ([1, 2], (1,)), ({"1": 2}, {1: 2, "2": 2}), ({"1": 2, "2": 3}, {1: 2, "1": 2}), ([1], "1")):
+        assert not same(expected, got), (expected, got)
+    text = "def solve(n):\n    return (n, {n: (n,)})\n"
+    cases = [((1,), [1, {"1": [1]}]), ((2,), [1, {"1": [1]}])]
+    assert box.judge(text, cases, entry="solve", checker="json").verdicts == ["accepted", "wrong_answer"]
+    assert box.judge(text, cases, entry="solve").verdicts == ["wrong_answer"] * 2
+    for options, message in (({"entry": "solve", "checker": "jason"}, '"json"'), ({"checker": "json"}, "programs")):
+        with pytest.raises(sandtimer.InvalidArgument, match=message):
+            box.judge(text, [], **options)
+    with pytest.raises(sandtimer.InvalidArgumentType, match=r"cases\[0\]: a case has no expected"):
+        box.judge(text, [{"arguments": (1,)}], entry="solve", checker="json")
+
+
 def test_arrays_are_compared() -> None:
     numpy = pytest.importorskip("numpy")
     same = _checkers.same_value
