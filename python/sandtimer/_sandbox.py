@@ -235,7 +235,8 @@ class Sandbox:
 
     def stats(self) -> dict[str, Any]:
         """What the pool has done so far: ready and wanted processes, calls, cold calls (that found none ready), processes
-        lost while they waited, zygotes started, the interpreter's version. "preloaded": modules that
+        lost while they waited, zygotes started, the interpreter's version. "workers": how many calls of `submit`, `map` and `judge`
+        run at a time; fewer than asked for where this process may not have descriptors for them. "preloaded": modules that
         its functions were seen to need, and that are imported once for all calls; "not_preloaded": those that cannot be, each
         with the reason. Zeros where it is not used: `start` says otherwise.
         """
@@ -243,7 +244,7 @@ class Sandbox:
         if self._start == "zygote":
             return self._pool.stats()
         counts = dict.fromkeys(("ready", "wanted", "calls", "cold", "lost", "zygotes"), 0)
-        return {**counts, "version": "", "preloaded": [], "not_preloaded": {}}
+        return {**counts, "version": "", "preloaded": [], "not_preloaded": {}, "workers": self._pool.workers}
 
     def close(self) -> None:
         """Ends what stands ready, and contexts. Calls under way go on to their end; any other raises `SandboxUnavailable`."""
