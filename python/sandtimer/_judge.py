@@ -229,7 +229,7 @@ class _Submission:
             if self.payload is None and self.error is None:
                 view = self.box.limits(timeout=_COMPILE_SECONDS, cpu=None, stall=None)
                 compiler = _Shipped(_FROM_SOURCE, {"source": _launcher(), "space": {}})
-                job = _job.of_text(compiler, (self.program, self.name, _launcher()), self.box._options, frozenset())
+                job = _job.of_text(compiler, (_job.without_mark(str(self.program)), self.name, _launcher()), self.box._options, frozenset())
                 outcome = self._perform(view, job, future)
                 if outcome.ending == "infra_error":
                     raise outcome.error or SandboxUnavailable("the sandbox failed")
