@@ -169,6 +169,8 @@ def classes(value: Any) -> list[type]:
 def interpreter(value: Any) -> str:
     """The interpreter's path or name."""
     remedy = "use an interpreter's path, its name on PATH, or None for this one"
+    if value is None and not sys.executable:
+        raise InvalidArgument(f"this process does not know its interpreter (sys.executable={sys.executable!r}): give its path as python=")
     path = sys.executable if value is None else value
     path = os.fspath(path) if hasattr(path, "__fspath__") else path
     if not isinstance(path, str):

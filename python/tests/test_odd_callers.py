@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -224,3 +225,23 @@ def test_program_does_not_notice_its_caller(name: str, plain: "dict[str, Any]", 
     facts = run(caller, tmp_path)
     differs = {fact: (facts[fact], value) for fact, value in plain.items() if facts[fact] != value}
     assert set(differs) <= set(caller.seen), differs
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (LIMIT.format("NOFILE", 64, 64), "SandboxUnavailable: .* this process may have 64 open at once .*raise it"),
+        (LIMIT.format("FSIZE", 4096, 4096), "SandboxUnavailable: .*File too large"),
+        ("import sys\nsys.executable = ''\n", r"InvalidArgument: .*sys.executable=''\): give its path as python="),
+        ("import sys\nsys.executable = None\n", r"InvalidArgument: .*sys.executable=None\): give its path as python="),
+        ("import sys\nsys.executable = '/nonexistent/python'\n", "ProfileRefused: .*/nonexistent/python does not exist"),
+    ],
+)
+def test_caller_without_what_sandboxes_need_is_told_what(code: str, error: str, tmp_path: Path) -> None:
+    told = "try:\n    use()\nexcept Exception as error:\n    report(f'\"{type(error).__name__}: {error}\"')\n"
+    script, report = tmp_path / "script.py", tmp_path / "report"
+    script.write_text(USE + code + told)
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, capture_output=True, timeout=60, env={**os.environ, "REPORT": str(report)})
+    assert done.returncode == 0, done.stderr.decode()
+    assert re.search(error, report.read_text(), re.DOTALL), report.read_text()
