@@ -25,7 +25,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import pkgutil
-import sys
 import threading
 import time
 from collections import deque
@@ -35,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple,
 from . import _arguments, _checkers, _host, _job, _kept, _native
 from ._cases import Case, read_cases
 from ._futures import CallFuture
+from ._hidden import hidden_modules
 from ._outcome import never_begun
 from .errors import (
     DeadlineExceeded,
@@ -262,7 +262,7 @@ class _Submission:
             stub = _PROGRAM.format(payload.hex())
             return _job.of_program(stub, case.stdin, self.hidden, options)
         shipped = _Shipped(_FROM_CODE, {"payload": payload})
-        hidden = _hidden_modules(self.box)
+        hidden = hidden_modules(self.box)
         return _job.of_text(shipped, (self.entry, case.arguments, case.keywords), options, hidden)
 
     # In the caller's thread
@@ -333,29 +333,6 @@ class _Submission:
             other.runs[index], other.verdicts[index] = None, "not_run"
             other.scores[index], other.errors[index] = 0.0, None
         return other
-
-
-_hidden: dict[tuple[int, tuple[str, ...]], frozenset[str]] = {}
-
-
-def _hidden_modules(box: Sandbox) -> frozenset[str]:
-    """Modules of this process that a judged text cannot import: those below directories that it is not shown."""
-    profile = box._texts.profile
-    if profile["paths"] == box._pool.profile["paths"]:
-        return frozenset()
-    shown = (*profile["paths"], *profile["shown"])
-    key = len(sys.modules), shown
-    if key not in _hidden:
-        _hidden.clear()
-        _hidden[key] = frozenset(name for name, module in list(sys.modules.items()) if _is_hidden(module, shown))
-    return _hidden[key]
-
-
-def _is_hidden(module: Any, shown: Sequence[str]) -> bool:
-    # Whatever a program has put among its modules: asking it may run code of its own.
-    names = getattr(module, "__dict__", {})
-    file = names.get("__file__") if isinstance(names, dict) else None
-    return isinstance(file, str) and names.get("__name__") != "__main__" and not file.startswith(tuple(f"{each}/" for each in shown))
 
 
 def _check_program(box: Sandbox, program: Program, entry: Optional[str], subject: str) -> None:

@@ -75,6 +75,12 @@ class Pool:
                 self.native = _native.engine().pool(self.profile, self.room.size)
             return self.native
 
+    def warm(self, count: int) -> None:
+        """Waits until so many children are ready."""
+        native = self.get()
+        _descriptors.make_room(count, self.workers)
+        native.warm(count)
+
     def call(self, job: Job, limits: Any) -> Any:
         """Begins a call, and learns from what it needs."""
         while True:
@@ -185,6 +191,7 @@ class Pool:
             if self.interpreters is None:
                 self.interpreters = _native.engine().contexts(self.profile, _INTERPRETERS)
             interpreters = self.interpreters
+            _descriptors.make_room(_INTERPRETERS + len(self.contexts) + 1, self.workers)
         context._native = interpreters.open(how, limits)
         self.adopt_context(context)
 

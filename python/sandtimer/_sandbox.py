@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -15,7 +14,7 @@ from ._answers import Answer, answer_of, awaited_value_of, value_of
 from ._futures import CallFuture, in_order
 from ._outcome import Outcome, not_executed
 from ._pool import Pool
-from .errors import InvalidArgument, InvalidArgumentType, ProfileRefused
+from .errors import InvalidArgument, InvalidArgumentType
 
 T = TypeVar("T")
 Seconds = Union[int, float, None]
@@ -27,24 +26,6 @@ _UNSET: Any = object()
 
 def _itself(outcome: Outcome) -> Outcome:
     return outcome
-
-
-def _check_preload(profile: Mapping[str, Any], all_paths: Sequence[str]) -> None:
-    """Refuses modules of `preload` that lie where code that arrives as text may not look."""
-    for name in profile["preload"]:
-        top = name.partition(".")[0]
-        if top in sys.builtin_module_names:
-            continue
-        find = importlib.machinery.PathFinder.find_spec
-        shown = find(top, [*profile["paths"], *profile["shown"]])
-        found = None if shown is not None else find(top, all_paths)
-        if found is not None:
-            places = [found.origin] if found.submodule_search_locations is None else found.submodule_search_locations
-            directory = os.path.dirname(next((place for place in places if place), ""))
-            raise ProfileRefused(
-                f"preload={name!r} lies in {directory}, which code that arrives as text is not shown; "
-                f"add paths=[{directory!r}], or use a sandbox without this module"
-            )
 
 
 class Sandbox:
@@ -231,7 +212,7 @@ class Sandbox:
         self._pool.check_open()
         _arguments.count("count", count, 0)
         if self._start == "zygote":
-            self._pool.get().warm(count)
+            self._pool.warm(count)
 
     def stats(self) -> dict[str, Any]:
         """What the pool has done so far: ready and wanted processes, calls, cold calls (that found none ready), processes
@@ -431,7 +412,7 @@ class Sandbox:
         """The pool for code that arrives as text. Raises `ProfileRefused` where it cannot have a module of `preload`."""
         paths = self._pool.profile["paths"]
         if self._texts.profile["paths"] != paths and not self._texts.is_used:
-            _check_preload(self._texts.profile, paths)
+            _arguments.check_preload(self._texts.profile, paths)
             self._texts.is_used = True
         return self._texts
 

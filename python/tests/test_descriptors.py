@@ -179,3 +179,15 @@ def test_item_without_a_sandbox_is_no_error_of_the_map(box: sandtimer.Sandbox, m
     box.close()
     with pytest.raises(sandtimer.SandboxUnavailable, match="closed"):
         list(mapped)
+
+
+def test_limit_is_raised_for_contexts_and_warm_sandboxes() -> None:
+    script = (
+        "import resource, sandtimer\nresource.setrlimit(resource.RLIMIT_NOFILE, (128, 4096))\n"
+        "with sandtimer.Sandbox(timeout=60.0, workers=1) as box:\n"
+        "    contexts = [box.context() for _ in range(10)]\n"
+        "    values = [context.run(f'{each} + 1').value for each, context in enumerate(contexts)]\n"
+        "    box.warm(24)\n    print(values == list(range(1, 11)), box.stats()['ready'] >= 24)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, cwd=Path(__file__).parent)
+    assert done.stdout == "True True\n", done.stderr
