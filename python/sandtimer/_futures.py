@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import deque
 from concurrent.futures import Future
-from typing import Any, Callable, Iterable, Iterator, Optional, Sized, Union
+from typing import Any, Callable, Generator, Iterable, Iterator, Optional, Sized, Union
 
 from ._outcome import Outcome, never_begun
 from ._progress import Bar
@@ -55,8 +56,33 @@ def in_order(
 ) -> Iterator[Outcome]:
     """Submits each item as the arguments of a call, so many ahead at most, and gives their outcomes in order.
 
-    check_open: raises once no call can begin any more. With it, a call that the machine had no room for has an outcome, too.
+    check_open: raises once no call can begin any more. With it, a call that the machine had no room for has an outcome, too, unless
+    no call at all could begin: that is raised.
     """
+    outcomes = _in_order(submit, items, most, progress, check_open)
+    first: list[Outcome] = []
+    with contextlib.closing(outcomes):
+        for outcome in outcomes:
+            if outcome.ending == "infra_error" and not outcome.run_id:
+                first.append(outcome)
+                if len(first) >= most():
+                    break
+                continue
+            yield from first
+            yield outcome
+            yield from outcomes
+            return
+    if first:
+        raise first[0].error or SandboxUnavailable("no call could begin")
+
+
+def _in_order(
+    submit: Callable[[tuple[Any, ...]], CallFuture],
+    items: Iterable[Any],
+    most: Callable[[], int],
+    progress: bool,
+    check_open: Optional[Callable[[], None]],
+) -> Generator[Outcome, None, None]:
     bar = Bar(len(items) if isinstance(items, Sized) else None) if progress else None
     pending: deque[Union[CallFuture, Outcome]] = deque()
 

@@ -173,6 +173,13 @@ def test_item_without_a_sandbox_is_no_error_of_the_map(box: sandtimer.Sandbox, m
     with pytest.raises(sandtimer.SandboxUnavailable, match="Too many"):
         refuse(monkeypatch, box._pool, lambda number: True)
         box.call(abs, -1)
+    for count in (1, 100):
+        with pytest.raises(sandtimer.SandboxUnavailable, match="Too many"):
+            list(box.map(abs, range(count)))
+    monkeypatch.undo()
+    refuse(monkeypatch, box._pool, lambda number: number < 2)
+    endings = [outcome.ending for outcome in box.map(abs, range(8))]
+    assert endings.count("infra_error") == 2 and endings.count("returned") == 6
     mapped = box.map(abs, range(100))
     monkeypatch.undo()
     next(mapped)
