@@ -103,7 +103,7 @@ def _in_order(
                 pending.append(never_begun("raised", error))
             except OSError as error:
                 # Its arguments found no room in memory, or no descriptor.
-                pending.append(_no_room(error, check_open))
+                pending.append(_outcome_without_room(error, check_open))
             if len(pending) >= most():
                 yield first()
         while pending:
@@ -122,10 +122,10 @@ def _outcome_of(future: CallFuture, check_open: Optional[Callable[[], None]]) ->
     except DeadlineExceeded as error:
         return never_begun("timeout", error)
     except (SandboxUnavailable, OSError) as error:
-        return _no_room(error, check_open)
+        return _outcome_without_room(error, check_open)
 
 
-def _no_room(error: Exception, check_open: Optional[Callable[[], None]]) -> Outcome:
+def _outcome_without_room(error: Exception, check_open: Optional[Callable[[], None]]) -> Outcome:
     """The outcome of a call that could not begin. Raises the error where no other can."""
     if check_open is None or (isinstance(error, SandtimerError) and not isinstance(error, SandboxUnavailable)):
         raise error

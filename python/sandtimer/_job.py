@@ -319,14 +319,14 @@ def _with_code(names: AbstractSet[str]) -> Iterator[None]:
                 cloudpickle.unregister_pickle_by_value(module)
 
 
-def without_mark(source: str) -> str:
+def strip_byte_order_mark(source: str) -> str:
     """A program's text without the byte order mark that editors of Windows put in front of it."""
     return source[1:] if source.startswith("\ufeff") else source
 
 
 def of_program(source: str, stdin: bytes, name: str, options: dict[str, Any]) -> Job:
     """A whole program."""
-    body = without_mark(source).encode("utf-8", "surrogatepass")
+    body = strip_byte_order_mark(source).encode("utf-8", "surrogatepass")
     return Job({**options, "kind": "program", "name": name}, body, stdin=stdin)
 
 

@@ -177,7 +177,7 @@ class _Submission:
             # The total deadline has passed: it was not begun.
             return None
         except Unserializable as error:
-            raise self._unsent(index, error) from error.__cause__
+            raise self._unserializable(index, error) from error.__cause__
         except (SandboxUnavailable, OSError) as error:
             if isinstance(error, SandtimerError) and not isinstance(error, SandboxUnavailable):
                 raise
@@ -188,7 +188,7 @@ class _Submission:
         outcome.ending  # noqa: B018 - the end is awaited here, and not where the verdicts are given
         return _Run(outcome, before, _host.sample())
 
-    def _unsent(self, index: int, error: Unserializable) -> Unserializable:
+    def _unserializable(self, index: int, error: Unserializable) -> Unserializable:
         """What to say of a case whose arguments, or whose program, cannot be sent."""
         if error.__cause__ is None:
             return Unserializable(f"cases[{index}]: {error}")
@@ -229,7 +229,7 @@ class _Submission:
             if self.payload is None and self.error is None:
                 view = self.box.limits(timeout=_COMPILE_SECONDS, cpu=None, stall=None)
                 compiler = _Shipped(_FROM_SOURCE, {"source": _launcher(), "space": {}})
-                job = _job.of_text(compiler, (_job.without_mark(str(self.program)), self.name, _launcher()), self.box._options, frozenset())
+                job = _job.of_text(compiler, (_job.strip_byte_order_mark(str(self.program)), self.name, _launcher()), self.box._options, frozenset())
                 outcome = self._perform(view, job, future)
                 if outcome.ending == "infra_error":
                     raise outcome.error or SandboxUnavailable("the sandbox failed")
@@ -275,14 +275,14 @@ class _Submission:
         else:
             verdict, self.scores[index], error = self._judge(self.cases[index], run.outcome)
             self.verdicts[index] = verdict
-            kept = _kept.shortened(run.outcome)
+            kept = _kept.shorten_outcome(run.outcome)
             if kept is not run.outcome:
                 if error is run.outcome.error:
                     error = kept.error
                 elif error is not None:
-                    error = _kept.without_locals(error)
+                    error = _kept.release_frames(error)
             self.runs[index] = run._replace(outcome=kept)
-            self.errors[index] = _kept.short_exception(error)
+            self.errors[index] = _kept.shorten_exception(error)
         if self.stop_early and self.verdicts[index] != "accepted" and run is not None:
             self.stopped = index
 

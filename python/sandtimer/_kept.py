@@ -27,7 +27,7 @@ _MAX_PARTS = 10
 _MAX_CONTEXTS = 100
 
 
-def shortened(outcome: Outcome) -> Outcome:
+def shorten_outcome(outcome: Outcome) -> Outcome:
     """The outcome itself, or, where it holds more than is kept, another one of the same run, with less and a remark."""
     record, value, error = outcome._wait(), outcome.value, outcome.error
     remarks = []
@@ -35,16 +35,16 @@ def shortened(outcome: Outcome) -> Outcome:
     if value is not None and _takes_too_much(value):
         value = None
         remarks.append("The judgement does not keep the value, which takes more than 1 MiB; a checker is given it.")
-    short_error = short_exception(error)
+    short_error = shorten_exception(error)
     if short_error is not error:
         remarks.append("The judgement does not keep all of the exception, which takes more than 1 MiB.")
     if not lacks_output and not remarks:
         return outcome
-    ended = _Shortened(outcome, [{"kind": "shortened", "message": each} for each in remarks])
+    ended = _ShortenedEnd(outcome, [{"kind": "shortened", "message": each} for each in remarks])
     return Outcome(ended, outcome.ending, value, short_error)
 
 
-def short_exception(error: Optional[BaseException]) -> Optional[BaseException]:
+def shorten_exception(error: Optional[BaseException]) -> Optional[BaseException]:
     """The exception itself, or what says the same in less where it takes more than is kept."""
     if error is None:
         return None
@@ -54,12 +54,12 @@ def short_exception(error: Optional[BaseException]) -> Optional[BaseException]:
     if isinstance(error, RemoteError):
         name, message = error.type_name, error.message
     else:
-        parts = [each if isinstance(each, str) else _values.short(each, _MAX_MESSAGE) for each in error.args[:_MAX_PARTS]]
+        parts = [each if isinstance(each, str) else _values.short_repr(each, _MAX_MESSAGE) for each in error.args[:_MAX_PARTS]]
         name, message = type(error).__name__, ", ".join(part[:_MAX_MESSAGE] for part in parts)
     return RemoteError(name[:200], message[:_MAX_MESSAGE], _remote_traceback(error)[-_MAX_TRACEBACK:])
 
 
-def without_locals(error: BaseException) -> BaseException:
+def release_frames(error: BaseException) -> BaseException:
     """An exception of a checker's whose frames have let go of what they held, such as the outcome."""
     each: Optional[BaseException] = error
     for _ in range(_MAX_CONTEXTS):
@@ -78,13 +78,13 @@ def _remote_traceback(error: BaseException) -> str:
 
 def _takes_too_much(value: Any) -> bool:
     try:
-        return _values.takes_more_than(value, MAX_VALUE)
+        return _values.exceeds_size(value, MAX_VALUE)
     except Exception:
         # Of a class of the caller's that cannot be asked.
         return True
 
 
-class _Shortened:
+class _ShortenedEnd:
     """The end of a run, with what is kept of its output. Lets go of the run itself once its end is final."""
 
     def __init__(self, outcome: Outcome, remarks: list[dict[str, str]]) -> None:

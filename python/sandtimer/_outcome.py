@@ -315,7 +315,7 @@ class Outcome:
         record = dict(self._wait(settled=True))
         record["ending"], record["ok"] = self.ending, self.ok
         try:
-            _values.as_json(self.value)
+            _values.encode_json(self.value)
             record["value"] = self.value
         except (TypeError, ValueError, RecursionError):
             record["value"] = None
@@ -345,13 +345,13 @@ class Outcome:
 
     def __repr__(self) -> str:
         if self.ending == "returned" and self.error is None:
-            return f"<Outcome returned {_values.short(self.value)}>"
+            return f"<Outcome returned {_values.short_repr(self.value)}>"
         if self.ending == "exited" and self.error is None:
             return f"<Outcome exited with {self.exit_code}>"
         error = self.error
         # What Sandtimer itself has to say takes its words from the verdict.
         is_verdict = isinstance(error, SandtimerError) and not error.args
-        return f"<Outcome {self.ending}: {repr(error) if is_verdict else _values.short(error):.200}>"
+        return f"<Outcome {self.ending}: {repr(error) if is_verdict else _values.short_repr(error):.200}>"
 
 
 # Scopes of this package's own, which their names say little of: the parameter that each is made for.

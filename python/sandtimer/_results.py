@@ -178,7 +178,7 @@ def _versions(version: str) -> tuple[str, str]:
     return f"{sys.version_info[0]}.{sys.version_info[1]}", ".".join(version.split(".")[:2])
 
 
-def of_another_python(error: BaseException, ending: str, interpreter: str, version: str) -> Optional[SandtimerError]:
+def explain_unread_code(error: BaseException, ending: str, interpreter: str, version: str) -> Optional[SandtimerError]:
     """What to say in place of the error of a call that went with its code to another interpreter, where that cannot read the code."""
     ours, inside = _versions(version)
     trace = str(error.__cause__.args[0]) if isinstance(error.__cause__, RemoteTraceback) else ""

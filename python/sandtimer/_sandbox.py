@@ -278,7 +278,7 @@ class Sandbox:
         finally:
             job.close()
         if outcome.error is not None and job.has_code and (other := self._other_python()) is not None:
-            unread = _results.of_another_python(outcome.error, outcome.ending, *other)
+            unread = _results.explain_unread_code(outcome.error, outcome.ending, *other)
             if unread is not None:
                 outcome._error, unread.outcome = unread, outcome
         if outcome.error is None or job.again is None or not self._lacks(outcome.error, job.module, self._look_for):

@@ -33,7 +33,7 @@ _NOT_OF_THE_VALUE = (
 _ARRAYS = frozenset(("numpy", "torch", "pyarrow"))
 
 
-def short(value: Any, limit: int = 200) -> str:
+def short_repr(value: Any, limit: int = 200) -> str:
     """The first `limit` characters of repr(value), or of something like it where that would cost more than these.
 
     Calls no method of the value's class, unless the class is of the standard library or numpy.
@@ -116,7 +116,7 @@ def _described(value: Any, kind: type) -> str:
     return f"<{module}.{kind.__qualname__}{shape}>"
 
 
-def takes_more_than(value: Any, most: int) -> bool:
+def exceeds_size(value: Any, most: int) -> bool:
     """Whether a value, with all that it holds, takes more than so many bytes here. Looks at no more than that."""
     seen: set[int] = set()
     stack, total = [value], 0
@@ -147,12 +147,12 @@ def _held(value: Any) -> list[Any]:
     return gc.get_referents(value)
 
 
-def text(value: Any, limit: int) -> str:
+def short_text(value: Any, limit: int) -> str:
     """str(value), within the first `limit` characters where the value holds others."""
-    return short(value, limit) if isinstance(value, (list, tuple, set, frozenset, dict, collections.deque)) else str(value)
+    return short_repr(value, limit) if isinstance(value, (list, tuple, set, frozenset, dict, collections.deque)) else str(value)
 
 
-def as_json(value: Any, allow_nan: bool = False) -> str:
+def encode_json(value: Any, allow_nan: bool = False) -> str:
     """The JSON of a value. Raises TypeError, ValueError or RecursionError where it has none, or one that is too long."""
     if _json_length(value, {}) > MAX_JSON_CHARACTERS:
         raise ValueError(f"its JSON would have more than {MAX_JSON_CHARACTERS >> 20} MiB")

@@ -96,15 +96,15 @@ def test_code_for_another_python_says_both_versions_when_it_is_not_read() -> Non
     ours = "{}.{}".format(*sys.version_info)
     wrong = TypeError("code expected at most 16 arguments, got 18")
     wrong.__cause__ = _results.RemoteTraceback("TypeError: code expected at most 16 arguments, got 18")
-    error = _results.of_another_python(wrong, "raised", "/opt/python3.9", "3.9.18")
+    error = _results.explain_unread_code(wrong, "raised", "/opt/python3.9", "3.9.18")
     assert isinstance(error, sandtimer.Unserializable) and f"as here ({ours}), and /opt/python3.9 is Python 3.9" in str(error)
     crashed = sandtimer.Crashed("the process was ended by SIGSEGV")
-    error = _results.of_another_python(crashed, "signaled", "/opt/python3.9", "3.9.18")
+    error = _results.explain_unread_code(crashed, "signaled", "/opt/python3.9", "3.9.18")
     assert isinstance(error, sandtimer.Crashed) and "SIGSEGV: lambdas" in str(error) and "is Python 3.9" in str(error)
     # Of the same version, and what the call itself raised.
-    assert _results.of_another_python(crashed, "signaled", "/opt/python", f"{ours}.1") is None
+    assert _results.explain_unread_code(crashed, "signaled", "/opt/python", f"{ours}.1") is None
     wrong.__cause__ = _results.RemoteTraceback('Traceback:\n  File "<cell>", line 1\nTypeError: wrong')
-    assert _results.of_another_python(wrong, "raised", "/opt/python3.9", "3.9.18") is None
+    assert _results.explain_unread_code(wrong, "raised", "/opt/python3.9", "3.9.18") is None
 
 
 def test_an_environment_of_uv(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

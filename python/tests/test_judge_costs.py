@@ -145,7 +145,7 @@ def test_shortened_outcome_can_be_sent_on(box: sandtimer.Sandbox) -> None:
         assert "wall limit" in str(each.errors[0]) and each.outcomes[0].tree.survivors == 0
 
 
-def test_end_that_was_pending_is_told_once_it_is_known() -> None:
+def test_pending_end_is_settled_later() -> None:
     class Ended:
         id = "run-1"
 
@@ -154,7 +154,7 @@ def test_end_that_was_pending_is_told_once_it_is_known() -> None:
             return json.dumps({**record, "tree": {**tree, "survivors": 0, "proof": "cgroup empty"} if settled else tree})
 
     tree = {"killed": 1, "survivors": None, "proof": "pending", "dead_after_ms": None}
-    outcome = _kept.shortened(sandtimer.Outcome(Ended()))
+    outcome = _kept.shorten_outcome(sandtimer.Outcome(Ended()))
     assert len(outcome.stdout) == MAX_OUTPUT and outcome._ended._ended is not None
     assert outcome.tree.survivors == 0 and outcome.tree.proof == "cgroup empty"
     assert len(outcome.stdout) == MAX_OUTPUT and outcome._ended._ended is None
@@ -179,39 +179,39 @@ def test_texts_of_values_are_as_repr_writes_them() -> None:
         1, -1.5, None, True, "a'b\n", b"\xff", [], [1, [2]], (), (1,), (1, 2), {"a": [1]}, {}, 1j, ValueError("x", 1), range(3),
         Point(1, [2]), frozenset({1}), {1}, collections.deque([1]), 10**500,
     ):  # fmt: skip
-        assert _values.short(value, 1000) == repr(value)
+        assert _values.short_repr(value, 1000) == repr(value)
     for value in (around, "x" * 10**6, [0] * 10**6, {each: each for each in range(10**5)}, shared_lists(500)):
-        assert len(_values.short(value)) == 200
+        assert len(_values.short_repr(value)) == 200
 
     class Own:
         def __repr__(self) -> str:
             raise AssertionError("its code is not called")
 
-    assert _values.short([Own()]).startswith("[<") and "Own" in _values.short([Own()])
+    assert _values.short_repr([Own()]).startswith("[<") and "Own" in _values.short_repr([Own()])
 
 
 def test_sizes_of_values_are_measured_to_the_limit_only() -> None:
-    assert not _values.takes_more_than([1, "a", {"b": (2.5, None)}], MAX_VALUE)
-    assert not _values.takes_more_than(shared_lists(500), MAX_VALUE)
+    assert not _values.exceeds_size([1, "a", {"b": (2.5, None)}], MAX_VALUE)
+    assert not _values.exceeds_size(shared_lists(500), MAX_VALUE)
     for value in ("x" * MAX_VALUE, [[each] for each in range(20_000)], {"a": bytearray(MAX_VALUE)}, memoryview(bytes(MAX_VALUE))):
-        assert _values.takes_more_than(value, MAX_VALUE)
-        assert not _values.takes_more_than(value, 100 * MAX_VALUE)
+        assert _values.exceeds_size(value, MAX_VALUE)
+        assert not _values.exceeds_size(value, 100 * MAX_VALUE)
     numpy = pytest.importorskip("numpy")
     array = numpy.zeros(MAX_VALUE, "u1")
-    assert _values.takes_more_than([array[1:-1], 1], MAX_VALUE // 2) and not _values.takes_more_than(array[:100], MAX_VALUE // 2)
-    assert _values.takes_more_than(numpy.array(["x" * MAX_VALUE], object), MAX_VALUE)
+    assert _values.exceeds_size([array[1:-1], 1], MAX_VALUE // 2) and not _values.exceeds_size(array[:100], MAX_VALUE // 2)
+    assert _values.exceeds_size(numpy.array(["x" * MAX_VALUE], object), MAX_VALUE)
 
 
 def test_json_of_values_is_as_long_as_it_may_be() -> None:
     value = [1, {"a": (None, True, 0.5), "b": "x"}]
-    assert json.loads(_values.as_json(value)) == [1, {"a": [None, True, 0.5], "b": "x"}]
+    assert json.loads(_values.encode_json(value)) == [1, {"a": [None, True, 0.5], "b": "x"}]
     for wrong in ({1, 2}, float("nan"), shared_lists(), [shared_lists(), object()]):
         with pytest.raises((TypeError, ValueError)):
-            _values.as_json(wrong)
+            _values.encode_json(wrong)
     around: list[Any] = []
     around.append(around)
     with pytest.raises(ValueError):
-        _values.as_json(around)
+        _values.encode_json(around)
 
 
 def words_of_lines(text: str) -> list[list[str]]:

@@ -237,10 +237,10 @@ def test_program_does_not_notice_its_caller(name: str, plain: "dict[str, Any]", 
         ("import sys\nsys.executable = '/nonexistent/python'\n", "ProfileRefused: .*/nonexistent/python does not exist"),
     ],
 )
-def test_caller_without_what_sandboxes_need_is_told_what(code: str, error: str, tmp_path: Path) -> None:
-    told = "try:\n    use()\nexcept Exception as error:\n    report(f'\"{type(error).__name__}: {error}\"')\n"
+def test_missing_requirement_is_named(code: str, error: str, tmp_path: Path) -> None:
+    failing = "try:\n    use()\nexcept Exception as error:\n    report(f'\"{type(error).__name__}: {error}\"')\n"
     script, report = tmp_path / "script.py", tmp_path / "report"
-    script.write_text(USE + code + told)
+    script.write_text(USE + code + failing)
     command = [sys.executable, str(script)]
     done = subprocess.run(command, capture_output=True, timeout=60, env={**os.environ, "REPORT": str(report)})
     assert done.returncode == 0, done.stderr.decode()

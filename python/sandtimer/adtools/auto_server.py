@@ -122,9 +122,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, results: Any) -> None:
         try:
-            text = _values.as_json(results, allow_nan=True)
+            text = _values.encode_json(results, allow_nan=True)
         except (TypeError, ValueError, RecursionError):
-            text = json.dumps({**results, "result": _values.text(results["result"], _MOST_TEXT)})
+            text = json.dumps({**results, "result": _values.short_text(results["result"], _MOST_TEXT)})
         body = text.encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

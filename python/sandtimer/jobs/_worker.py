@@ -159,9 +159,9 @@ def _answer(
     if outcome.error is not None:
         return _failed(outcome.error)
     try:
-        return "returned", _values.as_json(outcome.value), ""
+        return "returned", _values.encode_json(outcome.value), ""
     except (TypeError, ValueError, RecursionError) as error:
-        return "failed", f"it returned {_values.short(outcome.value, 80)}, which is not JSON: {error}", ""
+        return "failed", f"it returned {_values.short_repr(outcome.value, 80)}, which is not JSON: {error}", ""
 
 
 def _failed(error: BaseException) -> tuple[str, str, str]:
