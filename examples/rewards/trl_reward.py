@@ -17,7 +17,9 @@ from typing import Any, Sequence
 
 import sandtimer
 
-_FENCE = re.compile(r"```(?:python|py)?[^\S\n]*\n(.*?)```", re.DOTALL)
+# Each fenced block: what its first line says, and what is in it.
+_FENCE = re.compile(r"```([^\n`]*)\n(.*?)```", re.DOTALL)
+_LANGUAGES = ("", "python", "python3", "py", "py3")
 
 
 @functools.lru_cache(maxsize=None)
@@ -26,9 +28,9 @@ def _sandbox(process: int) -> sandtimer.Sandbox:
 
 
 def extract_code(completion: Any) -> str | None:
-    """The last fenced block of a completion, which is a text or a list of messages."""
+    """The last fenced block of Python of a completion, which is a text or a list of messages."""
     text = completion if isinstance(completion, str) else str(completion[-1]["content"])
-    blocks = _FENCE.findall(text)
+    blocks = [code for language, code in _FENCE.findall(text) if language.strip().lower() in _LANGUAGES]
     return blocks[-1] if blocks else None
 
 

@@ -20,7 +20,9 @@ from typing import Any
 
 import sandtimer
 
-_FENCE = re.compile(r"```(?:python|py)?[^\S\n]*\n(.*?)```", re.DOTALL)
+# Each fenced block: what its first line says, and what is in it.
+_FENCE = re.compile(r"```([^\n`]*)\n(.*?)```", re.DOTALL)
+_LANGUAGES = ("", "python", "python3", "py", "py3")
 
 
 @functools.lru_cache(maxsize=None)
@@ -29,9 +31,18 @@ def _sandbox(process: int) -> sandtimer.Sandbox:
 
 
 def extract_code(completion: str) -> str | None:
-    """The last fenced block: models think in the earlier ones."""
-    blocks = _FENCE.findall(completion)
+    """The last fenced block of Python: models think in the earlier ones."""
+    blocks = [code for language, code in _FENCE.findall(completion) if language.strip().lower() in _LANGUAGES]
     return blocks[-1] if blocks else None
+
+
+def entry_of(code: str, name: str | None) -> str | None:
+    """The function to call: the method of `class Solution` when there is one, as many data sets ask for."""
+    if name is None or "." in name:
+        return name
+    is_method = re.search(r"^class Solution\b", code, re.M) and re.search(rf"^[ \t]+def {re.escape(name)}\b", code, re.M)
+    is_function = re.search(rf"^def {re.escape(name)}\b", code, re.M)
+    return f"Solution.{name}" if is_method and not is_function else name
 
 
 def compute_score(
@@ -45,7 +56,9 @@ def compute_score(
     judgement = _sandbox(os.getpid()).judge(
         code,
         list(zip(truth["inputs"], truth["outputs"])),
-        entry=truth.get("fn_name"),
+        entry=entry_of(code, truth.get("fn_name")),
+        # JSON has lists where functions return tuples.
+        checker="json" if truth.get("fn_name") else None,
         timeout=(extra_info or {}).get("timeout"),
         total=30.0,
     )
@@ -69,6 +82,9 @@ def main() -> None:
     function = {"fn_name": "mean", "inputs": [[[1, 2]], [[0.1, 0.2, 0.3]]], "outputs": [1.5, 0.2]}
     completion = "```python\ndef mean(numbers):\n    return sum(numbers) / len(numbers)\n```"
     print(f"{'mean, right':20} {compute_score('means', completion, function):.2f}")
+    function = {"fn_name": "ends", "inputs": [[[3, 1, 2]]], "outputs": [[3, 2]]}
+    completion = "```python3\nclass Solution:\n    def ends(self, numbers):\n        return numbers[0], numbers[-1]\n```"
+    print(f"{'ends, a method':20} {compute_score('ends', completion, function):.2f}")
     _sandbox(os.getpid()).close()
 
 

@@ -6,6 +6,7 @@ for what is no limit.
 
 from __future__ import annotations
 
+import importlib.machinery
 import math
 import operator
 import os
@@ -15,10 +16,10 @@ import stat
 import sys
 import sysconfig
 from collections.abc import Iterable, Mapping
-from typing import Any, Optional
+from typing import Any, Optional, Sequence
 
 from . import _native
-from .errors import InvalidArgument, InvalidArgumentType, InvalidLimit
+from .errors import InvalidArgument, InvalidArgumentType, InvalidLimit, ProfileRefused
 
 _DURATIONS = ("timeout", "cpu", "stall", "grace")
 # Longer than any call: thirty years.
@@ -169,6 +170,8 @@ def classes(value: Any) -> list[type]:
 def interpreter(value: Any) -> str:
     """The interpreter's path or name."""
     remedy = "use an interpreter's path, its name on PATH, or None for this one"
+    if value is None and not sys.executable:
+        raise InvalidArgument(f"this process does not know its interpreter (sys.executable={sys.executable!r}): give its path as python=")
     path = sys.executable if value is None else value
     path = os.fspath(path) if hasattr(path, "__fspath__") else path
     if not isinstance(path, str):
@@ -262,6 +265,24 @@ def shown_directories(value: Any) -> list[str]:
             )
         found.append(os.path.abspath(path))
     return list(dict.fromkeys(found))
+
+
+def check_preload(profile: Mapping[str, Any], all_paths: Sequence[str]) -> None:
+    """Refuses modules of `preload` that lie where code that arrives as text may not look."""
+    for name in profile["preload"]:
+        top = name.partition(".")[0]
+        if top in sys.builtin_module_names:
+            continue
+        find = importlib.machinery.PathFinder.find_spec
+        shown = find(top, [*profile["paths"], *profile["shown"]])
+        found = None if shown is not None else find(top, all_paths)
+        if found is not None:
+            places = [found.origin] if found.submodule_search_locations is None else found.submodule_search_locations
+            directory = os.path.dirname(next((place for place in places if place), ""))
+            raise ProfileRefused(
+                f"preload={name!r} lies in {directory}, which code that arrives as text is not shown; "
+                f"add paths=[{directory!r}], or use a sandbox without this module"
+            )
 
 
 def _is_utf8(path: str) -> bool:

@@ -8,7 +8,6 @@ exact the comparison is: a float is compared within a tolerance only where a flo
 from __future__ import annotations
 
 import cmath
-import itertools
 import math
 import numbers
 import re
@@ -21,7 +20,9 @@ ABSOLUTE = 1e-9
 _PIECE = 1 << 16
 
 _NOT_BLANK = re.compile(r"\S")
-_WORD = re.compile(r"\S+")
+_END_OF_WORD = re.compile(r"\S(?=\s)")
+# A word, or the end of a line behind which there is one on the next line.
+_TOKEN = re.compile(r"\S+|\n(?=[^\S\n]*\S)")
 
 
 def same_lines(expected: Any, got: str) -> bool:
@@ -33,8 +34,17 @@ def same_lines(expected: Any, got: str) -> bool:
         expected = expected.decode("utf-8", "replace")
     expected = str(expected)
     start = _common_lines(expected, got)
-    pairs = itertools.zip_longest(_lines(expected, start), _lines(got, start))
-    return all(one is not None and other is not None and _same_words(one, other) for one, other in pairs)
+    streams = _tokens(expected, start), _tokens(got, start)
+    one: list[str] = []
+    other: list[str] = []
+    while True:
+        one, other = one or next(streams[0], []), other or next(streams[1], [])
+        length = min(len(one), len(other))
+        if length == 0:
+            return not one and not other
+        if one[:length] != other[:length]:
+            return False
+        del one[:length], other[:length]
 
 
 def _common_lines(one: str, other: str) -> int:
@@ -45,28 +55,23 @@ def _common_lines(one: str, other: str) -> int:
     return one.rfind("\n", 0, end) + 1
 
 
-def _lines(text: str, start: int) -> Iterator[str]:
-    """The lines that are not blank, without the spaces before them."""
-    while found := _NOT_BLANK.search(text, start):
-        end = text.find("\n", found.start())
-        end = len(text) if end < 0 else end
-        yield text[found.start() : end]
-        start = end
+def _tokens(text: str, start: int) -> Iterator[list[str]]:
+    """The words of a text from `start` on, with a line feed between those of two lines, some thousand at a time."""
+    found = _NOT_BLANK.search(text, start)
+    at = found.start() if found else len(text)
+    while at < len(text):
+        # A piece ends with a word, so that a line feed before the next one belongs to the next piece.
+        found = _END_OF_WORD.search(text, at + _PIECE)
+        end = found.end() if found else len(text)
+        if tokens := _TOKEN.findall(text, at, end):
+            yield tokens
+        at = end
 
 
-def _same_words(one: str, other: str) -> bool:
-    if one == other:
-        return True
-    if max(len(one), len(other)) <= _PIECE:
-        return one.split() == other.split()
-    pairs = itertools.zip_longest(_WORD.finditer(one), _WORD.finditer(other))
-    return all(left and right and left.group() == right.group() for left, right in pairs)
-
-
-def same_value(expected: Any, got: Any) -> bool:
+def same_value(expected: Any, got: Any, as_json: bool = False) -> bool:
     """Whether two values are equal, within a tolerance where a float is expected; lists equal lists and tuples equal tuples only.
 
-    Raises what a comparison with `got` raises, such as that of a signaling NaN.
+    as_json: tuples equal lists, and keys that are numbers equal their text, as where what is expected was read from JSON. Raises what a comparison with `got` raises, such as that of a signaling NaN.
     """
     numpy = sys.modules.get("numpy")
     if numpy is not None and (isinstance(expected, numpy.ndarray) or isinstance(got, numpy.ndarray)):
@@ -75,15 +80,26 @@ def same_value(expected: Any, got: Any) -> bool:
     if torch is not None and (isinstance(expected, torch.Tensor) or isinstance(got, torch.Tensor)):
         return _same_tensor(torch, expected, got)
     if isinstance(expected, (list, tuple)):
-        if not isinstance(got, list if isinstance(expected, list) else tuple) or len(expected) != len(got):
+        kinds = (list, tuple) if as_json else list if isinstance(expected, list) else tuple
+        if not isinstance(got, kinds) or len(expected) != len(got):
             return False
-        return all(same_value(one, other) for one, other in zip(expected, got))
+        return all(same_value(one, other, as_json) for one, other in zip(expected, got))
     if isinstance(expected, dict):
-        if not isinstance(got, dict) or expected.keys() != got.keys():
+        if not isinstance(got, dict) or len(expected) != len(got):
             return False
-        return all(same_value(one, got[key]) for key, one in expected.items())
+        if as_json:
+            expected, got = _with_json_keys(expected), _with_json_keys(got)
+        return expected.keys() == got.keys() and all(same_value(one, got[key], as_json) for key, one in expected.items())
     inexact: tuple[type, ...] = (float, complex) if numpy is None else (float, complex, numpy.inexact)
     return _close(expected, got) if isinstance(expected, inexact) else bool(expected == got)
+
+
+def _with_json_keys(value: dict[Any, Any]) -> dict[Any, Any]:
+    names = {True: "true", False: "false", None: "null"}
+    return {
+        names[key] if key is None or isinstance(key, bool) else repr(key) if isinstance(key, (int, float)) else key: each
+        for key, each in value.items()
+    }
 
 
 def _close(expected: Any, got: Any) -> bool:

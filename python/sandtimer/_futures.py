@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import deque
 from concurrent.futures import Future
-from typing import Any, Callable, Iterable, Iterator, Optional, Sized, Union
+from typing import Any, Callable, Generator, Iterable, Iterator, Optional, Sized, Union
 
 from ._outcome import Outcome, never_begun
 from ._progress import Bar
-from .errors import DeadlineExceeded, Unserializable
+from .errors import DeadlineExceeded, SandboxUnavailable, SandtimerError, Unserializable
 
 
 class CallFuture(Future):  # type: ignore[type-arg]
@@ -47,16 +48,48 @@ class CallFuture(Future):  # type: ignore[type-arg]
 
 
 def in_order(
-    submit: Callable[[tuple[Any, ...]], CallFuture], items: Iterable[Any], most: Callable[[], int], progress: bool
+    submit: Callable[[tuple[Any, ...]], CallFuture],
+    items: Iterable[Any],
+    most: Callable[[], int],
+    progress: bool,
+    check_open: Optional[Callable[[], None]] = None,
 ) -> Iterator[Outcome]:
-    """Submits each item as the arguments of a call, so many ahead at most, and gives their outcomes in order."""
+    """Submits each item as the arguments of a call, so many ahead at most, and gives their outcomes in order.
+
+    check_open: raises once no call can begin any more. With it, a call that the machine had no room for has an outcome, too, unless
+    no call at all could begin: that is raised.
+    """
+    outcomes = _in_order(submit, items, most, progress, check_open)
+    first: list[Outcome] = []
+    with contextlib.closing(outcomes):
+        for outcome in outcomes:
+            if outcome.ending == "infra_error" and not outcome.run_id:
+                first.append(outcome)
+                if len(first) >= most():
+                    break
+                continue
+            yield from first
+            yield outcome
+            yield from outcomes
+            return
+    if first:
+        raise first[0].error or SandboxUnavailable("no call could begin")
+
+
+def _in_order(
+    submit: Callable[[tuple[Any, ...]], CallFuture],
+    items: Iterable[Any],
+    most: Callable[[], int],
+    progress: bool,
+    check_open: Optional[Callable[[], None]],
+) -> Generator[Outcome, None, None]:
     bar = Bar(len(items) if isinstance(items, Sized) else None) if progress else None
     pending: deque[Union[CallFuture, Outcome]] = deque()
 
     def first() -> Outcome:
         # Taken out behind the wait: an interrupt in it cancels this one too.
         front = pending[0]
-        outcome = front if isinstance(front, Outcome) else _outcome_of(front)
+        outcome = front if isinstance(front, Outcome) else _outcome_of(front, check_open)
         pending.popleft()
         if bar is not None:
             bar.add(outcome.ending, outcome.ok)
@@ -68,6 +101,9 @@ def in_order(
                 pending.append(submit((item,)))
             except Unserializable as error:
                 pending.append(never_begun("raised", error))
+            except OSError as error:
+                # Its arguments found no room in memory, or no descriptor.
+                pending.append(_outcome_without_room(error, check_open))
             if len(pending) >= most():
                 yield first()
         while pending:
@@ -80,8 +116,18 @@ def in_order(
             bar.close()
 
 
-def _outcome_of(future: CallFuture) -> Outcome:
+def _outcome_of(future: CallFuture, check_open: Optional[Callable[[], None]]) -> Outcome:
     try:
         return future.result()  # type: ignore[no-any-return]
     except DeadlineExceeded as error:
         return never_begun("timeout", error)
+    except (SandboxUnavailable, OSError) as error:
+        return _outcome_without_room(error, check_open)
+
+
+def _outcome_without_room(error: Exception, check_open: Optional[Callable[[], None]]) -> Outcome:
+    """The outcome of a call that could not begin. Raises the error where no other can."""
+    if check_open is None or (isinstance(error, SandtimerError) and not isinstance(error, SandboxUnavailable)):
+        raise error
+    check_open()
+    return never_begun("infra_error", SandboxUnavailable(str(error)))

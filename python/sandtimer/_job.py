@@ -28,7 +28,7 @@ _ALIGNMENT = 64
 class Job:
     """A job's bytes, and the files that go with it: its large parts, and its stdin."""
 
-    __slots__ = ("again", "bytes", "call", "files", "is_text", "module", "needs", "program", "scope")
+    __slots__ = ("again", "bytes", "call", "files", "has_code", "is_text", "module", "needs", "program", "scope")
 
     def __init__(
         self, options: dict[str, Any], body: bytes, buffers: Sequence[memoryview] = (), stdin: bytes = b""
@@ -44,6 +44,8 @@ class Job:
         self.needs: Optional[tuple[Callable[..., Any], tuple[Any, ...], set[str]]] = None
         # What bounds it together with other calls.
         self.scope: Any = None
+        # Functions or classes of it go with their code, or a text in it looks so.
+        self.has_code = False
         self.program = options["kind"] == "program"
         # Its code arrives as text, and not as a function of this process.
         self.is_text = self.program
@@ -141,6 +143,7 @@ def of_call(
     data, buffers = pickled(function, arguments, keywords, by_value, modules)
     job = Job({**options, "kind": "call"}, data, buffers)
     job.module = getattr(function, "__module__", None)
+    job.has_code = cloudpickle.Pickler.__module__.encode() in data
     if modules is not None:
         # What goes along with its code is not imported.
         job.needs = function, arguments, {name for name in modules if name not in by_value}
@@ -316,9 +319,14 @@ def _with_code(names: AbstractSet[str]) -> Iterator[None]:
                 cloudpickle.unregister_pickle_by_value(module)
 
 
+def strip_byte_order_mark(source: str) -> str:
+    """A program's text without the byte order mark that editors of Windows put in front of it."""
+    return source[1:] if source.startswith("\ufeff") else source
+
+
 def of_program(source: str, stdin: bytes, name: str, options: dict[str, Any]) -> Job:
     """A whole program."""
-    body = source.encode("utf-8", "surrogatepass")
+    body = strip_byte_order_mark(source).encode("utf-8", "surrogatepass")
     return Job({**options, "kind": "program", "name": name}, body, stdin=stdin)
 
 

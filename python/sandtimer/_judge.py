@@ -25,23 +25,35 @@ from __future__ import annotations
 import dataclasses
 import math
 import pkgutil
-import sys
 import threading
 import time
 from collections import deque
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence, Union, overload
 
-from . import _arguments, _checkers, _host, _job, _native
+from . import _arguments, _checkers, _host, _job, _kept, _native
+from ._cases import Case, read_cases
 from ._futures import CallFuture
-from .errors import DeadlineExceeded, InvalidArgument, InvalidArgumentType, RemoteError, SandboxUnavailable
+from ._hidden import hidden_modules
+from ._outcome import never_begun
+from .errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    InvalidArgumentType,
+    RemoteError,
+    SandboxUnavailable,
+    SandtimerError,
+    Unserializable,
+)
 
 if TYPE_CHECKING:
     from ._outcome import Outcome
     from ._sandbox import Sandbox
 
 Program = Union[str, Callable[..., Any]]
-Checker = Callable[[Any, Any], Union[bool, float]]
+Checker = Union[Callable[[Any, Any], Union[bool, float]], str]
+# What compares a function's values as values that were read from JSON.
+_JSON = "json"
 
 # Compiling is not the submission's own running, and always has a limit.
 _COMPILE_SECONDS = 10.0
@@ -60,16 +72,6 @@ _VERDICTS = {
 }
 
 
-class Case(NamedTuple):
-    """A case as it is run. `given` is what the caller wrote, which checkers are shown."""
-
-    stdin: bytes
-    arguments: tuple[Any, ...]
-    keywords: dict[str, Any]
-    expected: Any
-    given: Any
-
-
 class _Run(NamedTuple):
     outcome: Outcome
     before: _host.Sample
@@ -78,60 +80,13 @@ class _Run(NamedTuple):
     def span(self) -> _host.Span:
         return _host.Span(self.before, self.after, self.outcome.usage)
 
+    def has_begun(self) -> bool:
+        return bool(self.outcome.run_id)
+
     def ended_by_wall(self) -> bool:
         """Whether a limit of elapsed time ended it: the only verdict that a busy machine can cause."""
         verdict = self.outcome.verdict
         return self.outcome.ending == "timeout" and verdict is not None and verdict.kind == "wall"
-
-
-def _program_case(given: Any, is_compared: bool) -> Case:
-    if isinstance(given, dict):
-        _check_expected(given, ("expected", "output"), is_compared)
-        unknown = given.keys() - {"stdin", "input", "expected", "output"}
-        if unknown or len(given.keys() & {"stdin", "input"}) != 1:
-            raise InvalidArgumentType(f"a program's case has the keys stdin and expected, not {sorted(given)}")
-        stdin, expected = given.get("stdin", given.get("input")), given.get("expected", given.get("output"))
-    else:
-        stdin, expected = _pair(given, "(stdin, expected)")
-    if not isinstance(stdin, (str, bytes)):
-        raise InvalidArgumentType(f"a program's stdin is a text or bytes, not {type(stdin).__name__}")
-    return Case(_arguments.encoded("stdin", stdin), (), {}, expected, given)
-
-
-def _function_case(given: Any, is_compared: bool) -> Case:
-    if isinstance(given, dict):
-        _check_expected(given, ("expected",), is_compared)
-        unknown = given.keys() - {"arguments", "keywords", "expected"}
-        if unknown:
-            raise InvalidArgumentType(f"a function's case has the keys arguments, keywords and expected, not {sorted(given)}")
-        arguments, keywords = given.get("arguments", ()), dict(given.get("keywords", {}))
-        if not isinstance(arguments, (tuple, list)):
-            raise InvalidArgumentType(f"a case's arguments are a list or tuple of them, not {type(arguments).__name__}")
-        return Case(b"", tuple(arguments), keywords, given.get("expected"), given)
-    arguments, expected = _pair(given, "(arguments, expected)")
-    if isinstance(arguments, (tuple, list)):
-        return Case(b"", tuple(arguments), {}, expected, given)
-    if isinstance(arguments, dict):
-        return Case(b"", (), arguments, expected, given)
-    raise InvalidArgumentType(
-        f"a case's arguments are a list or tuple of them, or a dict of keywords, not {type(arguments).__name__}; "
-        "one argument is written (argument,)"
-    )
-
-
-def _check_expected(given: dict[Any, Any], names: tuple[str, ...], is_compared: bool) -> None:
-    """Fails for a case that does not say what is expected, where no checker decides: None would be a right answer."""
-    if is_compared and not any(name in given for name in names):
-        raise InvalidArgumentType(
-            f"a case has no {names[0]}, only {sorted(map(str, given))}; name what is expected, even where it is None, or judge "
-            "with a checker"
-        )
-
-
-def _pair(given: Any, shape: str) -> tuple[Any, Any]:
-    if isinstance(given, (tuple, list)) and len(given) == 2:
-        return given[0], given[1]
-    raise InvalidArgumentType(f"a case is {shape}, or a dict of the same, not {given!r:.200}")
 
 
 class _Shipped:
@@ -185,11 +140,10 @@ class _Submission:
     ) -> None:
         self.box, self.program, self.entry, self.name = box, program, entry, name
         self.is_program = isinstance(program, str) and entry is None
-        _check_program(box, program, entry)
         self.is_text = isinstance(program, str)
-        read_case = _program_case if self.is_program else _function_case
-        self.cases = [read_case(case, checker is None) for case in cases]
-        self.checker = checker
+        self.is_json = checker == _JSON
+        self.checker = None if isinstance(checker, str) else checker
+        self.cases = read_cases(cases, self.is_program, self.checker is None)
         self.total, self.stop_early = _arguments.total(total), stop_early
         self.view = box if timeout is None else box.limits(timeout=timeout)
         self.scope: Any = None
@@ -222,8 +176,30 @@ class _Submission:
         except DeadlineExceeded:
             # The total deadline has passed: it was not begun.
             return None
+        except Unserializable as error:
+            raise self._unserializable(index, error) from error.__cause__
+        except (SandboxUnavailable, OSError) as error:
+            if isinstance(error, SandtimerError) and not isinstance(error, SandboxUnavailable):
+                raise
+            # Once it is closed there is nothing to go on with. Else the machine lacked something, and may have it again.
+            self.box._pool.check_open()
+            outcome = never_begun("infra_error", SandboxUnavailable(str(error)))
+            return _Run(outcome, _host.sample(), _host.sample())
         outcome.ending  # noqa: B018 - the end is awaited here, and not where the verdicts are given
         return _Run(outcome, before, _host.sample())
+
+    def _unserializable(self, index: int, error: Unserializable) -> Unserializable:
+        """What to say of a case whose arguments, or whose program, cannot be sent."""
+        if error.__cause__ is None:
+            return Unserializable(f"cases[{index}]: {error}")
+        try:
+            if not self.is_text:
+                _job.pickled(self.program, (), {})  # type: ignore[arg-type]
+            subject = f"cases[{index}]: its arguments"
+        except Unserializable:
+            subject = f"the program {getattr(self.program, '__qualname__', type(self.program).__name__)}"
+        why = f"{type(error.__cause__).__name__}: {error.__cause__}"
+        return Unserializable(f"{subject} cannot be sent to a sandbox: {why}; use what can be pickled, such as plain data")
 
     def _late(self) -> bool:
         return self.ends is not None and time.monotonic() >= self.ends
@@ -253,7 +229,7 @@ class _Submission:
             if self.payload is None and self.error is None:
                 view = self.box.limits(timeout=_COMPILE_SECONDS, cpu=None, stall=None)
                 compiler = _Shipped(_FROM_SOURCE, {"source": _launcher(), "space": {}})
-                job = _job.of_text(compiler, (self.program, self.name, _launcher()), self.box._options, frozenset())
+                job = _job.of_text(compiler, (_job.strip_byte_order_mark(str(self.program)), self.name, _launcher()), self.box._options, frozenset())
                 outcome = self._perform(view, job, future)
                 if outcome.ending == "infra_error":
                     raise outcome.error or SandboxUnavailable("the sandbox failed")
@@ -286,7 +262,7 @@ class _Submission:
             stub = _PROGRAM.format(payload.hex())
             return _job.of_program(stub, case.stdin, self.hidden, options)
         shipped = _Shipped(_FROM_CODE, {"payload": payload})
-        hidden = _hidden_modules(self.box)
+        hidden = hidden_modules(self.box)
         return _job.of_text(shipped, (self.entry, case.arguments, case.keywords), options, hidden)
 
     # In the caller's thread
@@ -297,8 +273,16 @@ class _Submission:
         if run is None:
             self.verdicts[index] = "not_run" if self.error is None else "compile_error"
         else:
-            self.runs[index] = run
-            self.verdicts[index], self.scores[index], self.errors[index] = self._judge(self.cases[index], run.outcome)
+            verdict, self.scores[index], error = self._judge(self.cases[index], run.outcome)
+            self.verdicts[index] = verdict
+            kept = _kept.shorten_outcome(run.outcome)
+            if kept is not run.outcome:
+                if error is run.outcome.error:
+                    error = kept.error
+                elif error is not None:
+                    error = _kept.release_frames(error)
+            self.runs[index] = run._replace(outcome=kept)
+            self.errors[index] = _kept.shorten_exception(error)
         if self.stop_early and self.verdicts[index] != "accepted" and run is not None:
             self.stopped = index
 
@@ -313,7 +297,7 @@ class _Submission:
             return "output_limit", 0.0, None
         if self.checker is None and not self.is_program:
             try:
-                score = float(_checkers.same_value(case.expected, outcome.value))
+                score = float(_checkers.same_value(case.expected, outcome.value, self.is_json))
             except Exception as error:
                 # The submission chose the value, and must not choose a verdict that is not held against it. The frames
                 # would keep the value.
@@ -351,38 +335,15 @@ class _Submission:
         return other
 
 
-_hidden: dict[tuple[int, tuple[str, ...]], frozenset[str]] = {}
-
-
-def _hidden_modules(box: Sandbox) -> frozenset[str]:
-    """Modules of this process that a judged text cannot import: those below directories that it is not shown."""
-    profile = box._texts.profile
-    if profile["paths"] == box._pool.profile["paths"]:
-        return frozenset()
-    shown = (*profile["paths"], *profile["shown"])
-    key = len(sys.modules), shown
-    if key not in _hidden:
-        _hidden.clear()
-        _hidden[key] = frozenset(name for name, module in list(sys.modules.items()) if _is_hidden(module, shown))
-    return _hidden[key]
-
-
-def _is_hidden(module: Any, shown: Sequence[str]) -> bool:
-    # Whatever a program has put among its modules: asking it may run code of its own.
-    names = getattr(module, "__dict__", {})
-    file = names.get("__file__") if isinstance(names, dict) else None
-    return isinstance(file, str) and names.get("__name__") != "__main__" and not file.startswith(tuple(f"{each}/" for each in shown))
-
-
-def _check_program(box: Sandbox, program: Program, entry: Optional[str]) -> None:
+def _check_program(box: Sandbox, program: Program, entry: Optional[str], subject: str) -> None:
     if isinstance(program, str):
         if entry is not None and not all(part.isidentifier() for part in entry.split(".")):
             raise InvalidArgument(f'entry={entry!r} is not a name such as "solve" or "Solution.solve"')
         return
     if not callable(program):
-        raise InvalidArgumentType(f"a program is a text or a function, not {type(program).__name__}")
+        raise InvalidArgumentType(f"{subject} is of type {type(program).__name__}: use a text or a function")
     if entry is not None:
-        raise InvalidArgumentType("entry= names a function in a program's text; this program is a function already")
+        raise InvalidArgumentType(f"entry= names a function in a program's text; {subject} is a function already")
     if box._start == "fork":
         raise InvalidArgument('start="fork" shows a call the memory of its caller, and the expected answers with it; use "zygote"')
 
@@ -404,17 +365,29 @@ def _start(submission: _Submission, index: int) -> CallFuture:
     return future
 
 
-def _work_off(todo: Iterable[tuple[_Submission, Sequence[int]]], window: int) -> None:
-    """Runs and judges cases, in order, with so many of them under way."""
+def _work_off(todo: Iterable[tuple[_Submission, Sequence[int]]], window: int, gives_up: bool = True) -> None:
+    """Runs and judges cases, in order, with so many of them under way.
+
+    gives_up: raises what kept the first cases from beginning, if that were all, or as many as may be under way: nothing is lost then.
+    """
     pending: deque[tuple[_Submission, int, CallFuture]] = deque()
+    not_begun: Optional[BaseException] = None
+    count, is_vain = 0, gives_up
 
     def collect() -> None:
+        nonlocal not_begun, count, is_vain
         submission, index, future = pending[0]
         try:
             run = future.result()
         except CancelledError:
             run = None
         pending.popleft()
+        if run is not None and run.has_begun():
+            is_vain = False
+        elif run is not None:
+            not_begun, count = not_begun or run.outcome.error, count + 1
+            if is_vain and count >= window and not_begun is not None:
+                raise not_begun
         stopped = submission.stopped
         submission.settle(index, run)
         if submission.stopped != stopped:
@@ -431,6 +404,8 @@ def _work_off(todo: Iterable[tuple[_Submission, Sequence[int]]], window: int) ->
                     pending.append((submission, index, _start(submission, index)))
         while pending:
             collect()
+        if is_vain and not_begun is not None:
+            raise not_begun
     except BaseException:
         for _, _, future in pending:
             future.cancel()
@@ -441,7 +416,8 @@ def _work_off(todo: Iterable[tuple[_Submission, Sequence[int]]], window: int) ->
 class Judgement:
     """What became of a submission: everything in the order of the cases.
 
-    outcomes: None for cases that were not run; verdicts: "accepted", "wrong_answer", "partial" (a checker's score between 0
+    outcomes: None for cases that were not run. Of each at most 64 KiB of output and 1 MiB of value are kept (what is left out is
+    named in its `remarks`), of which checkers see all. verdicts: "accepted", "wrong_answer", "partial" (a checker's score between 0
     and 1), "timeout", "out_of_memory", "runtime_error", "no_result", "compile_error", "not_run", "checker_error", or another
     limit that ended the run, such as "process_limit"; errors: what was raised, and why there is no value; error: why the
     program could not be compiled.
@@ -497,7 +473,7 @@ class Judgement:
             raise SandboxUnavailable("a judgement that was copied or sent on has no sandbox to run anything in; judge again")
         indices = sorted({*unfair, *(index for index, verdict in enumerate(self.verdicts) if verdict == "not_run")})
         submission = self._submission.again(indices)
-        _work_off([(submission, indices)], 1)
+        _work_off([(submission, indices)], 1, gives_up=False)
         return _judgement(submission)
 
     def __repr__(self) -> str:
@@ -592,15 +568,21 @@ def judge_all(
         raise InvalidArgumentType("programs is a text: use a list of programs, or judge for one alone")
     _arguments.iterable("programs", programs)
     _arguments.iterable("cases", cases)
-    if checker is not None:
-        _arguments.function("checker", checker, "use a function of a case and its outcome")
+    if isinstance(checker, str) and checker != _JSON:
+        raise InvalidArgument(f'checker={checker!r:.200}: use "json", or a function of a case and its outcome')
+    if checker is not None and not isinstance(checker, str):
+        _arguments.function("checker", checker, 'use "json", or a function of a case and its outcome')
     if entry is not None:
         _arguments.text("entry", entry, 'use the name of a function in the program, such as "solve"')
     _arguments.text("name", name)
     _arguments.flag("stop_early", stop_early)
-    listed = list(cases)
+    listed, listed_programs = list(cases), list(programs)
+    for index, program in enumerate(listed_programs):
+        _check_program(box, program, entry, f"programs[{index}]" if len(listed_programs) > 1 else "the program")
+        if checker == _JSON and isinstance(program, str) and entry is None:
+            raise InvalidArgument('checker="json" compares what functions return; programs are judged by what they print')
     submissions = [
-        _Submission(box, program, listed, checker, entry, timeout, total, stop_early, name) for program in programs
+        _Submission(box, program, listed, checker, entry, timeout, total, stop_early, name) for program in listed_programs
     ]
     everything = range(len(listed))
     _work_off(((submission, everything) for submission in submissions), 2 * box._pool.workers)

@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import Future, TimeoutError
 from typing import Any, Optional, TypeVar
 
+from . import _values
 from ._results import RemoteTraceback
 from .errors import (
     Cancelled,
@@ -148,7 +149,7 @@ class Outcome:
 
     def _wait(self, settled: bool = False) -> dict[str, Any]:
         if self._record is None or (settled and not self._settled):
-            self._record = json.loads(self._outcome(settled))
+            self._record = _with_origin(json.loads(self._outcome(settled)))
             self._settled = settled
         return self._record
 
@@ -239,7 +240,7 @@ class Outcome:
 
     @property
     def stdout_truncated(self) -> bool:
-        """Whether it printed more than `output` allows."""
+        """Whether `stdout` is not all that it printed: because of `output`, or of what a judgement keeps (`remarks` says so)."""
         return bool(self._wait()["stdout_truncated"])
 
     @property
@@ -304,17 +305,17 @@ class Outcome:
 
     @property
     def remarks(self) -> list[dict[str, Any]]:
-        """What one may not expect of it, each with `kind` ("killed_leftovers", "no_network") and `message`: what happened,
-        and what to do for another result.
+        """What one may not expect of it, each with `kind` ("killed_leftovers", "no_network", "shortened") and `message`: what
+        happened, and what to do for another result.
         """
         return list(self._wait().get("remarks", ()))
 
     def to_dict(self) -> dict[str, Any]:
-        """The outcome as it is on every wire, settled. The value is there where JSON can hold it."""
+        """The outcome as it is on every wire, settled. The value is there where JSON can hold it, in at most 256 MiB."""
         record = dict(self._wait(settled=True))
         record["ending"], record["ok"] = self.ending, self.ok
         try:
-            json.dumps(self.value, allow_nan=False)
+            _values.encode_json(self.value)
             record["value"] = self.value
         except (TypeError, ValueError, RecursionError):
             record["value"] = None
@@ -344,10 +345,26 @@ class Outcome:
 
     def __repr__(self) -> str:
         if self.ending == "returned" and self.error is None:
-            return f"<Outcome returned {self.value!r:.200}>"
+            return f"<Outcome returned {_values.short_repr(self.value)}>"
         if self.ending == "exited" and self.error is None:
             return f"<Outcome exited with {self.exit_code}>"
-        return f"<Outcome {self.ending}: {self.error!r:.200}>"
+        error = self.error
+        # What Sandtimer itself has to say takes its words from the verdict.
+        is_verdict = isinstance(error, SandtimerError) and not error.args
+        return f"<Outcome {self.ending}: {repr(error) if is_verdict else _values.short_repr(error):.200}>"
+
+
+# Scopes of this package's own, which their names say little of: the parameter that each is made for.
+_TOTALS = ("judge", "map")
+
+
+def _with_origin(record: dict[str, Any]) -> dict[str, Any]:
+    """A record whose verdict names the parameter that set the limit, where the engine knows its scope alone."""
+    verdict = record.get("verdict")
+    if verdict and verdict["source"] == "ancestor" and verdict["scope"] in _TOTALS and not verdict.get("origin"):
+        verdict["origin"] = f"total= of {verdict['scope']}"
+        verdict["sentence"] = verdict["sentence"].replace("set by an outer scope", f"set by {verdict['origin']}")
+    return record
 
 
 def build(kind: type[_K], record: dict[str, Any]) -> _K:

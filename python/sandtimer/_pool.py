@@ -14,7 +14,7 @@ import weakref
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
-from . import _native
+from . import _descriptors, _native
 from ._learned import Learned, Sources, not_importable
 from ._locks import Guard
 from .errors import SandboxUnavailable
@@ -37,7 +37,9 @@ class Pool:
     """Both are made with the first call, and again in a forked process. `learns`: its zygote imports what its functions need."""
 
     def __init__(self, profile: dict[str, Any], size: int, workers: int, learns: bool = False) -> None:
-        self.profile, self.size, self.workers = profile, size, workers
+        self.profile = profile
+        # As was asked for, and as there is room for in the process that uses it.
+        self.wanted = self.room = _descriptors.Room(size, workers)
         self.learned = Learned(profile["preload"]) if learns else None
         # Of the learned modules, while the zygote has them.
         self.sources: Optional[Sources] = None
@@ -56,6 +58,11 @@ class Pool:
         self.queue: SimpleQueue[Optional[Callable[[], None]]] = SimpleQueue()
         self.threads: list[threading.Thread] = []
 
+    @property
+    def workers(self) -> int:
+        """How many calls run at a time."""
+        return self.room.workers
+
     def get(self) -> Any:
         if self.native is not None and self.process == os.getpid():
             sources = self.sources
@@ -65,8 +72,14 @@ class Pool:
         with self.guard.lock:
             self._enter()
             if self.native is None:
-                self.native = _native.engine().pool(self.profile, self.size)
+                self.native = _native.engine().pool(self.profile, self.room.size)
             return self.native
+
+    def warm(self, count: int) -> None:
+        """Waits until so many children are ready."""
+        native = self.get()
+        _descriptors.make_room(count, self.workers)
+        native.warm(count)
 
     def call(self, job: Job, limits: Any) -> Any:
         """Begins a call, and learns from what it needs."""
@@ -125,7 +138,7 @@ class Pool:
             return
         sources = Sources()
         profile = {**self.profile, "learned": names}
-        native = _native.engine().pool(profile, self.size)
+        native = _native.engine().pool(profile, self.room.size)
         is_late = threading.Event()
 
         def end() -> None:
@@ -168,7 +181,8 @@ class Pool:
         native = self.get()
         with self.guard.lock:
             stats = (self.native or native).stats()
-        return {**stats, **{name: stats[name] + self.before.get(name, 0) for name in _COUNTS}, **modules}
+        counts = {name: stats[name] + self.before.get(name, 0) for name in _COUNTS}
+        return {**stats, **counts, **modules, "workers": self.workers}
 
     def open_context(self, context: Context, how: dict[str, Any], limits: Any) -> None:
         """Gives a context its native half. It closes with the pool."""
@@ -177,6 +191,7 @@ class Pool:
             if self.interpreters is None:
                 self.interpreters = _native.engine().contexts(self.profile, _INTERPRETERS)
             interpreters = self.interpreters
+            _descriptors.make_room(_INTERPRETERS + len(self.contexts) + 1, self.workers)
         context._native = interpreters.open(how, limits)
         self.adopt_context(context)
 
@@ -208,6 +223,7 @@ class Pool:
                 # Its zygote stands ready in the parent process only.
                 self.learned = Learned(self.profile["preload"])
             self.interpreters, self.contexts = None, weakref.WeakSet()
+            self.room = _descriptors.make_room(*self.wanted)
             self.process = os.getpid()
 
     def work(self, task: Callable[[], None]) -> None:

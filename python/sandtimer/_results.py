@@ -10,7 +10,7 @@ import pickle
 import sys
 from typing import Any, Callable, NamedTuple, Optional, Sequence
 
-from .errors import RemoteError, ResultTooLarge, SandtimerError, Unserializable
+from .errors import Crashed, RemoteError, ResultTooLarge, SandtimerError, Unserializable
 
 _HUGE_PAGE = 2 << 20
 # 4,300 decimal digits, as many as CPython converts to text.
@@ -173,10 +173,35 @@ def exception(description: Any, trust: str, results: dict[tuple[str, str], type]
     return error
 
 
+def _versions(version: str) -> tuple[str, str]:
+    """The minor versions of Python here and inside; the second is "" where it is not known."""
+    return f"{sys.version_info[0]}.{sys.version_info[1]}", ".".join(version.split(".")[:2])
+
+
+def explain_unread_code(error: BaseException, ending: str, interpreter: str, version: str) -> Optional[SandtimerError]:
+    """What to say in place of the error of a call that went with its code to another interpreter, where that cannot read the code."""
+    ours, inside = _versions(version)
+    trace = str(error.__cause__.args[0]) if isinstance(error.__cause__, RemoteTraceback) else ""
+    # No frame of the call's own was there yet.
+    is_unread = ending == "raised" and isinstance(error, (AttributeError, TypeError)) and '  File "' not in trace
+    goes_with = "lambdas, and functions and classes of __main__ or of modules that are not found inside, go with their code: that needs the same"
+    remedy = "or put the function into a module that this interpreter finds"
+    if inside and inside != ours and (is_unread or ending == "signaled"):
+        why = f"{error}: {goes_with} Python as here ({ours}), and {interpreter} is Python {inside}; use python= of a Python {ours}, {remedy}"
+        return Crashed(why) if ending == "signaled" else Unserializable(why)
+    if is_unread and "cloudpickle" in str(error):
+        import cloudpickle
+
+        known = cloudpickle.__version__
+        return Unserializable(
+            f"{error}: {goes_with} cloudpickle as here ({known}), and {interpreter} has another one; install cloudpickle=={known} there, {remedy}"
+        )
+    return None
+
+
 def _no_code_there(name: str, interpreter: str, version: str) -> MissingModule:
     """What a function that goes with its code meets in another interpreter, which has no cloudpickle."""
-    ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    inside = ".".join(version.split(".")[:2])
+    ours, inside = _versions(version)
     is_another = f"that is Python {inside} instead of {ours}, and" if inside and inside != ours else "it"
     return MissingModule(
         name,

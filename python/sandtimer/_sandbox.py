@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -15,7 +14,7 @@ from ._answers import Answer, answer_of, awaited_value_of, value_of
 from ._futures import CallFuture, in_order
 from ._outcome import Outcome, not_executed
 from ._pool import Pool
-from .errors import InvalidArgument, InvalidArgumentType, ProfileRefused
+from .errors import InvalidArgument, InvalidArgumentType
 
 T = TypeVar("T")
 Seconds = Union[int, float, None]
@@ -27,24 +26,6 @@ _UNSET: Any = object()
 
 def _itself(outcome: Outcome) -> Outcome:
     return outcome
-
-
-def _check_preload(profile: Mapping[str, Any], all_paths: Sequence[str]) -> None:
-    """Refuses modules of `preload` that lie where code that arrives as text may not look."""
-    for name in profile["preload"]:
-        top = name.partition(".")[0]
-        if top in sys.builtin_module_names:
-            continue
-        find = importlib.machinery.PathFinder.find_spec
-        shown = find(top, [*profile["paths"], *profile["shown"]])
-        found = None if shown is not None else find(top, all_paths)
-        if found is not None:
-            places = [found.origin] if found.submodule_search_locations is None else found.submodule_search_locations
-            directory = os.path.dirname(next((place for place in places if place), ""))
-            raise ProfileRefused(
-                f"preload={name!r} lies in {directory}, which code that arrives as text is not shown; "
-                f"add paths=[{directory!r}], or use a sandbox without this module"
-            )
 
 
 class Sandbox:
@@ -231,11 +212,12 @@ class Sandbox:
         self._pool.check_open()
         _arguments.count("count", count, 0)
         if self._start == "zygote":
-            self._pool.get().warm(count)
+            self._pool.warm(count)
 
     def stats(self) -> dict[str, Any]:
         """What the pool has done so far: ready and wanted processes, calls, cold calls (that found none ready), processes
-        lost while they waited, zygotes started, the interpreter's version. "preloaded": modules that
+        lost while they waited, zygotes started, the interpreter's version. "workers": how many calls of `submit`, `map` and `judge`
+        run at a time; fewer than asked for where this process may not have descriptors for them. "preloaded": modules that
         its functions were seen to need, and that are imported once for all calls; "not_preloaded": those that cannot be, each
         with the reason. Zeros where it is not used: `start` says otherwise.
         """
@@ -243,7 +225,7 @@ class Sandbox:
         if self._start == "zygote":
             return self._pool.stats()
         counts = dict.fromkeys(("ready", "wanted", "calls", "cold", "lost", "zygotes"), 0)
-        return {**counts, "version": "", "preloaded": [], "not_preloaded": {}}
+        return {**counts, "version": "", "preloaded": [], "not_preloaded": {}, "workers": self._pool.workers}
 
     def close(self) -> None:
         """Ends what stands ready, and contexts. Calls under way go on to their end; any other raises `SandboxUnavailable`."""
@@ -295,6 +277,10 @@ class Sandbox:
                 outcome = self._finish(call)
         finally:
             job.close()
+        if outcome.error is not None and job.has_code and (other := self._other_python()) is not None:
+            unread = _results.explain_unread_code(outcome.error, outcome.ending, *other)
+            if unread is not None:
+                outcome._error, unread.outcome = unread, outcome
         if outcome.error is None or job.again is None or not self._lacks(outcome.error, job.module, self._look_for):
             return outcome
         again = job.again()
@@ -426,7 +412,7 @@ class Sandbox:
         """The pool for code that arrives as text. Raises `ProfileRefused` where it cannot have a module of `preload`."""
         paths = self._pool.profile["paths"]
         if self._texts.profile["paths"] != paths and not self._texts.is_used:
-            _check_preload(self._texts.profile, paths)
+            _arguments.check_preload(self._texts.profile, paths)
             self._texts.is_used = True
         return self._texts
 
@@ -559,7 +545,7 @@ class Sandbox:
     ) -> Iterator[Outcome]:
         scope = _native.engine().scope("map", total, self._bound())
         submit = functools.partial(self._submit, _itself, fn, kwargs={}, scope=scope)
-        yield from in_order(submit, items, lambda: 2 * self._pool.workers, progress)
+        yield from in_order(submit, items, lambda: 2 * self._pool.workers, progress, self._pool.check_open)
 
     # Judging
 
@@ -585,7 +571,8 @@ class Sandbox:
         trust="pickle" is refused.
         checker: `checker(case, outcome)` of runs that ended well, giving True, False or a score; without one, programs
         must print the same words on the same lines, and functions return an equal value, or one within 1e-6
-            of a float that is expected.
+        of a float that is expected. "json": the same for what was read from JSON: tuples equal lists, and keys of
+        dicts that are numbers their text.
         timeout: of each case (None: the sandbox's); total: of all, after which the rest is "not_run"; stop_early: stops at
         the first case, in their order, that is not accepted. What is expected never enters a sandbox.
         """

@@ -71,7 +71,7 @@ def _make(parameters: Mapping[str, Any]) -> Sandbox:
 
 
 def _take(pool: Pool) -> _Kept:
-    key = repr((sorted(pool.profile.items()), pool.size, pool.workers, pool.learned is None))
+    key = repr((sorted(pool.profile.items()), pool.wanted, pool.learned is None))
     kept = _kept.pop(key, None) or _Kept(pool)
     _kept[key] = kept
     kept.users += 1

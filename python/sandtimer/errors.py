@@ -29,6 +29,15 @@ class SandtimerError(Exception):
             return str(self.outcome.verdict.sentence)
         return super().__str__()
 
+    def __repr__(self) -> str:
+        if self.args or self.outcome is None:
+            return super().__repr__()
+        try:
+            return f"{type(self).__name__}({str(self)!r})"
+        except Exception:
+            # In a process that was forked before its end was known.
+            return super().__repr__()
+
 
 class DeadlineExceeded(SandtimerError, TimeoutError):
     """A limit of time ended the run: timeout, cpu, stall, or the `total` of many. Its text is the verdict's sentence."""

@@ -66,6 +66,47 @@ def test_a_lambda_for_another_python_says_both_versions() -> None:
         assert f"the module {name}, which cannot be imported inside" in str(error)
 
 
+def test_a_lambda_for_another_cloudpickle_says_which_one_it_needs(tmp_path: pathlib.Path) -> None:
+    import cloudpickle
+
+    made = tmp_path / "made"
+    venv.create(made, symlinks=True, with_pip=False)
+    packages = next(made.glob("lib/python3*/site-packages"))
+    # As an older one, which has other functions.
+    (packages / "cloudpickle").mkdir()
+    (packages / "cloudpickle/__init__.py").write_text("from .cloudpickle import *\n__version__ = '0.1'\n")
+    (packages / "cloudpickle/cloudpickle.py").write_text("")
+
+    def fails() -> None:
+        raise AttributeError("of its own, about cloudpickle")
+
+    with sandtimer.Sandbox(python=made / "bin/python", timeout=30.0) as box:
+        with pytest.raises(sandtimer.Unserializable, match=f"install cloudpickle=={cloudpickle.__version__} there") as caught:
+            box.call(lambda: 1)
+        assert f"{made}/bin/python has another one" in str(caught.value) and caught.value.outcome.ending == "raised"
+        assert box.call(abs, -1) == 1
+    with sandtimer.Sandbox(timeout=30.0) as box:
+        with pytest.raises(AttributeError, match="of its own"):
+            box.call(fails)
+
+
+def test_code_for_another_python_says_both_versions_when_it_is_not_read() -> None:
+    from sandtimer import _results
+
+    ours = "{}.{}".format(*sys.version_info)
+    wrong = TypeError("code expected at most 16 arguments, got 18")
+    wrong.__cause__ = _results.RemoteTraceback("TypeError: code expected at most 16 arguments, got 18")
+    error = _results.explain_unread_code(wrong, "raised", "/opt/python3.9", "3.9.18")
+    assert isinstance(error, sandtimer.Unserializable) and f"as here ({ours}), and /opt/python3.9 is Python 3.9" in str(error)
+    crashed = sandtimer.Crashed("the process was ended by SIGSEGV")
+    error = _results.explain_unread_code(crashed, "signaled", "/opt/python3.9", "3.9.18")
+    assert isinstance(error, sandtimer.Crashed) and "SIGSEGV: lambdas" in str(error) and "is Python 3.9" in str(error)
+    # Of the same version, and what the call itself raised.
+    assert _results.explain_unread_code(crashed, "signaled", "/opt/python", f"{ours}.1") is None
+    wrong.__cause__ = _results.RemoteTraceback('Traceback:\n  File "<cell>", line 1\nTypeError: wrong')
+    assert _results.explain_unread_code(wrong, "raised", "/opt/python3.9", "3.9.18") is None
+
+
 def test_an_environment_of_uv(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uv = pytest.importorskip("uv")
     made = tmp_path / "made"

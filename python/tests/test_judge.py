@@ -327,9 +327,43 @@ def test_wrong_use_is_said_at_once(box: sandtimer.Sandbox, arguments: Any, optio
 
 
 def test_arguments_that_cannot_be_sent_are_said(box: sandtimer.Sandbox) -> None:
-    with pytest.raises(sandtimer.Unserializable):
-        box.judge(repr, [((threading.Lock(),), "")])
+    lock = threading.Lock()
+    cases: list[Any] = [((1,), "1"), ((lock,), "")]
+    for program, entry in ((repr, None), ("def solve(x): return repr(x)", "solve")):
+        with pytest.raises(sandtimer.Unserializable, match=r"^cases\[1\]: its arguments .* cannot pickle .*; use what") as caught:
+            box.judge(program, cases, entry=entry)
+        assert isinstance(caught.value.__cause__, TypeError) and "fork" not in str(caught.value)
+    with pytest.raises(sandtimer.Unserializable, match="^the program .*<lambda> cannot be sent to a sandbox"):
+        box.judge(lambda x: (lock, x), [((1,), "1")])
     assert box.judge(repr, [((1,), "1")]).passed
+
+
+def test_malformed_case_or_program_is_named(box: sandtimer.Sandbox) -> None:
+    for program, case, options in (
+        ("x", ("only",), {}), ("x", (3, "3"), {}), ("x", {"stdin": "", "wanted": "", 3: 4}, {}), ("x", {"stdin": ""}, {}),
+        ("x", ("\ud800", ""), {}), (abs, (3, 3), {}), (abs, {"arguments": 3, "expected": 3}, {}), ("x", {"expected": 1}, {"entry": 3}),
+    ):  # fmt: skip
+        good = ("", "") if isinstance(program, str) else ((1,), 1)
+        with pytest.raises((TypeError, ValueError), match=r"^cases\[2\]: |^entry=3"):
+            box.judge_many([program], [good, good, case, good], **options)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^programs\[1\] is of type int: use a text or a function"):
+        box.judge_many(["print(1)", 7], [("", "1")])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="^the program is of type int"):
+        box.judge(7, [("", "1")])  # type: ignore[arg-type]
+
+
+def test_errors_of_limits_say_what_ended_the_run(box: sandtimer.Sandbox) -> None:
+    judgement = box.judge("while True: pass", [("", "")], timeout=0.2)
+    assert "Stopped by the run's wall limit of 200 ms (set by the call)" in repr(judgement.errors)
+    assert "Stopped by the run's wall limit" in repr(judgement.outcomes[0])
+    judgement = box.judge("import time\ntime.sleep(60)", [("", "")], total=0.5)
+    outcome = judgement.outcomes[0]
+    assert outcome is not None and outcome.verdict is not None and outcome.verdict.origin == "total= of judge"
+    assert "wall limit of 500 ms (set by total= of judge)" in outcome.verdict.sentence == str(judgement.errors[0])
+    assert outcome.to_dict()["verdict"]["sentence"] == outcome.verdict.sentence
+    first = next(iter(box.map(time.sleep, [60], total=0.5)))
+    assert first.verdict is not None and "(set by total= of map)" in first.verdict.sentence
+    assert repr(sandtimer.DeadlineExceeded()) == "DeadlineExceeded()"
 
 
 def usage(**given: Any) -> sandtimer.Usage:
@@ -439,6 +473,23 @@ def test_values_are_compared() -> None:
     around: list[Any] = []
     around.append(around)
     assert not same([[1]], around)
+
+
+def test_values_are_compared_as_json_has_them(box: sandtimer.Sandbox) -> None:
+    same = lambda expected, got: _checkers.same_value(expected, got, True)  # noqa: E731
+    assert same([1, [2.0]], (1, (2 + 1e-12,))) and same((1,), [1]) and same({"1": [None]}, {1: (None,)})
+    assert same({"true": 1, "null": 2, "1.5": 3}, {True: 1, None: 2, 1.5: 3}) and same({1: 2}, {"1": 2})
+    for expected, got in (([1], {1}), ([1, 2], (1,)), ({"1": 2}, {1: 2, "2": 2}), ({"1": 2, "2": 3}, {1: 2, "1": 2}), ([1], "1")):
+        assert not same(expected, got), (expected, got)
+    text = "def solve(n):\n    return (n, {n: (n,)})\n"
+    cases = [((1,), [1, {"1": [1]}]), ((2,), [1, {"1": [1]}])]
+    assert box.judge(text, cases, entry="solve", checker="json").verdicts == ["accepted", "wrong_answer"]
+    assert box.judge(text, cases, entry="solve").verdicts == ["wrong_answer"] * 2
+    for options, message in (({"entry": "solve", "checker": "jason"}, '"json"'), ({"checker": "json"}, "programs")):
+        with pytest.raises(sandtimer.InvalidArgument, match=message):
+            box.judge(text, [], **options)
+    with pytest.raises(sandtimer.InvalidArgumentType, match=r"cases\[0\]: a case has no expected"):
+        box.judge(text, [{"arguments": (1,)}], entry="solve", checker="json")
 
 
 def test_arrays_are_compared() -> None:

@@ -81,6 +81,35 @@ def test_verl_functions_by_name(verl: Any) -> None:
     assert verl.compute_score("means", right.replace("len(numbers)", "2"), truth) == 0.5
 
 
+def test_verl_finds_methods_of_a_solution(verl: Any) -> None:
+    truth = json.dumps({"fn_name": "twoSum", "inputs": [[[2, 7, 11], 9]], "outputs": [[0, 1]]})
+    body = "(SELFnumbers, target):\n{0}    return next((i, j) for j in range(9) for i in range(j) if numbers[i] + numbers[j] == target)"
+    method = "class Solution:\n    def twoSum" + body.replace("SELF", "self, ").format("    ")
+    function = "def twoSum" + body.replace("SELF", "").format("")
+    helper = "class Solution:\n    def other(self):\n        pass\n\n"
+    both = "class Solution:\n    def twoSum(self, numbers, target):\n        return twoSum(numbers, target)\n\n\n" + function
+    for code in (method, function, helper + function, both, "import math\n\n" + method):
+        assert verl.compute_score("sums", fenced(code), truth) == 1.0, code
+    assert verl.compute_score("sums", fenced(helper), truth) == 0.0
+
+
+def test_verl_takes_tuples_where_json_has_lists(verl: Any) -> None:
+    truth = json.dumps({"fn_name": "count", "inputs": [["abca"]], "outputs": [[["a", 2], ["b", 1], {"1": ["c"]}]]})
+    right = "def count(text):\n    return [(each, text.count(each)) for each in 'ab'] + [{1: ('c',)}]"
+    assert verl.compute_score("counts", fenced(right), truth) == 1.0
+    assert verl.compute_score("counts", fenced(right.replace("('c',)", "('c', 'c')")), truth) == 0.0
+
+
+@pytest.mark.parametrize("name", ["verl", "trl"])
+def test_code_is_found_in_fences_of_every_kind(name: str, verl: Any, trl: Any) -> None:
+    extract = {"verl": verl, "trl": trl}[name].extract_code
+    for language in ("python3", "python", "py", "Python", "python3 ", "", "py3\r"):
+        assert extract(f"Thus:\n```{language}\nprint(1)\n```\n") == "print(1)\n"
+    output = "```text\n3\n```\nSo it is:\n```python3\nprint(3)\n```\nwhich prints\n```console\n3\n```\n"
+    assert extract(output) == "print(3)\n"
+    assert extract("```cpp\nint main() {}\n```\n") is None and extract("a ``` b ``` c") is None
+
+
 def test_verl_one_that_never_ends(verl: Any) -> None:
     assert verl.compute_score("sums", fenced("while True: pass"), TRUTH, {"timeout": 0.2}) == 0.0
 

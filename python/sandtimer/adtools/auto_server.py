@@ -20,6 +20,7 @@ import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Optional, Sequence, Union
 
+from .. import _values
 from ..errors import InvalidArgument
 from .evaluator import PyEvaluator
 from .sandbox import ExecutionResults
@@ -28,6 +29,8 @@ __all__ = ["Server", "submit_code", "submit_code_async"]
 
 _FIELDS = ("timeout_seconds", "timeout", "_timeout_seconds", "_timeout")
 _MOST_BYTES = 64 << 20
+# Characters of a result that is no JSON.
+_MOST_TEXT = 1 << 20
 
 
 def submit_code(
@@ -119,9 +122,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, results: Any) -> None:
         try:
-            text = json.dumps(results)
+            text = _values.encode_json(results, allow_nan=True)
         except (TypeError, ValueError, RecursionError):
-            text = json.dumps({**results, "result": str(results["result"])})
+            text = json.dumps({**results, "result": _values.short_text(results["result"], _MOST_TEXT)})
         body = text.encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

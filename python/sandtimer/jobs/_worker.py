@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence
 
-from .. import _arguments, _native
+from .. import _arguments, _native, _values
 from .._results import RemoteTraceback
 from .._sandbox import Sandbox
 from ..errors import (
@@ -159,9 +159,9 @@ def _answer(
     if outcome.error is not None:
         return _failed(outcome.error)
     try:
-        return "returned", json.dumps(outcome.value, allow_nan=False), ""
+        return "returned", _values.encode_json(outcome.value), ""
     except (TypeError, ValueError, RecursionError) as error:
-        return "failed", f"it returned {outcome.value!r:.80}, which is not JSON: {error}", ""
+        return "failed", f"it returned {_values.short_repr(outcome.value, 80)}, which is not JSON: {error}", ""
 
 
 def _failed(error: BaseException) -> tuple[str, str, str]:
