@@ -19,7 +19,7 @@ import sysconfig
 import time
 import types
 from importlib.machinery import PathFinder
-from typing import Any, Callable, Iterable, Iterator, Optional
+from typing import Any, Callable, Iterable, Iterator, Optional, Sequence
 
 # From so many calls on a module is imported by the zygote.
 _ENOUGH = 2
@@ -112,10 +112,22 @@ def _installed() -> tuple[str, ...]:
     return tuple({os.path.join(path, "") for each in found if each for path in (each, os.path.realpath(each))})
 
 
-def not_importable(names: Iterable[str]) -> list[str]:
-    """Those that this process has not imported, and that are not installed: whether their files change would not be seen."""
-    missing = [name for name in names if name not in sys.modules]
-    return [name for name in missing if PathFinder.find_spec(name.partition(".")[0], list(_installed())) is None]
+def not_importable(names: Iterable[str], paths: Optional[Sequence[str]]) -> list[str]:
+    """Those that a zygote with this `sys.path` would import from a file that is neither installed nor the one that this process
+    has imported: its code would be executed for all calls, and whether it changes would not be seen."""
+    installed = _installed()
+    return [name for name in names if not _is_importable(name, installed, installed if paths is None else paths)]
+
+
+def _is_importable(name: str, installed: tuple[str, ...], paths: Sequence[str]) -> bool:
+    top = name.partition(".")[0]
+    spec = PathFinder.find_spec(top, list(paths))
+    if spec is None or spec.origin is None:
+        # Built in, or found in another way: the zygote says whether it finds it.
+        return top in sys.builtin_module_names or name in sys.modules
+    own = getattr(sys.modules.get(top), "__file__", None) if name in sys.modules else None
+    origin = os.path.abspath(spec.origin)
+    return origin.startswith(installed) or (own is not None and os.path.abspath(own) == origin)
 
 
 class Sources:

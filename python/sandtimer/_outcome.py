@@ -363,7 +363,7 @@ def _with_origin(record: dict[str, Any]) -> dict[str, Any]:
     verdict = record.get("verdict")
     if verdict and verdict["source"] == "ancestor" and verdict["scope"] in _TOTALS and not verdict.get("origin"):
         verdict["origin"] = f"total= of {verdict['scope']}"
-        verdict["sentence"] = verdict["sentence"].replace("set by an outer scope", f"set by {verdict['origin']}")
+        verdict["sentence"] = verdict["sentence"].replace(f"set by the outer scope `{verdict['scope']}`", f"set by {verdict['origin']}")
     return record
 
 

@@ -132,9 +132,9 @@ class Pool:
 
     def _preload(self, learned: Learned, names: list[str]) -> None:
         """Puts a zygote with these modules in the place of the one that there is, or leaves some of them out."""
-        unseen = not_importable(names)
+        unseen = not_importable(names, self.profile["paths"])
         if unseen:
-            learned.leave_out(unseen, "it is not installed, and this process has not imported it")
+            learned.leave_out(unseen, "the file that would be imported is not installed, and not the one that this process has imported")
             return
         sources = Sources()
         profile = {**self.profile, "learned": names}

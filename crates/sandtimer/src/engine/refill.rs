@@ -15,6 +15,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::process::{Resource, getrlimit};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::{process, thread};
 
@@ -40,6 +41,10 @@ const LULL_OF_CONTEXTS: u64 = 20_000_000;
 const ANSWERED_LIMIT: u64 = 5_000_000;
 /// So many answered jobs one refiller sees to at a time.
 const MOST_ANSWERED: usize = 4;
+/// Descriptors of this process for each child: its own, and those of the sandbox that its job leaves.
+const DESCRIPTORS_OF_ONE: u64 = 40;
+/// Descriptors that are left to the caller at least; else a quarter of its limit is.
+const LEAST_LEFT: u64 = 64;
 /// How often a waiting caller looks up.
 pub(super) const LOOK_UP: Duration = Duration::from_millis(50);
 /// After a failure, how long until the next try.
@@ -566,9 +571,13 @@ impl Shared {
         Some(zygote)
     }
 
-    /// How large the pool may grow.
+    /// How large the pool may grow: by the processors, and by the descriptors that this process may have.
     fn most(&self) -> usize {
-        (4 * sandtimer_os::probe::processors()).max(16).max(self.size)
+        let usual = (4 * sandtimer_os::probe::processors()).max(16);
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let left = limit.saturating_sub((limit / 4).max(LEAST_LEFT));
+        let by_descriptors = usize::try_from(left / DESCRIPTORS_OF_ONE).unwrap_or(usize::MAX);
+        usual.min(by_descriptors).max(self.size)
     }
 
     /// A child, and whether it had to be waited for. `give_up` is asked now and then while waiting.

@@ -5,7 +5,7 @@ use swc_ecma_ast::{
 };
 use swc_ecma_visit::{Visit, VisitWith};
 
-use super::reading::deep;
+use super::reading::{MOST_READ, deep};
 use super::{Parsed, SyntaxError, ecmascript, javascript};
 use crate::job::{Interpreted, MOST_ARGUMENT};
 
@@ -94,6 +94,9 @@ fn is_module(code: &str) -> bool {
     if !["import", "export", "await"].iter().any(|word| code.contains(word)) {
         return false;
     }
+    if code.len() > MOST_READ {
+        return code.lines().any(looks_like_module);
+    }
     let found = deep(code, false, |code| {
         let parsed = Parsed::read(code, ecmascript())?;
         let mut search = Search(false);
@@ -101,6 +104,13 @@ fn is_module(code: &str) -> bool {
         Ok(search.0)
     });
     found.unwrap_or(false)
+}
+
+/// A line as only modules have it, of code that is too long to be read.
+fn looks_like_module(line: &str) -> bool {
+    let is_outermost = !line.starts_with(char::is_whitespace);
+    let begins = ["import ", "import{", "export ", "export{"].iter().any(|word| line.starts_with(word));
+    is_outermost && (begins || line.contains("await ") && !line.contains("function") && !line.contains("=>"))
 }
 
 struct Search(bool);

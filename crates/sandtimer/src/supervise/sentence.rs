@@ -537,7 +537,7 @@ fn origin(effect: &Effect) -> String {
         Source::Config => "set by a configuration file",
         Source::Builtin => "built in",
         Source::Ceiling => "a ceiling of this machine or its operator",
-        Source::Ancestor => "set by an outer scope",
+        Source::Ancestor => return format!("set by the outer scope `{}`", effect.scope),
     };
     words.to_owned()
 }
