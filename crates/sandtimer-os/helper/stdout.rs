@@ -41,6 +41,8 @@ const QUIET: u64 = 20_000_000;
 /// A pipe that has room at all takes so much without blocking; pipe(7).
 const PIECE: usize = 4096;
 const POLLOUT: i16 = 4;
+/// Characters of a text that is written as it is.
+const LONGEST: isize = 65536;
 /// Bytes of a memory mapping.
 const LENGTH_IN_MEMORY: usize = SIZE;
 
@@ -55,6 +57,8 @@ struct Output {
     /// The pipe has the beginning of a line.
     is_mid_line: bool,
     is_fork: bool,
+    /// A handler of a signal runs, of a thread that has the memory in hand and waits for the pipe.
+    is_handling: bool,
     /// What takes a text that has no UTF-8: the stream's own way to write.
     other_way: Object,
 }
@@ -65,6 +69,7 @@ static OUTPUT: Static<Output> = Static(core::cell::UnsafeCell::new(Output {
     written_at: 0,
     is_mid_line: false,
     is_fork: false,
+    is_handling: false,
     other_way: null_mut(),
 }));
 
@@ -135,9 +140,14 @@ fn make_own(output: &mut Output) {
 pub unsafe extern "C" fn write_text(_module: Object, text: Object) -> Object {
     let mut length = 0isize;
     // SAFETY: any object may be asked; the bytes live as long as the text.
-    let bytes = unsafe { PyUnicode_AsUTF8AndSize(text, &raw mut length) };
+    let (characters, bytes) = unsafe {
+        let characters = PyUnicode_GetLength(text);
+        // A text keeps its UTF-8: not one that is long.
+        let is_short = (0..=LONGEST).contains(&characters);
+        (characters, if is_short { PyUnicode_AsUTF8AndSize(text, &raw mut length) } else { null() })
+    };
     if bytes.is_null() {
-        // Not a text, or one with half a character: the stream knows what is to become of it.
+        // Not a text, one with half a character, or a long one: the stream knows what is to become of it.
         // SAFETY: an object that is kept for good, and one that the caller holds.
         return unsafe {
             PyErr_Clear();
@@ -147,8 +157,8 @@ pub unsafe extern "C" fn write_text(_module: Object, text: Object) -> Object {
     // SAFETY: so many bytes, as the interpreter says.
     let bytes = unsafe { core::slice::from_raw_parts(bytes, length as usize) };
     match write(bytes) {
-        // SAFETY: a text.
-        true => unsafe { PyLong_FromSsize_t(PyUnicode_GetLength(text)) },
+        // SAFETY: an int of a C long.
+        true => unsafe { PyLong_FromSsize_t(characters) },
         false => null_mut(),
     }
 }
@@ -187,6 +197,10 @@ fn write(bytes: &[u8]) -> bool {
     while !rest.is_empty() {
         let written = append(rest);
         rest = &rest[written..];
+        if written == 0 && output().is_handling {
+            // Whoever would make room waits for this to return.
+            return write_through(rest);
+        }
         if !rest.is_empty() && !flush() {
             return false;
         }
@@ -252,8 +266,12 @@ fn flush() -> bool {
     loop {
         let state = word.load(Ordering::Acquire);
         if state & BUSY != 0 {
+            if output().is_handling {
+                // It is written when the handler returns.
+                return true;
+            }
             // Another thread does.
-            if !without_gil(|| sys::poll(&mut [], 1)) {
+            if !without_gil(|| sys::poll(&mut [], 1), false) {
                 return false;
             }
             continue;
@@ -284,7 +302,7 @@ fn empty(word: &AtomicU64) -> bool {
         }
         if sys::poll(&mut [PollFd { fd: STDOUT, events: POLLOUT, revents: 0 }], 0) == 0 {
             let waits = || sys::poll(&mut [PollFd { fd: STDOUT, events: POLLOUT, revents: 0 }], -1);
-            if !without_gil(waits) {
+            if !without_gil(waits, true) {
                 return false;
             }
             continue;
@@ -295,7 +313,8 @@ fn empty(word: &AtomicU64) -> bool {
                 word.fetch_add(written as u64 * (LENGTH + 1), Ordering::AcqRel);
             }
             error if error == sys::EINTR || error == sys::EAGAIN => {
-                if !without_gil(|| sys::poll(&mut [PollFd { fd: STDOUT, events: POLLOUT, revents: 0 }], 100)) {
+                let waits = || sys::poll(&mut [PollFd { fd: STDOUT, events: POLLOUT, revents: 0 }], 100);
+                if !without_gil(waits, true) {
                     return false;
                 }
             }
@@ -310,10 +329,11 @@ fn write_through(bytes: &[u8]) -> bool {
     while !rest.is_empty() {
         let (start, length) = (rest.as_ptr() as usize, rest.len());
         let mut written = 0;
-        let goes_on = without_gil(|| {
+        let writes = || {
             written = call!(nr::WRITE, STDOUT, start, length);
             written
-        });
+        };
+        let goes_on = without_gil(writes, false);
         if !goes_on {
             return false;
         }
@@ -329,14 +349,18 @@ fn write_through(bytes: &[u8]) -> bool {
     true
 }
 
-/// Does something that may block while other threads run. False where a signal's handler has raised an exception.
-fn without_gil(block: impl FnOnce() -> isize) -> bool {
+/// Does something that may block while other threads run. False where a signal's handler has raised an exception. `has_memory`: this
+/// thread has the memory in hand.
+fn without_gil(block: impl FnOnce() -> isize, has_memory: bool) -> bool {
     // SAFETY: the GIL is held here, and again when this returns.
     unsafe {
         let state = PyEval_SaveThread();
         block();
         PyEval_RestoreThread(state);
-        PyErr_CheckSignals() == 0
+        let before = core::mem::replace(&mut output().is_handling, has_memory || output().is_handling);
+        let goes_on = PyErr_CheckSignals() == 0;
+        output().is_handling = before;
+        goes_on
     }
 }
 

@@ -197,3 +197,23 @@ fn streams_that_the_program_changes_keep_their_order() {
         assert_eq!((&outcome["stdout"], &outcome["stderr"]), (&json!("a\nb\nc\nd\n"), &json!("")), "{code}");
     }
 }
+
+/// A handler that runs while the memory is being emptied writes as well.
+#[test]
+fn handler_of_a_signal_writes_while_output_is_written() {
+    let serving = Serving::start();
+    let client = serving.client();
+    ready(&client);
+    let code = "import signal, sys\nn = 0\ndef handle(*_):\n    global n\n    n += 1\n    print('handled')\n\
+                signal.signal(signal.SIGALRM, handle)\nsignal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)\n\
+                for i in range(300000): print('a line of some length')\nsignal.setitimer(signal.ITIMER_REAL, 0)\nprint(n, file=sys.stderr)";
+    let outcome = python(&client, code, json!({"output_bytes": "64M"}));
+    let stdout = outcome["stdout"].as_str().expect("text");
+    let count = |line: &str| stdout.lines().filter(|other| *other == line).count();
+    let handled: usize =
+        outcome["stderr"].as_str().and_then(|text| text.trim().parse().ok()).expect("a number");
+    // A handler may come between the two writes of a print.
+    assert_eq!(stdout.matches("a line of some length").count(), 300_000);
+    assert_eq!(stdout.matches("handled").count(), handled);
+    assert!(count("a line of some length") > 290_000 && handled > 10, "{handled}");
+}

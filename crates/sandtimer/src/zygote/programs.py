@@ -12,6 +12,10 @@ def program(source, options):
     type(sys.stdout).reconfigure(sys.stdout, errors=sys.stdin.errors)
     main = sys.modules["__main__"].__dict__
     main["__builtins__"] = __builtins__
+    main.setdefault("__annotations__", {})
+    sys.path.insert(0, os.getcwd())
+    if keep_source(source):
+        main["__file__"] = FILE
     # The frames below it are not the program's.
     sys.setrecursionlimit(sys.getrecursionlimit() + depth() + frames_lost)
     tree = compile(source, name, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
@@ -40,6 +44,26 @@ def show_source(name, source):
     import linecache
 
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+
+
+# The name that leads to that descriptor, of the process that the program is in.
+FILE = "/run/sandtimer/main.py"
+
+
+def keep_source(source):
+    """Has FILE lead to a program's source. False where there is no room for that."""
+    try:
+        file = os.memfd_create("main.py")
+    except OSError:
+        return False
+    try:
+        with open(file, "wb") as written:
+            written.write(source.encode("utf-8", "surrogatepass"))
+            written.flush()
+            os.dup2(file, SOURCE, inheritable=False)
+    except OSError:
+        return False
+    return True
 
 
 # Flags of a program: stderr goes where stdout does; the engine reads stdout, and what of it is not written yet.
