@@ -226,12 +226,12 @@ pub(super) fn note(outcome: &Outcome) -> Option<String> {
     }
 }
 
-/// The same for what is in no session, behind its stderr. Of a timeout the last line is as that interface has it.
+/// What follows the stderr of a command without a session. For a timeout its last line is that of the package's own server.
 pub(super) fn note_without_session(outcome: &Outcome) -> Option<String> {
     timed_out(outcome).or_else(|| note(outcome).map(|note| note + "\n"))
 }
 
-/// What is behind the stderr of something that took longer than it may.
+/// What follows the stderr of a command or process that its timeout ended.
 pub(super) fn timed_out(outcome: &Outcome) -> Option<String> {
     if !matches!(outcome.ending, Ending::Timeout | Ending::Stalled) {
         return None;
@@ -242,7 +242,7 @@ pub(super) fn timed_out(outcome: &Outcome) -> Option<String> {
     Some(format!("{sentence}Command timed out after {limit}ms\n"))
 }
 
-/// A note behind a text, which may have no newline at its end.
+/// A text and a note after it, on a line of its own.
 pub(super) fn on_new_line(text: &str, note: &str) -> String {
     let newline = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     format!("{text}{newline}{note}")

@@ -47,7 +47,7 @@ pub(super) fn routes() -> Router<Shared> {
         .route("/api/exists", post(exists))
 }
 
-/// Has a session write its directory, which may have any letters, and no newline behind them.
+/// Has a session write its directory, without a newline after it.
 const DIRECTORY: &str = "\\builtin printf %s \"$PWD\"";
 
 /// What a request is about: the directory that holds it and where commands see that, and a path as given and below it.
@@ -96,8 +96,8 @@ async fn directory_of(app: &Shared, caller: &Caller, session: &str) -> Result<St
         session => caller.place.open_session(app, session).await,
     };
     let Some(open) = open else { return Ok(WORKSPACE.to_owned()) };
-    let said = processes::said_by(app, &open, DIRECTORY, &caller.connection).await?;
-    said.map_err(|note| Failure::new(500, "FILESYSTEM_ERROR", format!("session '{session}': {note}")))
+    let directory = processes::output_of(app, &open, DIRECTORY, &caller.connection).await?;
+    directory.map_err(|note| Failure::new(500, "FILESYSTEM_ERROR", format!("session '{session}': {note}")))
 }
 
 /// Does something with one file, which may not be a directory.
@@ -257,7 +257,8 @@ async fn put(
     let source = target_of(app, caller, (fields, from), &session).await?;
     let goal = target_of(app, caller, (fields, to), &session).await?;
     let (from, to) = (source.place.clone(), goal.place);
-    let moved = act_on_two(&source.files, &goal.files, move |tree, other| tree.rename_to(&from, other, &to, true));
+    let moved =
+        act_on_two(&source.files, &goal.files, move |tree, other| tree.rename_to(&from, other, &to, true));
     moved.await.map_err(|refusal| told(refusal, &source.path))?;
     Ok(success(json!({"path": source.path, "newPath": goal.path})))
 }

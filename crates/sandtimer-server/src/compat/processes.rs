@@ -62,7 +62,7 @@ pub(super) fn status(run: &LiveRun) -> &'static str {
         (Ending::Exited, 0) => "completed",
         (Ending::InfraError, _) => "error",
         (Ending::Cancelled | Ending::OutOfMemory, _) | (Ending::Signaled, 137 | 143) => "killed",
-        // One that exited, whatever its code is; that a limit ended, which is code 124; that failed by a signal of its own.
+        // It exited with any other code, a limit ended it (code 124), or it failed by another signal.
         _ => "failed",
     }
 }
@@ -209,13 +209,13 @@ async fn handed_on(
     connection: &Connection,
 ) -> Result<String, Failure> {
     let context = caller.place.session(app, session).await?;
-    said_by(app, &context, shell::HANDED_ON, connection)
+    output_of(app, &context, shell::HANDED_ON, connection)
         .await?
         .map_err(|note| Failure::new(500, "PROCESS_ERROR", format!("session '{session}': {note}")))
 }
 
-/// What a session writes that executes this, or why it did not say it.
-pub(super) async fn said_by(
+/// What a session writes when it executes this command, or why the command did not end by itself.
+pub(super) async fn output_of(
     app: &Shared,
     session: &Arc<LiveContext>,
     command: &str,

@@ -52,7 +52,7 @@ pub(crate) async fn act<T: Send + 'static>(
     told.await.unwrap_or_else(|_| Err(Refusal::new(Code::Internal, "the files could not be used")))
 }
 
-/// As [`act`], with the files of another workspace besides.
+/// As [`act`], with the files of a second workspace.
 pub(crate) async fn act_on_two<T: Send + 'static>(
     workspace: &Arc<Workspace>,
     other: &Workspace,

@@ -111,8 +111,13 @@ pub(crate) async fn start_noted(
         // One that is not heard is dropped.
         let _ = tell.send(started.map(|((live, run, using), stdin)| {
             trace::begun(&live);
-            let held =
-                RunResources { _place: Some(place), _using: using, _temporary: temporary, _terminal: terminal, _stdin: stdin };
+            let held = RunResources {
+                _place: Some(place),
+                _using: using,
+                _temporary: temporary,
+                _terminal: terminal,
+                _stdin: stdin,
+            };
             tokio::spawn(drive(app, live.clone(), run, held));
             Handover { run: Some(live), cancel }
         }));

@@ -185,11 +185,7 @@ impl RunRequest {
     }
 
     /// Makes it an agent's, in its directories. It may report its progress and hear of its limits, as it is nobody's to ask for.
-    pub fn for_agent(
-        &mut self,
-        limits: Limits,
-        (workspace, temporary): (String, Arc<TemporaryDirectory>),
-    ) {
+    pub fn for_agent(&mut self, limits: Limits, (workspace, temporary): (String, Arc<TemporaryDirectory>)) {
         self.warn = self.warn.or_else(|| Some(warn_of(&limits)));
         self.progress_channel = true;
         self.limits = limits;

@@ -1,5 +1,4 @@
-//! Directories that are /tmp, and the home directory, of all that works together: in a sandbox of another interface, or for one
-//! connection of an agent.
+//! Directories that are the /tmp, and the home directory, of all runs of a sandbox of another interface, or of an agent's connection.
 //!
 //! ```text
 //! workspaces/temporary/ID   of the workspace with this id, which it goes with
@@ -41,7 +40,7 @@ impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
         let Some(trash) = self.trash.take() else { return };
         let directory = self.path().to_owned();
-        // It may be dropped on a thread that must not block. What is not removed now is met again at the next start.
+        // A thread of the runtime must not block. What cannot be removed now is removed at the next start.
         let remove = move || drop(discard(&directory, &trash));
         let _ = std::thread::Builder::new().name("st-files".to_owned()).spawn(remove);
     }

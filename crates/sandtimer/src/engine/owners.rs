@@ -71,7 +71,9 @@ pub(super) fn unmapped_owner(
 ) -> Result<Option<(u32, u32)>, Error> {
     let (mut owners, mut is_unmapped) = (Vec::new(), false);
     for mount in &files.mounts {
-        let Mount::Bind { source, target, writable: true, identity_mapped: true, .. } = mount else { continue };
+        let Mount::Bind { source, target, writable: true, identity_mapped: true, .. } = mount else {
+            continue;
+        };
         let status = status_of(source)?;
         let owner = (status.st_uid, status.st_gid);
         let known =
@@ -89,7 +91,8 @@ pub(super) fn unmapped_owner(
         owners.push((!mappable, target != Path::new(HOME), owner));
         is_unmapped |= !mappable;
     }
-    let of_unmapped = |is_other: bool| owners.iter().find(|(unmapped, other, _)| *unmapped && *other == is_other);
+    let of_unmapped =
+        |is_other: bool| owners.iter().find(|(unmapped, other, _)| *unmapped && *other == is_other);
     let of_others = || owners.iter().find(|(_, other, _)| *other);
     let found = of_unmapped(true).or_else(of_others).or_else(|| of_unmapped(false));
     Ok(found.filter(|_| is_unmapped).map(|(_, _, owner)| *owner))

@@ -17,13 +17,13 @@ use std::time::Duration;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::{process, thread};
 
+use super::Inner;
 use super::answered::Answered;
 use super::children::{Child, OwnWorkspace, Parent};
 use super::error::Error;
 use super::vacancies::{Vacancies, Vacant};
 use super::workspace::NamedDirectories;
 use super::zygotes::{self, NotServing, Zygote};
-use super::Inner;
 use crate::zygote::{Language, Profile};
 
 /// A zygote is replaced after this many children, or this long.

@@ -3,9 +3,9 @@
 //! Each job has a uid of its own, so the files of a workspace belong to none of them: on disk they are [`WORKSPACES`]'s, inside
 //! they are the job's, by an idmapped mount (docs/design/files-and-ownership.md). Without root there is one uid for all.
 
+use std::fs::Permissions;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::fs::Permissions;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
@@ -36,8 +36,8 @@ pub fn make_workspace(path: &Path) -> io::Result<()> {
 }
 
 /// Makes a directory for [`Spec::temporary`](super::Spec::temporary) and
-/// [`ContextSpec::temporary`](super::ContextSpec::temporary), of the mode that programs expect of /tmp. Whoever makes it sees
-/// to it that others cannot enter the directory above.
+/// [`ContextSpec::temporary`](super::ContextSpec::temporary), of the mode that programs expect of /tmp. The directory above it
+/// must be one that other users cannot enter.
 ///
 /// # Errors
 /// As mkdir(2), chown(2) and chmod(2).
@@ -61,7 +61,7 @@ impl NamedDirectories {
     }
 }
 
-/// Makes what mounts below /tmp are put on, in the directory that is shown there: a project that lies below the host's /tmp
+/// Makes the mount points of mounts below /tmp, in the directory that is shown there: a project that lies below the host's /tmp
 /// keeps its path.
 pub(super) fn make_mount_points(temporary: &Path, mounts: &[Mount]) -> io::Result<()> {
     let below = |mount: &Mount| -> Option<(PathBuf, bool)> {

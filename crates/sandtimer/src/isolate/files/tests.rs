@@ -212,6 +212,10 @@ fn assert_can_be_built(plan: &FilesPlan) {
             Some(Mount::Directory { target: holder } | Mount::Tmpfs { target: holder, .. }) => {
                 assert_eq!(target.parent(), Some(holder.as_path()), "nothing leads to {mount:?}");
             }
+            // The engine makes mount points in a shared temporary directory.
+            Some(Mount::Bind { target: holder, .. }) if holder == Path::new(HOME) => {
+                assert!(matches!(mount, Mount::Bind { .. } | Mount::Tmpfs { .. }), "{mount:?} in {holder:?}");
+            }
             Some(Mount::Bind { writable, .. }) => {
                 let widens = !writable && matches!(mount, Mount::Bind { writable: true, .. });
                 let changes = widens || matches!(mount, Mount::Tmpfs { .. });

@@ -122,8 +122,10 @@ impl Tree {
                 None | Some(Mount::Directory { .. } | Mount::Tmpfs { .. }) => true,
                 Some(Mount::Bind { writable: false, .. }) if is_writable(&mount) => false,
                 Some(Mount::Bind { .. }) if hides(&mount) => false,
-                // The engine makes what they are put on.
-                Some(Mount::Bind { target, .. }) if is_shared_temporary(target) && can_be_below(&mount) => false,
+                // The engine makes the mount point.
+                Some(Mount::Bind { target, .. }) if is_shared_temporary(target) && can_be_below(&mount) => {
+                    false
+                }
                 // Seen there already, or no name can be made there.
                 Some(_) => continue,
             };
@@ -141,7 +143,7 @@ impl Tree {
     }
 }
 
-/// Whether this is where runs have a directory that others have too, if it is a bind mount.
+/// Whether a bind mount at this path is a temporary directory that several runs share.
 fn is_shared_temporary(target: &Path) -> bool {
     target == Path::new(HOME)
 }

@@ -239,7 +239,10 @@ fn callers_workspace_is_at_its_own_path_and_linked() {
     world.directory("/workspace/project");
     world.workspace_of_its_own = Some("/workspace/project".into());
     let plan = world.plan("bash").unwrap();
-    assert_eq!((plan.cwd.to_str(), is_writable(&plan, "/workspace/project")), (Some("/workspace/project"), Some(true)));
+    assert_eq!(
+        (plan.cwd.to_str(), is_writable(&plan, "/workspace/project")),
+        (Some("/workspace/project"), Some(true))
+    );
 }
 
 #[test]
@@ -255,7 +258,10 @@ fn shared_temporary_directory_keeps_what_lies_below_it() {
     };
     assert_eq!(source, Path::new("/state/t1"));
     assert_eq!(is_writable(&plan, "/tmp/build/project"), Some(true), "{plan:#?}");
-    assert!(plan.mounts.iter().all(|mount| mount.target() != Path::new("/tmp/build")), "it is made on the host");
+    assert!(
+        plan.mounts.iter().all(|mount| mount.target() != Path::new("/tmp/build")),
+        "it is made on the host"
+    );
 }
 
 #[test]
