@@ -273,7 +273,7 @@ def test_an_agent_works_in_a_directory_of_the_users(agents: Agents, tmp_path: pa
 
     agents.run(act, "--workspace", str(tmp_path))
     for name in ("made", "by_code"):
-        assert (tmp_path / name).read_text() == "/workspace\n"
+        assert (tmp_path / name).read_text() == f"{tmp_path}\n", "at its own path"
         assert (tmp_path / name).stat().st_uid == os.getuid(), "what is made there is the user's"
 
     async def other(client: Any) -> None:

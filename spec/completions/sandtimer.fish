@@ -257,7 +257,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -s h -l help 
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l wall -d 'Longest time for all that this connection starts, from now on' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l turns -d 'How many calls that start something this connection may make' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l stall -d 'Longest time that something it started may neither write nor compute' -r
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l workspace -d 'Show this directory, writable, as /workspace to all that this connection starts' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l workspace -d 'Show this directory, writable, at its own path to all that this connection starts; /workspace is a link to it' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l tools -d 'Which names of tools are listed: `ours`, those that agents were `trained` on, or `both`; all of them can be called [default: SANDTIMER_MCP_TOOLS, else `both`]' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l state-dir -d 'Where the server keeps records, and its socket [default: `mcp` in the directory of `serve`, which SANDTIMER_STATE_DIR sets too; without that the socket is in XDG_RUNTIME_DIR]' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -224,7 +224,8 @@ pub(crate) struct McpArguments {
     /// Longest time that something it started may neither write nor compute
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) stall: Option<OsString>,
-    /// Show this directory, writable, as /workspace to all that this connection starts
+    /// Show this directory, writable, at its own path to all that this connection starts; /workspace
+    /// is a link to it
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: Option<PathBuf>,
     /// Which names of tools are listed: `ours`, those that agents were `trained` on, or `both`; all of them can be called [default:

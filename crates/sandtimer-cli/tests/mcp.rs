@@ -74,6 +74,67 @@ fn values_and_figures_are_shown_within_bounds() {
 }
 
 #[test]
+fn a_connection_has_a_temporary_directory_of_its_own() {
+    play("a_connection_has_a_temporary_directory_of_its_own");
+}
+
+/// The directory of a project, below the host's /tmp or not.
+fn project(parent: &Path) -> TempDir {
+    let project = tempfile::tempdir_in(parent).expect("a directory");
+    let path = project.path();
+    fs::create_dir(path.join("sub")).expect("made");
+    let made = Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(path.join(".venv")).status();
+    assert!(made.expect("python3 is there").success());
+    // As pip writes it.
+    let tool = path.join(".venv/bin/tool");
+    let text = format!("#!{}/.venv/bin/python\nimport sys\nprint('tool of', sys.prefix)\n", path.display());
+    fs::write(&tool, text).expect("written");
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).expect("its mode");
+    project
+}
+
+#[test]
+fn a_project_is_at_its_own_path() {
+    let state = state();
+    for parent in [Path::new("/tmp"), Path::new(env!("CARGO_TARGET_TMPDIR"))] {
+        let project = project(&parent.canonicalize().expect("a directory"));
+        let path = project.path().to_str().expect("text");
+        let mut named = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
+        named.arg("mcp").arg("--state-dir").arg(state.0.path()).arg("--workspace").arg(path);
+        let answered = |name: &str, arguments: Value| {
+            let call = json!({"name": name, "arguments": arguments});
+            let answer = said(client(&mut named), std::slice::from_ref(&call));
+            let answer: Value = serde_json::from_str(answer.lines().next().expect("a line")).expect("JSON");
+            answer["result"]["content"][0]["text"].as_str().expect("a text").to_owned()
+        };
+        let mut answered = answered;
+        let mut bash = |command: &str| answered("bash", json!({"command": command}));
+        let shown = bash(
+            "pwd; cd / && cd \"$OLDPWD\" && .venv/bin/tool; readlink /workspace; cd /workspace/sub && pwd -P",
+        );
+        let wanted = format!("{path}\ntool of {path}/.venv\n{path}\n{path}/sub");
+        assert!(shown.contains(&wanted), "{shown}");
+        let shown = bash(&format!(
+            "cd {path} && echo written > made && /workspace/.venv/bin/python -c 'import sys; print(sys.prefix)'"
+        ));
+        assert!(shown.contains("/workspace/.venv"), "{shown}");
+        assert_eq!(fs::read_to_string(project.path().join("made")).expect("a file"), "written\n");
+        for cwd in ["sub", "/workspace/sub", &format!("{path}/sub")] {
+            let shown = answered("bash", json!({"command": "pwd", "cwd": cwd}));
+            assert!(shown.contains(&format!("{path}/sub")), "{cwd}: {shown}");
+        }
+        for (language, code) in [
+            ("python", "import os; os.getcwd(), open('/workspace/made').read()"),
+            ("javascript", "process.cwd() + require('fs').readFileSync('/workspace/made', 'utf8')"),
+            ("bash", "pwd; cat /workspace/made"),
+        ] {
+            let shown = answered("run_code", json!({"language": language, "code": code}));
+            assert!(shown.contains(path) && shown.contains("written"), "{language}: {shown}");
+        }
+    }
+}
+
+#[test]
 fn endings_say_what_became_of_what() {
     play("endings_say_what_became_of_what");
 }

@@ -7,13 +7,13 @@
 //! execute      commands, answered at their end or as they go on
 //! processes    commands in the background
 //! code         code contexts and what is executed in them
-//! files        the files of its workspace
+//! files        the files of its workspace and of its /tmp
 //! frames       the events of a run as that interface has them
 //! git, ports   what there is of them
 //! socket       all of it over one WebSocket
 //! ```
 //! A session is a context of bash, a process a detached run, a code context a context, and a sandbox a workspace that they
-//! share: all are found under /v1 as well. What is
+//! share, with one /tmp: all are found under /v1 as well. What is
 //! kept here is which names of the package stand for which of them. It is not in /openapi.json: its description is the
 //! package's, fields that it does not know included, which are not refused.
 
@@ -43,6 +43,7 @@ use serde_json::{Value, json};
 use crate::Shared;
 use crate::auth::Owner;
 use crate::body::{self, Fields, Object};
+use crate::connection::Connection;
 use crate::error::Refusal;
 
 use failure::Failure;
@@ -128,6 +129,7 @@ struct Caller {
     place: Arc<Place>,
     /// The session that the request's head or query names.
     session: Option<String>,
+    connection: Arc<Connection>,
 }
 
 impl FromRequestParts<Shared> for Caller {
@@ -137,12 +139,15 @@ impl FromRequestParts<Shared> for Caller {
         let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         // The layer before all handlers has put it there.
         let owner = parts.extensions.get::<Owner>().cloned().ok_or_else(|| Failure::internal("no owner"))?;
+        let no_connection = || Failure::internal("no connection");
+        let connection = parts.extensions.get::<Arc<Connection>>().cloned().ok_or_else(no_connection)?;
         let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map(|query| query.0);
         let named =
             |(name, value): (String, String)| (name == "session" || name == "sessionId").then_some(value);
         Ok(Caller {
             place: app.sandboxes.of(&owner, header("x-sandbox-id").as_deref().unwrap_or_default())?,
             session: header("x-session-id").or_else(|| query.unwrap_or_default().into_iter().find_map(named)),
+            connection,
         })
     }
 }

@@ -37,7 +37,7 @@ use crate::{Shared, contexts, events};
 pub(crate) use entry::{Entry, Kind};
 pub(crate) use listing::Asked;
 pub(crate) use place::Place;
-pub(crate) use thread::{act, empty};
+pub(crate) use thread::{act, act_on_two, empty};
 pub(crate) use tree::{Tree, WriteOptions};
 
 /// Entries of a page unless it says how many, and at most.

@@ -7,6 +7,7 @@
 //! engine's business (`make_workspace`); what is done with them from outside goes through `files`.
 
 mod live;
+mod temporary;
 
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ use crate::error::{Code, Refusal};
 use crate::{Shared, files};
 
 pub(crate) use live::{Using, Workspace, Workspaces, sweep};
+pub(crate) use temporary::TemporaryDirectory;
 
 pub(crate) fn routes() -> Router<Shared> {
     Router::new()

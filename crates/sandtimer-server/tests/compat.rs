@@ -48,6 +48,8 @@ scenarios! { drive:
     timeouts
     what_times_out_is_dead
     without_sessions
+    temporary_directory
+    relative_paths
     commands_of_one_session_queue
     clients_that_go_away
     processes
@@ -69,6 +71,7 @@ mod over_a_socket {
         sessions
         timeouts
         commands_of_one_session_queue
+        temporary_directory
         processes
         code
         files
@@ -92,6 +95,22 @@ fn quiet_streams_are_kept_open() {
 fn files_are_there_after_a_restart() {
     let serving = Serving::start();
     drive(&serving, "files_before_a_restart", "");
+    // A workspace is deleted with what belongs to it.
+    let place = serving.state.path().join("workspaces/temporary");
+    let count = || std::fs::read_dir(&place).expect("a directory").count();
+    assert_eq!(count(), 2);
+    let client = serving.client();
+    let listed = client.get("/v1/workspaces").1["workspaces"].as_array().cloned().expect("workspaces");
+    let has_gone = |workspace: &&Value| {
+        let id = workspace["workspace_id"].as_str().expect("an id");
+        place.join(id).join("gone.txt").exists()
+    };
+    let gone = listed.iter().find(has_gone).expect("it is there")["workspace_id"].as_str().expect("an id");
+    for session in client.get("/v1/sessions").1["contexts"].as_array().expect("sessions") {
+        client.delete(&format!("/v1/sessions/{}", session["context_id"].as_str().expect("an id")));
+    }
+    assert_eq!(client.delete(&format!("/v1/workspaces/{gone}")).0, 204);
+    assert_eq!(count(), 1);
     let again = Serving::at(serving.stop(), |_| {});
     drive(&again, "files_after_a_restart", "");
 }

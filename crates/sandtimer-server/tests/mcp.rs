@@ -4,7 +4,7 @@
 mod support;
 
 use serde_json::json;
-use support::{Serving, node, tokens};
+use support::{Serving, node, tokens, wait_until};
 
 fn play(serving: &Serving, scenario: &str, token: &str) {
     node::play("mcp", "@modelcontextprotocol/sdk", &[], scenario, &serving.variables(token));
@@ -38,6 +38,23 @@ fn endings_say_what_became_of_what() {
 #[test]
 fn arguments_of_models_are_taken_or_named() {
     play(&Serving::start(), "arguments_of_models_are_taken_or_named", "");
+}
+
+#[test]
+fn a_connection_has_a_temporary_directory_of_its_own() {
+    let serving = Serving::start();
+    play(&serving, "a_connection_has_a_temporary_directory_of_its_own", "");
+    // That of the first is its interpreters', which its session has left open.
+    let client = serving.client();
+    for context in client.get("/v1/contexts").1["contexts"].as_array().expect("contexts") {
+        client.delete(&format!("/v1/contexts/{}", context["context_id"].as_str().expect("an id")));
+    }
+    let own = serving.state.path().join("workspaces/own");
+    let left = || {
+        let entries = std::fs::read_dir(&own).expect("a directory").flatten();
+        entries.filter(|entry| entry.path().join("a").exists()).count()
+    };
+    wait_until("they are removed", || left() == 0);
 }
 
 #[test]

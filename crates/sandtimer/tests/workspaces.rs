@@ -3,7 +3,9 @@
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use sandtimer::engine::{Cell, ContextSpec, make_workspace, workspace_owner};
+use sandtimer::engine::{
+    BranchSpec, Cell, ContextSpec, make_temporary_directory, make_workspace, workspace_owner,
+};
 use sandtimer::model::Ending;
 use sandtimer::zygote::{Prewarm, Profile};
 use sandtimer::{Engine, Limits, Options, Spec};
@@ -93,12 +95,90 @@ fn a_context_is_there_before_its_first_checkpoint_which_the_first_cell_waits_for
 }
 
 #[test]
+fn temporary_directory_is_shared_by_what_is_given_it() {
+    let parent = tempfile::tempdir().expect("a directory");
+    let (directory, temporary) = (parent.path().join("workspace"), parent.path().join("temporary"));
+    make_workspace(&directory).expect("made");
+    make_temporary_directory(&temporary).expect("made");
+    let engine = Engine::new().expect("an engine");
+    let with = |line: &str| Spec { temporary: Some(temporary.clone()), ..in_workspace(&directory, line) };
+    let outcome =
+        engine.run_blocking(with("umask 077; echo kept >/tmp/a; echo $HOME $TMPDIR")).expect("a run");
+    assert_eq!((outcome.stdout.as_str(), outcome.exit_code), ("/tmp /tmp\n", Some(0)), "{outcome:?}");
+    let outcome = engine.run_blocking(with("cat ~/a; stat -c %a /tmp")).expect("a run");
+    assert_eq!(outcome.stdout, "kept\n1777\n", "{outcome:?}");
+    assert_eq!(std::fs::read_to_string(temporary.join("a")).expect("a file"), "kept\n");
+    // Without it a run has its own.
+    let outcome = engine.run_blocking(in_workspace(&directory, "ls -A /tmp")).expect("a run");
+    assert_eq!(outcome.stdout, "", "{outcome:?}");
+    // A project keeps its path although it lies below the host's /tmp, and a run cannot have it made elsewhere.
+    let project = tempfile::tempdir_in("/tmp").expect("a directory");
+    std::fs::write(project.path().join("file"), "of the project").expect("written");
+    let below = |line: &str| Spec {
+        temporary: Some(temporary.clone()),
+        workspaces: vec![project.path().to_owned()],
+        ..Spec::command(["sh", "-c", line])
+    };
+    let line = format!("cat {0}/file; echo; echo x >{0}/made; cat /tmp/a", project.path().display());
+    let outcome = engine.run_blocking(below(&line)).expect("a run");
+    assert_eq!(outcome.stdout, "of the project\nkept\n", "{outcome:?}");
+    assert_eq!(std::fs::read_to_string(project.path().join("made")).expect("a file"), "x\n");
+    let name = project.path().file_name().expect("a name").to_str().expect("text");
+    let line = format!("rmdir /tmp/{name}; ln -s /etc /tmp/{name}");
+    assert_eq!(engine.run_blocking(with(&line)).expect("a run").exit_code, Some(0));
+    // A recent plan is used again for a second.
+    engine.run_blocking(with("sleep 1.1")).expect("a run");
+    let outcome = engine.run_blocking(below("true")).expect("an Outcome");
+    assert_eq!(outcome.ending, Ending::InfraError, "a link is in the way: {outcome:?}");
+    // What it writes there counts against its limit.
+    let limits = Limits::new().disk(8 << 20);
+    let spec = Spec {
+        limits,
+        ..with("head -c 64M /dev/zero >/tmp/large; head -c 64M /dev/zero >/tmp/more; sleep 20")
+    };
+    let outcome = engine.run_blocking(spec).expect("a run");
+    assert!(outcome.ending != Ending::Timeout && outcome.exit_code != Some(0), "{outcome:?}");
+}
+
+#[test]
+fn contexts_and_branches_share_a_temporary_directory() {
+    let parent = tempfile::tempdir().expect("a directory");
+    let (directory, temporary) = (parent.path().join("workspace"), parent.path().join("temporary"));
+    make_workspace(&directory).expect("made");
+    make_temporary_directory(&temporary).expect("made");
+    let engine = Engine::new().expect("an engine");
+    let profile = Profile { interpreter: "python3".into(), live: true, ..Profile::default() };
+    let pool = engine.contexts(profile, 0).expect("a pool");
+    let spec = ContextSpec {
+        workspace: Some(directory.clone()),
+        temporary: Some(temporary.clone()),
+        ..ContextSpec::default()
+    };
+    let origin = pool.open(spec.clone(), &mut || false).expect("a context");
+    let session = engine.session(spec).expect("a session");
+    let cell = |source: &str| Cell { source: source.to_owned(), ..Cell::default() };
+    // More than a branch is given copies of.
+    let outcome =
+        origin.execute(cell("open('/tmp/a', 'wb').truncate(80 << 20)"), &mut |_| {}).expect("a run");
+    assert_eq!(outcome.ending, Ending::Returned, "{outcome:?}");
+    let outcome = session.execute(cell("stat -c %s ~/a; echo 1 >/tmp/b"), &mut |_| {}).expect("a run");
+    assert_eq!(outcome.stdout, "83886080\n", "{outcome:?}");
+    let shares = BranchSpec { count: 1, shares_workspace: true, ..BranchSpec::default() };
+    let branch = origin.branch(&shares).expect("a branch").remove(0);
+    let outcome = branch.execute(cell("import os; sorted(os.listdir('/tmp'))"), &mut |_| {}).expect("a run");
+    assert_eq!(outcome.value, Some(serde_json::json!(["a", "b"])), "{outcome:?}");
+}
+
+#[test]
 fn without_a_mount_namespace_it_is_refused() {
     let parent = tempfile::tempdir().expect("a directory");
     let directory = parent.path().join("workspace");
     make_workspace(&directory).expect("made");
     let engine =
         Engine::with_options(Options { no_namespaces: true, ..Options::default() }).expect("an engine");
-    let refused = engine.run_blocking(in_workspace(&directory, "true")).expect_err("refused").to_string();
-    assert!(refused.contains("mount namespace"), "{refused}");
+    let private = Spec { private_workspace: true, ..Spec::command(["true"]) };
+    for spec in [in_workspace(&directory, "true"), Spec { temporary: Some(directory.clone()), ..private }] {
+        let refused = engine.run_blocking(spec).expect_err("refused").to_string();
+        assert!(refused.contains("mount namespace"), "{refused}");
+    }
 }

@@ -75,8 +75,8 @@ impl Call {
     ) -> Result<Begun, Failure> {
         let Some(name) = &self.session else {
             let text = shell::program("", &self.command, self.directory.as_deref(), &self.variables);
-            let workspace = caller.place.workspace(app).await?.id_text().to_owned();
-            let request = RunRequest::script(text, self.limits.clone(), workspace, false)?;
+            let directories = caller.place.directories(app).await?.for_run();
+            let request = RunRequest::script(text, self.limits.clone(), directories, false)?;
             let run = runs::start(app.clone(), caller.place.owner.clone(), request).await?;
             return Ok(Begun { run, session: None });
         };
@@ -122,8 +122,11 @@ impl Call {
                 .with("verdict", json!(outcome.verdict))
         };
         let Some(session) = &self.session else {
-            let note = note(&outcome).map(|note| format!("{stderr}{note}\n"));
-            let result = self.result(&outcome, &stdout, note.as_deref().unwrap_or(&stderr));
+            let stderr = match note_without_session(&outcome) {
+                Some(note) => on_new_line(&stderr, &note),
+                None => stderr,
+            };
+            let result = self.result(&outcome, &stdout, &stderr);
             return Ok(outcome.map(|_| result));
         };
         let was_lost = matches!(outcome.state, Left::Reset | Left::Lost);
@@ -223,6 +226,28 @@ pub(super) fn note(outcome: &Outcome) -> Option<String> {
     }
 }
 
+/// What follows the stderr of a command without a session. For a timeout its last line is that of the package's own server.
+pub(super) fn note_without_session(outcome: &Outcome) -> Option<String> {
+    timed_out(outcome).or_else(|| note(outcome).map(|note| note + "\n"))
+}
+
+/// What follows the stderr of a command or process that its timeout ended.
+pub(super) fn timed_out(outcome: &Outcome) -> Option<String> {
+    if !matches!(outcome.ending, Ending::Timeout | Ending::Stalled) {
+        return None;
+    }
+    let verdict = outcome.verdict.as_ref();
+    let limit = verdict.and_then(|verdict| verdict.limit_ms).unwrap_or_default();
+    let sentence = verdict.map(|verdict| format!("{}\n", verdict.sentence)).unwrap_or_default();
+    Some(format!("{sentence}Command timed out after {limit}ms\n"))
+}
+
+/// A text and a note after it, on a line of its own.
+pub(super) fn on_new_line(text: &str, note: &str) -> String {
+    let newline = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    format!("{text}{newline}{note}")
+}
+
 /// The exit code, or what a shell says in its place.
 pub(super) fn code(outcome: &Outcome) -> i32 {
     match (outcome.exit_code, outcome.ending) {
@@ -319,5 +344,6 @@ async fn stream(
         return Err(Failure::new(400, "INVALID_COMMAND", "the command is empty"));
     }
     let begun = call.begin(&app, &caller, &connection).await?;
-    Ok(respond(CommandFrames::foreground(begun.run, connection, call.command), app.heartbeat))
+    let frames = CommandFrames::foreground(begun.run, connection, call.command, begun.session.is_some());
+    Ok(respond(frames, app.heartbeat))
 }

@@ -56,6 +56,10 @@ impl Failure {
         }
     }
 
+    pub fn code(&self) -> &'static str {
+        self.code
+    }
+
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -1,7 +1,9 @@
-//! Files of a sandbox, by the functions of `files`. Paths are those of /workspace: what else a command sees is its own.
+//! Files of a sandbox, by the functions of `files`. Paths are those of /workspace and /tmp: what else a command sees is its own.
+//! A relative path begins where the session is, or in /workspace.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::Router;
@@ -15,12 +17,13 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::frames::respond;
-use super::{Caller, Fielded, instant, success};
+use super::place::{Directories, TEMPORARY, WORKSPACE};
+use super::{Caller, Fielded, NO_SESSION, instant, processes, success};
 use crate::Shared;
 use crate::body::Fields;
 use crate::error::{Code, Refusal};
 use crate::events::{Event, EventSource};
-use crate::files::{Asked, Entry, Kind, Place, Tree, WriteOptions, act};
+use crate::files::{Asked, Entry, Kind, Place, Tree, WriteOptions, act, act_on_two};
 use crate::workspaces::Workspace;
 
 /// The largest file that is read at once.
@@ -44,9 +47,13 @@ pub(super) fn routes() -> Router<Shared> {
         .route("/api/exists", post(exists))
 }
 
-/// What a request is about: the sandbox's workspace, and a path as given and as it is used.
+/// Has a session write its directory, without a newline after it.
+const DIRECTORY: &str = "\\builtin printf %s \"$PWD\"";
+
+/// What a request is about: the directory that holds it and where commands see that, and a path as given and below it.
 struct Target {
-    workspace: Arc<Workspace>,
+    files: Arc<Workspace>,
+    seen_at: &'static str,
     path: String,
     place: Place,
 }
@@ -57,15 +64,40 @@ async fn target(
     fields: &mut Fields,
     key: &'static str,
 ) -> Result<Target, Failure> {
-    let (path, place) = placed(fields, key)?;
-    Ok(Target { workspace: caller.place.workspace(app).await?, path, place })
+    let session = caller.session(fields)?;
+    target_of(app, caller, (fields, key), &session).await
 }
 
-fn placed(fields: &mut Fields, key: &'static str) -> Result<(String, Place), Failure> {
+/// The same for a session that is known.
+async fn target_of(
+    app: &Shared,
+    caller: &Caller,
+    (fields, key): (&mut Fields, &'static str),
+    session: &str,
+) -> Result<Target, Failure> {
     let path = fields.text(key)?.filter(|path| !path.is_empty());
-    let path = path.ok_or_else(|| Failure::invalid(key, "give a path, relative or below /workspace"))?;
-    let place = Place::parse(&path).map_err(|refusal| Failure::from(refusal).with("path", path.as_str()))?;
-    Ok((path, place))
+    let path =
+        path.ok_or_else(|| Failure::invalid(key, "give a path, relative or below /workspace or /tmp"))?;
+    let absolute = match path.starts_with('/') {
+        true => path.clone(),
+        false => format!("{}/{path}", directory_of(app, caller, session).await?),
+    };
+    let seen_at = if Path::new(&absolute).starts_with(TEMPORARY) { TEMPORARY } else { WORKSPACE };
+    let place = Place::parse_at(seen_at, &absolute).map_err(|refusal| told(refusal, &path))?;
+    let Directories { workspace, temporary } = caller.place.directories(app).await?;
+    let files = if seen_at == TEMPORARY { temporary.files().clone() } else { workspace };
+    Ok(Target { files, seen_at, path, place })
+}
+
+/// Where relative paths begin: in the directory of a session that is open.
+async fn directory_of(app: &Shared, caller: &Caller, session: &str) -> Result<String, Failure> {
+    let open = match session {
+        NO_SESSION => None,
+        session => caller.place.open_session(app, session).await,
+    };
+    let Some(open) = open else { return Ok(WORKSPACE.to_owned()) };
+    let directory = processes::output_of(app, &open, DIRECTORY, &caller.connection).await?;
+    directory.map_err(|note| Failure::new(500, "FILESYSTEM_ERROR", format!("session '{session}': {note}")))
 }
 
 /// Does something with one file, which may not be a directory.
@@ -74,7 +106,7 @@ async fn act_on_file<T: Send + 'static>(
     work: impl FnOnce(&Tree, &Place) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Failure> {
     let place = target.place.clone();
-    let done = act(&target.workspace, move |tree| match tree.stat(&place) {
+    let done = act(&target.files, move |tree| match tree.stat(&place) {
         Ok(entry) if entry.kind == Kind::Directory => Ok(None),
         _ => work(tree, &place).map(Some),
     });
@@ -175,7 +207,8 @@ async fn write(
         _ => content.into_bytes(),
     };
     let target = target(&app, &caller, &mut fields, "path").await?;
-    act_on_file(&target, move |tree, place| tree.write(place, &bytes, WriteOptions::default())).await?;
+    let options = WriteOptions { parents: true, ..WriteOptions::default() };
+    act_on_file(&target, move |tree, place| tree.write(place, &bytes, options)).await?;
     Ok(success(json!({"path": target.path})))
 }
 
@@ -185,7 +218,16 @@ async fn delete(
     Fielded(mut fields): Fielded,
 ) -> Result<Response, Failure> {
     let target = target(&app, &caller, &mut fields, "path").await?;
-    act_on_file(&target, |tree, place| tree.delete(place, false)).await?;
+    let deleted = act_on_file(&target, |tree, place| tree.delete(place, false)).await;
+    deleted.map_err(|failure| match failure.code() {
+        "IS_DIRECTORY" => Failure::new(
+            400,
+            "IS_DIRECTORY",
+            format!("Cannot delete directory with deleteFile(): {} (use exec('rm -r …'))", target.path),
+        )
+        .with("path", target.path.as_str()),
+        _ => failure,
+    })?;
     Ok(success(json!({"path": target.path})))
 }
 
@@ -211,12 +253,14 @@ async fn put(
     fields: &mut Fields,
     [from, to]: [&'static str; 2],
 ) -> Result<Response, Failure> {
-    let source = target(app, caller, fields, from).await?;
-    let (path, place) = placed(fields, to)?;
-    let from = source.place.clone();
-    let moved = act(&source.workspace, move |tree| tree.rename(&from, &place, true)).await;
-    moved.map_err(|refusal| told(refusal, &source.path))?;
-    Ok(success(json!({"path": source.path, "newPath": path})))
+    let session = caller.session(fields)?;
+    let source = target_of(app, caller, (fields, from), &session).await?;
+    let goal = target_of(app, caller, (fields, to), &session).await?;
+    let (from, to) = (source.place.clone(), goal.place);
+    let moved =
+        act_on_two(&source.files, &goal.files, move |tree, other| tree.rename_to(&from, other, &to, true));
+    moved.await.map_err(|refusal| told(refusal, &source.path))?;
+    Ok(success(json!({"path": source.path, "newPath": goal.path})))
 }
 
 async fn make_directory(
@@ -227,7 +271,7 @@ async fn make_directory(
     let recursive = fields.truth("recursive")?.unwrap_or(false);
     let target = target(&app, &caller, &mut fields, "path").await?;
     let place = target.place.clone();
-    let made = act(&target.workspace, move |tree| tree.make_directory(&place, recursive)).await;
+    let made = act(&target.files, move |tree| tree.make_directory(&place, recursive)).await;
     made.map_err(|refusal| told(refusal, &target.path))?;
     Ok(success(json!({"path": target.path, "recursive": recursive})))
 }
@@ -239,7 +283,7 @@ async fn exists(
 ) -> Result<Response, Failure> {
     let target = target(&app, &caller, &mut fields, "path").await?;
     let place = target.place.clone();
-    let exists = act(&target.workspace, move |tree| tree.exists(&place)).await;
+    let exists = act(&target.files, move |tree| tree.exists(&place)).await;
     let exists = exists.map_err(|refusal| told(refusal, &target.path))?;
     Ok(success(json!({"path": target.path, "exists": exists})))
 }
@@ -254,7 +298,7 @@ async fn list(
     let (recursive, hidden) = (asked("recursive"), asked("includeHidden"));
     let target = target(&app, &caller, &mut fields, "path").await?;
     let place = target.place.clone();
-    let found = act(&target.workspace, move |tree| whole(tree, &place, recursive)).await;
+    let found = act(&target.files, move |tree| whole(tree, &place, recursive)).await;
     let entries = found.map_err(|refusal| match refusal.code {
         Code::WrongFileType => {
             Failure::new(400, "NOT_DIRECTORY", refusal.message).with("path", target.path.as_str())
@@ -266,7 +310,7 @@ async fn list(
         .iter()
         .map(|entry| (entry, relative(&base, &entry.path)))
         .filter(|(_, relative)| hidden || !relative.split('/').any(|name| name.starts_with('.')))
-        .map(|(entry, relative)| info(entry, relative))
+        .map(|(entry, relative)| info(entry, target.seen_at, relative))
         .collect();
     Ok(success(json!({"path": target.path, "count": files.len(), "files": files})))
 }
@@ -296,7 +340,7 @@ fn relative<'a>(base: &str, path: &'a str) -> &'a str {
     path.strip_prefix(base).map_or(path, |path| path.trim_start_matches('/'))
 }
 
-fn info(entry: &Entry, relative: &str) -> Value {
+fn info(entry: &Entry, seen_at: &str, relative: &str) -> Value {
     let kind = match entry.kind {
         Kind::File => "file",
         Kind::Directory => "directory",
@@ -307,7 +351,7 @@ fn info(entry: &Entry, relative: &str) -> Value {
     let mode: String = (0..9).map(|index| bit(0o400 >> index, ['r', 'w', 'x'][index as usize % 3])).collect();
     json!({
         "name": relative.rsplit('/').next().unwrap_or(relative),
-        "absolutePath": format!("{}/{}", super::place::WORKSPACE, entry.path),
+        "absolutePath": format!("{seen_at}/{}", entry.path),
         "relativePath": relative,
         "type": kind,
         "size": entry.size,

@@ -21,7 +21,7 @@ use crate::runs::{CLIENT_GONE, LiveRun, RunEvents};
 /// What the frames are of.
 #[derive(Debug)]
 enum Kind {
-    Command { command: String },
+    Command { command: String, has_session: bool },
     Process { id: String, command: String },
     Code,
 }
@@ -35,6 +35,8 @@ pub(super) struct CommandFrames {
     /// The reader's connection, whose end is the end of the run.
     foreground: Option<Arc<Connection>>,
     ready: VecDeque<Value>,
+    /// What was sent of stderr ends in the middle of a line.
+    is_in_line: bool,
     /// The events are over: what is left to say is how the run ended.
     ending: bool,
     done: bool,
@@ -43,12 +45,18 @@ pub(super) struct CommandFrames {
 impl CommandFrames {
     fn new(kind: Kind, run: Arc<LiveRun>, foreground: Option<Arc<Connection>>) -> Self {
         let events = RunEvents::of_text(run.clone());
-        CommandFrames { kind, run, events, foreground, ready: VecDeque::new(), ending: false, done: false }
+        let (ready, is_in_line, ending, done) = (VecDeque::new(), false, false, false);
+        CommandFrames { kind, run, events, foreground, ready, is_in_line, ending, done }
     }
 
     /// A command that its reader waits for.
-    pub fn foreground(run: Arc<LiveRun>, connection: Arc<Connection>, command: String) -> Self {
-        Self::new(Kind::Command { command }, run, Some(connection))
+    pub fn foreground(
+        run: Arc<LiveRun>,
+        connection: Arc<Connection>,
+        command: String,
+        has_session: bool,
+    ) -> Self {
+        Self::new(Kind::Command { command, has_session }, run, Some(connection))
     }
 
     /// Code that its reader waits for.
@@ -65,7 +73,7 @@ impl CommandFrames {
     fn frame(&self, event: &Event) -> Option<Value> {
         let data = &event.data["data"];
         Some(match (event.name, &self.kind) {
-            ("started", Kind::Command { command }) => {
+            ("started", Kind::Command { command, .. }) => {
                 json!({"type": "start", "command": command, "timestamp": now()})
             }
             ("started", Kind::Process { id, command }) => {
@@ -88,20 +96,31 @@ impl CommandFrames {
     /// How it ended, in frames.
     fn end(&self, outcome: &Outcome) -> Vec<Value> {
         let exit_code = execute::code(outcome);
-        let said = execute::note(outcome);
+        let on_stderr = |note: String| {
+            let note = if self.is_in_line { format!("\n{note}") } else { note };
+            json!({"type": "stderr", "data": note, "timestamp": now()})
+        };
         match &self.kind {
             Kind::Code => code::end(outcome),
-            Kind::Command { .. } => {
-                let note = said
-                    .map(|note| json!({"type": "stderr", "data": format!("{note}\n"), "timestamp": now()}));
+            Kind::Command { has_session, .. } => {
+                let note = match has_session {
+                    true => execute::note(outcome).map(|note| note + "\n"),
+                    false => execute::note_without_session(outcome),
+                };
+                let note = note.map(on_stderr);
                 let end = json!({"type": "complete", "exitCode": exit_code, "timestamp": now(), "verdict": outcome.verdict});
                 note.into_iter().chain([end]).collect()
             }
             Kind::Process { id, .. } => {
-                let note = said.unwrap_or_else(|| format!("Process completed with exit code {exit_code}"));
-                vec![
-                    json!({"type": "exit", "processId": id, "exitCode": exit_code, "data": note, "timestamp": now()}),
-                ]
+                let said = execute::timed_out(outcome).map(|note| {
+                    let mut frame = on_stderr(note);
+                    frame["processId"] = id.as_str().into();
+                    frame
+                });
+                let how = execute::note(outcome)
+                    .unwrap_or_else(|| format!("Process completed with exit code {exit_code}"));
+                let end = json!({"type": "exit", "processId": id, "exitCode": exit_code, "data": how, "timestamp": now()});
+                said.into_iter().chain([end]).collect()
             }
         }
     }
@@ -127,7 +146,13 @@ impl CommandFrames {
                 continue;
             }
             match self.events.next().await {
-                Some(event) if event.name != "ended" => self.ready.extend(self.frame(&event)),
+                Some(event) if event.name != "ended" => {
+                    if event.name == "stderr" {
+                        self.is_in_line =
+                            event.data["data"].as_str().is_some_and(|text| !text.ends_with('\n'));
+                    }
+                    self.ready.extend(self.frame(&event));
+                }
                 _ => self.ending = true,
             }
         }

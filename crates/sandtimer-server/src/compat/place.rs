@@ -1,5 +1,5 @@
-//! Places: what the package calls a sandbox. One for each owner and `X-Sandbox-Id`, with a workspace, sessions by name,
-//! processes and code contexts.
+//! Places: what the package calls a sandbox. One for each owner and `X-Sandbox-Id`, with a workspace, a /tmp that is the home
+//! directory too, sessions by name, processes and code contexts.
 //!
 //! A session is there from its creation, or its first use, to its deletion, or until it was unused for the server's `idle_ms`.
 
@@ -26,10 +26,12 @@ use crate::body::Fields;
 use crate::contexts::{self, ContextRequest, Language, LiveContext};
 use crate::error::Refusal;
 use crate::owned::Owned;
-use crate::workspaces::Workspace;
+use crate::workspaces::{TemporaryDirectory, Workspace};
 
 /// Where commands begin unless they say otherwise.
 pub(super) const WORKSPACE: &str = "/workspace";
+/// What all here have as /tmp and home directory.
+pub(super) const TEMPORARY: &str = "/tmp";
 /// Bytes of the name of a sandbox, a session or a process.
 pub(super) const MOST_NAME: usize = 1024;
 /// Sandboxes of one owner and, in each, sessions that are known at a time.
@@ -80,12 +82,26 @@ type Slot = Arc<TurnMutex<Option<Arc<LiveContext>>>>;
 pub(super) struct Place {
     pub owner: Owner,
     name: String,
-    workspace: TurnMutex<Option<Arc<Workspace>>>,
+    directories: TurnMutex<Option<Directories>>,
     sessions: Mutex<HashMap<String, Slot>>,
     processes: Mutex<HashMap<String, Arc<Process>>>,
     /// Ids of processes that are being started.
     claims: Mutex<HashSet<String>>,
     contexts: Mutex<HashMap<String, CodeContext>>,
+}
+
+/// What is done in a sandbox is done in these.
+#[derive(Debug, Clone)]
+pub(super) struct Directories {
+    pub workspace: Arc<Workspace>,
+    pub temporary: Arc<TemporaryDirectory>,
+}
+
+impl Directories {
+    /// As a run is given them.
+    pub fn for_run(self) -> (String, Arc<TemporaryDirectory>) {
+        (self.workspace.id_text().to_owned(), self.temporary)
+    }
 }
 
 /// How a session is to be.
@@ -102,7 +118,7 @@ impl Place {
         Place {
             owner,
             name,
-            workspace: TurnMutex::default(),
+            directories: TurnMutex::default(),
             sessions: Mutex::default(),
             processes: Mutex::default(),
             claims: Mutex::default(),
@@ -158,17 +174,22 @@ impl Place {
         Ok(slots.entry(name.to_owned()).or_default().clone())
     }
 
-    /// The directory that all here is done in. It outlives the server, which knows it again by the sandbox's name.
-    pub async fn workspace(&self, app: &Shared) -> Result<Arc<Workspace>, Failure> {
-        let mut held = self.workspace.lock().await;
-        let is_there = |held: &Arc<Workspace>| app.workspaces.find(held.id_text(), &self.owner).is_some();
-        if let Some(workspace) = held.as_ref().filter(|held| is_there(held)) {
-            return Ok(workspace.clone());
+    /// The directories that all here is done in. They outlive the server, which knows them again by the sandbox's name.
+    pub async fn directories(&self, app: &Shared) -> Result<Directories, Failure> {
+        let mut held = self.directories.lock().await;
+        let is_there =
+            |held: &Directories| app.workspaces.find(held.workspace.id_text(), &self.owner).is_some();
+        if let Some(directories) = held.as_ref().filter(|held| is_there(held)) {
+            return Ok(directories.clone());
         }
         let (making, owner, name) = (app.clone(), self.owner.clone(), self.name.clone());
-        let make = move || match making.workspaces.of_sandbox(&owner, &name) {
-            Some(known) => Ok(known),
-            None => making.workspaces.create(&owner, Some(&name)),
+        let make = move || -> Result<Directories, Refusal> {
+            let workspace = match making.workspaces.of_sandbox(&owner, &name) {
+                Some(known) => known,
+                None => making.workspaces.create(&owner, Some(&name))?,
+            };
+            let temporary = making.workspaces.temporary_of(&owner, &workspace)?;
+            Ok(Directories { workspace, temporary })
         };
         let made = tokio::task::spawn_blocking(make).await;
         let made = made.map_err(|_| Failure::internal("the workspace could not be made"))??;
@@ -183,14 +204,23 @@ impl Place {
         language: Language,
         request: SessionRequest,
     ) -> Result<Arc<LiveContext>, Failure> {
+        let (workspace, temporary) = self.directories(app).await?.for_run();
         let request = ContextRequest {
             environment: request.environment,
             directory: Some(request.directory.unwrap_or_else(|| WORKSPACE.to_owned())),
             each: request.each,
-            workspace: Some(self.workspace(app).await?.id_text().to_owned()),
+            workspace: Some(workspace),
+            temporary: Some(temporary),
             ..ContextRequest::usual(language)
         };
         Ok(contexts::open(app.clone(), self.owner.clone(), request).await?)
+    }
+
+    /// The session of this name, where it is there.
+    pub async fn open_session(&self, app: &Shared, name: &str) -> Option<Arc<LiveContext>> {
+        let slot = self.slots().get(name).cloned()?;
+        let held = slot.lock().await;
+        alive(app, held.as_ref())
     }
 
     /// The session of this name, made where it is not there.

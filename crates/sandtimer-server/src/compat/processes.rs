@@ -22,7 +22,7 @@ use super::{Caller, Fielded, completed, instant, place, shell, success};
 use crate::Shared;
 use crate::body::{self, Id, Parameters};
 use crate::connection::Connection;
-use crate::contexts::CellRequest;
+use crate::contexts::{CellRequest, LiveContext};
 use crate::error::Refusal;
 use crate::intake::MAX_SHORT_BYTES;
 use crate::owned::Owned;
@@ -61,9 +61,9 @@ pub(super) fn status(run: &LiveRun) -> &'static str {
     match (facts.ending, execute::code(facts)) {
         (Ending::Exited, 0) => "completed",
         (Ending::InfraError, _) => "error",
-        (Ending::Exited | Ending::Signaled, 137 | 143) => "killed",
-        (Ending::Exited | Ending::Signaled, _) => "failed",
-        _ => "killed",
+        (Ending::Cancelled | Ending::OutOfMemory, _) | (Ending::Signaled, 137 | 143) => "killed",
+        // It exited with any other code, a limit ended it (code 124), or it failed by another signal.
+        _ => "failed",
     }
 }
 
@@ -143,8 +143,8 @@ pub(super) async fn start_call(
         Some(name) => handed_on(app, caller, name, connection).await?,
     };
     let text = shell::program(&handed_on, &call.command, call.directory.as_deref(), &call.variables);
-    let workspace = caller.place.workspace(app).await?.id_text().to_owned();
-    let request = RunRequest::script(text, call.limits.clone(), workspace, true)?;
+    let directories = caller.place.directories(app).await?.for_run();
+    let request = RunRequest::script(text, call.limits.clone(), directories, true)?;
     let (place, wanted, command) = (caller.place.clone(), id.clone(), call.command.clone());
     // It goes on without the request, and is to be found then.
     let note = move |run: &Arc<LiveRun>| {
@@ -209,15 +209,26 @@ async fn handed_on(
     connection: &Connection,
 ) -> Result<String, Failure> {
     let context = caller.place.session(app, session).await?;
+    output_of(app, &context, shell::HANDED_ON, connection)
+        .await?
+        .map_err(|note| Failure::new(500, "PROCESS_ERROR", format!("session '{session}': {note}")))
+}
+
+/// What a session writes when it executes this command, or why the command did not end by itself.
+pub(super) async fn output_of(
+    app: &Shared,
+    session: &Arc<LiveContext>,
+    command: &str,
+    connection: &Connection,
+) -> Result<Result<String, String>, Failure> {
     let mut limits = Limits::new();
     let wall = u64::try_from(HANDING_ON.as_nanos()).unwrap_or(u64::MAX);
     limits.set(LimitKind::Wall, sandtimer::limits::Setting::At(wall));
-    let cell = CellRequest::of(shell::HANDED_ON.to_owned(), limits);
-    let run = begin_in(app, &context, cell, connection).await?;
+    let run = begin_in(app, session, CellRequest::of(command.to_owned(), limits), connection).await?;
     let outcome = execute::ended(&run).await?;
     match execute::note(&outcome) {
-        None => text(&run, Stream::Stdout).await,
-        Some(note) => Err(Failure::new(500, "PROCESS_ERROR", format!("session '{session}': {note}"))),
+        None => Ok(Ok(text(&run, Stream::Stdout).await?)),
+        Some(note) => Ok(Err(note)),
     }
 }
 
@@ -280,7 +291,12 @@ async fn logs(State(app): State<Shared>, caller: Caller, Id(id): Id) -> Result<R
 /// What a process has written, up to so many bytes of each stream, and whether that is all.
 async fn logs_up_to(run: &LiveRun, id: &str, most: usize) -> Result<(Value, bool), Failure> {
     let (stdout, is_all_stdout) = text_up_to(run, Stream::Stdout, most).await?;
-    let (stderr, is_all_stderr) = text_up_to(run, Stream::Stderr, most).await?;
+    let (mut stderr, is_all_stderr) = text_up_to(run, Stream::Stderr, most).await?;
+    if let Phase::Ended(record) = run.phase()
+        && let Some(note) = execute::timed_out(record.facts())
+    {
+        stderr = execute::on_new_line(&stderr, &note);
+    }
     let logs = completed(json!({"processId": id, "stdout": stdout, "stderr": stderr}));
     Ok((logs, is_all_stdout && is_all_stderr))
 }

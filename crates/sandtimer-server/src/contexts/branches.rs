@@ -6,7 +6,7 @@ use sandtimer::engine::BranchSpec;
 use sandtimer::limits::Setting;
 use sandtimer::model::LimitKind;
 
-use super::live::{Begun, IN_CONTEXTS, LiveContext, blocking};
+use super::live::{Begun, Directories, IN_CONTEXTS, LiveContext, blocking};
 use super::request::{BranchRequest, Language, idle_of};
 use crate::Shared;
 use crate::connection::awaited;
@@ -60,7 +60,9 @@ pub(super) async fn make(
                 each: each.clone(),
                 warnings: origin.warnings.clone(),
             };
-            let branch = LiveContext::new(origin.owner.clone(), begun, context, (workspace, using), place);
+            let temporary = shared.and_then(|_| origin.temporary());
+            let directories = Directories { workspace, using, temporary };
+            let branch = LiveContext::new(origin.owner.clone(), begun, context, directories, place);
             app.contexts.note(&branch);
             app.contexts.add(branch.clone());
             live.push(branch);

@@ -29,7 +29,7 @@ use crate::error::{Code, Refusal};
 use crate::owned::{Owned, Registry};
 use crate::quota::{Kind, Shares, Taken};
 use crate::runs::{self, CLIENT_GONE, LiveRun, UnbegunGuard};
-use crate::workspaces::{self, Using, Workspace};
+use crate::workspaces::{self, TemporaryDirectory, Using, Workspace};
 use crate::{BLOCKING, Shared};
 use sent::Sent;
 
@@ -62,8 +62,9 @@ pub(crate) struct LiveContext {
     pub workspace: Arc<Workspace>,
     /// The output of runs that left something running here, the latest ones: what that writes is read from there.
     left: Mutex<VecDeque<Arc<RunOutput>>>,
-    /// Keeps one that is not its own, until it is closed.
+    /// Keeps directories that are not its own, until it is closed.
     using: Mutex<Option<Using>>,
+    temporary: Mutex<Option<Arc<TemporaryDirectory>>>,
     /// When it was last used, in monotonic nanoseconds.
     used: AtomicU64,
     /// Somebody is about to see to it.
@@ -86,7 +87,7 @@ impl LiveContext {
         owner: Owner,
         begun: Begun,
         context: Context,
-        (workspace, using): (Arc<Workspace>, Option<Using>),
+        directories: Directories,
         place: Taken,
     ) -> Arc<Self> {
         Arc::new(LiveContext {
@@ -99,9 +100,10 @@ impl LiveContext {
             warnings: begun.warnings,
             place: Mutex::new(Some(place)),
             context,
-            workspace,
+            workspace: directories.workspace,
             left: Mutex::default(),
-            using: Mutex::new(using),
+            using: Mutex::new(directories.using),
+            temporary: Mutex::new(directories.temporary),
             used: AtomicU64::new(monotonic_nanoseconds()),
             is_to_rest: AtomicBool::new(false),
         })
@@ -130,6 +132,11 @@ impl LiveContext {
 
     pub fn interrupt(&self) -> bool {
         self.context.interrupt()
+    }
+
+    /// The directory that is its /tmp and not its own, unless it is closed.
+    pub(super) fn temporary(&self) -> Option<Arc<TemporaryDirectory>> {
+        self.temporary.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn touch(&self) {
@@ -182,6 +189,14 @@ impl LiveContext {
 
 fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What a context works in.
+pub(super) struct Directories {
+    pub workspace: Arc<Workspace>,
+    /// Keeps a workspace that is not its own.
+    pub using: Option<Using>,
+    pub temporary: Option<Arc<TemporaryDirectory>>,
 }
 
 /// What a context is made with, beside its interpreter.
@@ -323,6 +338,7 @@ fn make(
     };
     let spec = ContextSpec {
         workspace: workspace.as_ref().map(|workspace| workspace.directory().to_owned()),
+        temporary: request.temporary.as_ref().map(|temporary| temporary.path().to_owned()),
         limits: request.whole,
         defaults: request.language.defaults(&app.defaults).to_vec(),
         parent: app.tenants.scope(&owner),
@@ -347,7 +363,8 @@ fn make(
     let missing = || Refusal::new(Code::Internal, "the context has no workspace");
     let workspace = workspace.or_else(made).ok_or_else(missing)?;
     let begun = Begun { language: request.language, idle: request.idle, each: request.each, warnings };
-    let context = LiveContext::new(owner, begun, context, (workspace, using), place);
+    let directories = Directories { workspace, using, temporary: request.temporary };
+    let context = LiveContext::new(owner, begun, context, directories, place);
     app.contexts.note(&context);
     Ok(context)
 }
@@ -509,6 +526,7 @@ pub(crate) async fn close(app: &Shared, context: &Arc<LiveContext>) {
         let with_server = app.closing.borrow().then(calendar_milliseconds);
         app.contexts.ended.close(&closing, with_server);
         closing.using.lock().unwrap_or_else(PoisonError::into_inner).take();
+        closing.temporary.lock().unwrap_or_else(PoisonError::into_inner).take();
         if closing.workspace.is_own() {
             app.workspaces.remove_own(&app, &closing.workspace);
         }

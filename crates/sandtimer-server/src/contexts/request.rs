@@ -1,6 +1,7 @@
 //! What is asked of contexts, checked before anything is done.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sandtimer::Limits;
@@ -13,6 +14,7 @@ use crate::body::{Fields, refused};
 use crate::error::{Code, Refusal};
 use crate::policy::Defaults;
 use crate::runs::{TextErrors, attached, environment, warn_signal};
+use crate::workspaces::TemporaryDirectory;
 
 /// Limits that hold for a context as a whole.
 pub(crate) const WHOLE: [Key; 4] = [
@@ -79,6 +81,8 @@ pub(crate) struct ContextRequest {
     pub idle: Option<Duration>,
     /// The id of what it works in, instead of a workspace of its own.
     pub workspace: Option<String>,
+    /// What is its /tmp, instead of a private one.
+    pub temporary: Option<Arc<TemporaryDirectory>>,
 }
 
 impl ContextRequest {
@@ -92,6 +96,7 @@ impl ContextRequest {
             each: Limits::new(),
             idle: Some(IDLE),
             workspace: None,
+            temporary: None,
         }
     }
 
@@ -115,6 +120,7 @@ impl ContextRequest {
             each: fields.limits(&EACH)?,
             idle: idle_of(&idle),
             workspace: fields.text("workspace")?,
+            temporary: None,
         };
         fields.finish()?;
         let variables =

@@ -27,6 +27,11 @@ pub(crate) struct Place(PathBuf);
 impl Place {
     /// `a/b`, `./a/b` and `/workspace/a/b` are the same.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
+        Self::parse_at(SEEN_AT, text)
+    }
+
+    /// The same in a directory that jobs see elsewhere.
+    pub fn parse_at(seen_at: &str, text: &str) -> Result<Self, Refusal> {
         let refused = |code, why: &str| {
             Err(Refusal::new(code, format!("path `{}` {why}", shown(text))).with("key", "path"))
         };
@@ -40,7 +45,7 @@ impl Place {
             );
         }
         let path = Path::new(text);
-        let below = match path.strip_prefix(SEEN_AT) {
+        let below = match path.strip_prefix(seen_at) {
             Ok(below) => below,
             Err(_) if path.is_absolute() => {
                 return refused(Code::PathOutside, "is outside of the workspace, which is /workspace");

@@ -41,11 +41,7 @@ pub(crate) async fn act<T: Send + 'static>(
 ) -> Result<T, Refusal> {
     // No semaphore here is ever closed. The own half first: who waits for it takes nobody's place.
     let place = (half(workspace.owner()).acquire_owned().await.ok(), PLACES.acquire().await.ok());
-    let opened = workspace.open().map_err(|error| match error.kind() {
-        // Removed, or being removed.
-        std::io::ErrorKind::NotFound => Refusal::new(Code::WorkspaceNotFound, "the workspace was removed"),
-        _ => storage("the workspace cannot be opened", &error),
-    })?;
+    let opened = opened(workspace)?;
     let (tell, told) = oneshot::channel();
     let started = start(opened, move |tree| {
         // Whoever asked may have left.
@@ -54,6 +50,24 @@ pub(crate) async fn act<T: Send + 'static>(
     });
     started.map_err(|error| Refusal::new(Code::System, format!("cannot start a thread: {error}")))?;
     told.await.unwrap_or_else(|_| Err(Refusal::new(Code::Internal, "the files could not be used")))
+}
+
+/// As [`act`], with the files of a second workspace.
+pub(crate) async fn act_on_two<T: Send + 'static>(
+    workspace: &Arc<Workspace>,
+    other: &Workspace,
+    work: impl FnOnce(&Tree, &Tree) -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let other = Tree::new(opened(other)?);
+    act(workspace, move |tree| work(tree, &other)).await
+}
+
+fn opened(workspace: &Workspace) -> Result<OwnedFd, Refusal> {
+    workspace.open().map_err(|error| match error.kind() {
+        // Removed, or being removed.
+        std::io::ErrorKind::NotFound => Refusal::new(Code::WorkspaceNotFound, "the workspace was removed"),
+        _ => storage("the workspace cannot be opened", &error),
+    })
 }
 
 /// As [`act`], on a directory, and waits for it.

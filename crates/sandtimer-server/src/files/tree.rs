@@ -172,8 +172,13 @@ impl Tree {
 
     /// Moves a file or a directory. Where `overwrite` says so it takes the place of what is there.
     pub fn rename(&self, from: &Place, to: &Place, overwrite: bool) -> Result<(), Refusal> {
+        self.rename_to(from, self, to, overwrite)
+    }
+
+    /// The same into another directory, on the same file system.
+    pub fn rename_to(&self, from: &Place, other: &Tree, to: &Place, overwrite: bool) -> Result<(), Refusal> {
         let (source, name) = place::holder(self.root(), from, false)?;
-        let (target, new_name) = place::holder(self.root(), to, false)?;
+        let (target, new_name) = place::holder(other.root(), to, false)?;
         statat(&source, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| refusal(from.path(), error))?;
         let flags = if overwrite { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         renameat_with(&source, &name, &target, &new_name, flags).map_err(|error| refusal(to.path(), error))

@@ -1,5 +1,5 @@
-//! What the server keeps for an agent: for all of one owner a workspace and the keys of calls; for each conversation its
-//! interpreters, how far it has read, and its budget. Nothing of it ends a run.
+//! What the server keeps for an agent: for all of one owner a workspace and the keys of calls; for each conversation its /tmp,
+//! its interpreters, how far it has read, and its budget. Nothing of it ends a run.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use crate::error::{Code, Refusal};
 use crate::owned::Owned;
 use crate::runs::LiveRun;
 use crate::tasks::Task;
-use crate::workspaces::Workspace;
+use crate::workspaces::{TemporaryDirectory, Workspace};
 use crate::{Shared, ToolNames};
 
 /// What the workspace of an owner's agents is called; no client of another interface can.
@@ -141,6 +141,8 @@ struct Kept {
     read: Mutex<HashMap<String, [u64; 2]>>,
     /// The directory of the user's that it works in, instead of its owner's workspace.
     directory: Option<Arc<Workspace>>,
+    /// Its /tmp and home directory, made with the first call that starts something.
+    temporary: TurnMutex<Option<Arc<TemporaryDirectory>>>,
     /// Whether it sees the tools that estimate, and under which names it sees tools, where that is its own choice.
     estimate_tools: Option<bool>,
     tool_names: Option<ToolNames>,
@@ -202,12 +204,26 @@ impl Conversation {
         self.kept.tool_names.unwrap_or(self.owner.app.tool_names)
     }
 
-    /// The id of the workspace that it works in.
-    pub async fn workspace(&self) -> Result<String, Refusal> {
-        match &self.kept.directory {
-            Some(directory) => Ok(directory.id_text().to_owned()),
-            None => self.owner.workspace().await,
+    /// The id of the workspace that it works in, and what its runs have as their /tmp.
+    pub async fn directories(&self) -> Result<(String, Arc<TemporaryDirectory>), Refusal> {
+        let workspace = match &self.kept.directory {
+            Some(directory) => directory.id_text().to_owned(),
+            None => self.owner.workspace().await?,
+        };
+        Ok((workspace, self.temporary().await?))
+    }
+
+    async fn temporary(&self) -> Result<Arc<TemporaryDirectory>, Refusal> {
+        let mut held = self.kept.temporary.lock().await;
+        if let Some(made) = held.as_ref() {
+            return Ok(made.clone());
         }
+        let (app, owner) = (self.owner.app.clone(), self.owner.owner.clone());
+        let made = tokio::task::spawn_blocking(move || app.workspaces.create_temporary(&owner)).await;
+        let failed = |_| Refusal::new(Code::Internal, "the temporary directory could not be made");
+        let made = made.map_err(failed)??;
+        *held = Some(made.clone());
+        Ok(made)
     }
 
     /// What it may use, and what it works at.
@@ -300,8 +316,10 @@ impl Conversation {
     /// Opens an interpreter in the workspace.
     pub async fn open(&self, language: Language) -> Result<Arc<LiveContext>, Refusal> {
         let (app, owner) = (self.owner.app.clone(), self.owner.owner.clone());
-        let workspace = Some(self.workspace().await?);
-        contexts::open(app, owner, ContextRequest { workspace, ..ContextRequest::usual(language) }).await
+        let (workspace, temporary) = self.directories().await?;
+        let (workspace, temporary) = (Some(workspace), Some(temporary));
+        let request = ContextRequest { workspace, temporary, ..ContextRequest::usual(language) };
+        contexts::open(app, owner, request).await
     }
 
     /// How far it has read a run's streams.

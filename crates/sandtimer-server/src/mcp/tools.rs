@@ -95,9 +95,9 @@ const TOOLS: &[Tool] = &[
     Tool {
         name: "bash",
         description: "Run a shell command with bash in a sandbox. Each call is a new shell in /workspace, whose files are kept; \
-            cd and variables are not, so give cwd and env. No network, but each call has a loopback of its own. Waits up to wait_ms for the end; a command that takes \
-            longer goes on in the background, and the answer says STILL RUNNING with its run_id and cursor. Standard output and \
-            error come as one.",
+            those of /tmp and HOME last as long as the connection; cd and variables are not kept, so give cwd and env. No \
+            network, but each call has a loopback of its own. Waits up to wait_ms for the end; a command that takes longer goes on \
+            in the background, and the answer says STILL RUNNING with its run_id and cursor. Standard output and error come as one.",
         nature: Nature::Runs,
         action: Action::Bash,
         inputs: inputs::BASH,

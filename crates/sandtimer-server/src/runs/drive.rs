@@ -35,7 +35,7 @@ use crate::intake::Reservation;
 use crate::owned::Owned;
 use crate::quota::{Kind, Share, Shares, Taken};
 use crate::trace;
-use crate::workspaces::{self, Using};
+use crate::workspaces::{self, TemporaryDirectory, Using};
 
 /// How long a record may be written and not yet on the disk.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
@@ -88,6 +88,7 @@ pub(crate) async fn start_noted(
     }
     let place = app.places.take(&owner, Kind::Runs)?;
     let terminal = request.terminal.is_some().then(|| TERMINALS.take(&owner)).transpose()?;
+    let temporary = request.temporary.clone();
     let mut stdin = app.intake.reserve_long(&owner, request.stdin.as_ref().map_or(0, Vec::len))?;
     let (tell, told) = oneshot::channel();
     let here = trace::here();
@@ -110,8 +111,13 @@ pub(crate) async fn start_noted(
         // One that is not heard is dropped.
         let _ = tell.send(started.map(|((live, run, using), stdin)| {
             trace::begun(&live);
-            let held =
-                RunResources { _place: Some(place), _using: using, _terminal: terminal, _stdin: stdin };
+            let held = RunResources {
+                _place: Some(place),
+                _using: using,
+                _temporary: temporary,
+                _terminal: terminal,
+                _stdin: stdin,
+            };
             tokio::spawn(drive(app, live.clone(), run, held));
             Handover { run: Some(live), cancel }
         }));
@@ -266,11 +272,12 @@ impl Drop for UnbegunGuard {
     }
 }
 
-/// What a run holds until its end: of its owner's quota, of a workspace, of the machine's terminals, of the memory for its stdin.
+/// What a run holds until its end: of its owner's quota, of a workspace, of a shared /tmp, of the machine's terminals, of the memory for its stdin.
 #[derive(Debug, Default)]
 struct RunResources {
     _place: Option<Taken>,
     _using: Option<Using>,
+    _temporary: Option<Arc<TemporaryDirectory>>,
     _terminal: Option<Share>,
     _stdin: Option<Reservation>,
 }

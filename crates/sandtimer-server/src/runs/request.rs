@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sandtimer::engine::{PythonProgram, Terminal};
@@ -21,6 +22,7 @@ use crate::auth::Owner;
 use crate::body::{Fields, refused};
 use crate::contexts::LANGUAGES;
 use crate::error::{Code, Refusal};
+use crate::workspaces::TemporaryDirectory;
 use crate::{App, PYTHON};
 
 /// The limits of a run.
@@ -77,6 +79,8 @@ pub(crate) struct RunRequest {
     pub detach: bool,
     /// The id of what it works in, instead of a workspace of its own.
     pub workspace: Option<String>,
+    /// What is its /tmp, instead of a private one.
+    pub temporary: Option<Arc<TemporaryDirectory>>,
     /// What bounds it from further out.
     pub parent: Option<ScopeId>,
     /// For an agent: one stream for all that it writes.
@@ -129,6 +133,7 @@ impl RunRequest {
             attached,
             detach,
             workspace: fields.text("workspace")?,
+            temporary: None,
             parent: None,
             joins_streams: false,
             errors: TextErrors::parse(&mut fields)?,
@@ -151,8 +156,13 @@ impl RunRequest {
         }
     }
 
-    /// A text for bash, waited for to its end, in a workspace.
-    pub fn script(text: String, limits: Limits, workspace: String, detach: bool) -> Result<Self, Refusal> {
+    /// A text for bash, waited for to its end, in directories that were named.
+    pub fn script(
+        text: String,
+        limits: Limits,
+        (workspace, temporary): (String, Arc<TemporaryDirectory>),
+        detach: bool,
+    ) -> Result<Self, Refusal> {
         let request = RunRequest {
             command: shell_line("bash", text),
             program: None,
@@ -174,6 +184,7 @@ impl RunRequest {
             attached: false,
             detach,
             workspace: Some(workspace),
+            temporary: Some(temporary),
             parent: None,
             joins_streams: false,
             errors: TextErrors::default(),
@@ -183,12 +194,13 @@ impl RunRequest {
         Ok(request)
     }
 
-    /// Makes it an agent's, in a workspace. It may report its progress and hear of its limits, as it is nobody's to ask for.
-    pub fn for_agent(&mut self, limits: Limits, workspace: String) {
+    /// Makes it an agent's, in its directories. It may report its progress and hear of its limits, as it is nobody's to ask for.
+    pub fn for_agent(&mut self, limits: Limits, (workspace, temporary): (String, Arc<TemporaryDirectory>)) {
         self.warn = self.warn.or_else(|| Some(warn_of(&limits)));
         self.progress_channel = true;
         self.limits = limits;
         self.workspace = Some(workspace);
+        self.temporary = Some(temporary);
         self.joins_streams = true;
     }
 
@@ -279,6 +291,7 @@ impl RunRequest {
             parent: self.parent,
             environment: self.environment.iter().map(owned).collect(),
             private_workspace: true,
+            temporary: self.temporary.as_ref().map(|temporary| temporary.path().to_owned()),
             working_directory: self.directory.clone(),
             network: self.network,
             stdin,

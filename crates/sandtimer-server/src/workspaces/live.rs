@@ -4,6 +4,7 @@
 //! workspaces/kept/ID, ID.json   made by request: they outlive the server
 //! workspaces/own/ID             of a context; those of a server that died are found at the next start, and removed
 //! workspaces/trash/ID           being removed
+//! workspaces/temporary/ID       see `temporary`
 //! ```
 //! Nobody but the server's user can enter these directories: jobs see theirs through mounts of their own.
 
@@ -140,8 +141,8 @@ impl Drop for Using {
 #[derive(Debug)]
 pub(crate) struct Workspaces {
     registry: Registry<Workspace>,
-    /// `kept`, `own` and `trash`, in that order.
-    places: [PathBuf; 3],
+    /// `kept`, `own`, `trash` and `temporary`, in that order.
+    places: [PathBuf; 4],
 }
 
 impl Workspaces {
@@ -151,7 +152,7 @@ impl Workspaces {
         DirBuilder::new().recursive(true).mode(0o700).create(&parent)?;
         // The launcher follows no link, and has another current directory.
         let parent = fs::canonicalize(parent)?;
-        let places = ["kept", "own", "trash"].map(|name| parent.join(name));
+        let places = ["kept", "own", "trash", "temporary"].map(|name| parent.join(name));
         for place in &places {
             DirBuilder::new().recursive(true).mode(0o700).create(place)?;
         }
@@ -160,6 +161,7 @@ impl Workspaces {
         for entry in fs::read_dir(&workspaces.places[1])? {
             workspaces.discard(&entry?.path())?;
         }
+        workspaces.discard_orphans()?;
         Ok(workspaces)
     }
 
@@ -190,6 +192,19 @@ impl Workspaces {
     /// Where contexts' own are made.
     pub fn own_place(&self) -> &Path {
         &self.places[1]
+    }
+
+    pub(super) fn trash_place(&self) -> &Path {
+        &self.places[2]
+    }
+
+    pub(super) fn temporary_place(&self) -> &Path {
+        &self.places[3]
+    }
+
+    /// Whether there is one with this id, whoever owns it.
+    pub(super) fn is_kept(&self, id: &str) -> bool {
+        self.places[0].join(id).is_dir()
     }
 
     pub fn find(&self, id: &str, owner: &Owner) -> Option<Arc<Workspace>> {
@@ -255,6 +270,9 @@ impl Workspaces {
             _ => {}
         }
         self.discard(&workspace.directory).map_err(failed)?;
+        if !workspace.is_own() {
+            self.remove_temporary_of(workspace).map_err(failed)?;
+        }
         let name = workspace.directory.file_name().unwrap_or_default();
         remove_all(&self.places[2].join(name)).map_err(failed)
     }
@@ -281,7 +299,7 @@ pub(crate) fn sweep(app: &Shared) {
 }
 
 /// Removes a directory of files that a job made, with the rights of their owner.
-fn remove_all(directory: &Path) -> io::Result<()> {
+pub(super) fn remove_all(directory: &Path) -> io::Result<()> {
     // One whose maker died before it could give it away is not the files' owner's, and has none.
     if fs::remove_dir(directory).is_ok() {
         return Ok(());

@@ -59,8 +59,9 @@ export function sandbox(id) {
 }
 
 /** The client below it, which speaks to a URL. */
-export function client() {
-  return new api.SandboxClient({ baseUrl: base, defaultHeaders: authorization });
+export function client(id) {
+  const named = id ? { "X-Sandbox-Id": id } : {};
+  return new api.SandboxClient({ baseUrl: base, defaultHeaders: { ...authorization, ...named } });
 }
 
 /** A plain request. */

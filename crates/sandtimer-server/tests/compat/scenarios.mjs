@@ -125,8 +125,14 @@ export const scenarios = {
     assert.equal((await limited.exec("sleep 0.5; echo none", { timeout: 0 })).stdout, "none");
     const proc = await box.startProcess("echo so far; (setsid sleep 60 &); sleep 60", { timeout: 300 });
     assert.equal((await proc.waitForExit(20_000)).exitCode, 124);
-    assert.equal(await proc.getStatus(), "killed");
-    assert.equal((await proc.getLogs()).stdout, "so far\n");
+    assert.equal(await proc.getStatus(), "failed");
+    const logs = await proc.getLogs();
+    assert.equal(logs.stdout, "so far\n");
+    assert.match(logs.stderr, /\nCommand timed out after 300ms\n$/);
+    const followed = [];
+    for await (const event of api.parseSSEStream(await box.streamProcessLogs(proc.id))) followed.push(event);
+    assert.match(followed.at(-2).data, /\nCommand timed out after 300ms\n$/);
+    assert.deepEqual([followed.at(-1).type, followed.at(-1).exitCode], ["exit", 124]);
     const refused = await post("/api/execute", { command: "true", timeoutMs: -5 });
     const body = await refused.json();
     assert.deepEqual([refused.status, body.code], [400, "VALIDATION_FAILED"]);
@@ -155,7 +161,81 @@ export const scenarios = {
     assert.equal((await run("exit 7")).exitCode, 7);
     const late = await run("echo so far; setsid sleep 60 & sleep 60", { timeoutMs: 300 });
     assert.deepEqual([late.success, late.exitCode, late.stdout], [false, 124, "so far"]);
-    assert.match(late.stderr, /timeout/i);
+    assert.match(late.stderr, /wall limit of 300 ms[^\n]*\nCommand timed out after 300ms$/);
+    // Behind what the command has written, on a line of its own.
+    const written = await run("printf half >&2; sleep 60", { timeoutMs: 300 });
+    assert.match(written.stderr, /^half\n[^]*\nCommand timed out after 300ms$/);
+    const events = [];
+    const stream = await direct.commands.executeStream("printf half >&2; sleep 60", "__DISABLE_SESSION__", { timeoutMs: 300 });
+    for await (const event of api.parseSSEStream(stream)) events.push(event);
+    assert.match(events.filter(({ type }) => type === "stderr").map(({ data }) => data).join(""),
+      /^half\n[^]*\nCommand timed out after 300ms\n$/);
+    assert.deepEqual([events.at(-1).type, events.at(-1).exitCode], ["complete", 124]);
+  },
+
+  async temporary_directory() {
+    const box = sandbox("temporary");
+    assert.equal((await box.exec("stat -c %a /tmp; echo $HOME; echo one > /tmp/a; echo two > ~/b; mkdir /tmp/d")).stdout, "1777\n/tmp");
+    // Sessions, commands without one, processes and code have the same.
+    const session = await box.createSession({ id: "s" });
+    assert.equal((await session.exec("cat /tmp/a ~/b")).stdout, "one\ntwo");
+    const run = (command) => client("temporary").commands.execute(command, "__DISABLE_SESSION__");
+    assert.equal((await run("cat /tmp/a; echo three > /tmp/d/c")).stdout, "one");
+    const proc = await box.startProcess("cat ~/a; echo four > /tmp/e; sleep 60");
+    assert.equal((await proc.waitForLog("one", 20_000)).line, "one");
+    await eventually("its file", async () => (await box.exists("/tmp/e")).exists);
+    for (const language of ["python", "javascript"]) {
+      const context = await box.createCodeContext({ language });
+      const read = language === "python" ? "open('/tmp/d/c').read()" : "require('fs').readFileSync('/tmp/d/c', 'utf8')";
+      assert.match((await box.runCode(read, { context })).results[0].text, /three/);
+    }
+    await proc.kill();
+    // What the documentation does with files there.
+    assert.equal((await box.readFile("/tmp/a")).content, "one\n");
+    await box.writeFile("/tmp/new/image.bin", "AP8B", { encoding: "base64" });
+    assert.equal((await box.readFile("/tmp/new/image.bin", { encoding: "base64" })).content, "AP8B");
+    assert.equal((await box.exec("od -An -tx1 < /tmp/new/image.bin")).stdout.trim(), "00 ff 01");
+    await box.writeFile("/tmp/download.txt", "loaded");
+    await box.moveFile("/tmp/download.txt", "/workspace/data/../data.txt").then(() => assert.fail(), (error) => error);
+    await box.moveFile("/tmp/download.txt", "/workspace/data.txt");
+    assert.equal((await box.exec("cat data.txt; ls /tmp/download.txt")).stdout, "loaded");
+    await box.renameFile("/workspace/data.txt", "/tmp/back.txt");
+    assert.equal((await box.exists("/workspace/data.txt")).exists, false);
+    await box.mkdir("/tmp/deep/er", { recursive: true });
+    const listed = await box.listFiles("/tmp", { recursive: true });
+    assert.deepEqual(listed.files.map((file) => file.absolutePath),
+      ["/tmp/a", "/tmp/b", "/tmp/back.txt", "/tmp/d", "/tmp/d/c", "/tmp/deep", "/tmp/deep/er", "/tmp/e", "/tmp/new", "/tmp/new/image.bin"]);
+    assert.equal((await api.collectFile(await box.readFileStream("/tmp/back.txt"))).content, "loaded");
+    await box.deleteFile("/tmp/back.txt");
+    await assert.rejects(() => box.deleteFile("/tmp/deep"), (error) => error.code === "IS_DIRECTORY");
+    // Nothing leads out of it, and another sandbox has its own.
+    await box.exec("ln -s /etc /tmp/etc; ln -s ../kept /tmp/kept");
+    for (const path of ["/tmp/etc/passwd", "/tmp/kept", "/tmp/../etc/passwd", "/tmpx", "/var/tmp/x"]) {
+      await assert.rejects(() => box.readFile(path), (error) => error.code === "PERMISSION_DENIED", path);
+    }
+    assert.equal((await sandbox("others").exec("ls -A /tmp")).stdout, "");
+    assert.equal((await sandbox("others").exists("/tmp/a")).exists, false);
+  },
+
+  async relative_paths() {
+    const box = sandbox("relative");
+    await box.exec("mkdir sub 'with space' && cd sub && echo here > f");
+    assert.equal((await box.readFile("f")).content, "here\n");
+    assert.deepEqual((await box.listFiles(".")).files.map((file) => file.absolutePath), ["/workspace/sub/f"]);
+    await box.writeFile("deep/g", "made");
+    assert.equal((await box.exec("cat deep/g")).stdout, "made");
+    await box.exec("cd '/workspace/with space'");
+    await box.writeFile("h", "spaced");
+    await box.exec("cd /tmp");
+    await box.writeFile("i", "temporary");
+    assert.deepEqual([(await box.exec("cat '/workspace/with space/h' /tmp/i")).stdout], ["spacedtemporary"]);
+    // Another session is elsewhere; without one it is the workspace.
+    const session = await box.createSession({ id: "s", cwd: "/workspace/sub" });
+    assert.equal((await session.readFile("f")).content, "here\n");
+    const direct = client("relative");
+    assert.equal((await direct.files.readFile("sub/f", "__DISABLE_SESSION__")).content, "here\n");
+    await box.exec("cd /usr");
+    await assert.rejects(() => box.readFile("share"), (error) => error.code === "PERMISSION_DENIED");
   },
 
   async commands_of_one_session_queue() {
@@ -213,6 +293,7 @@ export const scenarios = {
 
   async processes() {
     const box = sandbox("processes");
+    const other = sandbox("statuses");
     await box.exec("cd /usr; export FROM=session; greet() { echo \"greet $1\"; }");
     const proc = await box.startProcess("pwd; greet $FROM$OWN; echo oops >&2; echo ready; sleep 60", {
       processId: "mine", env: { OWN: "+own" },
@@ -243,6 +324,14 @@ export const scenarios = {
     assert.equal(await failing.getStatus(), "failed");
     await assert.rejects(() => failing.waitForLog("ready", 20_000),
       (error) => error.name === "ProcessExitedBeforeReadyError" && error.exitCode === 9);
+    // Whatever its code is: only what was killed is that.
+    for (const [command, code, status] of [
+      ["exit 1", 1, "failed"], ["exit 137", 137, "failed"], ["exit 143", 143, "failed"], ["nosuchcommand", 127, "failed"],
+      ["kill -SEGV $$", 139, "failed"], ["kill -KILL $$", 137, "killed"], ["true", 0, "completed"],
+    ]) {
+      const ended = await other.startProcess(command);
+      assert.deepEqual([(await ended.waitForExit(20_000)).exitCode, await ended.getStatus()], [code, status], command);
+    }
     const listed = await box.listProcesses();
     assert.deepEqual(listed.map((one) => [one.command.slice(0, 3), one.status]), [["pwd", "killed"], ["ech", "failed"]]);
     await box.startProcess("sleep 60");
@@ -382,6 +471,8 @@ export const scenarios = {
 
   async files() {
     const box = sandbox("files");
+    await box.writeFile("/workspace/src/app/main.js", "// its directories are made");
+    await box.exec("rm -r src");
     await box.writeFile("/workspace/a.txt", "grüße\n");
     const text = await box.readFile("/workspace/a.txt");
     assert.deepEqual([text.content, text.encoding, text.isBinary, text.mimeType, text.size],
@@ -455,14 +546,18 @@ export const scenarios = {
   },
 
   async files_before_a_restart() {
-    await sandbox("restart").exec("echo kept > kept.txt");
+    await sandbox("restart").exec("echo kept | tee kept.txt > /tmp/kept.txt");
+    await sandbox("gone").exec("echo gone > /tmp/gone.txt");
   },
 
   async files_after_a_restart() {
     const box = sandbox("restart");
     assert.equal((await box.readFile("/workspace/kept.txt")).content, "kept\n");
     assert.equal((await box.exec("cat kept.txt")).stdout, "kept");
+    assert.equal((await box.readFile("/tmp/kept.txt")).content, "kept\n");
+    assert.equal((await box.exec("cat ~/kept.txt")).stdout, "kept");
     assert.equal((await sandbox("other").exists("/workspace/kept.txt")).exists, false);
+    assert.equal((await sandbox("gone").exec("ls -A /tmp")).stdout, "");
   },
 
   async long_ones_finish() {

@@ -221,6 +221,37 @@ const scenarios = {
     await client.close();
   },
 
+  async a_connection_has_a_temporary_directory_of_its_own() {
+    const [one, other] = [await connected(), await connected()];
+    const out = async (client, command) => {
+      const result = await call(client, "bash", { command });
+      assert.ok(first(result).startsWith("EXITED"), text(result));
+      return result.structuredContent.stdout ?? text(result);
+    };
+    await out(one, "echo mine > /tmp/a; echo set > ~/.config-of-a-tool; mkdir -p ~/.cache/tool");
+    assert.match(await out(one, "cat /tmp/a ~/.config-of-a-tool; ls -d $HOME/.cache/tool; stat -c %a /tmp"), /mine\nset\n\/tmp\/.cache\/tool\n1777/);
+    // Interpreters have it too.
+    for (const [language, code] of [
+      ["python", "open('/tmp/a').read()"],
+      ["javascript", "require('fs').readFileSync('/tmp/a', 'utf8')"],
+      ["bash", "cat /tmp/a"],
+    ]) assert.match(text(await call(one, "run_code", { language, code })), /mine/, language);
+    await call(one, "run_code", { language: "python", code: "open('/tmp/b', 'w').write('of python')" });
+    assert.match(await out(one, "cat /tmp/b"), /of python/);
+    // Nothing of it is there for another connection; the workspace is.
+    assert.doesNotMatch(await out(other, "ls -A /tmp; ls -A ~"), /a|b/);
+    await out(other, "echo other > /tmp/a; echo shared > /workspace/shared-file");
+    assert.match(await out(one, "cat /tmp/a shared-file; rm shared-file"), /mine\nshared/);
+    await other.transport.terminateSession?.();
+    await other.close();
+    const third = await connected();
+    assert.doesNotMatch(await out(third, "ls -A /tmp"), /a|b/);
+    await third.transport.terminateSession?.();
+    await third.close();
+    await one.transport.terminateSession?.();
+    await one.close();
+  },
+
   async sessions_end_with_a_status_that_clients_take() {
     const client = await connected();
     const session = client.transport.sessionId;

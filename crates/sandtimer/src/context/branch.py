@@ -34,13 +34,19 @@ def image(context, packet, files):
         if said < 0:
             raise NoBranch(WHY_NO_IMAGE.get(said) or os.strerror(-said))
         if said & 3 != 3:
-            pack(files[1], PRIVATE if shares else (WORKSPACE, *PRIVATE))
+            pack(files[1], private_directories() if shares else (WORKSPACE, *PRIVATE))
     except (NoBranch, OSError) as error:
         said, reason = 0, str(error)
     for file in files:
         os.close(file)
     os.write(context.channel, b"B" + nonce + said.to_bytes(8, "little") + reason.encode("utf-8", "replace")[:1000])
     return False
+
+
+def private_directories():
+    """Those that a branch in the same directories does not see already: its /tmp may be the origin's."""
+    own = os.stat("/var/tmp").st_dev
+    return [directory for directory in PRIVATE if os.stat(directory).st_dev == own]
 
 
 def check(context, files):

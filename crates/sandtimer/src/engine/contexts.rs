@@ -35,6 +35,7 @@ use super::error::Error;
 use super::refill::{Shared, Stats};
 use super::run::Run;
 use super::spec::Require;
+use super::workspace::NamedDirectories;
 use super::{Engine, Inner};
 use crate::limits::{Limits, nanoseconds};
 use crate::model::{Source, State};
@@ -74,12 +75,23 @@ pub struct ContextSpec {
     pub directory: Option<String>,
     /// A directory made by [`make_workspace`](super::make_workspace) that is its /workspace. Without it, one of its own.
     pub workspace: Option<PathBuf>,
+    /// A directory made by [`make_temporary_directory`](super::make_temporary_directory) that is its /tmp and its home directory,
+    /// and may be that of others too. Without it, a private one that goes with it.
+    pub temporary: Option<PathBuf>,
     /// Its cells are TypeScript, for a JavaScript interpreter.
     pub typescript: bool,
     /// What bounds the images of this context, of its branches, and of all others with the same account.
     pub images: Option<ImageAccount>,
     /// What each of its shells runs before the first command, for a session.
     pub prewarm: Option<Arc<ShellPrewarm>>,
+}
+
+impl ContextSpec {
+    /// What it shows of the host, unless all of it is its own.
+    fn directories(&self) -> Option<NamedDirectories> {
+        let (workspace, temporary) = (self.workspace.clone(), self.temporary.clone());
+        (workspace.is_some() || temporary.is_some()).then_some(NamedDirectories { workspace, temporary })
+    }
 }
 
 /// What is known of a context.

@@ -73,7 +73,7 @@ pub use spec::{Output, Require, Spec, Stdin};
 pub use start::PROGRESS_VARIABLE;
 pub use terminal::Terminal;
 pub use threads::Armed;
-pub use workspace::{make_workspace, remove, workspace_owner};
+pub use workspace::{make_temporary_directory, make_workspace, remove, workspace_owner};
 
 use crate::isolate::cgroup::{Cgroups, Hierarchies};
 use crate::isolate::files::home_directories;

@@ -95,7 +95,8 @@ fn validate(spec: &Spec) -> Result<(), Error> {
     if spec.workspaces.len() > WORKSPACES {
         return Err(Error::Workspaces(spec.workspaces.len()));
     }
-    for directory in spec.workspaces.iter().chain(&spec.working_directory).chain(&spec.workspace) {
+    let own = spec.workspace.iter().chain(&spec.temporary);
+    for directory in spec.workspaces.iter().chain(&spec.working_directory).chain(own) {
         nul("path", directory.as_os_str())?;
     }
     Ok(())

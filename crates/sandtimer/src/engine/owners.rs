@@ -13,7 +13,7 @@ use sandtimer_os::probe;
 use super::Inner;
 use super::error::Error;
 use super::plans::KnownFiles;
-use crate::isolate::files::{FilesPlan, Kind, Mount};
+use crate::isolate::files::{FilesPlan, HOME, Kind, Mount};
 use crate::isolate::plan::Identity;
 
 /// Installations that everybody may read need no mapping; the directories people work in always have one.
@@ -61,15 +61,19 @@ fn idmap_namespace(
     Ok(made)
 }
 
-/// The owner of a workspace that can be written and not be mapped; `None` where every one can.
+/// The owner whose directories the job can write although one cannot be mapped; `None` where every one can. Everybody may write
+/// the directory that is shown as /tmp, so its owner comes last.
 pub(super) fn unmapped_owner(
     inner: &Inner,
     files: &KnownFiles,
     identity: Identity,
     row: usize,
 ) -> Result<Option<(u32, u32)>, Error> {
+    let (mut owners, mut is_unmapped) = (Vec::new(), false);
     for mount in &files.mounts {
-        let Mount::Bind { source, writable: true, identity_mapped: true, .. } = mount else { continue };
+        let Mount::Bind { source, target, writable: true, identity_mapped: true, .. } = mount else {
+            continue;
+        };
         let status = status_of(source)?;
         let owner = (status.st_uid, status.st_gid);
         let known =
@@ -84,11 +88,14 @@ pub(super) fn unmapped_owner(
                 found
             }
         };
-        if !mappable {
-            return Ok(Some(owner));
-        }
+        owners.push((!mappable, target != Path::new(HOME), owner));
+        is_unmapped |= !mappable;
     }
-    Ok(None)
+    let of_unmapped =
+        |is_other: bool| owners.iter().find(|(unmapped, other, _)| *unmapped && *other == is_other);
+    let of_others = || owners.iter().find(|(_, other, _)| *other);
+    let found = of_unmapped(true).or_else(of_others).or_else(|| of_unmapped(false));
+    Ok(found.filter(|_| is_unmapped).map(|(_, _, owner)| *owner))
 }
 
 fn owner_of(source: &Path) -> Result<(u32, u32), Error> {

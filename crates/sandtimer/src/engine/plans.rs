@@ -14,6 +14,7 @@ use sandtimer_os::program::Program;
 
 use super::error::Error;
 use super::owners::spare_identity_maps;
+use super::workspace::make_mount_points;
 use super::{Inner, Spec};
 use crate::isolate::files::{
     DeviceUser, FilesPlan, FilesRequest, Gpus, Kind, Mount, Start, WORKSPACE, find_gpus, plan_files,
@@ -38,9 +39,11 @@ pub(super) struct FilesKey {
     pub world_readable: Vec<PathBuf>,
     pub private_workspace: bool,
     pub workspace: Option<PathBuf>,
+    /// The workspace is one of the caller's directories.
+    pub is_callers: bool,
+    pub temporary: Option<PathBuf>,
     pub host_proc: bool,
     pub show_credentials: bool,
-    pub covers_workspace: bool,
     pub network: bool,
     pub terminal: bool,
     pub gpu: bool,
@@ -100,7 +103,7 @@ pub(super) fn plan_files_of(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     let callers_directories = inner.callers_directories.lock().unwrap_or_else(PoisonError::into_inner);
-    let covers_workspace = spec.workspace.as_ref().is_some_and(|path| callers_directories.contains(path));
+    let is_callers = spec.workspace.as_ref().is_some_and(|path| callers_directories.contains(path));
     drop(callers_directories);
     let key = FilesKey {
         command: spec.command[0].clone(),
@@ -112,9 +115,10 @@ pub(super) fn plan_files_of(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles
         world_readable: spec.world_readable.clone(),
         private_workspace: spec.private_workspace,
         workspace: spec.workspace.clone(),
+        is_callers,
+        temporary: spec.temporary.clone(),
         host_proc: spec.host_proc,
         show_credentials: spec.show_credentials,
-        covers_workspace,
         network: spec.network,
         terminal: spec.terminal.is_some(),
         gpu: spec.gpu,
@@ -133,6 +137,7 @@ pub(super) fn plan_files_of(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles
         variables: &variables,
         host_cwd: &cwd,
         start: match &spec.workspace {
+            Some(directory) if is_callers => Start::CallersDirectory(directory),
             Some(directory) => Start::Workspace(directory),
             None if spec.private_workspace => Start::EmptyWorkspace,
             None => Start::CurrentDirectory,
@@ -142,7 +147,7 @@ pub(super) fn plan_files_of(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles
         homes: &inner.homes,
         extra_read_only: &spec.read_only,
         show_credentials: spec.show_credentials,
-        covers_workspace,
+        temporary: spec.temporary.as_deref(),
         world_readable: &spec.world_readable,
         network: spec.network,
         terminal: spec.terminal.is_some(),
@@ -152,6 +157,10 @@ pub(super) fn plan_files_of(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles
     spare_identity_maps(&mut plan);
     if spec.host_proc {
         show_host_proc(&mut plan);
+    }
+    if let Some(temporary) = &spec.temporary {
+        make_mount_points(temporary, &plan.mounts)
+            .map_err(Error::system("cannot make a mount point in the run's /tmp"))?;
     }
     let plan = Arc::new(KnownFiles::new(plan));
     inner.plans.lock().unwrap_or_else(PoisonError::into_inner).keep(key, plan.clone(), now);

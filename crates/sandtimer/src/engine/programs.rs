@@ -149,7 +149,8 @@ fn suits(spec: &Spec) -> bool {
 /// Whether the sandbox of a pool's child is what this spec asks for.
 fn is_plain(spec: &Spec) -> bool {
     let shown = spec.workspaces.len() + spec.read_only.len() + spec.world_readable.len();
-    spec.private_workspace && spec.workspace.is_none() && spec.working_directory.is_none() && shown == 0
+    let has_own = spec.workspace.is_some() || spec.temporary.is_some() || spec.working_directory.is_some();
+    spec.private_workspace && !has_own && shown == 0
 }
 
 /// What of a spec is built into a sandbox.
@@ -162,6 +163,7 @@ fn sandbox_of(spec: &Spec, interpreter: &OsStr) -> Spec {
         world_readable: spec.world_readable.clone(),
         private_workspace: spec.private_workspace,
         workspace: spec.workspace.clone(),
+        temporary: spec.temporary.clone(),
         show_credentials: spec.show_credentials,
         limits: spec.limits.clone(),
         defaults: spec.defaults.clone(),

@@ -9,7 +9,6 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,12 +18,13 @@ use rustix::process::{Resource, getrlimit};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::{process, thread};
 
+use super::Inner;
 use super::answered::Answered;
 use super::children::{Child, OwnWorkspace, Parent};
 use super::error::Error;
 use super::vacancies::{Vacancies, Vacant};
+use super::workspace::NamedDirectories;
 use super::zygotes::{self, NotServing, Zygote};
-use super::{Inner, Spec};
 use crate::zygote::{Language, Profile};
 
 /// A zygote is replaced after this many children, or this long.
@@ -235,7 +235,7 @@ impl Shared {
                     }
                 },
             };
-            let made = self.make(zygote.as_ref(), hurried, None);
+            let made = self.make(zygote.as_ref(), hurried, &NamedDirectories::default());
             let mut state = self.lock();
             state.making -= 1;
             match made {
@@ -329,8 +329,8 @@ impl Shared {
     }
 
     /// An interpreter that no zygote is there for. Each runs the pre-warm script itself, so one that has failed is not run again.
-    fn start(&self, workspace: Option<PathBuf>, stop: BorrowedFd<'_>) -> Result<Child, Error> {
-        let start = |profile: &Profile| Child::start(&self.inner, profile, workspace.clone(), stop);
+    fn start(&self, directories: &NamedDirectories, stop: BorrowedFd<'_>) -> Result<Child, Error> {
+        let start = |profile: &Profile| Child::start(&self.inner, profile, directories, stop);
         let has_failed = self.lock().stats.not_prewarmed.is_some();
         let started = match has_failed {
             true => start(&self.plain()),
@@ -418,23 +418,25 @@ impl Shared {
         }
     }
 
-    /// Makes a child, of a zygote where its language has them, whose workspace is this directory or one of its own.
+    /// Makes a child, of a zygote where its language has them, with these directories. A workspace that is not named is its own.
     fn make(
         &self,
         zygote: Option<&Arc<Zygote>>,
         hurried: bool,
-        workspace: Option<&Path>,
+        directories: &NamedDirectories,
     ) -> Result<Child, Error> {
-        let own = match (workspace, &self.profile.workspaces) {
+        let own = match (&directories.workspace, &self.profile.workspaces) {
             (None, Some(parent)) => Some(OwnWorkspace::make(parent)?),
             _ => None,
         };
-        let workspace = workspace.or_else(|| own.as_ref().map(OwnWorkspace::path)).map(Path::to_owned);
+        let made = || own.as_ref().map(|own| own.path().to_owned());
+        let workspace = directories.workspace.clone().or_else(made);
+        let directories = NamedDirectories { workspace, ..directories.clone() };
         let stop = self.closing.as_fd();
         let mut child = match zygote {
-            None => self.start(workspace, stop)?,
+            None => self.start(&directories, stop)?,
             Some(zygote) => {
-                let spec = Spec { workspace, ..zygotes::spec_of(&self.profile) };
+                let spec = directories.of(zygotes::spec_of(&self.profile));
                 let (turn, stop) = (Some(&zygote.turn), Some(stop));
                 let parent = Parent {
                     orders: zygote.orders(),
@@ -446,7 +448,8 @@ impl Shared {
                 };
                 // Init can answer for what Landlock lets a job make, of sandboxes that are all alike, and not in a live one.
                 let landlocked = self.inner.host()?.landlock_abi > 0;
-                let may_leave = landlocked && spec.workspace.is_none() && !spec.supervised;
+                let is_private = spec.workspace.is_none() && spec.temporary.is_none();
+                let may_leave = landlocked && is_private && !spec.supervised;
                 // A sandbox that died while nothing was in it says nothing of the zygote.
                 let again = may_leave.then(|| self.vacant()).flatten();
                 let again = again.and_then(|mut child| child.seal(&parent).ok().map(|()| child));
@@ -480,9 +483,9 @@ impl Shared {
     }
 
     /// A child of this zygote, whichever serves now, made while the caller waits.
-    pub fn make_of(&self, zygote: &Arc<Zygote>, workspace: Option<&Path>) -> Result<Child, Error> {
+    pub fn make_of(&self, zygote: &Arc<Zygote>, directories: &NamedDirectories) -> Result<Child, Error> {
         for attempt in 1.. {
-            match self.make(Some(zygote), true, workspace) {
+            match self.make(Some(zygote), true, directories) {
                 Err(Error::System { .. }) if attempt < TRIES && !zygote.is_dead() => {}
                 child => return child,
             }
@@ -507,19 +510,19 @@ impl Shared {
         taken
     }
 
-    /// A child whose workspace is this directory, made while the caller waits. `give_up` is asked now and then; what is being
+    /// A child with these directories, made while the caller waits. `give_up` is asked now and then; what is being
     /// made then ends by itself.
     pub fn make_in(
         self: &Arc<Self>,
-        workspace: &Path,
+        directories: NamedDirectories,
         give_up: &mut dyn FnMut() -> bool,
     ) -> Result<Child, Error> {
         let (tell, told) = sync_channel(1);
-        let (shared, workspace) = (self.clone(), workspace.to_owned());
+        let shared = self.clone();
         let make = move || {
             thread::block_signals();
             // One that nobody waits for any more is ended with the channel.
-            let _ = tell.send(shared.make_there(&workspace));
+            let _ = tell.send(shared.make_there(&directories));
         };
         let spawned = std::thread::Builder::new().name("st-refiller".to_owned()).spawn(make);
         spawned.map_err(Error::system("cannot start a thread"))?;
@@ -533,13 +536,13 @@ impl Shared {
         }
     }
 
-    fn make_there(self: &Arc<Self>, workspace: &Path) -> Result<Child, Error> {
+    fn make_there(self: &Arc<Self>, directories: &NamedDirectories) -> Result<Child, Error> {
         if self.profile.language == Language::JavaScript {
-            return self.make(None, true, Some(workspace));
+            return self.make(None, true, directories);
         }
         for attempt in 1.. {
             let zygote = self.source().serving(self)?;
-            match self.make(Some(&zygote), true, Some(workspace)) {
+            match self.make(Some(&zygote), true, directories) {
                 Err(Error::System { .. }) if attempt < TRIES => drop(self.source().discard(&zygote)),
                 child => return child,
             }

@@ -74,6 +74,9 @@ pub struct Spec {
     pub private_workspace: bool,
     /// Starts in this directory, shown writable as /workspace; made by [`make_workspace`](super::make_workspace).
     pub workspace: Option<PathBuf>,
+    /// Shown writable as /tmp, which is the home directory too, in place of an empty private one; made by
+    /// [`make_temporary_directory`](super::make_temporary_directory). What a run leaves there, the next run with it finds.
+    pub temporary: Option<PathBuf>,
     /// Shows credentials that lie below what is shown; else they are covered.
     pub show_credentials: bool,
     /// The host's network instead of none.
@@ -128,7 +131,13 @@ impl Spec {
     /// Whether it is shown a directory that other runs may be shown too, as far as one of them may write there.
     pub(super) fn shares_directory(&self) -> bool {
         // Without a private workspace it starts in the caller's current directory.
-        !self.private_workspace || self.workspace.is_some() || !self.workspaces.is_empty()
+        let has_shared = self.workspace.is_some() || self.temporary.is_some() || !self.workspaces.is_empty();
+        !self.private_workspace || has_shared
+    }
+
+    /// The directories below which it can make the host's disk fuller.
+    pub(super) fn growing_directories(&self) -> Vec<PathBuf> {
+        self.workspaces.iter().chain(&self.workspace).chain(&self.temporary).cloned().collect()
     }
 
     /// A program and its arguments.

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -290,11 +290,11 @@ fn check_user(has_uids: bool, host: &Host) -> Result<(), Error> {
     }
 }
 
-/// What is to be /workspace has to be mounted there.
+/// What is to be /workspace or /tmp has to be mounted there.
 fn check_workspace(spec: &Spec, host: &Host) -> Result<(), Error> {
     match &host.namespaces {
-        Namespaces::None(reason) if spec.workspace.is_some() => Err(Refusal {
-            required: "a workspace that outlives its run".to_owned(),
+        Namespaces::None(reason) if spec.workspace.is_some() || spec.temporary.is_some() => Err(Refusal {
+            required: "a workspace or a /tmp that outlives its run".to_owned(),
             possible: "one of the run's own".to_owned(),
             reason: format!("it needs a mount namespace, and {reason}"),
         }
@@ -317,8 +317,7 @@ pub(super) fn finish(
     let spools = streams.spools();
     let (attachment, pipes) = streams.attach(running.clone());
     watch(inner, attachment);
-    let growing: Vec<PathBuf> = spec.workspaces.iter().chain(&spec.workspace).cloned().collect();
-    inner.disk.watch(&running, &growing, &inner.enforcer);
+    inner.disk.watch(&running, &spec.growing_directories(), &inner.enforcer);
     Run { inner: inner.clone(), running, scope, spools, pipes: Mutex::new(pipes) }
 }
 

@@ -3,18 +3,20 @@
 //! Each job has a uid of its own, so the files of a workspace belong to none of them: on disk they are [`WORKSPACES`]'s, inside
 //! they are the job's, by an idmapped mount (docs/design/files-and-ownership.md). Without root there is one uid for all.
 
+use std::fs::Permissions;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, chown};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
-use super::Engine;
 use super::error::Error;
-use crate::isolate::files::writable_directory;
+use super::{Engine, Spec};
+use crate::isolate::files::{HOME, Kind, Mount, writable_directory};
 use crate::isolate::lease::{WORKSPACES, has_uids};
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
+use rustix::io::Errno;
 pub use sandtimer_os::remove;
 use sandtimer_os::thread::{block_signals, use_files_as};
 
@@ -31,6 +33,84 @@ pub fn workspace_owner() -> Option<u32> {
 pub fn make_workspace(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().mode(0o700).create(path)?;
     chown(path, workspace_owner(), workspace_owner()).inspect_err(|_| drop(std::fs::remove_dir(path)))
+}
+
+/// Makes a directory for [`Spec::temporary`](super::Spec::temporary) and
+/// [`ContextSpec::temporary`](super::ContextSpec::temporary), of the mode that programs expect of /tmp. The directory above it
+/// must be one that other users cannot enter.
+///
+/// # Errors
+/// As mkdir(2), chown(2) and chmod(2).
+pub fn make_temporary_directory(path: &Path) -> io::Result<()> {
+    make_workspace(path)?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o1777))
+        .inspect_err(|_| drop(std::fs::remove_dir(path)))
+}
+
+/// Directories of the host that a sandbox shows in place of private ones.
+#[derive(Debug, Clone, Default)]
+pub(super) struct NamedDirectories {
+    pub workspace: Option<PathBuf>,
+    pub temporary: Option<PathBuf>,
+}
+
+impl NamedDirectories {
+    /// The spec with these directories.
+    pub fn of(&self, spec: Spec) -> Spec {
+        Spec { workspace: self.workspace.clone(), temporary: self.temporary.clone(), ..spec }
+    }
+}
+
+/// Makes the mount points of mounts below /tmp, in the directory that is shown there: a project that lies below the host's /tmp
+/// keeps its path.
+pub(super) fn make_mount_points(temporary: &Path, mounts: &[Mount]) -> io::Result<()> {
+    let below = |mount: &Mount| -> Option<(PathBuf, bool)> {
+        let is_file = matches!(mount, Mount::Bind { kind: Kind::File, .. });
+        let path = mount.target().strip_prefix(HOME).ok().filter(|path| !path.as_os_str().is_empty())?;
+        matches!(mount, Mount::Bind { .. } | Mount::Tmpfs { .. }).then(|| (path.to_owned(), is_file))
+    };
+    // What lies below another mount is there.
+    let mut points: Vec<(PathBuf, bool)> = Vec::new();
+    for (path, is_file) in mounts.iter().filter_map(below) {
+        if !points.iter().any(|(above, _)| path.starts_with(above)) {
+            points.push((path, is_file));
+        }
+    }
+    if points.is_empty() {
+        return Ok(());
+    }
+    let root = open_workspace(temporary)?;
+    as_files_owner(|| points.iter().try_for_each(|(path, is_file)| make_mount_point(&root, path, *is_file)))
+}
+
+/// Makes an empty directory or file, and the directories on the way; follows no link that a run has put there.
+fn make_mount_point(root: &OwnedFd, path: &Path, is_file: bool) -> io::Result<()> {
+    let open = |path: &Path, flags: OFlags| {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
+    };
+    let mut made = PathBuf::new();
+    let mut directory = open(Path::new("."), OFlags::PATH | OFlags::DIRECTORY)?;
+    let last = path.components().count() - 1;
+    for (index, name) in path.components().enumerate() {
+        made.push(name);
+        let name = name.as_os_str();
+        let result = match is_file && index == last {
+            true => {
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+                openat(&directory, name, flags, Mode::from_raw_mode(0o644)).map(drop)
+            }
+            false => mkdirat(&directory, name, Mode::from_raw_mode(0o755)),
+        };
+        match result {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if index < last {
+            directory = open(&made, OFlags::PATH | OFlags::DIRECTORY)?;
+        }
+    }
+    Ok(())
 }
 
 impl Engine {

@@ -67,8 +67,8 @@ pub struct FilesRequest<'a> {
     pub extra_read_only: &'a [PathBuf],
     /// Shows credentials too, where a directory holds them.
     pub show_credentials: bool,
-    /// The directory of [`Start::Workspace`] is one of the caller's: credentials in it are covered.
-    pub covers_workspace: bool,
+    /// A directory that the engine made, shown writable as [`HOME`] instead of a private one.
+    pub temporary: Option<&'a Path>,
     /// Further directories to show, without what only the owner of a file may read.
     pub world_readable: &'a [PathBuf],
     /// Whether the run shares the host's network, and so needs its resolver's settings.
@@ -88,6 +88,9 @@ pub enum Start<'a> {
     EmptyWorkspace,
     /// This directory, made by the engine, shown writable as `/workspace`.
     Workspace(&'a Path),
+    /// This directory of the caller's, shown writable at its own path, to which `/workspace` is a link. Credentials in it are
+    /// covered.
+    CallersDirectory(&'a Path),
 }
 
 /// Whether a bind mount shows a directory or a single file.
@@ -300,6 +303,7 @@ pub fn plan_files(request: &FilesRequest<'_>) -> Result<FilesPlan, FilesError> {
         notes: Vec::new(),
         searched: Vec::new(),
     };
+    planner.add_temporary();
     system::add(&mut planner.tree, &host, request);
     let gpus = request.gpus.map(|user| devices::add(&mut planner.tree, &host, user)).transpose()?;
     if !request.show_credentials {
@@ -415,15 +419,29 @@ impl Planner<'_> {
             }
             Start::Workspace(source) => {
                 let source = self.host.canonical(source).unwrap_or_else(|| source.to_path_buf());
-                if self.request.covers_workspace {
-                    let (host, shown) = (source.clone(), workspace.clone());
-                    self.searched.push(Searched { host, shown, writable: true });
-                }
                 let (target, kind) = (workspace.clone(), Kind::Directory);
                 self.tree.add(Mount::Bind { source, target, writable: true, identity_mapped: true, kind });
                 workspace
             }
+            Start::CallersDirectory(source) => {
+                let source = self.host.canonical(source).unwrap_or_else(|| source.to_path_buf());
+                self.tree.bind(&source, Kind::Directory, true);
+                self.searched.push(Searched::at_own_path(&source, true));
+                // One that lies there itself has no link above it.
+                if !source.starts_with(&workspace) {
+                    self.tree.add(Mount::Symlink { target: workspace, points_to: source.clone() });
+                }
+                source
+            }
         }
+    }
+
+    /// Shows the directory that takes the place of a private /tmp. Before that: what stands at a target stays.
+    fn add_temporary(&mut self) {
+        let Some(source) = self.request.temporary else { return };
+        let source = self.host.canonical(source).unwrap_or_else(|| source.to_path_buf());
+        let (target, kind) = (PathBuf::from(HOME), Kind::Directory);
+        self.tree.add(Mount::Bind { source, target, writable: true, identity_mapped: true, kind });
     }
 
     fn add_current_directory(&mut self) -> PathBuf {
@@ -524,7 +542,12 @@ impl Planner<'_> {
         if self.tree.is_private(typed) {
             return Ok(typed.to_path_buf());
         }
-        if let (Start::Workspace(source), Ok(below)) = (self.request.start, typed.strip_prefix(WORKSPACE)) {
+        let (is_callers, source) = match self.request.start {
+            Start::Workspace(source) => (false, Some(source)),
+            Start::CallersDirectory(source) => (true, Some(source)),
+            _ => (false, None),
+        };
+        if let (Some(source), Ok(below)) = (source, typed.strip_prefix(WORKSPACE)) {
             let inside = self.host.canonical(&source.join(below));
             let base = self.host.canonical(source);
             if let Some((inside, base)) = inside.zip(base)
@@ -534,7 +557,7 @@ impl Planner<'_> {
                     self.host.resolve(&inside).map_err(|cause| error(format!("cannot be used ({cause})")))?;
                 let is_directory = found.metadata.is_dir();
                 return if is_directory {
-                    Ok(typed.to_path_buf())
+                    Ok(if is_callers { inside } else { typed.to_path_buf() })
                 } else {
                     Err(error("is not a directory".into()))
                 };

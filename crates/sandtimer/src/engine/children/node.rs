@@ -7,7 +7,6 @@
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use sandtimer_os::{probe, process, socket};
 use super::super::error::Error;
 use super::super::opened;
 use super::super::start::{self, Context, Descriptors, Prepared, Sandbox};
+use super::super::workspace::NamedDirectories;
 use super::super::zygotes::NotServing;
 use super::super::{Inner, Spec, park, zygotes};
 use super::{Born, Child};
@@ -37,17 +37,16 @@ const LAST_WORDS: usize = 2000;
 const LONGEST_WORD: usize = 16 << 10;
 
 /// What an interpreter of this profile is started as.
-fn spec_of(profile: &Profile, workspace: Option<PathBuf>) -> Spec {
+fn spec_of(profile: &Profile, directories: &NamedDirectories) -> Spec {
     let mut spec = Spec::command([&profile.interpreter]);
     // What bounds its memory is the sandbox's limit; its own guess would be one that nobody chose.
     let most = probe::total_memory_bytes() >> 20;
     spec.command
         .extend([format!("--max-old-space-size={most}"), "-e".into(), NODE_BOOT.into()].map(Into::into));
     spec.private_workspace = true;
-    spec.workspace = workspace;
     spec.network = profile.network;
     spec.is_live = true;
-    spec
+    directories.of(spec)
 }
 
 /// The engine's ends of an interpreter that is being started.
@@ -64,10 +63,10 @@ impl Child {
     pub fn start(
         inner: &Arc<Inner>,
         profile: &Profile,
-        workspace: Option<PathBuf>,
+        directories: &NamedDirectories,
         stop: BorrowedFd<'_>,
     ) -> Result<Self, NotServing> {
-        let spec = spec_of(profile, workspace);
+        let spec = spec_of(profile, directories);
         let opened = opened::open(inner, &spec)?;
         opened::close(inner, opened.scope);
         let slot =

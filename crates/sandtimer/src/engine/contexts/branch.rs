@@ -9,6 +9,7 @@
 //! origin and by each branch, for later images over it. docs/design/branches.md says why it is not a fork.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -62,7 +63,7 @@ pub struct BranchSpec {
     pub count: usize,
     /// Of each of them as a whole; where these say nothing, the origin's.
     pub limits: Limits,
-    /// They work in the origin's [`ContextSpec::workspace`]. Otherwise each has a copy of the files that are there.
+    /// They work in the origin's [`ContextSpec::workspace`] and [`ContextSpec::temporary`]. Otherwise each has a copy of the files that are there.
     pub shares_workspace: bool,
 }
 
@@ -166,11 +167,12 @@ impl Context {
         let Some(zygote) = standing.zygote.clone().filter(|zygote| !zygote.is_dead()) else {
             return refused("what its interpreter was forked from has ended; open another context");
         };
-        let workspace = self.spec.workspace.clone().filter(|_| spec.shares_workspace);
+        let shared = |directory: &Option<PathBuf>| directory.clone().filter(|_| spec.shares_workspace);
+        let (workspace, temporary) = (shared(&self.spec.workspace), shared(&self.spec.temporary));
         let limits = spec.limits.clone().or(&self.spec.limits);
-        let own = ContextSpec { limits, workspace, ..self.spec.clone() };
-        // One that stands ready has a workspace of its own.
-        let children = match own.workspace {
+        let own = ContextSpec { limits, workspace, temporary, ..self.spec.clone() };
+        // One that stands ready has directories of its own.
+        let children = match own.directories() {
             None => source.take_of(&zygote, spec.count),
             Some(_) => Vec::new(),
         };
@@ -251,7 +253,7 @@ fn bear(
     let work = || {
         let another = |left: usize| left.checked_sub(1);
         while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, another).is_ok() {
-            let made = source.make_of(zygote, spec.workspace.as_deref());
+            let made = source.make_of(zygote, &spec.directories().unwrap_or_default());
             if made.is_err() {
                 left.store(0, Ordering::Relaxed);
             }

@@ -286,7 +286,8 @@ impl Context {
         );
         let (attachment, _) = streams.attach(running.clone());
         let brought = start::watch(inner, attachment);
-        inner.disk.watch(&running, self.spec.workspace.as_slice(), &inner.enforcer);
+        let growing: Vec<_> = self.spec.workspace.iter().chain(&self.spec.temporary).cloned().collect();
+        inner.disk.watch(&running, &growing, &inner.enforcer);
         let run = Run { inner: inner.clone(), running, scope, spools, pipes: Mutex::default() };
         Ok((Arc::new(run), brought, Heard::new(words, limit)))
     }

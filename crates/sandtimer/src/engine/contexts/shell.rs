@@ -199,6 +199,7 @@ impl Standing {
         let mut run = Spec::command(["bash", "--norc", "--noprofile", "-s"]);
         run.private_workspace = true;
         run.workspace = spec.workspace.clone();
+        run.temporary = spec.temporary.clone();
         run.supervised = true;
         run.is_live = true;
         run.limits = spec.limits.clone();

@@ -112,8 +112,10 @@ impl Standing {
             .inspect_err(|_| opened::close(&source.inner, scope))?;
         let begun = variables(spec, false).to_string();
         let taken = loop {
-            let child = match &spec.workspace {
-                Some(workspace) => source.make_in(workspace, give_up),
+            let directories = spec.directories();
+            let is_named = directories.is_some();
+            let child = match directories {
+                Some(directories) => source.make_in(directories, give_up),
                 None => source.take(give_up).map(|(child, _)| child),
             };
             let mut child = match child.and_then(|child| child.check(&run).map(|()| child)) {
@@ -123,7 +125,7 @@ impl Standing {
             match child.become_context(&opened, begun.as_bytes(), &[], false) {
                 Ok(()) => break child.into_parts().ok_or(Error::Closed),
                 // It died while it waited: the next one.
-                Err(Error::System { .. }) if spec.workspace.is_none() => source.lock().stats.lost += 1,
+                Err(Error::System { .. }) if !is_named => source.lock().stats.lost += 1,
                 Err(error) => break Err(error),
             }
         };

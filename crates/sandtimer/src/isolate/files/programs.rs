@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 /// What an empty `PATH` means inside.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// Where people keep the virtual environment of a project.
+const ENVIRONMENTS: [&str; 3] = [".venv", "venv", "env"];
+
 /// What the plan says about programs.
 #[derive(Debug)]
 pub(super) struct Programs {
@@ -53,6 +56,7 @@ pub(super) fn add(planner: &mut Planner<'_>) -> Result<Programs, FilesError> {
     let (entries, installed, environment) = (Vec::new(), Vec::new(), Vec::new());
     let mut search = Search { planner, directory, entries, installed, environment };
     search.read_path();
+    search.add_environments();
     let executable = command.map(|command| search.executable(command)).transpose()?;
     let path_variable = search.path_inside();
     Ok(Programs { executable, path_variable, environment: search.environment })
@@ -63,7 +67,7 @@ fn directory(planner: &Planner<'_>) -> PathBuf {
     let request = planner.request;
     let asked = request.cwd.unwrap_or(Path::new(""));
     let directory = match request.start {
-        Start::Workspace(source) => match asked.strip_prefix(WORKSPACE) {
+        Start::Workspace(source) | Start::CallersDirectory(source) => match asked.strip_prefix(WORKSPACE) {
             Ok(below) => source.join(below),
             Err(_) => source.join(asked),
         },
@@ -124,6 +128,14 @@ impl Search<'_, '_> {
         }
     }
 
+    /// Shows the interpreters that the project's virtual environments stand on: a shell runs them by their paths.
+    fn add_environments(&mut self) {
+        let Start::CallersDirectory(source) = self.planner.request.start else { return };
+        for name in ENVIRONMENTS {
+            install(self, &source.join(name).join("bin"), 0);
+        }
+    }
+
     /// Puts the real programs in front of rustup's proxies. The proxies go on working by their full paths.
     fn add_rustup(&mut self, rustup: &rustup::Rustup) {
         if self.environment.is_empty() {
@@ -166,7 +178,7 @@ impl Search<'_, '_> {
     fn by_path(&self, command: &OsStr) -> Result<PathBuf, FilesError> {
         let typed = Path::new(command);
         let path = match (self.planner.request.start, typed.strip_prefix(WORKSPACE)) {
-            (Start::Workspace(source), Ok(below)) => source.join(below),
+            (Start::Workspace(source) | Start::CallersDirectory(source), Ok(below)) => source.join(below),
             _ => self.directory.join(typed),
         };
         let command = command.to_os_string();

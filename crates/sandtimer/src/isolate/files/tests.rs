@@ -24,7 +24,8 @@ struct World {
     workspace_of_its_own: Option<PathBuf>,
     network: bool,
     show_credentials: bool,
-    covers_workspace: bool,
+    is_callers: bool,
+    temporary: Option<PathBuf>,
     gpus: Option<DeviceUser>,
 }
 
@@ -44,7 +45,8 @@ impl World {
             workspace_of_its_own: None,
             network: false,
             show_credentials: false,
-            covers_workspace: false,
+            is_callers: false,
+            temporary: None,
             gpus: None,
         };
         for directory in ["/usr/local/bin", "/usr/lib", "/opt", "/tmp", "/var/tmp", "/home/ann/project"] {
@@ -133,7 +135,11 @@ impl World {
 
     fn plan_command(&self, command: &OsStr) -> Result<FilesPlan, FilesError> {
         let homes = home_directories(&fs::read(self.on_disk("/etc/passwd")).unwrap(), None);
-        let start = self.workspace_of_its_own.as_deref().map_or(Start::CurrentDirectory, Start::Workspace);
+        let start = match &self.workspace_of_its_own {
+            Some(directory) if self.is_callers => Start::CallersDirectory(directory),
+            Some(directory) => Start::Workspace(directory),
+            None => Start::CurrentDirectory,
+        };
         let request = FilesRequest {
             root: self.root.path(),
             command: Some(command),
@@ -146,7 +152,7 @@ impl World {
             homes: &homes,
             extra_read_only: &self.extra,
             show_credentials: self.show_credentials,
-            covers_workspace: self.covers_workspace,
+            temporary: self.temporary.as_deref(),
             world_readable: &self.world_readable,
             network: self.network,
             terminal: false,
@@ -205,6 +211,10 @@ fn assert_can_be_built(plan: &FilesPlan) {
             None => assert_eq!(target.parent(), Some(Path::new("/")), "nothing leads to {mount:?}"),
             Some(Mount::Directory { target: holder } | Mount::Tmpfs { target: holder, .. }) => {
                 assert_eq!(target.parent(), Some(holder.as_path()), "nothing leads to {mount:?}");
+            }
+            // The engine makes mount points in a shared temporary directory.
+            Some(Mount::Bind { target: holder, .. }) if holder == Path::new(HOME) => {
+                assert!(matches!(mount, Mount::Bind { .. } | Mount::Tmpfs { .. }), "{mount:?} in {holder:?}");
             }
             Some(Mount::Bind { writable, .. }) => {
                 let widens = !writable && matches!(mount, Mount::Bind { writable: true, .. });
@@ -435,11 +445,11 @@ fn credentials_in_callers_workspace_are_covered() {
     world.workspace_of_its_own = Some("/data".into());
     let seen = |world: &World, path: &str| {
         let plan = world.plan("bash").unwrap();
-        inside(&plan, world.root.path(), &Path::new("/workspace").join(path)).filter(|file| file.exists())
+        inside(&plan, world.root.path(), &plan.cwd.join(path)).filter(|file| file.exists())
     };
     // The control: of a workspace that a server made, all is its runs' own.
     assert!(secrets.iter().all(|secret| seen(&world, secret).is_some()));
-    world.covers_workspace = true;
+    world.is_callers = true;
     for secret in secrets {
         assert_eq!(seen(&world, secret), None, "{secret}");
     }
@@ -523,7 +533,7 @@ fn plans_for_this_machine() {
             homes: &homes,
             extra_read_only: &homes,
             show_credentials: false,
-            covers_workspace: false,
+            temporary: None,
             world_readable: &[],
             network: true,
             terminal: true,

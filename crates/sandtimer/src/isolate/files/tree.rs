@@ -3,7 +3,7 @@
 //! Knows nothing of what may be shown. The hard fact: a name can only be made where the run's own file system
 //! is on top; below a directory of the host's, everything is what the host has there.
 
-use super::{Kind, Mount};
+use super::{HOME, Kind, Mount};
 use crate::isolate::toolchain::lookup::Link;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -122,6 +122,10 @@ impl Tree {
                 None | Some(Mount::Directory { .. } | Mount::Tmpfs { .. }) => true,
                 Some(Mount::Bind { writable: false, .. }) if is_writable(&mount) => false,
                 Some(Mount::Bind { .. }) if hides(&mount) => false,
+                // The engine makes the mount point.
+                Some(Mount::Bind { target, .. }) if is_shared_temporary(target) && can_be_below(&mount) => {
+                    false
+                }
                 // Seen there already, or no name can be made there.
                 Some(_) => continue,
             };
@@ -137,6 +141,15 @@ impl Tree {
         }
         steps
     }
+}
+
+/// Whether a bind mount at this path is a temporary directory that several runs share.
+fn is_shared_temporary(target: &Path) -> bool {
+    target == Path::new(HOME)
+}
+
+fn can_be_below(mount: &Mount) -> bool {
+    matches!(mount, Mount::Bind { .. } | Mount::Tmpfs { .. })
 }
 
 fn hides(mount: &Mount) -> bool {

@@ -209,6 +209,62 @@ fn a_workspace_of_the_engine_s_own_appears_as_workspace() {
 }
 
 #[test]
+fn callers_workspace_is_at_its_own_path_and_linked() {
+    let mut world = World::new();
+    world.program("/home/ann/project/sub/tool", b"#!/bin/sh\n");
+    // A virtual environment of an interpreter that is not on PATH.
+    let python = "/home/ann/.local/share/uv/python/cpython-3.12.1-linux-x86_64-gnu";
+    world.program(&format!("{python}/bin/python3.12"), &elf(&[], "", None));
+    world.text(&format!("{python}/lib/python3.12/os.py"), "");
+    world.link("/home/ann/project/.venv/bin/python", &format!("{python}/bin/python3.12"));
+    world.text("/home/ann/project/.venv/pyvenv.cfg", &format!("home = {python}/bin\nversion = 3.12.1\n"));
+    world.workspace_of_its_own = Some("/home/ann/project".into());
+    world.is_callers = true;
+    for command in ["sub/tool", "/workspace/sub/tool", "/home/ann/project/sub/tool"] {
+        let plan = world.plan(command).unwrap();
+        let shown = (executable(&plan), plan.cwd.to_str());
+        assert_eq!(shown, ("/home/ann/project/sub/tool", Some("/home/ann/project")), "{command}");
+        assert_eq!(is_writable(&plan, "/home/ann/project"), Some(true));
+        let link = plan.mounts.iter().find(|mount| mount.target() == Path::new("/workspace"));
+        let points_to = PathBuf::from("/home/ann/project");
+        assert_eq!(link, Some(&Mount::Symlink { target: "/workspace".into(), points_to }));
+    }
+    let plan = world.plan("bash").unwrap();
+    assert_eq!(is_writable(&plan, &format!("{python}/bin")), Some(false), "{plan:#?}");
+    for start in ["/workspace/sub", "/home/ann/project/sub"] {
+        world.start_in = Some(start.into());
+        assert_eq!(world.plan("bash").unwrap().cwd, Path::new("/home/ann/project/sub"), "{start}");
+    }
+    world.start_in = None;
+    world.directory("/workspace/project");
+    world.workspace_of_its_own = Some("/workspace/project".into());
+    let plan = world.plan("bash").unwrap();
+    assert_eq!(
+        (plan.cwd.to_str(), is_writable(&plan, "/workspace/project")),
+        (Some("/workspace/project"), Some(true))
+    );
+}
+
+#[test]
+fn shared_temporary_directory_keeps_what_lies_below_it() {
+    let mut world = World::new();
+    world.directory("/state/t1/build/project");
+    world.directory("/tmp/build/project");
+    world.temporary = Some("/state/t1".into());
+    world.workspaces = vec!["/tmp/build/project".into()];
+    let plan = world.plan("bash").unwrap();
+    let Some(Mount::Bind { source, writable: true, identity_mapped: true, .. }) = bind(&plan, "/tmp") else {
+        panic!("{plan:#?}")
+    };
+    assert_eq!(source, Path::new("/state/t1"));
+    assert_eq!(is_writable(&plan, "/tmp/build/project"), Some(true), "{plan:#?}");
+    assert!(
+        plan.mounts.iter().all(|mount| mount.target() != Path::new("/tmp/build")),
+        "it is made on the host"
+    );
+}
+
+#[test]
 fn extra_entries_follow_the_same_rule() {
     let mut world = World::new();
     world.text("/home/ann/libs/module.py", "");

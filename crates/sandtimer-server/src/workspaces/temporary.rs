@@ -1,0 +1,109 @@
+//! Directories that are the /tmp, and the home directory, of all runs of a sandbox of another interface, or of an agent's connection.
+//!
+//! ```text
+//! workspaces/temporary/ID   of the workspace with this id, which it goes with
+//! workspaces/own/ID         of a connection: removed once the connection and all that it started have ended
+//! ```
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sandtimer::engine::make_temporary_directory;
+use sandtimer_os::remove::remove_tree;
+
+use super::live::{Workspace, Workspaces, remove_all};
+use crate::auth::Owner;
+use crate::error::{Refusal, storage};
+
+/// A directory that runs, contexts and sessions have as their /tmp.
+#[derive(Debug)]
+pub(crate) struct TemporaryDirectory {
+    files: Arc<Workspace>,
+    /// Where it is removed when nothing uses it any more; `None` for one that stays as long as its workspace.
+    trash: Option<PathBuf>,
+}
+
+impl TemporaryDirectory {
+    pub fn path(&self) -> &Path {
+        self.files.directory()
+    }
+
+    /// The same for access to its files.
+    pub fn files(&self) -> &Arc<Workspace> {
+        &self.files
+    }
+}
+
+impl Drop for TemporaryDirectory {
+    fn drop(&mut self) {
+        let Some(trash) = self.trash.take() else { return };
+        let directory = self.path().to_owned();
+        // A thread of the runtime must not block. What cannot be removed now is removed at the next start.
+        let remove = move || drop(discard(&directory, &trash));
+        let _ = std::thread::Builder::new().name("st-files".to_owned()).spawn(remove);
+    }
+}
+
+impl Workspaces {
+    /// The one that belongs to a kept workspace, made where it is missing. Blocks.
+    pub fn temporary_of(
+        &self,
+        owner: &Owner,
+        workspace: &Workspace,
+    ) -> Result<Arc<TemporaryDirectory>, Refusal> {
+        let directory = self.temporary_place().join(workspace.id_text());
+        if !directory.is_dir() {
+            make_temporary_directory(&directory).map_err(|error| not_made(&error))?;
+        }
+        Ok(Arc::new(TemporaryDirectory { files: Workspace::own(owner.clone(), directory), trash: None }))
+    }
+
+    /// Makes one that goes with its last user. Blocks.
+    pub fn create_temporary(&self, owner: &Owner) -> Result<Arc<TemporaryDirectory>, Refusal> {
+        let directory = self.own_place().join(crate::new_id());
+        make_temporary_directory(&directory).map_err(|error| not_made(&error))?;
+        let trash = Some(self.trash_place().to_owned());
+        Ok(Arc::new(TemporaryDirectory { files: Workspace::own(owner.clone(), directory), trash }))
+    }
+
+    /// Moves those away whose workspace is not there any more.
+    pub(super) fn discard_orphans(&self) -> io::Result<()> {
+        for entry in fs::read_dir(self.temporary_place())? {
+            let path = entry?.path();
+            let id = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if !self.is_kept(&id) {
+                fs::rename(&path, trashed(&path, self.trash_place()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes that of a workspace that is being removed, where it has one. Blocks.
+    pub(super) fn remove_temporary_of(&self, workspace: &Workspace) -> io::Result<()> {
+        let directory = self.temporary_place().join(workspace.id_text());
+        match discard(&directory, self.trash_place()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+}
+
+fn not_made(error: &io::Error) -> Refusal {
+    storage("the temporary directory cannot be made", error)
+}
+
+/// Its place in the trash, where its workspace may be under its own name.
+fn trashed(directory: &Path, trash: &Path) -> PathBuf {
+    let mut name = directory.file_name().unwrap_or_default().to_owned();
+    name.push(".tmp");
+    trash.join(name)
+}
+
+fn discard(directory: &Path, trash: &Path) -> io::Result<()> {
+    let at = trashed(directory, trash);
+    fs::rename(directory, &at)?;
+    // Where no file system of the run could be id-mapped, its files belong to the owner of the project that it worked in.
+    remove_all(&at).or_else(|_| Ok(remove_tree(&at)?))
+}
