@@ -24,6 +24,11 @@ pub struct Stat {
     resident_pages: u64,
 }
 
+/// How many threads a process has; 0 where there is none.
+pub fn threads_of(pid: i32) -> u64 {
+    one(pid).map_or(0, |stat| stat.threads)
+}
+
 /// Calls `visit` for every process that /proc shows, init itself excepted.
 pub fn each(mut visit: impl FnMut(&Stat)) {
     let own = call!(nr::GETPID) as u64;

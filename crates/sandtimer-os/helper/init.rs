@@ -498,7 +498,8 @@ impl Init {
             order::SWEEP => {
                 self.forget_deadline();
                 let swept = self.checkpoints.kill_all(self.main, reap_all);
-                notify(self.control, notice::SWEPT, [swept.left, swept.killed, 0, 0, 0, 0]);
+                let threads = census::threads_of(self.main);
+                notify(self.control, notice::SWEPT, [swept.left, swept.killed, threads, 0, 0, 0]);
             }
             order::VACATE => {
                 self.forget_deadline();

@@ -345,11 +345,11 @@ pub mod notice {
     /// one puts off taking the mounts apart, which waits for RCU, until after init's death is known.
     pub const NAMESPACE: u32 = 8;
     /// Without a pid namespace: init has swept its descendants and ends. a: how many it could not end. In a live
-    /// sandbox: all but its interpreter was ended. b: how many were killed.
+    /// sandbox: all but its interpreter was ended. b: how many were killed; c: how many threads that interpreter has.
     pub const SWEPT: u32 = 9;
     /// The interpreter of a live sandbox; its pidfd comes with it. Answer to [`super::order::SUPERVISE`] with `argument` 1 or 2.
     pub const INTERPRETER: u32 = 11;
-    /// A checkpoint is kept. Answer to [`super::order::KEEP`] in a shell's sandbox: what is there then is of earlier commands.
+    /// A checkpoint is kept, and all signals that were ordered before are sent. Answer to [`super::order::KEEP`] with `value` 1.
     pub const KEPT: u32 = 12;
     /// The sandbox is back at a checkpoint. a: how many init could not end, b: how many were killed, c: the process that
     /// goes on, 0 where it was gone; its pidfd comes with it.

@@ -75,7 +75,7 @@ impl UnwrittenOutput {
             return Ok(Vec::new());
         }
         let bytes = mapping.copy(start, end);
-        let taken = state & !TAKEN | (end as u64) * (LENGTH + 1);
+        let taken = (state & !TAKEN) | ((end as u64) * (LENGTH + 1));
         let is_taken = is_read()
             && mapping.word().compare_exchange(state, taken, Ordering::AcqRel, Ordering::Acquire).is_ok();
         Ok(if is_taken { bytes } else { Vec::new() })

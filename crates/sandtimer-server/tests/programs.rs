@@ -62,6 +62,12 @@ fn python_in_a_ready_interpreter_is_as_python_in_a_file() {
     assert!(trace.ends_with("ZeroDivisionError: division by zero\n"), "{trace}");
     assert_eq!(python(&client, "import sys; sys.exit('no')", json!({}))["stderr"], "no\n");
     assert_eq!(python(&client, "raise KeyboardInterrupt", json!({}))["signal"], "SIGINT");
+    let left = python(&client, "import subprocess\nsubprocess.Popen(['sleep', '60'])", json!({}));
+    assert_eq!(
+        (&left["remarks"][0]["kind"], &left["tree"]["killed"]),
+        (&json!("killed_leftovers"), &json!(1)),
+        "{left}"
+    );
 }
 
 #[test]
@@ -91,7 +97,6 @@ fn code_may_be_longer_than_an_argument() {
                 "import {{ sep }} from 'node:path';\nconst text = '{long}';\nconsole.log(text.length, await sep)"
             ),
         ),
-        ("typescript", format!("const text: string = '{long}';\nconsole.log(text.length)")),
     ];
     for (language, code) in &programs {
         let outcome = code_in(&client, language, code, json!({}));

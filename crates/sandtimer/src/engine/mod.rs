@@ -34,6 +34,7 @@ mod scopes;
 mod spec;
 mod start;
 mod streams;
+mod taking;
 mod templates;
 mod terminal;
 mod threads;

@@ -20,6 +20,7 @@ use super::opened::{self, Opened};
 use super::start;
 use super::streams::Streams;
 use super::which_processor::UnderWay;
+use super::workspace::NamedDirectories;
 use super::{Calls, Output, Run, Spec};
 use crate::isolate::files::PROGRAM_FILE;
 use crate::model::{LimitKind, Path};
@@ -115,7 +116,7 @@ impl Calls {
         let zygote = shared.standing()?;
         // Whatever keeps it from being made is told by the interpreter that is started in its place.
         let mut child = match is_plain {
-            true => shared.make_of(&zygote, None).ok()?,
+            true => shared.make_of(&zygote, &NamedDirectories::default()).ok()?,
             false => {
                 let parent = Parent {
                     orders: zygote.orders(),

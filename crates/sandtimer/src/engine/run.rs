@@ -331,7 +331,8 @@ impl Run {
 
     /// As [`Run::listens_on`], for a caller that may leave before all processes of the run are looked at.
     pub fn listens_on_while(&self, port: u16, is_wanted: &dyn Fn() -> bool) -> bool {
-        ports::listens(self.running.pidfd.as_fd(), port, is_wanted)
+        let job = self.running.job.as_ref().map(|job| job.pidfd.as_fd());
+        ports::listens(self.running.pidfd.as_fd(), job, port, is_wanted)
     }
 
     /// Whether it was given a terminal.

@@ -105,7 +105,7 @@ impl Interpreted {
 
     /// Code for bash.
     pub fn bash(code: &str) -> Self {
-        Self::of(&["bash", "-c", code, "bash"], &["bash", "/dev/fd/3"], code)
+        Self::of(&["bash", "-c", code], &["bash", "/dev/fd/3"], code)
     }
 
     fn of(short: &[&str], long: &[&str], code: &str) -> Self {

@@ -18,8 +18,14 @@ const MOST_BYTES: u64 = 16 << 20;
 const MOST_PROCESSES: usize = 8192;
 const MOST_DESCRIPTORS: usize = 65_536;
 
-/// Whether a process below this init listens on the port. Stops, with no, once it is not wanted any more.
-pub(crate) fn listens(init: BorrowedFd<'_>, port: u16, is_wanted: &dyn Fn() -> bool) -> bool {
+/// Whether a process of a run listens on the port: one below its init, or below its `job`, which is not init's child. Stops, with no,
+/// once it is not wanted any more.
+pub(crate) fn listens(
+    init: BorrowedFd<'_>,
+    job: Option<BorrowedFd<'_>>,
+    port: u16,
+    is_wanted: &dyn Fn() -> bool,
+) -> bool {
     let Some(init_pid) = number_of(init) else { return false };
     let tables = TABLES.map(|table| read_most(&format!("/proc/{init_pid}/{table}"), MOST_BYTES));
     let wanted: Vec<String> = tables
@@ -28,7 +34,9 @@ pub(crate) fn listens(init: BorrowedFd<'_>, port: u16, is_wanted: &dyn Fn() -> b
         .flat_map(|table| listeners(table, port))
         .map(|inode| format!("socket:[{inode}]"))
         .collect();
-    let processes = || tree(init_pid, is_wanted).into_iter().take_while(|_| is_wanted());
+    let roots = [Some(init_pid), job.and_then(number_of)];
+    let processes =
+        || tree(roots.into_iter().flatten().collect(), is_wanted).into_iter().take_while(|_| is_wanted());
     let found = !wanted.is_empty() && processes().any(|pid| has_one(pid, &wanted));
     // Numbers are used again: what was seen is of this run if its init is still alive.
     found && !process::is_dead(init)
@@ -47,9 +55,8 @@ fn listeners(table: &str, port: u16) -> Vec<u64> {
     table.lines().skip(1).filter_map(inode).collect()
 }
 
-/// The processes below this one. What one leaves behind becomes a child of init, so all of them are.
-fn tree(init: u32, is_wanted: &dyn Fn() -> bool) -> Vec<u32> {
-    let mut found = vec![init];
+/// These processes, and those below them. What one leaves behind becomes a child of init, so all of them are.
+fn tree(mut found: Vec<u32>, is_wanted: &dyn Fn() -> bool) -> Vec<u32> {
     let mut at = 0;
     while at < found.len() && found.len() < MOST_PROCESSES && is_wanted() {
         let threads = fs::read_dir(format!("/proc/{}/task", found[at])).into_iter().flatten().flatten();
@@ -92,7 +99,7 @@ mod tests {
         let port = listener.local_addr().expect("bound").port();
         let own = rustix::process::getpid();
         let own = rustix::process::pidfd_open(own, rustix::process::PidfdFlags::empty()).expect("opened");
-        assert!(listens(own.as_fd(), port, &|| true));
-        assert!(!listens(own.as_fd(), port, &|| false));
+        assert!(listens(own.as_fd(), None, port, &|| true));
+        assert!(!listens(own.as_fd(), None, port, &|| false));
     }
 }

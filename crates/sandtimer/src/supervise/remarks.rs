@@ -51,7 +51,9 @@ pub(super) fn remarks(
 
 /// What was killed after a command had ended by itself.
 fn leftovers(run: &Running, facts: &Facts) -> Option<String> {
-    if run.job.is_some() || facts.cause != Some(Cause::Exit) {
+    if run.job.as_ref().is_some_and(|job| !job.program || job.live.is_some())
+        || facts.cause != Some(Cause::Exit)
+    {
         return None;
     }
     let what = match facts.killed {

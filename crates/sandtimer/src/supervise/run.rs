@@ -229,6 +229,8 @@ pub(crate) struct Facts {
     pub sampled_resident_bytes: u64,
     /// How many init could not end in its sweep, where it swept.
     pub swept: Option<u64>,
+    /// How many threads its interpreter had after that sweep.
+    pub threads_left: u64,
     /// What remains of the interpreter's state, where the job was one of a live sandbox.
     pub state: Option<State>,
     /// Its live sandbox stands.

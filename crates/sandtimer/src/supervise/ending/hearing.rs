@@ -74,6 +74,7 @@ impl Ending {
             notice::SWEPT => {
                 self.facts.swept = Some(notice.a);
                 self.facts.killed += notice.b;
+                self.facts.threads_left = notice.c;
                 self.swept(now);
             }
             _ => {}

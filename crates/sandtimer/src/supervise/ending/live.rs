@@ -20,7 +20,7 @@ use sandtimer_os::wire::{Notice, notice, order};
 use super::{Cause, Ending, Enforcer, Phase};
 use crate::model::{LimitKind, State};
 use crate::supervise::deliveries::ToCollector;
-use crate::supervise::run::Exit;
+use crate::supervise::run::{Exit, Idle};
 
 /// How long init may take to go back to a checkpoint before the sandbox is ended: what dies needs 80 ms for each GB.
 const ROLL_BACK_LIMIT: u64 = 1_500_000_000;
@@ -96,8 +96,9 @@ impl Ending {
     /// The run is over, and its interpreter stands.
     fn stands(&mut self, now: u64) {
         if self.facts.swept.is_some() {
-            // Of what a limit has ended, the interpreter's own threads go on.
-            self.facts.goes_on = self.run.live().is_some_and(|live| live.idle.has_more(&self.run.slot));
+            // Of what a limit has ended, threads that run in the interpreter go on; Node.js has some of its own.
+            let counts_threads = self.run.live().is_some_and(|live| matches!(live.idle, Idle::Tasks(_)));
+            self.facts.goes_on = counts_threads && self.facts.threads_left > 1;
         }
         self.last_resort = None;
         self.facts.state = Some(State::Kept);
