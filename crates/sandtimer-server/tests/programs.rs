@@ -58,7 +58,7 @@ fn python_in_a_ready_interpreter_is_as_python_in_a_file() {
     let failed = python(&client, "def f():\n    1 / 0\nf()", json!({}));
     let trace = failed["stderr"].as_str().expect("text");
     assert_eq!(failed["exit_code"], 1, "{failed}");
-    assert!(trace.starts_with("Traceback (most recent call last):\n  File \"/run/sandtimer/main.py\", line 3, in <module>\n    f()\n"), "{trace}");
+    assert!(trace.starts_with("Traceback (most recent call last):\n  File \"/sandtimer/main.py\", line 3, in <module>\n    f()\n"), "{trace}");
     assert!(trace.ends_with("ZeroDivisionError: division by zero\n"), "{trace}");
     assert_eq!(python(&client, "import sys; sys.exit('no')", json!({}))["stderr"], "no\n");
     assert_eq!(python(&client, "raise KeyboardInterrupt", json!({}))["signal"], "SIGINT");

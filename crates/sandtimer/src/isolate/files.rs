@@ -38,7 +38,7 @@ pub const HOME: &str = "/tmp";
 pub const WORKSPACE: &str = "/workspace";
 /// The name of a program's source in a sandbox that a zygote's child is in: it leads to a descriptor of the child's, which is the
 /// second process there (`SOURCE` in zygote/programs.py).
-pub const PROGRAM_FILE: &str = "/run/sandtimer/main.py";
+pub const PROGRAM_FILE: &str = "/sandtimer/main.py";
 const PROGRAM_DESCRIPTOR: &str = "/proc/2/fd/100";
 
 /// Everything the plan depends on, beside the host's files.

@@ -47,7 +47,7 @@ def show_source(name, source):
 
 
 # The name that leads to that descriptor, of the process that the program is in.
-FILE = "/run/sandtimer/main.py"
+FILE = "/sandtimer/main.py"
 
 
 def keep_source(source):

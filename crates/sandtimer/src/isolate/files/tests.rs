@@ -354,7 +354,7 @@ fn shows_the_system_and_nothing_that_tells_who_uses_it() {
     let timezone = Mount::Synthetic { target: "/etc/timezone".into(), contents: b"Etc/UTC\n".to_vec() };
     assert!(plan.mounts.contains(&timezone), "{plan:#?}");
     for absent in
-        ["/etc/shadow", "/etc/ssl/private/key.pem", "/run/docker.sock", "/var/log", "/home/ann/.ssh"]
+        ["/etc/shadow", "/etc/ssl/private/key.pem", "/run", "/run/docker.sock", "/var/log", "/home/ann/.ssh"]
     {
         assert_eq!(inside(&plan, world.root.path(), Path::new(absent)), None, "{absent} is seen");
     }
