@@ -57,8 +57,6 @@ struct Output {
     /// The pipe has the beginning of a line.
     is_mid_line: bool,
     is_fork: bool,
-    /// A handler of a signal runs, of a thread that has the memory in hand and waits for the pipe.
-    is_handling: bool,
     /// What takes a text that has no UTF-8: the stream's own way to write.
     other_way: Object,
 }
@@ -69,7 +67,6 @@ static OUTPUT: Static<Output> = Static(core::cell::UnsafeCell::new(Output {
     written_at: 0,
     is_mid_line: false,
     is_fork: false,
-    is_handling: false,
     other_way: null_mut(),
 }));
 
@@ -197,10 +194,6 @@ fn write(bytes: &[u8]) -> bool {
     while !rest.is_empty() {
         let written = append(rest);
         rest = &rest[written..];
-        if written == 0 && output().is_handling {
-            // Whoever would make room waits for this to return.
-            return write_through(rest);
-        }
         if !rest.is_empty() && !flush() {
             return false;
         }
@@ -218,7 +211,8 @@ fn write(bytes: &[u8]) -> bool {
     is_flushed
 }
 
-/// Puts as much into the memory as there is room for.
+/// Puts as much into the memory as there is room for; what fits into it as a whole, whole or not at all: a handler of a signal may write
+/// while room is made.
 fn append(bytes: &[u8]) -> usize {
     let output = output();
     let word = word(output.memory);
@@ -229,7 +223,7 @@ fn append(bytes: &[u8]) -> usize {
     loop {
         let length = (state & LENGTH) as usize;
         let room = CAPACITY.saturating_sub(length).min(bytes.len());
-        if room == 0 {
+        if room == 0 || room < bytes.len() && bytes.len() <= CAPACITY {
             return 0;
         }
         // SAFETY: within the mapping; who writes holds the GIL.
@@ -266,12 +260,8 @@ fn flush() -> bool {
     loop {
         let state = word.load(Ordering::Acquire);
         if state & BUSY != 0 {
-            if output().is_handling {
-                // It is written when the handler returns.
-                return true;
-            }
             // Another thread does.
-            if !without_gil(|| sys::poll(&mut [], 1), false) {
+            if !interruptible(|| sys::poll(&mut [], 1)) {
                 return false;
             }
             continue;
@@ -302,9 +292,7 @@ fn empty(word: &AtomicU64) -> bool {
         }
         if sys::poll(&mut [PollFd { fd: STDOUT, events: POLLOUT, revents: 0 }], 0) == 0 {
             let waits = || sys::poll(&mut [PollFd { fd: STDOUT, events: POLLOUT, revents: 0 }], -1);
-            if !without_gil(waits, true) {
-                return false;
-            }
+            without_gil(waits);
             continue;
         }
         let from = output().memory + HEADER + taken;
@@ -314,9 +302,7 @@ fn empty(word: &AtomicU64) -> bool {
             }
             error if error == sys::EINTR || error == sys::EAGAIN => {
                 let waits = || sys::poll(&mut [PollFd { fd: STDOUT, events: POLLOUT, revents: 0 }], 100);
-                if !without_gil(waits, true) {
-                    return false;
-                }
+                without_gil(waits);
             }
             error => return raise(error),
         }
@@ -333,7 +319,7 @@ fn write_through(bytes: &[u8]) -> bool {
             written = call!(nr::WRITE, STDOUT, start, length);
             written
         };
-        let goes_on = without_gil(writes, false);
+        let goes_on = interruptible(writes);
         if !goes_on {
             return false;
         }
@@ -349,19 +335,21 @@ fn write_through(bytes: &[u8]) -> bool {
     true
 }
 
-/// Does something that may block while other threads run. False where a signal's handler has raised an exception. `has_memory`: this
-/// thread has the memory in hand.
-fn without_gil(block: impl FnOnce() -> isize, has_memory: bool) -> bool {
+/// Does something that may block while other threads run. Handlers of signals run later: one that writes would find the memory in hand.
+fn without_gil(block: impl FnOnce() -> isize) {
     // SAFETY: the GIL is held here, and again when this returns.
     unsafe {
         let state = PyEval_SaveThread();
         block();
         PyEval_RestoreThread(state);
-        let before = core::mem::replace(&mut output().is_handling, has_memory || output().is_handling);
-        let goes_on = PyErr_CheckSignals() == 0;
-        output().is_handling = before;
-        goes_on
     }
+}
+
+/// The same, with handlers of signals at its end. False where one has raised an exception.
+fn interruptible(block: impl FnOnce() -> isize) -> bool {
+    without_gil(block);
+    // SAFETY: the GIL is held.
+    unsafe { PyErr_CheckSignals() == 0 }
 }
 
 fn raise(error: isize) -> bool {

@@ -136,7 +136,7 @@ fn jobs_of_earlier_commands_are_spared() {
 #[test]
 fn rest_of_an_interrupted_read_is_not_executed() {
     let session = session();
-    run(&session, "x=0; yes 'echo INJECTED; x=1' | head -n 200000 > /tmp/log");
+    run(&session, "x=0; yes 'echo INJECTED; x=1' | head -n 1500000 > /tmp/log");
     for command in
         ["read -t 0.3 y < /dev/zero", "while read l; do :; done < /tmp/log", "read -d X y < /tmp/log"]
     {
