@@ -208,3 +208,20 @@ def test_fork_of_this_process_learns_for_itself(box: sandtimer.Sandbox) -> None:
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_file_that_nobody_has_imported_is_not_executed_in_the_zygote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It has the name of a module of the standard library, and comes before that.
+    (tmp_path / "colorsys.py").write_text("import json\njson.dumps = lambda value: 'poisoned'\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sys.modules.pop("colorsys", None)
+
+    def imports() -> int:
+        import colorsys  # noqa: F401
+
+        return 1
+
+    with sandtimer.Sandbox(timeout=20.0) as box:
+        stats = learn(box, "colorsys", lambda: box.call(imports))
+        assert "is not installed" in stats["not_preloaded"]["colorsys"]
+        assert box.call(eval, "__import__('json').dumps(1)") == "1"
