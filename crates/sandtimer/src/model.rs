@@ -2,6 +2,7 @@
 //!
 //! Plain data, serialised the same way on every wire. Nothing here decides, waits or touches the system.
 
+mod interpreted;
 pub(crate) mod json;
 mod remark;
 
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 
+pub use interpreted::{Interpreted, MOST_ARGUMENT};
 pub use remark::{Remark, RemarkKind};
 
 /// How a run ended.

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandtimer::engine::{PythonProgram, Terminal};
-use sandtimer::job::Interpreted;
 use sandtimer::limits::{Key, Setting};
-use sandtimer::model::LimitKind;
+use sandtimer::model::{Interpreted, LimitKind};
 use sandtimer::scope::ScopeId;
 use sandtimer::script::Program;
 use sandtimer::supervise::signal_number;

@@ -34,7 +34,7 @@ pub use files::{
 };
 pub use guard::{Guard, Stop};
 pub use json::Unambiguous;
-pub use program::{Interpreted, Language, MOST_ARGUMENT, Program};
+pub use program::{Language, Program};
 pub use result::{
     CallRecord, JobFile, JobFileRefused, JobResult, JobSpent, JobVerdict, Phase, Status, StepRecord,
 };

@@ -7,7 +7,7 @@ use swc_ecma_visit::{Visit, VisitWith};
 
 use super::reading::{MOST_READ, deep};
 use super::{Parsed, SyntaxError, ecmascript, javascript};
-use crate::job::{Interpreted, MOST_ARGUMENT};
+use crate::model::{Interpreted, MOST_ARGUMENT};
 
 /// A program in JavaScript.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,9 +12,9 @@ use serde_json::Value;
 use super::level::{Level, now};
 use super::{Execution, Stopped};
 use crate::engine::{PythonProgram, Run, Scope, Spec, Stream};
-use crate::job::{Action, CallRecord, Interpreted, JobVerdict, Language, Phase, Program, WaySpec, Work};
+use crate::job::{Action, CallRecord, JobVerdict, Language, Phase, Program, WaySpec, Work};
 use crate::limits::{Key, Setting};
-use crate::model::{Ending, Layer, LimitKind, Outcome, Source};
+use crate::model::{Ending, Interpreted, Layer, LimitKind, Outcome, Source};
 use crate::resilience::{Call, CallEnd, Failure, Judged, SpentOn, Step, Way, Why, judge};
 
 /// How often the output of a run is copied to the job's log while it goes on.
