@@ -47,7 +47,7 @@ def _opened() -> int:
 
 
 def _raise_limit(sandboxes: int) -> Optional[int]:
-    """The limit of descriptors, for so many beside the reserve and the next pools; None without a limit."""
+    """The limit of descriptors, for so many in addition to the reserve and the next pools; None without a limit."""
     # Not on Windows, where the package is a client.
     import resource
 

@@ -210,7 +210,7 @@ def test_fork_of_this_process_learns_for_itself(box: sandtimer.Sandbox) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_file_that_nobody_has_imported_is_not_executed_in_the_zygote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_the_caller_has_not_imported_is_not_executed_in_the_zygote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # It has the name of a module of the standard library, and comes before that.
     (tmp_path / "colorsys.py").write_text("import json\njson.dumps = lambda value: 'poisoned'\n")
     monkeypatch.syspath_prepend(str(tmp_path))

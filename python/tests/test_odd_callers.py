@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 import sandtimer
 
-# What a program can see of whoever called it.
+# What a program can see of its caller.
 FACTS = r'''
 import os, resource, signal, sys, threading
 status = dict(line.rstrip().split(":\\t", 1) for line in open("/proc/self/status") if ":\\t" in line)
@@ -173,7 +173,7 @@ CALLERS = {
     "daemon thread": Caller(
         "import threading\nthread = threading.Thread(target=lambda: report(use()), daemon=True)\nthread.start()\nthread.join()\n"
     ),
-    "beside busy threads": before(
+    "with busy threads": before(
         "import threading\ndef spin():\n    while True: sum(range(1000))\n[threading.Thread(target=spin, daemon=True).start() for _ in range(2)]"
     ),
     "event loop": Caller("import asyncio\nasync def main():\n    report(use())\nasyncio.run(main())\n"),

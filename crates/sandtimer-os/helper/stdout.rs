@@ -5,17 +5,18 @@
 //! print ─▶ memory ─┬─▶ the pipe: at once where nothing was written for a moment, when it is full, flushed, or at the end
 //!                  └─▶ the engine: a moment after it read the pipe, and when the process is dead
 //! ```
-//! One word says what is in the memory (`wire::stdout`): how much was written, how much of it is gone, and whether somebody has it in
-//! hand. Who writes holds the GIL. Where descriptor 1 is not the pipe any more, or the process is a fork, the memory is a buffer that
+//! One word says what is in the memory (`wire::stdout`): how much was written, how much of it was taken, and whether its process is
+//! writing it to the pipe. Every writer holds the GIL. Where descriptor 1 is not the pipe any more, or the process is a fork, the memory is a buffer that
 //! the engine does not look into.
 
 use core::ffi::{c_int, c_void};
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::sys::{self, Fd, PollFd, call, nr};
+use crate::image::nr;
+use crate::sys::{self, Fd, PollFd, call};
 use crate::wire::stdout::{BUSY, CAPACITY, GENERATION, HEADER, LENGTH, PRIVATE, SIZE, TAKEN};
-use crate::{Buffer, Object, PyBuffer_Release, Static};
+use crate::{Buffer, Object, Py_BuildValue, PyBuffer_Release, PyExc_OSError, Static};
 
 unsafe extern "C" {
     fn clock_gettime(clock: c_int, time: *mut [i64; 2]) -> c_int;
@@ -30,9 +31,6 @@ unsafe extern "C" {
     fn PyUnicode_GetLength(text: Object) -> isize;
     fn PyLong_FromSsize_t(number: isize) -> Object;
     fn Py_IncRef(object: Object);
-    #[link_name = "_Py_BuildValue_SizeT"]
-    fn Py_BuildValue(format: *const core::ffi::c_char, ...) -> Object;
-    static PyExc_OSError: Object;
 }
 
 const STDOUT: Fd = 1;
@@ -43,8 +41,6 @@ const PIECE: usize = 4096;
 const POLLOUT: i16 = 4;
 /// Characters of a text that is written as it is.
 const LONGEST: isize = 65536;
-/// Bytes of a memory mapping.
-const LENGTH_IN_MEMORY: usize = SIZE;
 
 /// What this process knows of its output.
 struct Output {
@@ -70,7 +66,6 @@ static OUTPUT: Static<Output> = Static(core::cell::UnsafeCell::new(Output {
     other_way: null_mut(),
 }));
 
-#[allow(clippy::mut_from_ref)]
 fn output() -> &'static mut Output {
     // SAFETY: touched with the GIL held, and never across a call that gives it up.
     unsafe { &mut *OUTPUT.0.get() }
@@ -80,7 +75,7 @@ fn output() -> &'static mut Output {
 pub fn map(file: Fd) {
     const READ_WRITE: usize = 3;
     const SHARED: usize = 1;
-    let mapped = call!(nr::MMAP, 0, LENGTH_IN_MEMORY, READ_WRITE, SHARED, file, 0);
+    let mapped = call!(nr::MMAP, 0, SIZE, READ_WRITE, SHARED, file, 0);
     if !(-4095..=0).contains(&mapped) {
         output().memory = mapped as usize;
     }
@@ -116,9 +111,8 @@ pub unsafe extern "C" fn forked(_module: Object, _arguments: Object) -> Object {
 fn make_own(output: &mut Output) {
     const READ_WRITE: usize = 3;
     const PRIVATE_ANONYMOUS: usize = 0x22;
-    const MREMAP: usize = 25;
     const MAYMOVE_FIXED: usize = 3;
-    let copy = call!(nr::MMAP, 0, LENGTH_IN_MEMORY, READ_WRITE, PRIVATE_ANONYMOUS, -1isize, 0);
+    let copy = call!(nr::MMAP, 0, SIZE, READ_WRITE, PRIVATE_ANONYMOUS, -1isize, 0);
     if (-4095..0).contains(&copy) {
         output.memory = 0;
         return;
@@ -128,7 +122,7 @@ fn make_own(output: &mut Output) {
     // SAFETY: both mappings have that length, and the process has one thread: it was just forked.
     unsafe { core::ptr::copy_nonoverlapping(from, copy as *mut u8, (HEADER + length.min(CAPACITY)).min(SIZE)) };
     word(copy as usize).store(state & !BUSY | PRIVATE, Ordering::Release);
-    if call!(MREMAP, copy, LENGTH_IN_MEMORY, LENGTH_IN_MEMORY, MAYMOVE_FIXED, output.memory) < 0 {
+    if call!(nr::MREMAP, copy, SIZE, SIZE, MAYMOVE_FIXED, output.memory) < 0 {
         output.memory = 0;
     }
 }
@@ -199,10 +193,9 @@ fn write(bytes: &[u8]) -> bool {
         }
     }
     let output = output();
-    // Several processes write to the pipe as lines; and a line that is there in part is to be there as a whole.
+    // Forks write to the pipe line by line, and the rest of a line that is there in part follows at once.
     let ends_line = (output.is_fork || output.is_mid_line) && bytes.contains(&b'\n');
     let is_due = ends_line || !output.is_fork && now().saturating_sub(output.written_at) > QUIET;
-    output.is_mid_line &= !is_due;
     if !is_due {
         return true;
     }
@@ -239,7 +232,7 @@ fn append(bytes: &[u8]) -> usize {
     }
 }
 
-/// Whether nothing waits in the memory and nobody has it in hand.
+/// Whether nothing waits in the memory, and no thread is writing it to the pipe.
 fn is_empty(state: u64) -> bool {
     state & BUSY == 0 && (state & TAKEN) / (LENGTH + 1) >= state & LENGTH
 }
@@ -335,7 +328,8 @@ fn write_through(bytes: &[u8]) -> bool {
     true
 }
 
-/// Does something that may block while other threads run. Handlers of signals run later: one that writes would find the memory in hand.
+/// Does something that may block while other threads run. Handlers of signals run later: one that writes would wait for the thread
+/// that it has interrupted.
 fn without_gil(block: impl FnOnce() -> isize) {
     // SAFETY: the GIL is held here, and again when this returns.
     unsafe {
@@ -368,9 +362,8 @@ fn word(memory: usize) -> &'static AtomicU64 {
 
 /// Device and inode of what descriptor 1 is.
 fn identity() -> Option<[u64; 2]> {
-    const FSTAT: usize = 5;
     let mut status = [0u64; 18];
-    (call!(FSTAT, STDOUT, status.as_mut_ptr()) == 0).then_some([status[0], status[1]])
+    (call!(nr::FSTAT, STDOUT, status.as_mut_ptr()) == 0).then_some([status[0], status[1]])
 }
 
 fn now() -> u64 {

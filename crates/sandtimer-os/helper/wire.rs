@@ -224,7 +224,7 @@ pub mod stdout {
     pub const CAPACITY: usize = SIZE - HEADER;
     pub const LENGTH: u64 = (1 << 20) - 1;
     pub const TAKEN: u64 = LENGTH << 20;
-    /// Its writer has what is there in hand.
+    /// Its process is writing what is there to the pipe.
     pub const BUSY: u64 = 1 << 40;
     /// It is the writer's alone.
     pub const PRIVATE: u64 = 1 << 41;

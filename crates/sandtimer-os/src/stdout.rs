@@ -34,7 +34,7 @@ impl Mapping {
     /// A copy of some of it; a job may change it meanwhile, and loses by that alone.
     fn copy(&self, start: usize, end: usize) -> Vec<u8> {
         let mut bytes = vec![0; end - start];
-        // SAFETY: within the mapping, as `waiting` sees to.
+        // SAFETY: within the mapping: `waiting` has checked both ends.
         unsafe {
             let from = self.0.cast::<u8>().add(HEADER + start);
             std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len());
@@ -62,7 +62,7 @@ impl UnwrittenOutput {
         Ok(UnwrittenOutput(file))
     }
 
-    /// Takes what waits while the process lives, if its writer does not have it in hand and `is_read` says that the pipe is empty:
+    /// Takes what waits while the process lives, if that is not writing it to the pipe now and `is_read` says that the pipe is empty:
     /// what is there comes first.
     ///
     /// # Errors
@@ -143,7 +143,7 @@ mod tests {
             assert_eq!(output.rest().expect("read"), b"", "{state:x}");
         }
         write(&output, 5 | BUSY, b"hello");
-        assert_eq!(output.take(|| true).expect("mapped"), b"", "its writer has it in hand");
+        assert_eq!(output.take(|| true).expect("mapped"), b"", "its process is writing it");
         assert_eq!(output.rest().expect("read"), b"hello");
     }
 }

@@ -29,7 +29,7 @@ __all__ = ["Server", "submit_code", "submit_code_async"]
 
 _FIELDS = ("timeout_seconds", "timeout", "_timeout_seconds", "_timeout")
 _MOST_BYTES = 64 << 20
-# Characters of a result that is no JSON.
+# Characters of a result that is not JSON.
 _MOST_TEXT = 1 << 20
 
 

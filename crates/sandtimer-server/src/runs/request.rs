@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandtimer::engine::{PythonProgram, Terminal};
+use sandtimer::engine::Terminal;
 use sandtimer::limits::{Key, Setting};
 use sandtimer::model::{Interpreted, LimitKind};
 use sandtimer::scope::ScopeId;
@@ -193,7 +193,7 @@ impl RunRequest {
         Ok(request)
     }
 
-    /// Makes it an agent's, in its directories. It may report its progress and hear of its limits, as it is nobody's to ask for.
+    /// Makes it an agent's, in its directories. It may report its progress and hear of its limits, as no caller asks for that.
     pub fn for_agent(&mut self, limits: Limits, (workspace, temporary): (String, Arc<TemporaryDirectory>)) {
         self.warn = self.warn.or_else(|| Some(warn_of(&limits)));
         self.progress_channel = true;
@@ -262,14 +262,10 @@ impl RunRequest {
 
     /// Starts it; a Python program in an interpreter that stands ready, where one does.
     pub fn start(&mut self, app: &App, owner: &Owner, mut spec: Spec) -> Result<Run, Refusal> {
-        if let Some(source) = self.python.take() {
-            let program =
-                PythonProgram { source: &source, arguments: &[], joins_streams: self.joins_streams };
-            let long = spec.program.take();
-            if let Some(run) = app.programs.start(owner.as_str(), &mut spec, &program)? {
-                return Ok(run);
-            }
-            spec.program = long;
+        if let Some(source) = self.python.take()
+            && let Some(run) = app.programs.start(owner.as_str(), &mut spec, &source)?
+        {
+            return Ok(run);
         }
         Ok(app.engine.start(spec)?)
     }

@@ -202,7 +202,7 @@ impl Workspaces {
         &self.places[3]
     }
 
-    /// Whether there is one with this id, whoever owns it.
+    /// Whether there is one with this id, of any owner.
     pub(super) fn is_kept(&self, id: &str) -> bool {
         self.places[0].join(id).is_dir()
     }

@@ -1,7 +1,7 @@
 //! Interpreters that stand ready for Python programs: one pool for each owner, which learns what that owner's programs import.
 //!
 //! ```text
-//! first program   ─▶ an interpreter of its own; a pool is made meanwhile
+//! first program   ─▶ an interpreter of its own, while a pool is made; where there can be none, another is tried a minute later
 //! from then on    ─▶ a child of the pool's zygote
 //! a module that two programs have imported ─▶ a second pool that has imported it beforehand ─▶ takes the first one's place
 //!                                             once it stands; what its zygote cannot have is not tried again
@@ -10,19 +10,22 @@
 //! under a learned name is imported from there (`forget_shadowed` in zygote/programs.py).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::thread;
 
 use super::error::Error;
-use super::programs::PythonProgram;
 use super::{Calls, Engine, Run, Spec};
 use crate::zygote::Profile;
 
 /// Owners whose interpreters stand ready at a time; those of the one whose last program is longest ago go first.
 const MOST_OWNERS: usize = 16;
+/// After a pool that has learned nothing could not be made, how long until the next try, in nanoseconds.
+const TRY_AGAIN: u64 = 60_000_000_000;
 /// A module is learned once so many programs have imported it, and so many modules of one owner are.
-const PROGRAMS: u32 = 2;
+const LEAST_PROGRAMS: u32 = 2;
 const MOST_LEARNED: usize = 32;
 /// Names of modules that are counted for one owner.
 const MOST_COUNTED: usize = 1024;
@@ -35,16 +38,16 @@ const NOT_LEARNED: [&str; 7] =
 const SETS_VARIABLES: [&str; 6] =
     ["environ.setdefault", "environ.update", "environ.pop", "environ |", "putenv", "del os.environ"];
 
-/// See the module. Cheap to share.
+/// Python interpreters that stand ready, by owner.
 #[derive(Debug)]
 pub struct Interpreters {
     engine: Engine,
-    interpreter: std::ffi::OsString,
+    interpreter: OsString,
     owners: Mutex<HashMap<String, Arc<Mutex<Owner>>>>,
 }
 
 /// One owner's pools, and what its programs import.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Owner {
     serving: Option<Arc<Calls>>,
     learned: BTreeSet<String>,
@@ -53,11 +56,13 @@ struct Owner {
     counts: BTreeMap<String, u32>,
     refused: BTreeSet<String>,
     used_at: u64,
+    /// Until then no pool is made, in monotonic nanoseconds.
+    waits_until: u64,
 }
 
 impl Interpreters {
     /// None yet: the first program of each owner makes them.
-    pub fn new(engine: Engine, interpreter: impl Into<std::ffi::OsString>) -> Self {
+    pub fn new(engine: Engine, interpreter: impl Into<OsString>) -> Self {
         Interpreters { engine, interpreter: interpreter.into(), owners: Mutex::default() }
     }
 
@@ -65,24 +70,22 @@ impl Interpreters {
     ///
     /// # Errors
     /// As [`Calls::start_program`].
-    pub fn start(
-        &self,
-        owner: &str,
-        spec: &mut Spec,
-        program: &PythonProgram<'_>,
-    ) -> Result<Option<Run>, Error> {
-        let of_owner = self.of(owner);
-        let (serving, has_learned) = {
+    pub fn start(&self, owner: &str, spec: &mut Spec, source: &str) -> Result<Option<Run>, Error> {
+        let (of_owner, imported) = (self.of(owner), imports(source));
+        let (serving, has_learned, replaced) = {
             let mut of_owner = of_owner.lock().unwrap_or_else(PoisonError::into_inner);
-            of_owner.count(program.source);
-            of_owner.advance(&self.engine, &self.interpreter)?;
-            (of_owner.serving.clone(), !of_owner.learned.is_empty())
+            of_owner.count(imported);
+            let replaced = of_owner.advance(&self.engine, &self.interpreter)?;
+            (of_owner.serving.clone(), !of_owner.learned.is_empty(), replaced)
         };
+        if let Some(replaced) = replaced {
+            end_apart(replaced);
+        }
         let Some(serving) = serving else { return Ok(None) };
-        if has_learned && sets_variables(program.source) {
+        if has_learned && sets_variables(source) {
             return Ok(None);
         }
-        serving.start_program(spec, program)
+        serving.start_program(spec, source)
     }
 
     fn of(&self, owner: &str) -> Arc<Mutex<Owner>> {
@@ -94,11 +97,11 @@ impl Interpreters {
             |of_owner: &Arc<Mutex<Owner>>| of_owner.try_lock().map_or(u64::MAX, |of_owner| of_owner.used_at);
         let oldest = owners.iter().min_by_key(|(_, of_owner)| used(of_owner)).map(|(name, _)| name.clone());
         let gone = oldest.filter(|_| owners.len() >= MOST_OWNERS).and_then(|name| owners.remove(&name));
-        let of_owner = Arc::new(Mutex::new(Owner::new()));
+        let of_owner = Arc::<Mutex<Owner>>::default();
         owners.insert(owner.to_owned(), of_owner.clone());
-        drop(owners);
-        // Without the lock: its end takes a moment.
-        drop(gone);
+        if let Some(gone) = gone {
+            end_apart(gone);
+        }
         of_owner
     }
 
@@ -109,54 +112,60 @@ impl Interpreters {
     }
 }
 
-impl Owner {
-    fn new() -> Self {
-        Owner {
-            serving: None,
-            learned: BTreeSet::new(),
-            coming: None,
-            counts: BTreeMap::new(),
-            refused: BTreeSet::new(),
-            used_at: 0,
-        }
-    }
+/// Ends pools on a thread of its own: it takes up to a second. Where there is no thread, here.
+fn end_apart<T: Send + 'static>(pools: T) {
+    let ended = std::thread::Builder::new().name("st-refiller".to_owned()).spawn(move || {
+        thread::block_signals();
+        drop(pools);
+    });
+    drop(ended);
+}
 
-    fn count(&mut self, source: &str) {
+impl Owner {
+    fn count(&mut self, imported: BTreeSet<String>) {
         self.used_at = monotonic_nanoseconds();
-        for module in imports(source) {
+        for module in imported {
             if self.counts.len() < MOST_COUNTED || self.counts.contains_key(&module) {
                 *self.counts.entry(module).or_default() += 1;
             }
         }
     }
 
-    /// Has the coming pool serve if it stands, and another one come if there is more to learn.
-    fn advance(&mut self, engine: &Engine, interpreter: &std::ffi::OsStr) -> Result<(), Error> {
+    /// Has the coming pool serve if it stands, and another one come if there is more to learn. The pool that is not used any more.
+    fn advance(&mut self, engine: &Engine, interpreter: &OsStr) -> Result<Option<Arc<Calls>>, Error> {
+        let mut replaced = None;
         if let Some((coming, learned)) = self.coming.take() {
             if coming.stats().ready > 0 {
-                (self.serving, self.learned) = (Some(coming), learned);
+                replaced = self.serving.replace(coming);
+                self.learned = learned;
             } else if let Some(reason) = coming.failure() {
                 self.refuse(&reason, learned);
+                replaced = Some(coming);
             } else {
                 self.coming = Some((coming, learned));
-                return Ok(());
             }
         }
-        let wanted = self.wanted();
-        if self.serving.is_some() && wanted.is_subset(&self.learned) {
-            return Ok(());
+        if let Some(wanted) = self.due() {
+            let (interpreter, learned) = (interpreter.to_owned(), wanted.iter().cloned().collect());
+            let profile = Profile { interpreter, learned, ..Profile::default() };
+            self.coming = Some((Arc::new(engine.calls(profile, READY)?), wanted));
         }
-        let profile = Profile {
-            interpreter: interpreter.to_owned(),
-            learned: wanted.iter().cloned().collect(),
-            ..Profile::default()
-        };
-        self.coming = Some((Arc::new(engine.calls(profile, READY)?), wanted));
-        Ok(())
+        Ok(replaced)
     }
 
-    /// Leaves out what a zygote could not import: the modules that the reason names, else all that were new.
+    /// What a pool that is to be made now is to learn.
+    fn due(&self) -> Option<BTreeSet<String>> {
+        let wanted = self.wanted();
+        let has_all = self.serving.is_some() && wanted.is_subset(&self.learned);
+        (self.coming.is_none() && !has_all && self.used_at >= self.waits_until).then_some(wanted)
+    }
+
+    /// Leaves out what a zygote could not import: the modules that the reason names, else all that were new. Without any, it is the
+    /// zygote itself that cannot be.
     fn refuse(&mut self, reason: &str, learned: BTreeSet<String>) {
+        if learned.is_empty() {
+            self.waits_until = monotonic_nanoseconds().saturating_add(TRY_AGAIN);
+        }
         let new = || learned.difference(&self.learned);
         let named: Vec<String> =
             new().filter(|name| reason.contains(&format!("'{name}'"))).cloned().collect();
@@ -165,7 +174,7 @@ impl Owner {
     }
 
     fn wanted(&self) -> BTreeSet<String> {
-        let often = self.counts.iter().filter(|(_, count)| **count >= PROGRAMS).map(|(name, _)| name);
+        let often = self.counts.iter().filter(|(_, count)| **count >= LEAST_PROGRAMS).map(|(name, _)| name);
         let allowed = often.filter(|name| !self.refused.contains(*name));
         self.learned.iter().chain(allowed).take(MOST_LEARNED).cloned().collect()
     }
@@ -237,12 +246,24 @@ mod tests {
 
     #[test]
     fn modules_are_wanted_from_the_second_program_on_and_not_once_refused() {
-        let mut owner = Owner::new();
-        owner.count("import numpy\nimport pandas\n");
+        let mut owner = Owner::default();
+        owner.count(imports("import numpy\nimport pandas\n"));
         assert!(owner.wanted().is_empty());
-        owner.count("import numpy\nimport pandas\n");
+        owner.count(imports("import numpy\nimport pandas\n"));
         assert_eq!(owner.wanted().len(), 2);
         owner.refuse("has other threads once 'pandas' is preloaded", owner.wanted());
         assert_eq!(owner.wanted().into_iter().collect::<Vec<_>>(), ["numpy"]);
+    }
+
+    #[test]
+    fn pool_that_cannot_be_made_is_not_made_for_every_program() {
+        let mut owner = Owner::default();
+        owner.count(BTreeSet::new());
+        assert_eq!(owner.due(), Some(BTreeSet::new()));
+        owner.refuse("zygotes need namespaces, which this host does not give", BTreeSet::new());
+        owner.count(BTreeSet::new());
+        assert_eq!(owner.due(), None);
+        owner.used_at = owner.waits_until;
+        assert_eq!(owner.due(), Some(BTreeSet::new()));
     }
 }

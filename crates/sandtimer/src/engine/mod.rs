@@ -66,7 +66,6 @@ pub use opened::new_run_id;
 pub use park::Parked;
 pub use plans::gpus;
 pub use pool::CAPACITY;
-pub use programs::PythonProgram;
 pub use refill::Stats;
 pub use run::{Grown, Run, RunOutput, Settled, Started, Stream, Wait, Warned};
 pub use scopes::Scope;

@@ -22,80 +22,60 @@ use super::streams::Streams;
 use super::which_processor::UnderWay;
 use super::workspace::NamedDirectories;
 use super::{Calls, Output, Run, Spec};
-use crate::isolate::files::PROGRAM_FILE;
 use crate::model::{LimitKind, Path};
 
 /// What the packet of such a program begins with; `SCRIPT` in the children's program.
 const MARK: [u8; 4] = [0xff; 4];
-/// Of its flags: stderr goes where stdout does.
-const JOINED: u32 = 1;
-/// The engine reads stdout, and what of it is in memory still.
-const SHARED: u32 = 2;
 /// So many children in a row may have died while they waited.
 const MOST_LOST: u32 = 4;
 /// Variables that an interpreter or a library reads at its start, by their beginnings: a zygote has started already.
 const READ_AT_START: [&str; 9] =
     ["PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OMP_", "MKL_", "OPENBLAS_"];
-/// The one of them that a child sees to itself.
+/// The one of them that a child reads itself.
 const PYTHON_PATH: &str = "PYTHONPATH";
 
-/// A program in Python.
-#[derive(Debug, Clone, Copy)]
-pub struct PythonProgram<'a> {
-    pub source: &'a str,
-    /// `sys.argv` after the program's own name.
-    pub arguments: &'a [String],
-    /// What it writes to stderr comes with its stdout, in order.
-    pub joins_streams: bool,
-}
-
 impl Calls {
-    /// Starts a program as the run that `spec` describes, whose command is ignored, in a child of this pool's zygote. `None` where
+    /// Starts a program as the run that `spec` describes, whose command and `program` are ignored, in a child of this pool's zygote. `None` where
     /// none serves yet, or the spec asks for what only an interpreter of its own can have (a terminal, a network, a variable that is
     /// read at the start): `spec` is as it was then, and the caller starts that interpreter.
     ///
     /// # Errors
     /// What stops Sandtimer before a run exists, whichever way it is started; see [`Error`].
-    pub fn start_program(&self, spec: &mut Spec, program: &PythonProgram<'_>) -> Result<Option<Run>, Error> {
+    pub fn start_program(&self, spec: &mut Spec, source: &str) -> Result<Option<Run>, Error> {
         if !suits(spec) {
             return Ok(None);
         }
         let inner = &self.shared().inner;
         let opened = opened::open(inner, spec)?;
         let scope = opened.scope;
-        let started = self.start_opened(spec, program, opened);
+        let started = self.start_opened(spec, source, opened);
         if !matches!(started, Ok(Some(_))) {
             opened::close(inner, scope);
         }
         started
     }
 
-    fn start_opened(
-        &self,
-        spec: &mut Spec,
-        program: &PythonProgram<'_>,
-        opened: Opened,
-    ) -> Result<Option<Run>, Error> {
+    fn start_opened(&self, spec: &mut Spec, source: &str, opened: Opened) -> Result<Option<Run>, Error> {
         let inner = &self.shared().inner;
         let (_under_way, is_alone) = UnderWay::begin(&inner.callers);
         let Some(mut child) = self.child(spec, &opened) else { return Ok(None) };
         if child.check(spec).is_err() {
             return Ok(None);
         }
-        let source = os::sealed_text("sandtimer-program", program.source.as_bytes())
+        let source = os::sealed_text("sandtimer-program", source.as_bytes())
             .map_err(Error::system("cannot write the program"))?;
         let mut streams = Streams::make(inner, spec, &opened.effective)?;
         let mut lost = 0;
         let handed = loop {
             let files: Vec<_> =
                 [source.as_fd()].into_iter().chain(streams.inside()).chain(streams.channels()).collect();
-            let bytes = packet(program, spec.stdout == Output::Capture, &child.environment(spec));
+            let bytes = packet(spec.stdout == Output::Capture, &child.environment(spec));
             let work = Work { bytes: &bytes, files: &files, program: true };
             match child.hand_over(&opened, &work, is_alone && child.is_parked()) {
                 Ok(handed) => break handed,
-                Err(Error::System { .. }) if lost < MOST_LOST => {
+                Err(error @ Error::System { .. }) if lost < MOST_LOST => {
                     lost += 1;
-                    child = self.child(spec, &opened).ok_or(Error::Closed)?;
+                    child = self.child(spec, &opened).ok_or(error)?;
                 }
                 Err(error) => return Err(error),
             }
@@ -142,7 +122,7 @@ fn suits(spec: &Spec) -> bool {
             || name != PYTHON_PATH
                 && READ_AT_START.iter().any(|start| name.as_bytes().starts_with(start.as_bytes()))
     };
-    let is_ordinary = !spec.network && !spec.gpu && spec.terminal.is_none() && spec.program.is_none();
+    let is_ordinary = !spec.network && !spec.gpu && spec.terminal.is_none();
     let is_walled = spec.without.is_empty() && !spec.host_proc && !spec.supervised && !spec.is_live;
     is_ordinary && is_walled && !spec.environment.iter().any(|(name, _)| is_read_at_start(name))
 }
@@ -174,21 +154,12 @@ fn sandbox_of(spec: &Spec, interpreter: &OsStr) -> Spec {
     }
 }
 
-/// What the child's program reads; see `script` there.
-fn packet(program: &PythonProgram<'_>, is_captured: bool, environment: &[(OsString, OsString)]) -> Vec<u8> {
-    let mut bytes = MARK.to_vec();
-    let flags = if program.joins_streams { JOINED } else { 0 } | if is_captured { SHARED } else { 0 };
-    for number in [flags, program.arguments.len() as u32, environment.len() as u32] {
-        bytes.extend_from_slice(&number.to_le_bytes());
-    }
-    let mut push = |parts: &[&[u8]]| {
-        parts.iter().for_each(|part| bytes.extend_from_slice(part));
-        bytes.push(0);
-    };
-    push(&[PROGRAM_FILE.as_bytes()]);
-    program.arguments.iter().for_each(|argument| push(&[argument.as_bytes()]));
-    environment.iter().for_each(|(name, value)| push(&[name.as_bytes(), b"=", value.as_bytes()]));
-    bytes
+/// What the child's program reads; see `script` there. `is_captured`: the engine reads stdout, and the memory before it.
+fn packet(is_captured: bool, environment: &[(OsString, OsString)]) -> Vec<u8> {
+    let variables =
+        environment.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
+    let variables: Vec<_> = variables.collect();
+    [&MARK[..], &[u8::from(is_captured)], &variables.join(&0)].concat()
 }
 
 impl Child {

@@ -1,7 +1,7 @@
 //! How children of a pool are taken, by calls, programs and contexts.
 //!
-//! Ready ones come first. Whoever finds none waits for the next one, or has one made that nobody else is to have: of one zygote, or in
-//! directories that were named.
+//! Ready ones come first. A caller that finds none waits for the next one, or has one made for itself: of one zygote, or in directories
+//! that were named.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -63,7 +63,7 @@ impl Shared {
         let shared = self.clone();
         let make = move || {
             thread::block_signals();
-            // One that nobody waits for any more is ended with the channel.
+            // Without a caller that waits it is ended with the channel.
             let _ = tell.send(shared.make_there(&directories));
         };
         let spawned = std::thread::Builder::new().name("st-refiller".to_owned()).spawn(make);
@@ -172,7 +172,7 @@ impl Shared {
     }
 }
 
-/// That whoever waited has given up.
+/// That the caller has given up.
 fn gave_up() -> Error {
     Error::System { doing: "waiting for a sandbox", source: std::io::ErrorKind::Interrupted.into() }
 }

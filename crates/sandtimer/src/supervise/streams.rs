@@ -20,10 +20,10 @@ pub(super) const STDIN: u64 = 2;
 pub(super) const REPORTS: u64 = 3;
 /// Reads of an output in a row: no run starves another. Nothing else is done for a run that is dead.
 const MAX_READS: u32 = 8;
-/// So long after output was read, in nanoseconds, it is looked for what the process has not written to the pipe; it writes there at
-/// once what comes later than that (`QUIET` of the helper's stdout.rs).
-const LOOK_AFTER: u64 = 50_000_000;
 const MAX_READS_OF_DEAD: u32 = 64;
+/// How long after output was read the memory before the pipe is looked into, in nanoseconds. What the process writes later than that
+/// goes to the pipe at once (`QUIET` of the helper's stdout.rs).
+const LOOK_AFTER: u64 = 50_000_000;
 
 /// The streams of a run.
 pub(super) struct Streams {

@@ -208,12 +208,7 @@ def warm_up():
 class Through(io.BufferedWriter):
     """Writes everything at once, however much a pipe takes at a time."""
 
-    # What is to be written before.
-    before = None
-
     def write(self, data):
-        if self.before is not None:
-            self.before()
         count = super().write(data)
         self.flush()
         return count

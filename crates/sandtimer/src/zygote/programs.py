@@ -46,8 +46,9 @@ def show_source(name, source):
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
 
 
-# The name that leads to that descriptor, of the process that the program is in.
+# The name of a program's file, in the root of its sandbox, and the descriptor of the program's process that it leads to.
 FILE = "/sandtimer/main.py"
+SOURCE = 100
 
 
 def keep_source(source):
@@ -66,48 +67,38 @@ def keep_source(source):
     return True
 
 
-# Flags of a program: stderr goes where stdout does; the engine reads stdout, and what of it is not written yet.
-JOINED, SHARED = 1, 2
-# The descriptor that a program's source stays open at: the name of its file leads there.
-SOURCE = 100
-
 
 def script(job, files):
     """Runs a whole program as the run that this process is: it has no answer but its exit code.
 
-    `job`: a marker, three numbers (flags, how many arguments and variables there are), and texts that each end in a NUL: the
-    name of the program's file, its arguments and its whole environment. `files`: its source, its three standard streams and
-    what it is given from descriptor 3 on.
+    `job`: SCRIPT, whether the engine reads stdout and the memory before it (one byte), and the whole environment, its variables
+    separated by NUL. `files`: its source, its three standard streams and what it is given from descriptor 3 on.
     """
-    flags, arguments, variables = (int.from_bytes(job[at : at + 4], "little") for at in (4, 8, 12))
-    texts = job[16:].split(b"\0")
-    name = os.fsdecode(texts[0])
     # Before anything else is opened: what it is given takes the first numbers.
-    take_files([file for file in files if file >= 0], joined=bool(flags & JOINED))
+    take_files([file for file in files if file >= 0])
     source = os.pread(SOURCE, os.fstat(SOURCE).st_size, 0)
-    show_source(name, source.decode("utf-8", "replace"))
+    show_source(FILE, source.decode("utf-8", "replace"))
     os.environb.clear()
-    os.environb.update(text.split(b"=", 1) for text in texts[1 + arguments : 1 + arguments + variables])
+    os.environb.update(variable.split(b"=", 1) for variable in job[5:].split(b"\0"))
     time.tzset()
     reopen_streams()
-    if flags & SHARED:
+    if job[4]:
         share_output()
-        sys.stderr.buffer.before = native.flush_output if flags & JOINED else None
-    sys.argv = [name] + [os.fsdecode(text) for text in texts[1 : 1 + arguments]]
+    sys.argv = [FILE]
     sys.orig_argv = [sys.executable] + sys.argv
     sys.dont_write_bytecode = False
     sys.path[:0] = [os.getcwd()] + [path or os.getcwd() for path in python_path()]
     forget_shadowed()
     gc.enable()
     main = sys.modules["__main__"].__dict__
-    loader = importlib.machinery.SourceFileLoader("__main__", name)
-    main.update(__file__=name, __cached__=None, __loader__=loader, __builtins__=__builtins__)
+    loader = importlib.machinery.SourceFileLoader("__main__", FILE)
+    main.update(__file__=FILE, __cached__=None, __loader__=loader, __builtins__=__builtins__)
     main.setdefault("__annotations__", {})
     # The frames below it are not the program's.
     sys.setrecursionlimit(sys.getrecursionlimit() + depth() + frames_lost)
     end = None
     try:
-        exec(compile(source, name, "exec", dont_inherit=True), main)
+        exec(compile(source, FILE, "exec", dont_inherit=True), main)
     except BaseException as error:
         end = error
         if not isinstance(error, SystemExit):
@@ -121,7 +112,7 @@ def script(job, files):
     leave_with(end if isinstance(end, SystemExit) else None, int(end is not None))
 
 
-def take_files(files, joined):
+def take_files(files):
     """Puts what a program is given at the descriptors that a command has it at."""
     source, *streams = files
     try:
@@ -129,11 +120,8 @@ def take_files(files, joined):
     finally:
         os.close(source)
     for number, file in enumerate(streams):
-        if number == 2 and joined:
-            os.dup2(1, 2)
-        elif number != file:
-            os.dup2(file, number)
         if number != file:
+            os.dup2(file, number)
             os.close(file)
 
 

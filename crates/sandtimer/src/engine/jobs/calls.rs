@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::level::{Level, now};
 use super::{Execution, Stopped};
-use crate::engine::{PythonProgram, Run, Scope, Spec, Stream};
+use crate::engine::{Run, Scope, Spec, Stream};
 use crate::job::{Action, CallRecord, JobVerdict, Language, Phase, Program, WaySpec, Work};
 use crate::limits::{Key, Setting};
 use crate::model::{Ending, Interpreted, Layer, LimitKind, Outcome, Source};
@@ -222,11 +222,10 @@ impl Execution<'_> {
 
     /// Starts a run; a Python program in an interpreter that stands ready, where one does.
     fn start(&self, mut spec: Spec, program: &Program) -> Result<Run, Stopped> {
-        if let Program::Code { language: Language::Python, code } = program {
-            let program = PythonProgram { source: code, arguments: &[], joins_streams: false };
-            if let Some(run) = self.place.interpreters.start(self.owner, &mut spec, &program)? {
-                return Ok(run);
-            }
+        if let Program::Code { language: Language::Python, code } = program
+            && let Some(run) = self.place.interpreters.start(self.owner, &mut spec, code)?
+        {
+            return Ok(run);
         }
         Ok(self.place.engine.start(spec)?)
     }
