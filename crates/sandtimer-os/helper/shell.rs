@@ -1,11 +1,11 @@
 //! The native half of a shell session: a library that an unmodified bash is started with (LD_PRELOAD).
 //!
-//! It stands before the C library's `kill`, because bash has a builtin for that and none for what is needed here: `kill -0` with a
+//! It replaces the C library's `kill`, because bash has a builtin for that and none for what is needed here: `kill -0` with a
 //! number that no process can have takes the next command from the engine, makes a checkpoint when the engine asks for one, and
-//! says how the last command ended. It stands before `read` as well: a shell that comes back to its script in the middle of a
+//! says how the last command ended. It replaces `read` as well: a shell that comes back to its script in the middle of a
 //! command's line executes nothing any more (`set -n`, a builtin that is gone), and is ended, unless it was interrupted
 //! ([`shell_interrupt`]). [`shell_channel`] has the calls that keep the channel out of scripts and of the shell's forks, and
-//! [`shell_end`] what a shell that exits hands on to the next one.
+//! [`shell_end`] what a shell that exits leaves to the next one.
 #![no_std]
 
 mod copy;
@@ -37,7 +37,7 @@ fn of_bash(name: &CStr) -> *mut c_void {
     unsafe { dlsym(RTLD_DEFAULT, name.as_ptr()) }
 }
 
-/// Returns the address of a name that this library stands before; null where the C library has none.
+/// Returns the address of a name that this library replaces; null where the C library has none.
 fn of_libc(name: &CStr) -> *mut c_void {
     const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
     // SAFETY: a string that ends with NUL.
@@ -59,14 +59,14 @@ pub extern "C" fn kill(pid: i32, signal: i32) -> i32 {
     let result = match pid {
         shell::BEGINS.. if signal == 0 && !is_own() => sys::ESRCH,
         shell::BEGINS if signal == 0 => begin(),
-        shell::HANDS_ON if signal == 0 => shell_end::begin(),
+        shell::LEAVES_STATE if signal == 0 => shell_end::begin(),
         shell::NEXT if signal == 0 => next(),
         shell::UNREAD if signal == 0 => leave(shell::FIRST + 1, NOT_READ),
         shell::ENDED.. if signal == 0 => answer(pid - shell::ENDED),
         _ => {
             if signal > 0 && is_own() && pid == OWNER.load(Relaxed) {
                 // What ends by a signal that it has a handler for sends itself that signal once more.
-                shell_end::hand_on();
+                shell_end::leave_state();
             }
             call!(nr::KILL, pid, signal)
         }
@@ -121,8 +121,8 @@ static IS_NEW: AtomicBool = AtomicBool::new(false);
 static NONCE: AtomicU64 = AtomicU64::new(0);
 const _: () = assert!(channel::NONCE == size_of::<u64>());
 
-/// Where the shell is in its script.
-static PLACE: AtomicU8 = AtomicU8::new(BEGINNING);
+/// How far the shell is with a command.
+static STAGE: AtomicU8 = AtomicU8::new(BEGINNING);
 /// Before the first command.
 const BEGINNING: u8 = 0;
 /// A command was taken, and the line that executes it is still to be read.
@@ -136,11 +136,11 @@ const ANSWERED: u8 = 4;
 /// The script's pipe, by device and number.
 static SCRIPT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-const NO_PLACE: &str =
-    "sandtimer: the session's shell could not open what it needs for a command (ulimit -n); the session begins anew\n";
+const NO_DESCRIPTORS: &str =
+    "sandtimer: the session's shell could not open what it needs for a command (ulimit -n); the session is reset\n";
 const NOT_READ: &str =
-    "sandtimer: the session's shell could not read the command (`__sandtimer` or `read` is not what it was); the session begins anew\n";
-const DEAF: &str =
+    "sandtimer: the session's shell could not read the command (`__sandtimer` or `read` is not what it was); the session is reset\n";
+const EXECUTES_NOTHING: &str =
     "sandtimer: the command left a shell that executes nothing any more (as `set -n` does); a new one takes its place\n";
 
 /// read(2), which tells how far the shell is in its script.
@@ -150,22 +150,22 @@ pub extern "C" fn read(fd: Fd, buffer: *mut u8, length: usize) -> isize {
         // A request would be lost to the shell.
         return returned(sys::EBADF);
     }
-    let is_between = matches!(PLACE.load(Relaxed), IN_LINE | IN_COMMAND | ANSWERED);
+    let is_between = matches!(STAGE.load(Relaxed), IN_LINE | IN_COMMAND | ANSWERED);
     if is_between && is_script(fd) {
-        if !shell_interrupt::withdraw() {
-            leave(shell::FIRST + 1, DEAF);
+        if !shell_interrupt::forget_drop() {
+            leave(shell::FIRST + 1, EXECUTES_NOTHING);
         }
         // The interrupt has had the rest of the line dropped.
-        if PLACE.load(Relaxed) == IN_COMMAND {
+        if STAGE.load(Relaxed) == IN_COMMAND {
             answer(shell_interrupt::EXIT_CODE);
         }
         next();
     }
-    let place = PLACE.load(Relaxed);
+    let place = STAGE.load(Relaxed);
     let result = call!(nr::READ, fd, buffer, length);
     // SAFETY: the kernel has written as many bytes there.
     if place == BEFORE_LINE && result > 0 && unsafe { *buffer.add(result as usize - 1) } == b'\n' {
-        PLACE.store(IN_LINE, Relaxed);
+        STAGE.store(IN_LINE, Relaxed);
     }
     returned(result)
 }
@@ -192,22 +192,22 @@ fn leave(fd: Fd, why: &str) -> ! {
     sys::exit(shell::NOT_TAKEN)
 }
 
-/// Begins a command that was read. What bash has read of it before is nothing that an interrupt may leave half done.
+/// Begins a command that was read, and hears of interrupts from here on. What bash has read of it before is nothing that an
+/// interrupt may leave half done.
 fn begin() -> isize {
-    PLACE.store(IN_COMMAND, Relaxed);
-    shell_interrupt::deliver_pending();
+    STAGE.store(IN_COMMAND, Relaxed);
+    shell_interrupt::unblock();
     0
 }
 
 /// Waits for the next command, and puts its descriptors in place.
 fn next() -> isize {
     let socket = own_channel();
-    shell_interrupt::withdraw();
+    shell_interrupt::block();
+    shell_interrupt::forget_drop();
     shell_interrupt::install();
     let mut packet = [0u8; 64];
     loop {
-        shell_interrupt::resume();
-        shell_interrupt::wait_for_request();
         let received = sys::receive(socket, &mut packet, 0);
         if received.length == sys::EINTR {
             continue;
@@ -222,7 +222,7 @@ fn next() -> isize {
         match request.split_first() {
             Some((b'C', nonce)) if nonce.len() == 8 => {
                 IS_NEW.store(false, Relaxed);
-                shell_interrupt::forget_pending();
+                shell_interrupt::drop_blocked();
                 checkpoint(socket, nonce);
             }
             Some((b'X', nonce)) if nonce.len() == channel::NONCE && !IS_NEW.load(Relaxed) => {
@@ -230,15 +230,14 @@ fn next() -> isize {
                 let placed = fds.iter().zip(shell::FIRST..).take_while(|(fd, number)| keep_as(**fd, *number)).count();
                 if placed == shell::COUNT {
                     forget_read();
-                    PLACE.store(BEFORE_LINE, Relaxed);
-                    shell_interrupt::resume();
+                    STAGE.store(BEFORE_LINE, Relaxed);
                     return 0;
                 }
                 // Such as under a limit of open files that the shell has put on itself.
-                leave(if placed > 1 { shell::FIRST + 1 } else { stderr(fds) }, NO_PLACE);
+                leave(if placed > 1 { shell::FIRST + 1 } else { stderr(fds) }, NO_DESCRIPTORS);
             }
             // Its descriptors did not all arrive.
-            None if received.length == sys::EINVAL => leave(stderr(fds), NO_PLACE),
+            None if received.length == sys::EINVAL => leave(stderr(fds), NO_DESCRIPTORS),
             _ => fds.iter().for_each(|fd| sys::close(*fd)),
         }
     }
@@ -285,7 +284,8 @@ fn answer(code: i32) -> isize {
     answer[8] = 1;
     answer[16] = code as u8;
     // Before it is sent: an interrupt that comes from now on is not this command's.
-    PLACE.store(ANSWERED, Relaxed);
+    shell_interrupt::block();
+    STAGE.store(ANSWERED, Relaxed);
     sys::send(own_channel(), &packet, None, 0);
     0
 }

@@ -29,7 +29,7 @@ pub extern "C" fn fork() -> i32 {
         sys::close(shell::CHANNEL);
     }
     if made > 0 && has_channel {
-        shell_interrupt::pass_on(made);
+        shell_interrupt::interrupt_fork(made);
     }
     made
 }

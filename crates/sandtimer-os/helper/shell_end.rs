@@ -1,6 +1,6 @@
-//! What a shell that exits hands on: its environment and directory, as commands for the shell that takes its place.
+//! What a shell that exits leaves to the next one: its environment and directory, as commands for the shell that takes its place.
 //!
-//! A trap for EXIT would be the session's to see, and to replace. So this library stands before the C library's `exit`, and reads
+//! A trap for EXIT would be the session's to see, and to replace. So this library replaces the C library's `exit`, and reads
 //! what bash has exported from bash's own table of it.
 
 use core::ffi::{c_char, c_int, c_void};
@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::sys::{self, Fd, call};
 use crate::wire::shell;
-use crate::{IN_COMMAND, PLACE, is_own, of_bash, of_libc};
+use crate::{IN_COMMAND, STAGE, is_own, of_bash, of_libc};
 
 const GETCWD: usize = 79;
 /// The longest path of a directory.
@@ -29,7 +29,7 @@ fn environment() -> Option<*const *const c_char> {
     (!table.is_null()).then_some(table)
 }
 
-/// Begins a session: 0 where what a shell hands on can be had, else an error. Signals that end the shell are then handled by bash,
+/// Begins a session: 0 where what a shell leaves can be had, else an error. Signals that end the shell are then handled by bash,
 /// which exits in order, as it would with a trap.
 pub fn begin() -> isize {
     let found = of_bash(c"initialize_terminating_signals");
@@ -45,8 +45,8 @@ pub fn begin() -> isize {
 }
 
 /// Writes it, where a command is being executed.
-pub fn hand_on() {
-    if PLACE.load(Relaxed) != IN_COMMAND {
+pub fn leave_state() {
+    if STAGE.load(Relaxed) != IN_COMMAND {
         return;
     }
     let Some(table) = environment() else { return };
@@ -147,7 +147,7 @@ impl Text {
 #[unsafe(no_mangle)]
 pub extern "C" fn exit(code: c_int) -> ! {
     if is_own() {
-        hand_on();
+        leave_state();
     }
     // SAFETY: null or exit(3), which has this type.
     let exit = unsafe {

@@ -2,9 +2,12 @@
 //!
 //! ```text
 //! SIGINT ─┬─ in a builtin or a loop ──▶ interrupted() ─▶ bash drops the command line and reads on: exit code 130, state kept
-//!         ├─ in a wait for a child ──▶ noted, and interrupted() once bash has waited for the child
-//!         └─ before the command is read ─▶ kept until it is, if the command was sent already
+//!         ├─ in a wait for a child ──▶ remembered, and interrupted() once bash has waited for the child
+//!         └─ outside of a command ───▶ blocked ─┬─ the next command begins: it is that command's
+//!                                               └─ a checkpoint is asked for: it came too late for the command before, and is dropped
 //! ```
+//! Blocked, so that a trap of the session's for it is not executed in the lines that take commands.
+//!
 //! An interactive bash does this itself: its handler (`sigint_sighandler`) has the next safe point of the execution return to the top
 //! level. A bash that reads a script does the same, but exits there unless it is still starting an interactive shell. For the time
 //! from the interrupt until it reads on it is therefore made to appear so, by the two variables that this decision reads.
@@ -15,9 +18,8 @@ use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicUsize};
 
-use crate::sys::{self, PollFd, call, nr};
-use crate::wire::shell;
-use crate::{BEFORE_LINE, IN_COMMAND, IN_LINE, PLACE, is_own, of_bash, of_libc, returned};
+use crate::sys::{self, call, nr};
+use crate::{IN_COMMAND, STAGE, is_own, of_bash, of_libc, returned};
 
 /// What an interrupted command ends with.
 pub const EXIT_CODE: i32 = 128 + SIGINT;
@@ -41,12 +43,10 @@ const NO_ACTION: SignalAction = SignalAction { handler: SIG_DFL, mask: [0; 16], 
 
 type Set = unsafe extern "C" fn(c_int, *const SignalAction, *mut SignalAction) -> c_int;
 
-/// An interrupt that came before the command was read.
-static IS_PENDING: AtomicBool = AtomicBool::new(false);
-/// Bash has an interrupt to act on, and has not read on yet.
-static IS_TAKEN: AtomicBool = AtomicBool::new(false);
+/// Bash was told to drop the command line, and has not read on yet.
+static IS_DROPPING_LINE: AtomicBool = AtomicBool::new(false);
 /// An interrupt came while bash was waiting for a child.
-static IS_NOTED: AtomicBool = AtomicBool::new(false);
+static CAME_IN_WAIT: AtomicBool = AtomicBool::new(false);
 /// Bash's own handler for the time of such a wait.
 static WAITING_HANDLER: AtomicUsize = AtomicUsize::new(SIG_DFL);
 
@@ -75,7 +75,8 @@ impl Shell {
         })
     }
 
-    fn appear(&self, starting: bool) {
+    /// Has it appear to be an interactive shell that is still starting, or no longer.
+    fn show_start(&self, starting: bool) {
         // SAFETY: variables of bash, which has one thread.
         unsafe {
             *self.is_interactive = c_int::from(starting);
@@ -100,7 +101,7 @@ pub fn install() {
         return;
     }
     let is_default = is_of_bash(current.handler)
-        || current.handler == noted as *const () as usize && is_of_bash(WAITING_HANDLER.load(Relaxed));
+        || current.handler == in_wait as *const () as usize && is_of_bash(WAITING_HANDLER.load(Relaxed));
     if is_default {
         let own = SignalAction { handler: interrupted as *const () as usize, ..NO_ACTION };
         // SAFETY: as above.
@@ -123,7 +124,7 @@ fn is_of_bash(handler: usize) -> bool {
 pub unsafe extern "C" fn sigaction(signal: c_int, new: *const SignalAction, old: *mut SignalAction) -> c_int {
     let Some(set) = set() else { return returned(sys::ENOSYS) as c_int };
     let own = interrupted as *const () as usize;
-    let wrapper = noted as *const () as usize;
+    let wrapper = in_wait as *const () as usize;
     // SAFETY: the caller's promise.
     let wanted = if new.is_null() { SIG_DFL } else { unsafe { (*new).handler } };
     let mut current = NO_ACTION;
@@ -164,7 +165,7 @@ pub unsafe extern "C" fn sigaction(signal: c_int, new: *const SignalAction, old:
         {
             old.handler = WAITING_HANDLER.load(Relaxed);
         }
-        if wanted == own && IS_NOTED.swap(false, Relaxed) {
+        if wanted == own && CAME_IN_WAIT.swap(false, Relaxed) {
             interrupted(SIGINT);
         }
     }
@@ -177,28 +178,18 @@ extern "C" fn interrupted(signal: c_int) {
         end_by(signal);
         return;
     }
-    match PLACE.load(Relaxed) {
-        IN_COMMAND => take(),
-        BEFORE_LINE | IN_LINE => IS_PENDING.store(true, Relaxed),
-        // Without a request that was sent before it, it came too late for the command before.
-        _ if has_request(0) => IS_PENDING.store(true, Relaxed),
-        _ => {}
+    if STAGE.load(Relaxed) == IN_COMMAND {
+        drop_line();
     }
 }
 
-fn has_request(timeout_ms: i32) -> bool {
-    let mut fds = [PollFd { fd: shell::CHANNEL, events: sys::POLLIN, revents: 0 }];
-    sys::poll(&mut fds, timeout_ms) > 0
-}
-
-/// Waits for a request. From then until [`resume`] no interrupt is handled: one that comes meanwhile belongs to that request.
-pub fn wait_for_request() {
-    while !has_request(-1) {}
+/// Has interrupts wait until [`unblock`].
+pub fn block() {
     mask(0);
 }
 
-/// Handles what has come since [`wait_for_request`].
-pub fn resume() {
+/// Handles interrupts, also those that have waited since [`block`].
+pub fn unblock() {
     mask(1);
 }
 
@@ -206,6 +197,12 @@ pub fn resume() {
 fn mask(how: usize) {
     let interrupts = INTERRUPTS;
     call!(nr::RT_SIGPROCMASK, how, &raw const interrupts, 0, 8);
+}
+
+/// Drops an interrupt that has waited since [`block`].
+pub fn drop_blocked() {
+    let (interrupts, at_once) = (INTERRUPTS, [0u64; 2]);
+    call!(nr::RT_SIGTIMEDWAIT, &raw const interrupts, 0, at_once.as_ptr(), 8);
 }
 
 /// Ends this process, as one without a handler for the signal.
@@ -220,21 +217,21 @@ fn end_by(signal: c_int) {
 
 /// Interrupts a fork of the shell that was made after an interrupt had come, and before bash acts on it: the sender may not have
 /// met this process, and the shell will not wait for it.
-pub fn pass_on(child: c_int) {
+pub fn interrupt_fork(child: c_int) {
     const RT_SIGPENDING: usize = 127;
     let mut pending = 0u64;
     // Bash blocks interrupts while it forks.
     call!(RT_SIGPENDING, &raw mut pending, 8);
-    if pending & INTERRUPTS != 0 || IS_TAKEN.load(Relaxed) {
+    if pending & INTERRUPTS != 0 || IS_DROPPING_LINE.load(Relaxed) {
         call!(nr::KILL, child, SIGINT);
     }
 }
 
 /// The handler for as long as bash waits for a child, around bash's own.
-extern "C" fn noted(signal: c_int) {
+extern "C" fn in_wait(signal: c_int) {
     let handler = WAITING_HANDLER.load(Relaxed);
-    if is_own() && PLACE.load(Relaxed) == IN_COMMAND && !is_trapped() {
-        IS_NOTED.store(true, Relaxed);
+    if is_own() && STAGE.load(Relaxed) == IN_COMMAND && !is_trapped() {
+        CAME_IN_WAIT.store(true, Relaxed);
     }
     // SAFETY: what bash has set as the handler of this signal.
     let handler = unsafe { core::mem::transmute::<usize, extern "C" fn(c_int)>(handler) };
@@ -249,34 +246,22 @@ fn is_trapped() -> bool {
     found.is_some_and(|is_trapped| is_trapped(SIGINT) != 0)
 }
 
-/// Has bash act on an interrupt.
-fn take() {
+/// Has bash drop the command line, and read on.
+fn drop_line() {
     let Some(shell) = Shell::find() else { return };
-    IS_TAKEN.store(true, Relaxed);
-    shell.appear(true);
+    IS_DROPPING_LINE.store(true, Relaxed);
+    shell.show_start(true);
     (shell.handler)(SIGINT);
 }
 
-/// Takes back an interrupt that bash was to act on; whether there was one.
-pub fn withdraw() -> bool {
-    IS_NOTED.store(false, Relaxed);
-    let is_taken = IS_TAKEN.swap(false, Relaxed);
-    if is_taken && let Some(shell) = Shell::find() {
-        shell.appear(false);
+/// Has bash forget that it was to drop a line, which it has done or which has ended; whether it was.
+pub fn forget_drop() -> bool {
+    CAME_IN_WAIT.store(false, Relaxed);
+    let was_dropping = IS_DROPPING_LINE.swap(false, Relaxed);
+    if was_dropping && let Some(shell) = Shell::find() {
+        shell.show_start(false);
         // SAFETY: a variable of bash, which has one thread.
         unsafe { *shell.interrupts = 0 };
     }
-    is_taken
-}
-
-/// Delivers an interrupt that came before the command was read.
-pub fn deliver_pending() {
-    if IS_PENDING.swap(false, Relaxed) {
-        take();
-    }
-}
-
-/// Drops an interrupt that came too late for the command before.
-pub fn forget_pending() {
-    IS_PENDING.store(false, Relaxed);
+    was_dropping
 }

@@ -282,8 +282,8 @@ pub mod shell {
     pub const UNREAD: i32 = 1_999_999_999;
     /// `kill -0` with this number says that the command has been read and begins.
     pub const BEGINS: i32 = 1_999_999_997;
-    /// `kill -0` with this number succeeds where the library itself notes what a shell that exits hands on.
-    pub const HANDS_ON: i32 = 1_999_999_998;
+    /// `kill -0` with this number succeeds where the library itself writes down what a shell that exits leaves to the next one.
+    pub const LEAVES_STATE: i32 = 1_999_999_998;
     /// Where the channel is.
     pub const CHANNEL: i32 = 240;
     /// Where a command's descriptors are: stdout, stderr, stdin, its text, and a file for what the shell says at its own end.

@@ -173,3 +173,18 @@ fn trap_that_was_removed_in_the_same_command_leaves_the_shell_alive() {
         assert_eq!(run(&session, "echo $x").stdout, "1\n", "{command}");
     }
 }
+
+/// Bash executes a trap between two commands, also those that Sandtimer has it execute.
+#[test]
+fn trap_for_an_interrupt_before_the_command_is_executed_in_it() {
+    let session = session();
+    run(&session, "trap 'echo trapped' INT");
+    for pause in [0, 0, 0, 50, 100, 200, 500, 1000, 2000] {
+        let outcome = interrupted_after(&session, "sleep 0.2; echo after", Duration::from_micros(pause));
+        assert_eq!(
+            (outcome.stdout.as_str(), outcome.stderr.as_str(), outcome.state),
+            ("trapped\nafter\n", "", State::Kept),
+            "{pause}: {outcome:?}"
+        );
+    }
+}

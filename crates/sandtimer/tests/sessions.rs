@@ -185,7 +185,7 @@ fn a_shell_that_executes_nothing_any_more_is_replaced() {
             (Some(125), State::Reset, ""),
             "{command}: {outcome:?}"
         );
-        assert!(outcome.stderr.contains("the session begins anew"), "{command}: {outcome:?}");
+        assert!(outcome.stderr.contains("the session is reset"), "{command}: {outcome:?}");
         assert_eq!(printed(&session, "echo next"), "next\n", "{command}");
     }
     for command in ["set -t", "set -v", "exec >/dev/null", "exec 0<&- 1>&- 2>&-", "trap '' INT TERM"] {

@@ -45,7 +45,7 @@ const LEAST: [(LimitKind, u64); 3] =
 /// Of what a shell says at its end.
 const MOST_LAST_WORDS: usize = 1 << 20;
 
-/// What a shell does before its first command, after [`hand_on`].
+/// What a shell does before its first command, after [`state_at_exit`].
 const BEGIN: &str = r#"\unset LD_PRELOAD
 \shopt -s expand_aliases
 __sandtimer_options=$(\shopt -p; \set +o)
@@ -56,11 +56,12 @@ __sandtimer_status=0
 pub(super) const OWN: &str = "BASH*|COMP_WORDBREAKS|DIRSTACK|EPOCH*|EUID|FUNCNAME|GROUPS|HOST*|IFS|LINENO|MACHTYPE|OPT*|OSTYPE|PATH|\
     PIPESTATUS|PPID|PS4|PWD|RANDOM|SECONDS|SHELL*|SHLVL|SRANDOM|TERM|UID|_|__sandtimer*";
 
-/// Has a shell that exits note what it hands on: the library does, and a trap where bash does not show the library what it exports.
-fn hand_on() -> String {
+/// Has a shell that exits write down what it leaves to the next one: the library does, and a trap where bash does not show the library
+/// what it exports.
+fn state_at_exit() -> String {
     let trap =
         r#"{ \builtin export -p; \builtin printf "\\\\builtin cd -- %q\\n" "$PWD"; } >&245 2>/dev/null"#;
-    format!("\\builtin kill -0 {} 2>/dev/null || \\builtin trap '{trap}' EXIT\n", shell::HANDS_ON)
+    format!("\\builtin kill -0 {} 2>/dev/null || \\builtin trap '{trap}' EXIT\n", shell::LEAVES_STATE)
 }
 
 /// Forgets everything but the environment and the directory. Variables that are not exported are then as the pre-warm script
@@ -78,7 +79,7 @@ done
 \eval "$__sandtimer_variables" 2>/dev/null
 "#;
 
-/// Behind what the shell before has handed on: what else that script has left. Its options come last, as they may end a shell.
+/// After what the shell before has left: what else that script has left. Its options come last, as they may end a shell.
 const PREWARMED: &str = "\\eval \"$__sandtimer_prewarmed\" 2>/dev/null\n";
 
 /// Keeps the environment of before.
@@ -118,19 +119,21 @@ impl Shell {
         // line would end with the next command taken and not executed. The command finds the exit code of the one before in `$?`:
         // a function that removes itself returns it, in a list where errexit does not end the shell. After an interrupt, which has the
         // rest of a line dropped, it is there at the beginning.
-        let execute = format!("\\builtin eval \"$__sandtimer\" >&{first} 2>&{} <&{}", first + 1, first + 2);
+        // The command begins within its redirections: so does a trap for an interrupt that has waited for that.
+        let execute = "\\builtin eval \"$__sandtimer\"";
         let line = format!(
             "case $? in 130) __sandtimer_status=130;; esac; \
              IFS= \\builtin read -r -d '' -u {} __sandtimer || \\builtin kill -0 {}; \
-             \\builtin kill -0 {}; \
-             case $__sandtimer_status in 0) {execute};; *) \
+             {{ \\builtin kill -0 {}; case $__sandtimer_status in 0) {execute};; *) \
              __sandtimer_return() {{ \\unset -f __sandtimer_return; \\builtin return \"$__sandtimer_status\"; }}; \
-             __sandtimer_return || {execute};; esac; \
+             __sandtimer_return || {execute};; esac; }} >&{first} 2>&{} <&{}; \
              __sandtimer_status=$?; \\builtin kill -0 $(({} + __sandtimer_status)); \
              \\builtin set +t; \\builtin kill -0 {}\n",
             first + 3,
             shell::UNREAD,
             shell::BEGINS,
+            first + 1,
+            first + 2,
             shell::ENDED,
             shell::NEXT
         );
@@ -157,11 +160,11 @@ impl Shell {
         let words = String::from_utf8_lossy(&words).replace('\0', "");
         let Ok(null) = park::null() else { return false };
         let anew = ANEW.replace("SANDTIMER_OWN", OWN);
-        let hand_on = hand_on();
+        let state_at_exit = state_at_exit();
         let source = match words.as_str() {
-            // It could not say what it hands on: what it began with, then.
-            "" => format!("{KEPT}{anew}{hand_on}\\builtin eval \"$__sandtimer_environment\"\n{PREWARMED}"),
-            words => format!("{anew}{hand_on}{words}{PREWARMED}"),
+            // It could not say what it leaves: what it began with, then.
+            "" => format!("{KEPT}{anew}{state_at_exit}\\builtin eval \"$__sandtimer_environment\"\n{PREWARMED}"),
+            words => format!("{anew}{state_at_exit}{words}{PREWARMED}"),
         };
         if self.send(channel.as_fd(), nonce, &source, [null.as_fd(); 3]).is_err() {
             return false;
@@ -280,7 +283,7 @@ impl Standing {
                 format!("\\mkdir -p -- {quoted} && \\builtin cd -- {quoted} || \\builtin exit\n")
             });
             shell
-                .write(&format!("{}{BEGIN}{directory}\\builtin kill -0 {}\n", hand_on(), shell::NEXT))
+                .write(&format!("{}{BEGIN}{directory}\\builtin kill -0 {}\n", state_at_exit(), shell::NEXT))
                 .map_err(Error::system(doing))?;
         }
         self.ask_for_checkpoint();
