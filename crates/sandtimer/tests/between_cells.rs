@@ -221,3 +221,36 @@ fn threads_that_outlive_the_wall_of_their_cell_are_told() {
     let sentence = &outcome.verdict.as_ref().expect("a wall").sentence;
     assert!(sentence.contains("What it started goes on in the context"), "{sentence}");
 }
+
+/// It would take the place of the next cell.
+#[test]
+fn handler_of_a_signal_that_comes_between_cells_is_called_in_the_next() {
+    let sets = "import signal, threading, time\ncame = []\ndef late(number, frame):\n    came.append(number)\n    raise ValueError('late')\n\
+                signal.signal(signal.SIGALRM, late)\nsignal.setitimer(signal.ITIMER_REAL, 0.1)\n";
+    for thread in ["", "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"] {
+        let context = python_context();
+        assert!(run(&context, &format!("{sets}{thread}")).ok);
+        std::thread::sleep(Duration::from_millis(500));
+        let outcome = run(&context, "x = 1");
+        let error = outcome.error.as_ref().unwrap_or_else(|| panic!("nothing was raised: {outcome:?}"));
+        assert_eq!((error["type"].as_str(), error["message"].as_str()), (Some("ValueError"), Some("late")));
+        assert!(error["traceback"].as_str().expect("a text").contains("in late"), "{error}");
+        assert_eq!(shown(&context, "came, signal.getsignal(signal.SIGALRM) is late"), "([14], True)");
+        // In a cell it is called at once, as ever.
+        let within = "signal.setitimer(signal.ITIMER_REAL, 0.05)\ntry:\n    time.sleep(10)\nexcept ValueError as error:\n    y = str(error)\ny";
+        assert_eq!(shown(&context, within), "'late'");
+    }
+}
+
+#[test]
+fn display_between_cells_raises() {
+    let context = python_context();
+    let late = "import threading, time\nsaid = []\ndef late():\n    display('in')\n    time.sleep(0.2)\n    try:\n        display('x' * 10_000_000)\n\
+                \x20   except RuntimeError as error:\n        said.append(str(error))\n\
+                thread = threading.Thread(target=late)\nthread.start()\ntime.sleep(0.1)";
+    let outcome = run(&context, late);
+    assert_eq!(outcome.results.len(), 1, "{outcome:?}");
+    std::thread::sleep(Duration::from_millis(1000));
+    let said = shown(&context, "thread.join()\nsaid[0]");
+    assert!(said.contains("shows in the cell that runs, and none does"), "{said}");
+}

@@ -168,3 +168,36 @@ fn what_a_cell_displays_is_bounded_in_all() {
     let last = outcome.results[3]["text/plain"].as_str().expect("a text");
     assert!(last.starts_with("2 more were displayed"), "{last}");
 }
+
+/// Each is longer than a packet, of which others' come in between.
+#[test]
+fn displays_of_several_threads_are_whole() {
+    let context = open();
+    let both = "import threading\ndef show(letter):\n    for _ in range(20): display(letter * 200_000)\n\
+                threads = [threading.Thread(target=show, args=(letter,)) for letter in 'abc']\n\
+                for thread in threads: thread.start()\nfor thread in threads: thread.join()";
+    let outcome = run(&context, cell(both));
+    let mut count = [0; 3];
+    for text in texts(&outcome.results) {
+        let letter = text.as_bytes()[1];
+        assert!(text.len() == 200_002 && text[1..200_001].bytes().all(|byte| byte == letter));
+        count[usize::from(letter - b'a')] += 1;
+    }
+    assert_eq!(count, [20; 3]);
+}
+
+#[test]
+fn interrupted_display_is_whole() {
+    let context = open();
+    let shows = "heard = 0\nfor _ in range(50):\n    try:\n        display('a' * 200_000)\n    except KeyboardInterrupt:\n        heard += 1\nheard";
+    let outcome = context.execute(cell(shows), &mut |told| {
+        if matches!(told, Told::Displayed(_)) {
+            context.interrupt();
+        }
+    });
+    let outcome = outcome.expect("a run");
+    let texts = texts(&outcome.results);
+    let (last, displayed) = texts.split_last().expect("the last line");
+    assert!(displayed.iter().all(|text| text.len() == 200_002), "{:?}", displayed.iter().map(|text| text.len()));
+    assert!(last.parse::<usize>().expect("a number") > 0, "{last}");
+}

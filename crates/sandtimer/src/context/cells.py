@@ -121,7 +121,7 @@ def magic_name():
 def leave_out_own(trace):
     """Leaves out the frames of this program that the interrupt passed through."""
     while trace is not None and trace.tb_next is not None:
-        if trace.tb_next.tb_frame.f_code is Context.interrupt.__code__:
+        if trace.tb_next.tb_frame.f_code in (Handlers.interrupt.__code__, Handlers.resume.__code__):
             trace.tb_next = None
         trace = trace.tb_next
 

@@ -1,10 +1,23 @@
 """What runs in a live Python interpreter: cells one after the other, in one namespace.
 
-Shares its process with child.py, displays.py, cells.py and magics.py, which are executed before it. Requests come by the channel: `C` and a nonce asks for a
-checkpoint, `X` is a cell, with its stdout, stderr and, where the byte behind it says so, its stdin and its source as files; else that
-follows behind its nonce. Answered by `K`, nonce, the checkpoint's process id and why there is none; and by the cell's nonce and `A`, with
-`D` before it for everything that is displayed meanwhile; before the first of them it says `b`, or `R` and why its directory cannot be its
-own. `B` asks for an image, see branch.py. The engine takes none of it on trust, and nothing of what another process sends.
+Shares its process with child.py, displays.py, cells.py, magics.py and handlers.py, which are executed before it.
+
+Requests, by the channel:
+
+    C nonce                   make a checkpoint
+    X flags nonce [source]    run a cell; with it the files of its stdout and stderr, and as the flags say of its stdin and its source
+    B ...                     become an image, or a branch of one: branch.py
+
+Answers:
+
+    b                         the interpreter is there
+    R reason                  it is not: its directory cannot be its own
+    K nonce pid reason        the checkpoint's process, or why there is none
+    nonce d data              a part of what a cell displays
+    nonce D data              the last part of it
+    nonce A ...               how the cell ended
+
+The engine takes none of it on trust, and nothing of what another process sends.
 """
 
 import _signal
@@ -26,6 +39,7 @@ MOST_RESIDENT = 4 << 30
 # A cell that comes within so many seconds does not wait for a rehearsal.
 SOON = 0.001
 REHEARSAL = "_ = 0\n_ + 0"
+NOT_IN_CELL = "display() shows in the cell that runs, and none does; what a thread has for later can be displayed by the next cell"
 
 # Of what a cell has to do each time, what `signal` adds to these touches a hundred pages, each of which a copy shares.
 set_handler, set_mask = _signal.signal, _signal.pthread_sigmask
@@ -62,16 +76,19 @@ class Context:
         self.has_tasks = False
         self.rehearsed = 0
         self.displayed = 0
+        # Threads may display as well, one after the other.
+        self.display_lock = _thread.RLock()
+        self.may_display = False
         self.has_stdin = 0
-        self.nothing = None
-        self.running = False
-        # It was a checkpoint: what was sent to the interpreter before it is not for this one.
-        self.is_new = False
+        self.empty_stdin = None
+        self.handlers = Handlers()
+        # What was sent to the interpreter before it is not for this one.
+        self.was_checkpoint = False
         self.main = sys.modules["__main__"].__dict__
         self.main["__builtins__"] = __builtins__
         self.main["display"] = self.display
         # An interrupt that comes when its cell has been sent and has not begun waits until it has.
-        set_handler(SIGINT, self.interrupt)
+        set_handler(SIGINT, self.handlers.interrupt)
         set_mask(BLOCK, INTERRUPT)
         os.register_at_fork(after_in_child=self.leave_channel)
 
@@ -80,24 +97,26 @@ class Context:
         if not native.is_checkpoint() and self.channel >= 0:
             os.close(self.channel)
             self.channel, native.channel = -1, None
+            # Another thread may have had it.
+            self.display_lock = _thread.RLock()
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def serve(self):
         while True:
             # One that was a checkpoint has no other threads, and is asked for one at once.
-            packet, *files = native.receive(self.channel, not self.is_new)
+            packet, *files = native.receive(self.channel, not self.was_checkpoint)
             if packet[:1] == b"C":
-                self.is_new = False
+                self.was_checkpoint = False
                 self.checkpoint(packet[1:9], len(packet) > 9)
-            elif self.is_new:
+            elif self.was_checkpoint:
                 for file in files:
                     if file >= 0:
                         os.close(file)
             elif packet[:1] == b"B":
                 if image(self, packet, [file for file in files if file >= 0]):
                     # This is the branch, and is asked for its first checkpoint.
-                    self.is_new = True
+                    self.was_checkpoint = True
             elif packet[:1] == b"X":
                 self.nonce = packet[2 : 2 + NONCE]
                 self.cell(packet[1], packet[2 + NONCE :], files)
@@ -109,9 +128,8 @@ class Context:
         if not reason:
             pid = native.checkpoint(self.channel, int.from_bytes(nonce, "little"), ahead)
             if pid == 0:
-                # This is the copy, and goes on in place of the one it was made from. It is asked again.
-                self.running = False
-                self.is_new = True
+                # This is the copy, and continues in place of the one it was made from. It is asked again.
+                self.was_checkpoint = True
                 return
             if pid < 0:
                 reason = "a copy could not be made: " + os.strerror(-pid)
@@ -149,19 +167,22 @@ class Context:
             # What it prints would come where it is not looked for.
             raise OSError(-failed, os.strerror(-failed))
         self.displayed = 0
+        self.may_display = True
         reply = self.reply(source, self.main)
         try:
             reply["results"] = self.figures() + reply["results"]
         except BaseException as error:
             reply = self.raised(error)
+        with self.display_lock:
+            self.may_display = False
         if self.channel < 0:
             # It was forked in the cell, and came to the cell's end.
             flush()
             os._exit(0)
         self.count += 1
         if not self.has_stdin and not native.reads_nothing():
-            # It may hold what is none of the next cell's.
-            self.nothing = None
+            # It may hold what is not the next cell's.
+            self.empty_stdin = None
         flush()
         packet, kept = self.packet(reply)
         os.write(self.channel, self.nonce + packet)
@@ -171,35 +192,37 @@ class Context:
                     os.write(self.channel, view[start : start + INLINE])
         end_helpers()
 
-    def reply(self, source, namespace, interrupts=UNBLOCK):
+    def reply(self, source, namespace, is_rehearsal=False):
         """Executes a cell; what there is to say of it."""
+        handlers = self.handlers
         try:
-            set_handler(SIGINT, self.interrupt)
+            set_handler(SIGINT, handlers.interrupt)
             sys.stdin = self.stdin()
             try:
-                self.running = True
-                set_mask(interrupts, INTERRUPT)
+                if not is_rehearsal:
+                    handlers.begin_cell()
+                    set_mask(UNBLOCK, INTERRUPT)
                 value = self.run(source, namespace)
                 if self.has_tasks:
                     self.begin_tasks()
                 results = [self.shown(value)] if value is not None else []
             finally:
-                self.running = False
+                handlers.end_cell()
                 set_mask(BLOCK, INTERRUPT)
             return {"status": "ok", "results": results, "interrupted": False}
         except BaseException as error:
-            self.running = False
+            handlers.end_cell()
             set_mask(BLOCK, INTERRUPT)
             return dict(self.raised(error), interrupted=isinstance(error, KeyboardInterrupt))
 
     def stdin(self):
         # One that there is nothing in is as good for the next cell.
-        if self.has_stdin or not is_open(self.nothing):
+        if self.has_stdin or not is_open(self.empty_stdin):
             stdin = open(0, "r", closefd=False, errors="replace")
             if self.has_stdin:
                 return stdin
-            self.nothing = stdin
-        return self.nothing
+            self.empty_stdin = stdin
+        return self.empty_stdin
 
     def raised(self, error):
         return {"status": "error", "results": [], "error": self.describe(error), "interrupted": False}
@@ -211,16 +234,11 @@ class Context:
 
     def rehearse(self):
         """Does what every cell does, while nobody waits: the first write to a page that is shared with a copy costs a fault."""
-        self.packet(self.reply(REHEARSAL, {}, BLOCK))
+        self.packet(self.reply(REHEARSAL, {}, is_rehearsal=True))
         # The first time there is no copy yet that all other pages are shared with.
         if self.rehearsed % NOTED_EVERY == 1:
             native.note_written()
         self.rehearsed += 1
-
-    def interrupt(self, *_):
-        # One that comes too late is nobody's.
-        if self.running:
-            raise KeyboardInterrupt
 
     def run(self, source, namespace):
         """Executes a cell; the value of its last line, if that is an expression without a semicolon behind it."""
@@ -235,7 +253,7 @@ class Context:
         return value
 
     def begin_tasks(self):
-        """Has the tasks that a cell has made come to their first wait. They go on while later cells wait for something."""
+        """Has the tasks that a cell has made come to their first wait. They continue while later cells wait for something."""
         self.has_tasks = False
         self.wait(self.own_loop().create_task(asyncio.sleep(0)))
 
@@ -287,13 +305,24 @@ class Context:
             raise RuntimeError("display() is for the context's own process, and not for one that its code has forked")
         flush()
         data = as_json(shown)
-        self.displayed += len(data)
-        if self.displayed > MOST_DISPLAYED:
-            raise ValueError("more than %d MiB are displayed in one cell" % (MOST_DISPLAYED >> 20))
-        for start in range(0, len(data), DISPLAY_PACKET):
-            last = start + DISPLAY_PACKET >= len(data)
-            kind = b"D" if last else b"d"
-            os.write(self.channel, self.nonce + kind + data[start : start + DISPLAY_PACKET])
+        could_run = _thread.get_ident() == self.thread and self.handlers.pause()
+        try:
+            self.send_display(data)
+        finally:
+            if could_run:
+                self.handlers.resume()
+
+    def send_display(self, data):
+        with self.display_lock:
+            if not self.may_display:
+                raise RuntimeError(NOT_IN_CELL)
+            self.displayed += len(data)
+            if self.displayed > MOST_DISPLAYED:
+                raise ValueError("more than %d MiB are displayed in one cell" % (MOST_DISPLAYED >> 20))
+            for start in range(0, len(data), DISPLAY_PACKET):
+                last = start + DISPLAY_PACKET >= len(data)
+                kind = b"D" if last else b"d"
+                os.write(self.channel, self.nonce + kind + data[start : start + DISPLAY_PACKET])
 
     def shown(self, value):
         """The value of the last expression. A figure is closed: it would be shown a second time as one that was left open."""

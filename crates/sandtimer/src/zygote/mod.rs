@@ -31,6 +31,8 @@ const LIVE: &str = concat!(
     "\n",
     include_str!("../context/magics.py"),
     "\n",
+    include_str!("../context/handlers.py"),
+    "\n",
     include_str!("../context/context.py")
 );
 
