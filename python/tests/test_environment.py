@@ -27,7 +27,9 @@ box.close()
 """
 
 
-@pytest.mark.parametrize("directory", ["/nonexistent", "/etc/passwd"], ids=["missing", "a file"])
+@pytest.mark.parametrize(
+    "directory", ["/nonexistent", "/etc/passwd", "/proc/self"], ids=["missing", "a file", "takes no file"]
+)
 def test_temporary_directory_that_is_none_is_named_at_once(directory: str) -> None:
     """It was looked for again for ever, with every child that stood ready."""
     printed = run_alone(CALLS, environment={"TMPDIR": directory}).splitlines()

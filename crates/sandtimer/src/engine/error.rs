@@ -104,8 +104,8 @@ pub enum Error {
 
 fn other_directory(is_temporary: bool) -> &'static str {
     match is_temporary {
-        true => "set TMPDIR to a directory that exists, or unset it",
-        false => "name a directory that exists",
+        true => "set TMPDIR to a directory that exists and takes files, or unset it",
+        false => "name a directory that exists and takes files",
     }
 }
 

@@ -36,13 +36,17 @@ pub struct SpoolDirectory {
 }
 
 impl SpoolDirectory {
-    /// Opens `path`, which must be an existing directory that only Sandtimer can write to.
+    /// Opens `path`, which must be an existing directory that only Sandtimer can write to, and makes a first file there.
     ///
     /// # Errors
-    /// Whatever open(2) says about the path.
+    /// Whatever open(2) says about the path or the file. A full disk is no error: a later run may find room.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Self { directory: rustix::fs::open(path, flags, Mode::empty())? })
+        let opened = Self { directory: rustix::fs::open(path, flags, Mode::empty())? };
+        match opened.create() {
+            Err(error) if !matches!(Errno::from_io_error(&error), Some(Errno::NOSPC | Errno::DQUOT)) => Err(error),
+            _ => Ok(opened),
+        }
     }
 
     /// A new empty file that has no name.
