@@ -39,12 +39,12 @@ def preload(names, learned):
             after = shared_by_forks()
             for what in after:
                 if after[what] - before[what]:
-                    return "has %s once %r is preloaded, which all calls would share" % (what, name)
+                    return "has %s once %r is preloaded, which all calls would share, or lack" % (what, name)
     return None
 
 
 def shared_by_forks():
-    """What all forks of this process would have in common, or go on from alike, by its kind."""
+    """What all forks of this process would have in common, continue from alike, or lack, by its kind."""
     files = set()
     for number in os.listdir("/proc/self/fd"):
         try:
@@ -54,7 +54,15 @@ def shared_by_forks():
             pass
     with open("/proc/self/maps", "rb") as maps:
         memory = {line.split(b" ", 1)[0] for line in maps if line.split(b" ", 2)[1][1:4:2] == b"ws"}
-    return {"files open": files, "shared memory": memory, "a generator of random numbers of its own": generators()}
+    with open("/proc/self/task/%d/children" % os.getpid(), "rb") as children:
+        processes = set(children.read().split())
+    return {
+        "files open": files,
+        "shared memory": memory,
+        "a generator of random numbers of its own": generators(),
+        "a timer": {kind for kind in range(3) if signal.getitimer(kind)[0]},
+        "processes that it started": processes,
+    }
 
 
 def generators():
