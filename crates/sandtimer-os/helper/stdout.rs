@@ -81,9 +81,11 @@ pub fn map(file: Fd) {
     }
 }
 
-/// `open_output(other_way) -> int`: has this process write its standard output through the memory; whether it has any.
+/// `open_output(other_way) -> int`: has this process write what is its standard output now through the memory; whether it has any.
 pub unsafe extern "C" fn open(_module: Object, other_way: Object) -> Object {
     let output = output();
+    // The engine looks into the memory only once something has come by the pipe.
+    (output.written_at, output.is_mid_line) = (0, false);
     match identity() {
         Some(pipe) if output.memory != 0 => output.pipe = pipe,
         _ => output.memory = 0,

@@ -147,7 +147,7 @@ impl Owner {
         }
         if let Some(wanted) = self.due() {
             let (interpreter, learned) = (interpreter.to_owned(), wanted.iter().cloned().collect());
-            let profile = Profile { interpreter, learned, ..Profile::default() };
+            let profile = Profile { interpreter, learned, programs: true, ..Profile::default() };
             self.coming = Some((Arc::new(engine.calls(profile, READY)?), wanted));
         }
         Ok(replaced)

@@ -3,6 +3,8 @@
 use std::fs;
 use std::sync::OnceLock;
 
+use sandtimer_os::probe::processors;
+
 use super::estimate::Conditions;
 
 /// Characters of a processor's name that are kept.
@@ -26,10 +28,6 @@ fn hardware() -> &'static str {
         let accelerators = fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, Iterator::count);
         format!("{name} × {}, {accelerators} accelerators", processors())
     })
-}
-
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn load() -> Option<f64> {

@@ -90,16 +90,17 @@ def zygote(settings):
     os.environ.pop("LD_BIND_NOW", None)
     sys.dont_write_bytecode = True
     sys.meta_path.insert(0, Seeding)
-    global native, live
-    live = settings["live"]
+    global native, live, programs
+    live, programs = settings["live"], settings["programs"]
     native = load_native()
     # What the package, imported here, knows by that it is inside a sandbox; children add the channel that it reports to.
     sys.modules["_sandtimer_inside"] = native
     os.close(3)
     os.close(LIBRARY)
     try:
-        # What lambdas and functions of __main__ are sent by.
-        import cloudpickle  # noqa: F401
+        if not programs:
+            # What lambdas and functions of __main__ are sent by.
+            import cloudpickle  # noqa: F401
     except ImportError:
         pass
     reason = preload(settings["preload"], settings["learned"])
@@ -214,6 +215,14 @@ class Through(io.BufferedWriter):
         return count
 
 
+def unshare_output():
+    """Has stdout written as any other stream again."""
+
+
+# How it writes then; None where it is not shared.
+write_unshared = None
+
+
 def share_output():
     """Has stdout written to the memory that the engine shares, as fast as to a buffer; the stream's own ways are put back for
     whatever the memory is not for."""
@@ -238,13 +247,18 @@ def share_output():
         return stream.detach()
 
     def close():
+        unshare_output()
+        return stream.close()
+
+    def put_all_back():
         put_back()
         for name in ("write", "flush"):
             buffer.__dict__.pop(name, None)
-        return stream.close()
 
     if not native.open_output(write):
         return
+    global unshare_output, write_unshared
+    unshare_output, write_unshared = put_all_back, write
     buffer.write, buffer.flush = native.write_bytes, native.flush_output
     stream.flush, stream.reconfigure, stream.detach, stream.close = native.flush_output, reconfigure, detach, close
     if stream.encoding.lower().replace("_", "-") in ("utf-8", "utf8"):
@@ -255,9 +269,21 @@ def share_output():
 def open_streams():
     """Opens the streams again as those of a process whose output is a pipe, as the children's is."""
     reader, writer = os.pipe()
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        before = os.dup(number)
+    before = [(number, os.dup(number)) for number in (1, 2)]
+    for number, _ in before:
         os.dup2(writer, number)
+    if programs:
+        reopen_streams()
+    else:
+        open_plain_streams()
+    for number, file in before:
+        os.dup2(file, number)
+    for file in (reader, writer, *(file for _, file in before)):
+        os.close(file)
+
+
+def open_plain_streams():
+    for number, name in ((1, "stdout"), (2, "stderr")):
         raw = io.FileIO(number, "w", closefd=False)
         raw.name = "<%s>" % name
         encoding = getattr(sys, name).encoding
@@ -265,18 +291,16 @@ def open_streams():
         stream.mode = "w"
         setattr(sys, name, stream)
         setattr(sys, "__%s__" % name, stream)
-        os.dup2(before, number)
-        os.close(before)
-    os.close(reader)
-    os.close(writer)
 
 
 def child(channel, hurried):
     native.channel = channel
     reseed()
+    if programs:
+        share_output()
     if not hurried:
-        warm()
-    if not live:
+        rehearse_script() if programs else warm()
+    if not live and not programs:
         share_output()
     interpreter = Context(channel) if live else None
     if live and not hurried:

@@ -97,6 +97,8 @@ pub struct Profile {
     pub gpu: bool,
     /// Children are live interpreters, which stand for many jobs one after the other.
     pub live: bool,
+    /// Children execute whole programs, and call no functions.
+    pub programs: bool,
     /// Where each live interpreter is given a directory of its own, as its /workspace, which its context keeps. Without it
     /// /workspace goes with the interpreter.
     pub workspaces: Option<std::path::PathBuf>,
@@ -113,13 +115,14 @@ impl Profile {
         let paths =
             self.paths.as_ref().map_or("None".to_owned(), |paths| serde_json::json!(paths).to_string());
         let shown = serde_json::json!(self.shown);
+        let programs = if self.programs { "True" } else { "False" };
         let (context, live) = if self.live { (LIVE, "True") } else { ("", "False") };
         let prewarm = self.prewarm.as_ref().map(|prewarm| serde_json::json!(prewarm.source).to_string());
         let prewarm = prewarm.as_deref().unwrap_or("None");
         let filter: String = filter.unwrap_or_default().iter().map(|byte| format!("{byte:02x}")).collect();
         let settings = format!(
             "{{'preload': {preload}, 'learned': {learned}, 'prewarm': {prewarm}, 'paths': {paths}, 'shown': {shown}, \
-             'live': {live}, 'filter': '{filter}'}}"
+             'live': {live}, 'programs': {programs}, 'filter': '{filter}'}}"
         );
         format!("{}\n{context}\nzygote({settings})\n", source())
     }

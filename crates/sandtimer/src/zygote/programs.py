@@ -1,5 +1,8 @@
 """Whole programs: run and ended as `python3 FILE` runs and ends them."""
 
+import atexit
+import linecache
+
 
 def program(source, options):
     """Runs a whole program as __main__, to its end; the answer: the value of its last line, if that is an expression."""
@@ -41,8 +44,6 @@ def program(source, options):
 
 def show_source(name, source):
     """Has tracebacks find the lines of a file."""
-    import linecache
-
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
 
 
@@ -67,7 +68,6 @@ def keep_source(source):
     return True
 
 
-
 def script(job, files):
     """Runs a whole program as the run that this process is: it has no answer but its exit code.
 
@@ -78,22 +78,24 @@ def script(job, files):
     take_files([file for file in files if file >= 0])
     source = os.pread(SOURCE, os.fstat(SOURCE).st_size, 0)
     show_source(FILE, source.decode("utf-8", "replace"))
-    os.environb.clear()
-    os.environb.update(variable.split(b"=", 1) for variable in job[5:].split(b"\0"))
-    time.tzset()
-    reopen_streams()
-    if job[4]:
+    set_environment(dict(variable.split(b"=", 1) for variable in job[5:].split(b"\0")))
+    is_new = reopen_streams()
+    if job[4] and (is_new or write_unshared is None):
         share_output()
+    elif job[4]:
+        # Another file than before is open there.
+        native.open_output(write_unshared)
+    elif not is_new:
+        unshare_output()
     sys.argv = [FILE]
     sys.orig_argv = [sys.executable] + sys.argv
     sys.dont_write_bytecode = False
-    sys.path[:0] = [os.getcwd()] + [path or os.getcwd() for path in python_path()]
-    forget_shadowed()
+    own = [os.getcwd()] + [path or os.getcwd() for path in python_path()]
+    sys.path[:0] = own
+    forget_shadowed(own)
     gc.enable()
     main = sys.modules["__main__"].__dict__
-    loader = importlib.machinery.SourceFileLoader("__main__", FILE)
-    main.update(__file__=FILE, __cached__=None, __loader__=loader, __builtins__=__builtins__)
-    main.setdefault("__annotations__", {})
+    be_file(main)
     # The frames below it are not the program's.
     sys.setrecursionlimit(sys.getrecursionlimit() + depth() + frames_lost)
     end = None
@@ -112,6 +114,42 @@ def script(job, files):
     leave_with(end if isinstance(end, SystemExit) else None, int(end is not None))
 
 
+# What most programs do.
+REHEARSAL = b"import sys\nfor number in range(2):\n    print(end=str(number)[2:])\n"
+
+
+def rehearse_script():
+    """Does what every program does, so that its pages are this process's own before there is one. It leaves nothing."""
+    show_source(FILE, REHEARSAL.decode())
+    set_environment(dict(os.environb._data))
+    forget_shadowed(["/workspace"])
+    main = {"__name__": "__main__"}
+    be_file(main)
+    exec(compile(REHEARSAL, FILE, "exec", dont_inherit=True), main)
+    let_go(main)
+
+
+def be_file(main):
+    """Gives a module's names what those of a program that comes from a file have."""
+    loader = importlib.machinery.SourceFileLoader("__main__", FILE)
+    main.update(__file__=FILE, __cached__=None, __loader__=loader, __builtins__=__builtins__)
+    main.setdefault("__annotations__", {})
+
+
+def set_environment(wanted):
+    """Changes only what differs: each variable that is set writes to several pages."""
+    # What os.environ and os.environb share.
+    kept = os.environb._data
+    zone = kept.get(b"TZ")
+    for name in [name for name in kept if name not in wanted]:
+        del os.environb[name]
+    for name, value in wanted.items():
+        if kept.get(name) != value:
+            os.environb[name] = value
+    if zone != wanted.get(b"TZ"):
+        time.tzset()
+
+
 def take_files(files):
     """Puts what a program is given at the descriptors that a command has it at."""
     source, *streams = files
@@ -125,10 +163,19 @@ def take_files(files):
             os.close(file)
 
 
+STREAMS = ("stdin", io.BufferedReader), ("stdout", io.BufferedWriter), ("stderr", Through)
+# What each was opened on.
+opened_on = [None, None, None]
+
+
 def reopen_streams():
-    """Opens the standard streams as an interpreter opens those that are no terminals at its start."""
-    kinds = ("stdin", io.BufferedReader), ("stdout", io.BufferedWriter), ("stderr", Through)
-    for number, (name, kind) in enumerate(kinds):
+    """Opens the standard streams as an interpreter opens those that are no terminals at its start, unless they were opened on the like
+    of what they are on now. Whether stdout was opened."""
+    is_new = [file_kind(number) != opened_on[number] for number in range(3)]
+    for number, (name, kind) in enumerate(STREAMS):
+        if not is_new[number]:
+            continue
+        opened_on[number] = file_kind(number)
         before = getattr(sys, name)
         raw = io.FileIO(number, "w" if number else "r", closefd=False)
         raw.name = "<%s>" % name
@@ -138,6 +185,13 @@ def reopen_streams():
         stream.mode = raw.mode[:1]
         setattr(sys, name, stream)
         setattr(sys, "__%s__" % name, stream)
+    return is_new[1]
+
+
+def file_kind(number):
+    """The type of an open file, and of what device it is."""
+    status = os.fstat(number)
+    return status.st_mode & 0o170000, status.st_rdev
 
 
 def python_path():
@@ -146,10 +200,12 @@ def python_path():
     return value.split(os.pathsep) if value else []
 
 
-def forget_shadowed():
-    """Has modules imported again of which a directory of the program's own, which comes first, has another by the same name."""
-    names = {name.partition(".")[0] for path in sys.path[: 1 + len(python_path())] for name in listed(path)} - at_start
-    for name in [name for name in sys.modules if name.partition(".")[0] in names]:
+def forget_shadowed(directories):
+    """Has modules imported again of which one of these directories, which come first, has another by the same name."""
+    found = {name.partition(".")[0] for directory in directories for name in listed(directory)} - at_start
+    names = {name for name in found if name in sys.modules}
+    # Without any, the names of all modules are left alone, and with them the pages that they are in.
+    for name in [name for name in sys.modules if name.partition(".")[0] in names] if names else ():
         del sys.modules[name]
 
 
@@ -209,14 +265,17 @@ def without_own(error):
 
 def end_program(main):
     """What an interpreter does at a program's end: waits for its threads, calls what it registered, and lets go of its objects."""
-    import atexit
-
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()
     atexit._run_exitfuncs()
     if threads() > 1:
         # A thread that is not waited for would find them gone.
         return
+    let_go(main)
+
+
+def let_go(main):
+    """Lets go of a module's objects, in the order in which an interpreter does."""
     names = [name for name in main if name != "__builtins__"]
     names.sort(key=lambda name: not (isinstance(name, str) and name[:1] == "_" and name[1:2] != "_"))
     for name in names:
