@@ -13,7 +13,17 @@ from typing import Any, Callable, Iterator
 
 import pytest
 import sandtimer
-from learned_subjects import draws, fails_in_zygote, opens, plain, shares, slow_in_zygote, starts_thread
+from learned_subjects import (
+    draws,
+    fails_in_zygote,
+    opens,
+    plain,
+    sets_timer,
+    shares,
+    slow_in_zygote,
+    starts_process,
+    starts_thread,
+)
 from sandtimer import _pool
 
 PLAIN = "learned_subjects.plain"
@@ -111,6 +121,24 @@ def test_module_whose_import_leaves_something_shared_is_left_out(box: sandtimer.
     assert what in stats["not_preloaded"][name]
     first, second = box.call(module.use), box.call(module.use)
     assert first != second if module is draws else first == second, "each call imports it anew"
+
+
+@pytest.mark.parametrize(
+    "module, what",
+    [(sets_timer, "a timer"), (starts_process, "processes that it started")],
+    ids=["timer", "process"],
+)
+def test_module_whose_import_leaves_what_calls_would_lack_is_left_out(box: sandtimer.Sandbox, module: Any, what: str) -> None:
+    stats = learn(box, module.__name__, lambda: box.call(module.use))
+    assert what in stats["not_preloaded"][module.__name__]
+    assert box.call(module.use)
+
+
+@pytest.mark.parametrize("module", [sets_timer, starts_process], ids=["timer", "process"])
+def test_named_module_is_preloaded_whatever_calls_lack(module: Any) -> None:
+    """The control."""
+    with sandtimer.Sandbox(timeout=20.0, preload=[module.__name__]) as box:
+        assert not box.call(module.use)
 
 
 @pytest.mark.parametrize("module", [draws, opens, shares], ids=["draws", "opens", "shares"])
