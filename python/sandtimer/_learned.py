@@ -22,13 +22,13 @@ from importlib.machinery import PathFinder
 from typing import Any, Callable, Iterable, Iterator, Optional, Sequence
 
 # From so many calls on a module is imported by the zygote.
-_ENOUGH = 2
+_LEAST_USES = 2
 # Calls and modules that are kept in mind.
 _MOST_CALLS, _MOST_MODULES = 1024, 128
 # Longer functions are not searched for imports.
 _MOST_CODE = 64 * 1024
 # The part of the time that looking at source files may take.
-_PART = 1 / 20
+_LOOKING_SHARE = 1 / 20
 # What every zygote has imported by itself.
 _PRESENT = frozenset(
     "__main__ __mp_main__ abc ast bisect cloudpickle codecs collections contextlib copy copyreg dataclasses dis encodings enum "
@@ -54,13 +54,13 @@ class Learned:
         self._given = frozenset(preloaded)
         self._calls: dict[Any, int] = {}
         self._uses: dict[str, int] = {}
-        #: What the zygote imports unasked, and what it does not, with the reason.
+        #: What the zygote imports without being told, and what it does not, with the reason.
         self.preloaded: list[str] = []
         self.left_out: dict[str, str] = {}
 
     def is_known(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> bool:
         """Whether calls of this function with such arguments have been noted often enough."""
-        return self._calls.get(_kind(function, arguments), 0) >= _ENOUGH
+        return self._calls.get(_kind(function, arguments), 0) >= _LEAST_USES
 
     def note_call(self, function: Callable[..., Any], arguments: tuple[Any, ...], modules: set[str]) -> bool:
         """Notes the modules of a call. Whether there are some now that the zygote should import."""
@@ -77,7 +77,7 @@ class Learned:
 
     def due(self) -> list[str]:
         known = {*self.preloaded, *self.left_out}
-        return [name for name, uses in self._uses.items() if uses >= _ENOUGH and name not in known]
+        return [name for name, uses in self._uses.items() if uses >= _LEAST_USES and name not in known]
 
     def leave_out(self, names: Iterable[str], reason: str) -> None:
         self.left_out.update(dict.fromkeys(names, reason))
@@ -147,7 +147,7 @@ class Sources:
         if now < self._next:
             return False
         changed = any(_state(file) != state for file, state in self._files.items())
-        self._next = now + (time.monotonic() - now) / _PART
+        self._next = now + (time.monotonic() - now) / _LOOKING_SHARE
         return changed
 
 

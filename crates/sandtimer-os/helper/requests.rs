@@ -26,16 +26,16 @@ const CHECKPOINT: u8 = b'C';
 const NONCE: usize = 8;
 
 /// Returns the next packet, and where the request in it begins, once the resource limits at its head hold for this process. `None` when the
-/// engine has closed its end. `shares`: whether other threads of this process run meanwhile; called with the GIL held.
-pub fn next(socket: Fd, packet: &mut [u8; CHANNEL_PACKET], shares: bool) -> Option<(Received, usize)> {
-    if !shares || surroundings::threads() <= 1 {
+/// engine has closed its end. `releases_gil`: whether other threads of this process run meanwhile; called with the GIL held.
+pub fn next(socket: Fd, packet: &mut [u8; CHANNEL_PACKET], releases_gil: bool) -> Option<(Received, usize)> {
+    if !releases_gil || surroundings::threads() <= 1 {
         return receive(socket, packet);
     }
     // SAFETY: the GIL is held, and taken back below.
     let state = unsafe { PyEval_SaveThread() };
     let request = loop {
         match receive(socket, packet) {
-            Some((received, start)) if refuse(socket, &packet[start..received.length as usize]) => {}
+            Some((received, start)) if reject_checkpoint(socket, &packet[start..received.length as usize]) => {}
             request => break request,
         }
     };
@@ -58,7 +58,7 @@ fn receive(socket: Fd, packet: &mut [u8; CHANNEL_PACKET]) -> Option<(Received, u
 }
 
 /// Answers a request for a checkpoint while there are other threads; false for every other request.
-fn refuse(socket: Fd, request: &[u8]) -> bool {
+fn reject_checkpoint(socket: Fd, request: &[u8]) -> bool {
     let others = surroundings::threads() - 1;
     let Some((&CHECKPOINT, rest)) = request.split_first() else { return false };
     let Some(nonce) = rest.get(..NONCE) else { return false };

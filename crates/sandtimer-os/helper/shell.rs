@@ -4,14 +4,15 @@
 //! number that no process can have takes the next command from the engine, makes a checkpoint when the engine asks for one, and
 //! says how the last command ended. It replaces `read` as well: a shell that comes back to its script in the middle of a
 //! command's line executes nothing any more (`set -n`, a builtin that is gone), and is ended, unless it was interrupted
-//! ([`shell_interrupt`]). [`shell_channel`] has the calls that keep the channel out of scripts and of the shell's forks, and
-//! [`shell_end`] what a shell that exits leaves to the next one.
+//! ([`shell_interrupt`]). [`shell_script`] has it read a line at once, [`shell_channel`] has the calls that keep the channel out of
+//! scripts and of the shell's forks, and [`shell_end`] what a shell that exits leaves to the next one.
 #![no_std]
 
 mod copy;
 mod shell_channel;
 mod shell_end;
 mod shell_interrupt;
+mod shell_script;
 #[allow(dead_code, reason = "the other programs use the rest")]
 mod sys;
 #[allow(dead_code, reason = "the engine and the other programs use the rest")]
@@ -161,10 +162,11 @@ pub extern "C" fn read(fd: Fd, buffer: *mut u8, length: usize) -> isize {
         }
         next();
     }
-    let place = STAGE.load(Relaxed);
-    let result = call!(nr::READ, fd, buffer, length);
-    // SAFETY: the kernel has written as many bytes there.
-    if place == BEFORE_LINE && result > 0 && unsafe { *buffer.add(result as usize - 1) } == b'\n' {
+    let is_before_line = STAGE.load(Relaxed) == BEFORE_LINE;
+    let result =
+        if is_before_line { shell_script::read(fd, buffer, length) } else { call!(nr::READ, fd, buffer, length) };
+    // SAFETY: as many bytes were written there.
+    if is_before_line && result > 0 && unsafe { *buffer.add(result as usize - 1) } == b'\n' {
         STAGE.store(IN_LINE, Relaxed);
     }
     returned(result)

@@ -143,6 +143,15 @@ fn a_loop_in_the_shell_itself_goes_back_to_before() {
     );
 }
 
+/// What is left to it in part would end in the middle of a command.
+#[test]
+fn a_shell_with_more_variables_than_are_kept_is_followed_by_one_as_at_the_start() {
+    let session = open();
+    run(&session, "for i in 1 2 3 4 5 6 7 8 9 10 11; do export BIG$i=$(printf %0100000d 0); done; exit 7");
+    let outcome = run(&session, "echo ${#BIG1} $PWD");
+    assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("0 /workspace\n", ""), "{outcome:?}");
+}
+
 #[test]
 fn a_shell_that_exits_is_followed_by_one_where_it_was() {
     let session = open();

@@ -153,16 +153,16 @@ impl Shell {
 
     /// Has a shell that was a checkpoint forget what the one before it was, and go on where that ended. False where it does not.
     pub fn begin_anew(&mut self, channel: &Channel, nonce: Nonce) -> bool {
-        let mut words = vec![0; MOST_LAST_WORDS];
-        let length =
-            self.last_words.take().and_then(|file| rustix::io::pread(&file, &mut words, 0).ok()).unwrap_or(0);
-        words.truncate(length);
+        // One byte more shows that there is more than is taken: a part of it would be commands that end in the middle.
+        let mut words = vec![0; MOST_LAST_WORDS + 1];
+        let length = self.last_words.take().and_then(|file| rustix::io::pread(&file, &mut words, 0).ok());
+        words.truncate(length.filter(|length| *length <= MOST_LAST_WORDS).unwrap_or(0));
         let words = String::from_utf8_lossy(&words).replace('\0', "");
         let Ok(null) = park::null() else { return false };
         let anew = ANEW.replace("SANDTIMER_OWN", OWN);
         let state_at_exit = state_at_exit();
         let source = match words.as_str() {
-            // It could not say what it leaves: what it began with, then.
+            // It could not say what it leaves, or that is too long: what it began with, then.
             "" => format!("{KEPT}{anew}{state_at_exit}\\builtin eval \"$__sandtimer_environment\"\n{PREWARMED}"),
             words => format!("{anew}{state_at_exit}{words}{PREWARMED}"),
         };

@@ -64,7 +64,7 @@ pub(super) struct Standing {
     checkpoints: Vec<i32>,
     why_none: Option<String>,
     /// Tasks besides init and the interpreter when a checkpoint was refused.
-    in_the_way: u64,
+    others_at_refusal: u64,
     /// The last run was interrupted, perhaps after its end.
     pub(super) was_interrupted: bool,
     /// The checkpoint that was asked for takes the place of the newest, which is of the same state.
@@ -150,7 +150,7 @@ impl Standing {
             awaited: None,
             checkpoints: Vec::new(),
             why_none: None,
-            in_the_way: 0,
+            others_at_refusal: 0,
             was_interrupted: false,
             replaces_last: false,
             refusal: None,

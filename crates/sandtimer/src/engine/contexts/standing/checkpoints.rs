@@ -146,7 +146,7 @@ impl Standing {
 
     /// The answer to the last request for a checkpoint; what was said before is passed over. False where it is not there by `end`.
     pub(super) fn await_checkpoint(&mut self, end: u64) -> Result<bool, String> {
-        self.is_due |= self.may_be_made_now();
+        self.is_due |= self.may_succeed_now();
         self.ask_if_due();
         if self.is_due && !self.await_dying(end) {
             return Ok(false);
@@ -169,9 +169,9 @@ impl Standing {
     }
 
     /// Whether a checkpoint was refused, and threads or processes have ended since.
-    fn may_be_made_now(&self) -> bool {
+    fn may_succeed_now(&self) -> bool {
         let is_refused = self.why_none.is_some() && self.awaited.is_none() && !self.is_listed();
-        is_refused && self.extra() < self.in_the_way
+        is_refused && self.extra() < self.others_at_refusal
     }
 
     pub(super) fn keep(&mut self, made: Result<i32, String>) {
@@ -197,7 +197,7 @@ impl Standing {
                 self.forget_all();
                 self.replaces_last = false;
                 self.why_none = Some(reason);
-                self.in_the_way = self.extra();
+                self.others_at_refusal = self.extra();
                 if was_interrupted {
                     self.have_init_keep(0, true);
                     self.ask_for_checkpoint();
