@@ -228,6 +228,9 @@ pub(crate) struct McpArguments {
     /// is a link to it
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: Option<PathBuf>,
+    /// Give all that this connection starts the host's network, loopback included
+    #[arg(long)]
+    pub(crate) network: bool,
     /// Which names of tools are listed: `ours`, those that agents were `trained` on, or `both`; all of them can be called [default:
     /// SANDTIMER_MCP_TOOLS, else `both`]
     #[arg(long, value_name = "NAMES")]

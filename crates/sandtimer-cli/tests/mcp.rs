@@ -12,6 +12,7 @@ mod node;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -180,6 +181,31 @@ fn chosen_names_of_tools_are_listed() {
     let output = refused.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(125) && said.contains("--tools: `mine`"), "{said}");
+}
+
+#[test]
+fn a_connection_has_the_network_that_it_was_given() {
+    let state = state();
+    let host = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = host.local_addr().expect("bound").port();
+    let tries = format!(
+        "(exec 3<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo reached$((40 + 2)) || echo alone$((40 + 2))"
+    );
+    let calls = [
+        json!({"name": "bash", "arguments": {"command": tries}}),
+        json!({"name": "run_code", "arguments": {"code": tries, "language": "bash"}}),
+    ];
+    for (network, expected) in [(true, "reached42"), (false, "alone42")] {
+        for call in &calls {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
+            command.arg("mcp").arg("--state-dir").arg(state.0.path());
+            if network {
+                command.arg("--network");
+            }
+            let answer = said(client(&mut command), std::slice::from_ref(call));
+            assert!(answer.contains(expected), "{call}: {answer}");
+        }
+    }
 }
 
 #[test]

@@ -175,6 +175,7 @@ async fn upgrade(
 ) -> Result<Response, Refusal> {
     let limits = conversation::limits(&mut fields)?;
     let directory = conversation::directory(&mcp.app, &mut fields)?;
+    let network = conversation::network(&mcp.app, &owner, &mut fields)?;
     let shown = conversation::ShownTools::parse(&mut fields)?;
     fields.finish()?;
     let asked = request.headers().get(header::UPGRADE).and_then(|name| name.to_str().ok());
@@ -184,7 +185,7 @@ async fn upgrade(
     }
     let served = mcp.owners.get(&owner).ok_or_else(unknown_owner)?;
     let whose = (mcp.app.clone(), owner.clone());
-    let conversation = Conversation::with(served.state.clone(), limits, directory, shown)?;
+    let conversation = Conversation::with(served.state.clone(), limits, directory, network, shown)?;
     let upgraded = hyper::upgrade::on(&mut request);
     connection.meter.begin(&mcp.app, &owner);
     let mut closing = mcp.app.closing.subscribe();

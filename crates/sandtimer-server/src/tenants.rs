@@ -11,6 +11,7 @@ use sandtimer::scope::ScopeId;
 use sandtimer::{Engine, Limits};
 
 use crate::auth::{Owner, Tokens};
+use crate::error::{Code, Refusal};
 
 /// What a line of the token file grants.
 #[derive(Debug, Clone, Default)]
@@ -98,6 +99,19 @@ impl Tenants {
         self.known.contains(owner)
     }
 
+    /// Whether this owner may give what it starts (`what`: runs, contexts) the host's network.
+    ///
+    /// # Errors
+    /// Its token does not allow it.
+    pub fn check_network(&self, owner: &Owner, what: &str) -> Result<(), Refusal> {
+        if self.may_have_network(owner) {
+            return Ok(());
+        }
+        let message = format!("network: this token may not give {what} the host's network");
+        Err(Refusal::new(Code::NetworkRefused, message).with("key", "network"))
+    }
+
+    /// Whether the runs of this owner may have the host's network.
     pub fn may_have_network(&self, owner: &Owner) -> bool {
         self.networked.as_ref().is_none_or(|networked| networked.contains(owner))
     }

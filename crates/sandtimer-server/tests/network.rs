@@ -91,6 +91,41 @@ fn a_port_on_a_runs_own_loopback_is_waited_for() {
     assert_eq!((status, &answer["listening"]), (200, &json!(false)));
 }
 
+/// What each kind of interpreter answers that tries to reach a port of the host's loopback.
+fn tries(client: &Client, port: u16, network: bool) -> Vec<String> {
+    let python = format!(
+        "import socket\n'reached' if socket.socket().connect_ex(('127.0.0.1', {port})) == 0 else 'alone'"
+    );
+    let javascript = format!(
+        "await new Promise((say) => require('net').connect({port}, '127.0.0.1', () => say('reached')).on('error', () => say('alone')))"
+    );
+    let bash = format!("(exec 3<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo reached || echo alone");
+    let of_language = |language: &str, code: String| {
+        let (status, context) =
+            client.post("/v1/contexts", &json!({"language": language, "network": network}));
+        assert_eq!((status, &context["network"]), (201, &json!(network)), "{context}");
+        let at = format!("/v1/contexts/{}/execute", context["context_id"].as_str().expect("an id"));
+        let (_, answer) = client.post(&at, &json!({"code": code, "wall_ms": 20_000}));
+        let outcome = &answer["outcome"];
+        let shown = outcome["value"].as_str().unwrap_or_else(|| outcome["stdout"].as_str().expect("a text"));
+        shown.trim().to_owned()
+    };
+    vec![of_language("python", python), of_language("javascript", javascript), of_language("bash", bash)]
+}
+
+#[test]
+fn contexts_and_sessions_have_the_network_that_they_were_given() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let host = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = host.local_addr().expect("bound").port();
+    assert_eq!(tries(&client, port, true), ["reached"; 3]);
+    // The control.
+    assert_eq!(tries(&client, port, false), ["alone"; 3]);
+    let (status, refused) = client.post("/v1/sessions", &json!({"network": "yes"}));
+    assert_eq!((status, &refused["details"]["key"]), (400, &json!("network")), "{refused}");
+}
+
 #[test]
 fn only_a_token_whose_line_says_so_gives_runs_a_network() {
     let serving =
@@ -102,6 +137,12 @@ fn only_a_token_whose_line_says_so_gives_runs_a_network() {
         (403, &json!("network_refused"), &json!("network"))
     );
     assert_eq!(serving.client_with("a-secret").post("/v1/runs", &request).0, 200);
+    for path in ["/v1/contexts", "/v1/sessions"] {
+        let request = json!({"network": true});
+        let (status, answer) = serving.client_with("another").post(path, &request);
+        assert_eq!((status, &answer["code"]), (403, &json!("network_refused")), "{answer}");
+        assert_eq!(serving.client_with("a-secret").post(path, &request).0, 201);
+    }
 }
 
 #[test]

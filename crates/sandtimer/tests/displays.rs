@@ -198,6 +198,10 @@ fn interrupted_display_is_whole() {
     let outcome = outcome.expect("a run");
     let texts = texts(&outcome.results);
     let (last, displayed) = texts.split_last().expect("the last line");
-    assert!(displayed.iter().all(|text| text.len() == 200_002), "{:?}", displayed.iter().map(|text| text.len()));
+    assert!(
+        displayed.iter().all(|text| text.len() == 200_002),
+        "{:?}",
+        displayed.iter().map(|text| text.len())
+    );
     assert!(last.parse::<usize>().expect("a number") > 0, "{last}");
 }

@@ -95,6 +95,9 @@ fn query(given: &McpArguments) -> Result<String, Failure> {
             });
         }
     }
+    if given.network {
+        query.push("network=true".to_owned());
+    }
     if let Some(directory) = &given.workspace {
         let failed = |why: &dyn std::fmt::Display| {
             Failure::usage(format!("--workspace: {} cannot be used: {why}", directory.display()))

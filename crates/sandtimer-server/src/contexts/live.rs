@@ -172,6 +172,7 @@ impl LiveContext {
             "context_id": self.id,
             "language": self.language.name(),
             "workspace": (!self.workspace.is_own()).then(|| self.workspace.id_text()),
+            "network": self.context.has_network(),
             "status": if running.is_some() { "busy" } else { "idle" },
             "run_id": running.as_ref().map(|run| run.id()),
             "waiting": info.waiting,
@@ -293,6 +294,9 @@ pub(crate) async fn open(
     if *app.closing.borrow() {
         return Err(Refusal::new(Code::ShuttingDown, "the server is ending and takes no more contexts"));
     }
+    if request.network {
+        app.tenants.check_network(&owner, "contexts")?;
+    }
     let kind = if request.language == Language::Bash { Kind::Sessions } else { Kind::Contexts };
     let place = app.places.take(&owner, kind)?;
     let share = IN_CONTEXTS.take(&owner)?;
@@ -344,6 +348,7 @@ fn make(
         parent: app.tenants.scope(&owner),
         environment: request.environment,
         directory: request.directory,
+        network: request.network,
         typescript: request.language == Language::TypeScript,
         images: Some(app.contexts.images.account(&owner)),
         ..ContextSpec::default()

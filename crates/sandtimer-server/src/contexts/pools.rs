@@ -33,16 +33,28 @@ struct Pool {
 
 /// All of them.
 #[derive(Debug, Default)]
-pub(super) struct Pools(Mutex<HashMap<(Owner, Language), Arc<Pool>>>);
+pub(super) struct Pools(Mutex<HashMap<Key, Arc<Pool>>>);
+
+/// What the interpreters of one pool are.
+type Key = (Owner, Language, WithNetwork);
+
+/// Whether they have the host's network.
+type WithNetwork = bool;
 
 impl Pools {
-    fn lock(&self) -> MutexGuard<'_, HashMap<(Owner, Language), Arc<Pool>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Pool>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn of(&self, app: &App, owner: &Owner, language: Language) -> Result<Arc<Pool>, Refusal> {
+    fn of(
+        &self,
+        app: &App,
+        owner: &Owner,
+        language: Language,
+        network: WithNetwork,
+    ) -> Result<Arc<Pool>, Refusal> {
         let mut pools = self.lock();
-        let key = (owner.clone(), language);
+        let key = (owner.clone(), language, network);
         if let Some(pool) = pools.get(&key) {
             return Ok(pool.clone());
         }
@@ -54,9 +66,12 @@ impl Pools {
             live: true,
             workspaces: Some(app.workspaces.own_place().to_owned()),
             prewarm: settings.prewarm.clone().map(|source| Prewarm { source, limit }),
+            network,
             ..Profile::default()
         };
-        let contexts = app.engine.contexts(profile, settings.ready)?;
+        // Few contexts have a network.
+        let ready = if network { settings.ready.min(1) } else { settings.ready };
+        let contexts = app.engine.contexts(profile, ready)?;
         let pool = Arc::new(Pool { contexts, told: AtomicU64::new(0) });
         pools.insert(key, pool.clone());
         Ok(pool)
@@ -71,7 +86,7 @@ impl Pools {
         spec: ContextSpec,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<(Context, Vec<String>), Refusal> {
-        let pool = self.of(app, owner, language)?;
+        let pool = self.of(app, owner, language, spec.network)?;
         let limits = &app.interpreters;
         let has_prewarm = settings(app, language).1.prewarm.is_some();
         let prewarm = if has_prewarm { limits.prewarm_limit } else { Duration::ZERO };
@@ -96,7 +111,7 @@ impl Pools {
 
     /// Tells the operator of pre-warm scripts that have failed.
     pub fn tell(&self, app: &App) {
-        for ((_, language), pool) in self.lock().iter() {
+        for ((_, language, _), pool) in self.lock().iter() {
             let stats = pool.contexts.stats();
             if pool.told.swap(stats.prewarm_failures, Ordering::Relaxed) < stats.prewarm_failures
                 && let Some(reason) = &stats.not_prewarmed
@@ -111,7 +126,7 @@ impl Pools {
         let pools = self.lock();
         let of = |language: Language| {
             let mut sum = Stats::default();
-            for (_, pool) in pools.iter().filter(|((_, spoken), _)| *spoken == language) {
+            for (_, pool) in pools.iter().filter(|((_, spoken, _), _)| *spoken == language) {
                 let stats = pool.contexts.stats();
                 sum.ready += stats.ready;
                 sum.calls += stats.calls;
@@ -154,7 +169,7 @@ pub(crate) fn fill(app: &Shared) {
     let wanted = [(python.ready > 0, Language::Python), (is_script, Language::JavaScript)];
     for (_, language) in wanted.into_iter().filter(|(is_wanted, _)| *is_wanted) {
         for owner in auth::owners(app.tokens.as_ref()).iter().take(AT_START) {
-            if let Err(refusal) = app.contexts.pools.of(app, owner, language) {
+            if let Err(refusal) = app.contexts.pools.of(app, owner, language, false) {
                 (app.host.complain)(&format!("no interpreters can be made ready: {}", refusal.message));
                 break;
             }

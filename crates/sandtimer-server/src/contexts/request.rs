@@ -83,6 +83,8 @@ pub(crate) struct ContextRequest {
     pub workspace: Option<String>,
     /// What is its /tmp, instead of a private one.
     pub temporary: Option<Arc<TemporaryDirectory>>,
+    /// Has the host's network.
+    pub network: bool,
 }
 
 impl ContextRequest {
@@ -97,6 +99,7 @@ impl ContextRequest {
             idle: Some(IDLE),
             workspace: None,
             temporary: None,
+            network: false,
         }
     }
 
@@ -121,6 +124,7 @@ impl ContextRequest {
             idle: idle_of(&idle),
             workspace: fields.text("workspace")?,
             temporary: None,
+            network: fields.truth("network")?.unwrap_or(false),
         };
         fields.finish()?;
         let variables =

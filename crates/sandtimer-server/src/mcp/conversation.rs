@@ -133,6 +133,15 @@ pub(crate) fn directory(app: &Shared, fields: &mut Fields) -> Result<Option<Path
     Ok(Some(directory))
 }
 
+/// Whether all that a conversation starts has the host's network.
+pub(crate) fn network(app: &Shared, owner: &Owner, fields: &mut Fields) -> Result<bool, Refusal> {
+    let network = fields.truth("network")?.unwrap_or(false);
+    if network {
+        app.tenants.check_network(owner, "runs")?;
+    }
+    Ok(network)
+}
+
 /// What is kept for one client.
 #[derive(Debug, Default)]
 struct Kept {
@@ -141,6 +150,8 @@ struct Kept {
     read: Mutex<HashMap<String, [u64; 2]>>,
     /// The directory of the user's that it works in, instead of its owner's workspace.
     directory: Option<Arc<Workspace>>,
+    /// All that it starts has the host's network.
+    network: bool,
     /// Its /tmp and home directory, made with the first call that starts something.
     temporary: TurnMutex<Option<Arc<TemporaryDirectory>>>,
     /// Whether it sees the tools that estimate, and under which names it sees tools, where that is its own choice.
@@ -184,13 +195,20 @@ impl Conversation {
         owner: Arc<OwnerState>,
         limits: Limits,
         directory: Option<PathBuf>,
+        network: bool,
         shown: ShownTools,
     ) -> Result<Self, Refusal> {
         let budget = OnceLock::from(open_budget(&owner, limits)?);
         let directory = directory.map(|path| owner.app.workspaces.of_directory(&owner.owner, path));
         let ShownTools { estimates, names } = shown;
-        let kept =
-            Kept { budget, directory, estimate_tools: estimates, tool_names: names, ..Kept::default() };
+        let kept = Kept {
+            budget,
+            directory,
+            network,
+            estimate_tools: estimates,
+            tool_names: names,
+            ..Kept::default()
+        };
         Ok(Conversation { owner, kept: Arc::new(kept) })
     }
 
@@ -202,6 +220,11 @@ impl Conversation {
     /// The names under which tools are listed.
     pub fn tool_names(&self) -> ToolNames {
         self.kept.tool_names.unwrap_or(self.owner.app.tool_names)
+    }
+
+    /// Whether all that it starts has the host's network.
+    pub fn has_network(&self) -> bool {
+        self.kept.network
     }
 
     /// The id of the workspace that it works in, and what its runs have as their /tmp.
@@ -318,7 +341,8 @@ impl Conversation {
         let (app, owner) = (self.owner.app.clone(), self.owner.owner.clone());
         let (workspace, temporary) = self.directories().await?;
         let (workspace, temporary) = (Some(workspace), Some(temporary));
-        let request = ContextRequest { workspace, temporary, ..ContextRequest::usual(language) };
+        let network = self.has_network();
+        let request = ContextRequest { workspace, temporary, network, ..ContextRequest::usual(language) };
         contexts::open(app, owner, request).await
     }
 

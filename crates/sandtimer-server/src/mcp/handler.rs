@@ -77,7 +77,8 @@ impl ServerHandler for Handler {
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let conversation = self.conversation();
-        let listed = tools::listed(conversation.estimates(), conversation.tool_names());
+        let listed =
+            tools::listed(conversation.estimates(), conversation.tool_names(), conversation.has_network());
         Ok(ListToolsResult::with_all_items(listed))
     }
 
@@ -133,7 +134,8 @@ impl ServerHandler for Handler {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        tools::find(name, self.conversation().estimates()).map(tools::Tool::described)
+        let conversation = self.conversation();
+        tools::find(name, conversation.estimates()).map(|tool| tool.described(conversation.has_network()))
     }
 
     async fn call_tool(

@@ -416,7 +416,7 @@ pub(super) fn sentence(run: &LiveRun, outcome: &Outcome) -> String {
 /// What keeps a process from ending with the command that started it.
 const KEEP: &str = "to keep such a process, make it the command of a call with background: true";
 const NO_NETWORK: &str = "It has no network, only a loopback of its own, and no argument gives it one: work with what is installed and with \
-    files in /workspace, or ask the user to run it with `sandtimer run --network`.";
+    files in /workspace, or ask the user for a server with a network (`sandtimer mcp --network`).";
 
 /// What has become of an interpreter that code ended itself.
 fn state(outcome: &Outcome) -> &'static str {

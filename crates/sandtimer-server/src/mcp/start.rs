@@ -111,6 +111,7 @@ async fn asked(call: &Call, mut fields: Fields, has_key: bool) -> Result<Asked, 
     let mut request = RunRequest::parse(fields)?;
     request.for_agent(limits, call.conversation.directories().await?);
     request.detach = stays;
+    request.network = call.conversation.has_network();
     Ok(Asked { request, wait: if background { AT_ONCE } else { wait }, background, stays })
 }
 

@@ -91,6 +91,10 @@ pub(super) async fn act(tool: &Tool, call: &Call, fields: Fields) -> Result<Answ
     }
 }
 
+/// What a description says of the network, and what stands in its place where there is one.
+const NO_NETWORK: &str = "No network, but each call has a loopback of its own.";
+const NETWORK: &str = "It has the host's network.";
+
 const TOOLS: &[Tool] = &[
     Tool {
         name: "bash",
@@ -263,19 +267,19 @@ pub(super) fn names(estimates: bool) -> impl Iterator<Item = &'static str> {
 }
 
 /// All that are shown, as the protocol lists them. Those that a choice of names leaves out can be called all the same.
-pub(super) fn listed(estimates: bool, names: ToolNames) -> Vec<Described> {
+pub(super) fn listed(estimates: bool, names: ToolNames, network: bool) -> Vec<Described> {
     let is_listed = |tool: &&Tool| match names {
         ToolNames::Both => true,
         ToolNames::Ours => !tool.is_alias(),
         ToolNames::Trained => !tool.has_alias(),
     };
-    shown(estimates).filter(is_listed).map(Tool::described).collect()
+    shown(estimates).filter(is_listed).map(|tool| tool.described(network)).collect()
 }
 
 /// All of them, for `spec/mcp-tools.json`.
 pub fn document() -> Value {
     // Plain data with text keys always serialises.
-    json!({"tools": serde_json::to_value(listed(true, ToolNames::Both)).unwrap_or_default()})
+    json!({"tools": serde_json::to_value(listed(true, ToolNames::Both, false)).unwrap_or_default()})
 }
 
 impl Tool {
@@ -300,8 +304,8 @@ impl Tool {
         matches!(self.action, Action::Bash | Action::ReadOutput | Action::Kill | Action::EstimateDuration)
     }
 
-    /// As the protocol lists it.
-    pub fn described(&self) -> Described {
+    /// As the protocol lists it, to those whose calls have the host's network or not.
+    pub fn described(&self, network: bool) -> Described {
         let reads = self.nature == Nature::Reads;
         let annotations = ToolAnnotations::new()
             .read_only(reads)
@@ -309,6 +313,7 @@ impl Tool {
             .idempotent(reads)
             .open_world(false);
         let description = self.description.split_whitespace().collect::<Vec<_>>().join(" ");
+        let description = if network { description.replace(NO_NETWORK, NETWORK) } else { description };
         Described::new(self.name, description, Arc::new(self.schema())).with_annotations(annotations)
     }
 

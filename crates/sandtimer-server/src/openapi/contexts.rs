@@ -116,6 +116,7 @@ pub(super) fn schemas() -> Value {
             "context_id": text(""),
             "language": words(&LANGUAGES),
             "workspace": nullable(text("The id of its workspace; null for one of its own.")),
+            "network": truth("It has the host's network."),
             "status": words(&["idle", "busy"]),
             "run_id": nullable(text("What is executed.")),
             "waiting": number("How many wait for their turn."),
@@ -147,6 +148,7 @@ fn context(chooses: bool) -> Value {
         "cwd": text("Where it begins; /workspace unless given."),
         "workspace": text("The id of the workspace that it works in, as /workspace; one of its own unless given, which goes with it."),
         "idle_ms": reference("Limit"),
+        "network": truth("Gives it the host's network, loopback included; where there are tokens, only to those whose line says `network`."),
     });
     if chooses {
         fields["language"] = with(words(&LANGUAGES), "python unless given.");

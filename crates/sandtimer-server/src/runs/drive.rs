@@ -82,9 +82,8 @@ pub(crate) async fn start_noted(
     if *app.closing.borrow() {
         return Err(Refusal::new(Code::ShuttingDown, "the server is ending and takes no more runs"));
     }
-    if request.network && !app.tenants.may_have_network(&owner) {
-        let message = "network: this token may not give runs the host's network";
-        return Err(Refusal::new(Code::NetworkRefused, message).with("key", "network"));
+    if request.network {
+        app.tenants.check_network(&owner, "runs")?;
     }
     let place = app.places.take(&owner, Kind::Runs)?;
     let terminal = request.terminal.is_some().then(|| TERMINALS.take(&owner)).transpose()?;

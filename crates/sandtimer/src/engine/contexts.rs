@@ -78,6 +78,8 @@ pub struct ContextSpec {
     /// A directory made by [`make_temporary_directory`](super::make_temporary_directory) that is its /tmp and its home directory,
     /// and may be that of others too. Without it, a private one that goes with it.
     pub temporary: Option<PathBuf>,
+    /// The host's network, for a session; an interpreter of a pool has what the pool's profile says.
+    pub network: bool,
     /// Its cells are TypeScript, for a JavaScript interpreter.
     pub typescript: bool,
     /// What bounds the images of this context, of its branches, and of all others with the same account.
@@ -235,6 +237,11 @@ impl Context {
     /// The directory that is its /workspace. One of its own ([`Profile::workspaces`]) is whoever's opened it to remove.
     pub fn workspace(&self) -> Option<&Path> {
         self.spec.workspace.as_deref()
+    }
+
+    /// Whether it has the host's network.
+    pub fn has_network(&self) -> bool {
+        self.source.as_ref().map_or(self.spec.network, |pool| pool.profile.network)
     }
 
     /// Why its shell has not run its script, which others may.

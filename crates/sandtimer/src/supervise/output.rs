@@ -44,7 +44,9 @@ impl SpoolDirectory {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = Self { directory: rustix::fs::open(path, flags, Mode::empty())? };
         match opened.create() {
-            Err(error) if !matches!(Errno::from_io_error(&error), Some(Errno::NOSPC | Errno::DQUOT)) => Err(error),
+            Err(error) if !matches!(Errno::from_io_error(&error), Some(Errno::NOSPC | Errno::DQUOT)) => {
+                Err(error)
+            }
             _ => Ok(opened),
         }
     }

@@ -163,7 +163,9 @@ impl Shell {
         let state_at_exit = state_at_exit();
         let source = match words.as_str() {
             // It could not say what it leaves, or that is too long: what it began with, then.
-            "" => format!("{KEPT}{anew}{state_at_exit}\\builtin eval \"$__sandtimer_environment\"\n{PREWARMED}"),
+            "" => {
+                format!("{KEPT}{anew}{state_at_exit}\\builtin eval \"$__sandtimer_environment\"\n{PREWARMED}")
+            }
             words => format!("{anew}{state_at_exit}{words}{PREWARMED}"),
         };
         if self.send(channel.as_fd(), nonce, &source, [null.as_fd(); 3]).is_err() {
@@ -205,6 +207,7 @@ impl Standing {
         run.temporary = spec.temporary.clone();
         run.supervised = true;
         run.is_live = true;
+        run.network = spec.network;
         run.limits = spec.limits.clone();
         run.defaults = spec.defaults.clone();
         run.parent = spec.parent;

@@ -285,7 +285,8 @@ fn spool_files_have_no_name_either_way_they_are_made() {
 
 #[test]
 fn a_directory_that_takes_no_file_is_refused() {
-    let error = SpoolDirectory::open(std::path::Path::new("/proc/self")).expect_err("nothing can be made there");
+    let error =
+        SpoolDirectory::open(std::path::Path::new("/proc/self")).expect_err("nothing can be made there");
     assert_ne!(error.raw_os_error(), None, "{error}");
 }
 
