@@ -106,6 +106,20 @@ def test_program_is_as_in_plain_python(name: str, box: sandtimer.Sandbox, tmp_pa
         assert outcome.stderr == plain.stderr.decode("utf-8", "replace").replace(str(file), "<program>")
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_python_of_a_command_is_as_plain_python(name: str, box: sandtimer.Sandbox, tmp_path: Path) -> None:
+    """Its stdout is written by a timer, so that it is seen soon."""
+    command = [sys.executable, "-B", "-c", PROGRAMS[name]]
+    stdin = STDIN.get(name, b"one\ntwo\n")
+    environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+    plain = subprocess.run(command, input=stdin, capture_output=True, timeout=60, env=environment, cwd=tmp_path)
+    outcome = box.command(command, stdin=stdin)
+    assert outcome.stdout == plain.stdout.decode("utf-8", "replace"), outcome
+    assert outcome.exit_code == plain.returncode, outcome
+    if plain.returncode == 0:
+        assert outcome.stderr == plain.stderr.decode("utf-8", "replace"), outcome
+
+
 def test_value_is_there_before_the_end(box: sandtimer.Sandbox) -> None:
     program = """
         import atexit

@@ -21,6 +21,7 @@ mod requests;
 mod runtime;
 mod shelf;
 mod stdout;
+mod stdout_timer;
 mod steps;
 mod streams;
 mod surroundings;
@@ -109,7 +110,7 @@ const fn plain(
     Method { name: name.as_ptr(), function: Some(function), flags, documentation: null() }
 }
 
-static METHODS: Static<[Method; 20]> = Static(core::cell::UnsafeCell::new([
+static METHODS: Static<[Method; 21]> = Static(core::cell::UnsafeCell::new([
     method(c"lay_out", lay_out),
     method(c"shelve", shelve),
     method(c"restrict", restrict),
@@ -125,6 +126,7 @@ static METHODS: Static<[Method; 20]> = Static(core::cell::UnsafeCell::new([
     method(c"receive", receive),
     method(c"address", address),
     plain(c"open_output", stdout::open, METH_O),
+    plain(c"open_timed_output", stdout::open_timed, METH_O),
     plain(c"forked_output", stdout::forked, METH_NOARGS),
     plain(c"write_text", stdout::write_text, METH_O),
     plain(c"write_bytes", stdout::write_bytes, METH_O),

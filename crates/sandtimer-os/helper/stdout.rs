@@ -5,6 +5,8 @@
 //! print ─▶ memory ─┬─▶ the pipe: at once where nothing was written for a moment, when it is full, flushed, or at the end
 //!                  └─▶ the engine: a moment after it read the pipe, and when the process is dead
 //! ```
+//! Elsewhere (`open_timed_output`) the memory is the process's own, and a timer writes what waits there (`stdout_timer.rs`).
+//!
 //! One word says what is in the memory (`wire::stdout`): how much was written, how much of it was taken, and whether its process is
 //! writing it to the pipe. Every writer holds the GIL. Where descriptor 1 is not the pipe any more, or the process is a fork, the memory is a buffer that
 //! the engine does not look into.
@@ -16,12 +18,14 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::image::nr;
 use crate::sys::{self, Fd, PollFd, call};
 use crate::wire::stdout::{BUSY, CAPACITY, GENERATION, HEADER, LENGTH, PRIVATE, SIZE, TAKEN};
+use crate::stdout_timer;
 use crate::{Buffer, Object, Py_BuildValue, PyBuffer_Release, PyExc_OSError, Static};
 
 unsafe extern "C" {
     fn clock_gettime(clock: c_int, time: *mut [i64; 2]) -> c_int;
     fn PyEval_SaveThread() -> *mut c_void;
     fn PyEval_RestoreThread(state: *mut c_void);
+    fn Py_AtExit(function: extern "C" fn()) -> c_int;
     fn PyErr_CheckSignals() -> c_int;
     fn PyErr_Clear();
     fn PyErr_SetObject(kind: Object, value: Object);
@@ -39,6 +43,8 @@ const QUIET: u64 = 20_000_000;
 /// A pipe that has room at all takes so much without blocking; pipe(7).
 const PIECE: usize = 4096;
 const POLLOUT: i16 = 4;
+const READ_WRITE: usize = 3;
+const PRIVATE_ANONYMOUS: usize = 0x22;
 /// Characters of a text that is written as it is.
 const LONGEST: isize = 65536;
 
@@ -53,6 +59,8 @@ struct Output {
     /// The pipe has the beginning of a line.
     is_mid_line: bool,
     is_fork: bool,
+    /// No engine looks into the memory.
+    is_timed: bool,
     /// What takes a text that has no UTF-8: the stream's own way to write.
     other_way: Object,
 }
@@ -63,6 +71,7 @@ static OUTPUT: Static<Output> = Static(core::cell::UnsafeCell::new(Output {
     written_at: 0,
     is_mid_line: false,
     is_fork: false,
+    is_timed: false,
     other_way: null_mut(),
 }));
 
@@ -73,7 +82,6 @@ fn output() -> &'static mut Output {
 
 /// Maps the memory that a child is born with; without any that can be mapped, output is written at once.
 pub fn map(file: Fd) {
-    const READ_WRITE: usize = 3;
     const SHARED: usize = 1;
     let mapped = call!(nr::MMAP, 0, SIZE, READ_WRITE, SHARED, file, 0);
     if !(-4095..=0).contains(&mapped) {
@@ -98,10 +106,30 @@ pub unsafe extern "C" fn open(_module: Object, other_way: Object) -> Object {
     }
 }
 
+/// `open_timed_output(other_way) -> int`: the same, with memory of this process's own.
+pub unsafe extern "C" fn open_timed(module: Object, other_way: Object) -> Object {
+    let output = output();
+    if output.memory == 0 && stdout_timer::install() {
+        let own = call!(nr::MMAP, 0, SIZE, READ_WRITE, PRIVATE_ANONYMOUS, -1isize, 0);
+        if !(-4095..=0).contains(&own) {
+            (output.memory, output.is_timed) = (own as usize, true);
+            // What objects print while they are destroyed comes when the stream is gone.
+            // SAFETY: a function of this library, which stays loaded.
+            unsafe { Py_AtExit(write_rest) };
+        }
+    }
+    // SAFETY: as this.
+    unsafe { open(module, other_way) }
+}
+
 /// `forked_output(_)`: in a fork, which shares neither the memory nor what is in it.
 pub unsafe extern "C" fn forked(_module: Object, _arguments: Object) -> Object {
     let output = output();
-    if output.memory != 0 && !output.is_fork {
+    if output.is_timed {
+        // It has a copy of what waits, as of any buffer, and nothing that writes it.
+        word(output.memory).fetch_and(!BUSY, Ordering::AcqRel);
+        stdout_timer::forget();
+    } else if output.memory != 0 && !output.is_fork {
         output.is_fork = true;
         make_own(output);
     }
@@ -111,8 +139,6 @@ pub unsafe extern "C" fn forked(_module: Object, _arguments: Object) -> Object {
 
 /// Puts memory of this process's own in the place of the shared one.
 fn make_own(output: &mut Output) {
-    const READ_WRITE: usize = 3;
-    const PRIVATE_ANONYMOUS: usize = 0x22;
     const MAYMOVE_FIXED: usize = 3;
     let copy = call!(nr::MMAP, 0, SIZE, READ_WRITE, PRIVATE_ANONYMOUS, -1isize, 0);
     if (-4095..0).contains(&copy) {
@@ -199,6 +225,9 @@ fn write(bytes: &[u8]) -> bool {
     let ends_line = (output.is_fork || output.is_mid_line) && bytes.contains(&b'\n');
     let is_due = ends_line || !output.is_fork && now().saturating_sub(output.written_at) > QUIET;
     if !is_due {
+        if output.is_timed {
+            stdout_timer::set();
+        }
         return true;
     }
     let is_flushed = flush();
@@ -300,6 +329,53 @@ fn empty(word: &AtomicU64) -> bool {
                 without_gil(waits);
             }
             error => return raise(error),
+        }
+    }
+}
+
+/// Writes what waits, as far as the pipe has room; for a handler of a signal, which may have interrupted any of this. False where
+/// something is left.
+pub fn write_without_waiting() -> bool {
+    let memory = output().memory;
+    let word = word(memory);
+    let state = word.load(Ordering::Acquire);
+    let is_taken = state & BUSY == 0
+        && word.compare_exchange(state, state | BUSY, Ordering::AcqRel, Ordering::Acquire).is_ok();
+    if !is_taken {
+        return false;
+    }
+    loop {
+        let state = word.load(Ordering::Acquire);
+        let (length, taken) = ((state & LENGTH) as usize, ((state & TAKEN) / (LENGTH + 1)) as usize);
+        if taken >= length {
+            let next = (state & !(BUSY | LENGTH | TAKEN)).wrapping_add(GENERATION);
+            if word.compare_exchange(state, next, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                return true;
+            }
+            continue;
+        }
+        let has_room = sys::poll(&mut [PollFd { fd: STDOUT, events: POLLOUT, revents: 0 }], 0) == 1;
+        let piece = (length - taken).min(PIECE);
+        let written = if has_room { call!(nr::WRITE, STDOUT, memory + HEADER + taken, piece) } else { -1 };
+        if written <= 0 {
+            word.fetch_and(!BUSY, Ordering::AcqRel);
+            // What cannot be written at all is told by the next write that the program makes.
+            return has_room;
+        }
+        word.fetch_add(written as u64 * (LENGTH + 1), Ordering::AcqRel);
+    }
+}
+
+/// At the end of the interpreter.
+extern "C" fn write_rest() {
+    // Another thread may be writing; one that was ended in the middle is not waited for.
+    let mut turns = 0;
+    while !write_without_waiting() && turns < 100 {
+        let is_busy = word(output().memory).load(Ordering::Acquire) & BUSY != 0;
+        sys::poll(&mut [PollFd { fd: STDOUT, events: POLLOUT, revents: 0 }], if is_busy { 0 } else { -1 });
+        if is_busy {
+            sys::poll(&mut [], 10);
+            turns += 1;
         }
     }
 }

@@ -11,7 +11,8 @@ use crate::program::sealed_memfd;
 use crate::socket::{self, bytes_of, from_bytes};
 use crate::wire::{self, Birth, JobHeader, Reply, ResourceLimit};
 
-static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/python.so"));
+/// The native half of a Python zygote.
+pub static PYTHON_LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/python.so"));
 
 static SHELL_LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shell.so"));
 
@@ -33,7 +34,7 @@ pub fn python_library() -> io::Result<BorrowedFd<'static>> {
     let fd = match FILE.get() {
         Some(fd) => fd,
         None => {
-            let made = sealed_memfd("sandtimer-zygote", LIBRARY, true)?;
+            let made = sealed_memfd("sandtimer-zygote", PYTHON_LIBRARY, true)?;
             FILE.get_or_init(|| made)
         }
     };

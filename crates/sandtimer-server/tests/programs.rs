@@ -180,6 +180,29 @@ fn output_is_seen_while_the_program_computes_and_kept_whatever_ends_it() {
     }
 }
 
+/// Python in a command: what it prints is seen while it sleeps, and it does not stall.
+#[test]
+fn output_of_a_commands_python_is_seen_and_kept() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let prints = "import time\nprint('first')\nprint('second')\ntime.sleep(100)";
+    let seen = |before: &str| {
+        let command = format!("{before} python3 -c \"$PRINTS\"; true");
+        let request = json!({"command": ["bash", "-c", command], "env": {"PRINTS": prints}, "wall_ms": 3000});
+        client.run(&request)["outcome"]["stdout"].as_str().expect("a text").to_owned()
+    };
+    assert_eq!(seen(""), "first\nsecond\n");
+    // The control: plain Python keeps it in a buffer, which is lost at the limit.
+    assert_eq!(seen("PYTHONPATH="), "");
+    let ticks = "import time\nfor i in range(20):\n    print(i)\n    time.sleep(0.2)";
+    let outcome = client.run(&json!({"command": ["python3", "-c", ticks], "stall_ms": 1500, "wall_ms": 20_000}));
+    assert_eq!(outcome["outcome"]["ending"], "exited", "{outcome}");
+    // Another module of this name is executed as ever, and nothing of this one is on sys.path.
+    let other = "mkdir m; echo 'print(\"other\")' > m/sitecustomize.py; python3 -c 'import sys; print(\"/sandtimer/python\" in sys.path)'";
+    let outcome = client.run(&json!({"command": ["bash", "-c", other], "env": {"PYTHONPATH": "m"}}));
+    assert_eq!(outcome["outcome"]["stdout"], "other\nFalse\n", "{outcome}");
+}
+
 #[test]
 fn streams_that_the_program_changes_keep_their_order() {
     let serving = Serving::start();

@@ -470,14 +470,14 @@ mod tests {
     #[test]
     fn choices_of_names_list_each_tool_once() {
         let names = |choice| -> Vec<String> {
-            listed(true, choice).into_iter().map(|tool| tool.name.into_owned()).collect()
+            listed(true, choice, false).into_iter().map(|tool| tool.name.into_owned()).collect()
         };
         let (ours, trained, both) =
             (names(ToolNames::Ours), names(ToolNames::Trained), names(ToolNames::Both));
         assert!(ours.contains(&"bash".to_owned()) && !ours.contains(&"Bash".to_owned()));
         assert!(trained.contains(&"Bash".to_owned()) && !trained.contains(&"bash".to_owned()));
         assert!(trained.contains(&"run_code".to_owned()) && both.len() == TOOLS.len());
-        let bytes = |choice| json!(listed(true, choice)).to_string().len();
+        let bytes = |choice| json!(listed(true, choice, false)).to_string().len();
         assert!(
             bytes(ToolNames::Ours) < bytes(ToolNames::Both)
                 && bytes(ToolNames::Trained) < bytes(ToolNames::Both)
@@ -487,7 +487,7 @@ mod tests {
     #[test]
     fn the_table_is_the_same_every_time_and_says_something_of_each() {
         assert_eq!(document().to_string(), document().to_string());
-        for tool in listed(true, ToolNames::Both) {
+        for tool in listed(true, ToolNames::Both, false) {
             let description = tool.description.expect("described");
             assert!(description.len() > 20 && !description.contains("  "), "{}", tool.name);
         }

@@ -8,6 +8,7 @@ use std::path::Path;
 use super::Spec;
 use super::spec::Stdin;
 use crate::isolate::files::{FilesPlan, HOME, USER_NAME};
+use crate::zygote::PYTHON_DIRECTORY;
 
 /// Variables of the caller that a run keeps; everything else stays out.
 const KEPT_VARIABLES: [&str; 8] =
@@ -39,6 +40,9 @@ pub const WITHOUT_TERMINAL: [(&str, &str); 12] = [
     ("PIP_NO_INPUT", "1"),
     ("npm_config_yes", "true"),
 ];
+
+/// Where every Python looks for modules first, and executes `sitecustomize` from.
+const PYTHON_PATH: &str = "PYTHONPATH";
 
 /// Git has a shell execute this, and shows what it writes.
 const GIT_EDITOR: &str = "echo 'this run has no terminal for an editor: give the message with -m, or set GIT_EDITOR \
@@ -91,6 +95,14 @@ pub(super) fn environment(
     }
     for (name, value) in &spec.environment {
         set(name, value.clone());
+    }
+    if private.is_none() {
+        let named = list.iter_mut().find(|(name, _)| name == PYTHON_PATH).map(|(_, value)| value);
+        match named {
+            Some(value) if !value.is_empty() => *value = [PYTHON_DIRECTORY.as_ref(), value.as_os_str()].join(":".as_ref()),
+            Some(value) => *value = PYTHON_DIRECTORY.into(),
+            None => list.push((PYTHON_PATH.into(), PYTHON_DIRECTORY.into())),
+        }
     }
     list
 }

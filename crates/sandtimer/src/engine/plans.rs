@@ -21,6 +21,7 @@ use crate::isolate::files::{
 };
 use crate::isolate::lease::has_uids;
 use crate::isolate::root;
+use crate::zygote::{PYTHON_DIRECTORY, python_directory};
 
 /// How long a plan may be used: shorter than it takes a person to install a program and try it.
 const LIFETIME: u64 = 1_000_000_000;
@@ -98,6 +99,13 @@ impl FilesPlans {
     }
 }
 
+/// The files that have the Pythons of commands write their output soon.
+fn python_files() -> &'static [(PathBuf, &'static [u8])] {
+    static FILES: OnceLock<Vec<(PathBuf, &'static [u8])>> = OnceLock::new();
+    let path = |name| Path::new(PYTHON_DIRECTORY).join(name);
+    FILES.get_or_init(|| python_directory().map(|(name, contents)| (path(name), contents)).into())
+}
+
 /// Plans what a run of this spec sees, or returns the recent plan of a run like it.
 pub(super) fn plan_files_of(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles>, Error> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
@@ -149,6 +157,7 @@ pub(super) fn plan_files_of(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles
         show_credentials: spec.show_credentials,
         temporary: spec.temporary.as_deref(),
         world_readable: &spec.world_readable,
+        own: python_files(),
         network: spec.network,
         terminal: spec.terminal.is_some(),
         gpus: spec.gpu.then(device_user),

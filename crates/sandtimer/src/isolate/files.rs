@@ -22,6 +22,7 @@ use crate::isolate::toolchain::lookup::{Host, Resolved};
 use credentials::Searched;
 pub use devices::{DeviceUser, Gpus};
 use guard::{Guard, Refusal};
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -71,6 +72,8 @@ pub struct FilesRequest<'a> {
     pub temporary: Option<&'a Path>,
     /// Further directories to show, without what only the owner of a file may read.
     pub world_readable: &'a [PathBuf],
+    /// Files of the engine's own, below `/sandtimer`.
+    pub own: &'a [(PathBuf, &'static [u8])],
     /// Whether the run shares the host's network, and so needs its resolver's settings.
     pub network: bool,
     /// Whether the run has a terminal.
@@ -125,7 +128,7 @@ pub enum Mount {
     /// bind mount that must not be seen.
     Tmpfs { target: PathBuf, mode: u32 },
     /// A root-owned file of mode 0644 with these contents.
-    Synthetic { target: PathBuf, contents: Vec<u8> },
+    Synthetic { target: PathBuf, contents: Cow<'static, [u8]> },
     /// As `Synthetic`, with the user and group that the job has inside.
     Accounts { target: PathBuf, file: AccountFile },
     /// The host's device node of the same path, such as `/dev/null`.

@@ -18,6 +18,8 @@ const CHILD: &str = include_str!("child.py");
 const ENCODE: &str = include_str!("encode.py");
 /// What a zygote imports before it serves.
 const IMPORTS: &str = include_str!("imports.py");
+/// How standard output is written through memory.
+const OUTPUT: &str = include_str!("output.py");
 /// How children execute whole programs.
 const PROGRAMS: &str = include_str!("programs.py");
 
@@ -45,7 +47,16 @@ pub(crate) const BOOT: &str = "import sys\nat_start = frozenset(sys.modules)\nwi
 /// The program of children alone, for a process that forks itself.
 #[must_use]
 pub fn source() -> String {
-    format!("{ENCODE}\n{CHILD}\n{IMPORTS}\n{PROGRAMS}")
+    format!("{ENCODE}\n{CHILD}\n{OUTPUT}\n{IMPORTS}\n{PROGRAMS}")
+}
+
+/// The directory on PYTHONPATH that has the Pythons of a run's commands write their output soon, and its files.
+pub(crate) const PYTHON_DIRECTORY: &str = "/sandtimer/python";
+
+/// The names and contents of the files in [`PYTHON_DIRECTORY`].
+pub(crate) fn python_directory() -> [(&'static str, &'static [u8]); 2] {
+    let module = concat!(include_str!("output.py"), "\n", include_str!("sitecustomize.py"));
+    [("native.so", sandtimer_os::zygote::PYTHON_LIBRARY), ("sitecustomize.py", module.as_bytes())]
 }
 
 /// The native half of that program, in a sealed memory file that an interpreter can load.

@@ -50,6 +50,8 @@ def show_source(name, source):
 # The name of a program's file, in the root of its sandbox, and the descriptor of the program's process that it leads to.
 FILE = "/sandtimer/main.py"
 SOURCE = 100
+# Where commands find sitecustomize.py.
+COMMANDS = "/sandtimer/python"
 
 
 def keep_source(source):
@@ -81,7 +83,7 @@ def script(job, files):
     set_environment(dict(variable.split(b"=", 1) for variable in job[5:].split(b"\0")))
     is_new = reopen_streams()
     if job[4] and (is_new or write_unshared is None):
-        share_output()
+        share_output(native.open_output)
     elif job[4]:
         # Another file than before is open there.
         native.open_output(write_unshared)
@@ -195,9 +197,9 @@ def file_kind(number):
 
 
 def python_path():
-    """The directories of PYTHONPATH, which an interpreter reads at its start."""
+    """The directories of PYTHONPATH, which an interpreter reads at its start, without that for the Pythons of commands."""
     value = os.environ.get("PYTHONPATH")
-    return value.split(os.pathsep) if value else []
+    return [path for path in value.split(os.pathsep) if path != COMMANDS] if value else []
 
 
 def forget_shadowed(directories):

@@ -283,7 +283,7 @@ fn copy(tree: &mut Tree, host: &Host, path: &Path) -> bool {
     if path.file_name() == Some(OsStr::new("config")) {
         contents.truncate(CONFIG_BYTES);
     }
-    tree.add(Mount::Synthetic { target: path.to_path_buf(), contents });
+    tree.add(Mount::Synthetic { target: path.to_path_buf(), contents: contents.into() });
     true
 }
 

@@ -6,6 +6,7 @@
 
 use super::{AccountFile, FilesRequest, HOST_NAME, Kind, Mount, PROGRAM_DESCRIPTOR, PROGRAM_FILE, Tree};
 use crate::isolate::toolchain::lookup::Host;
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -82,7 +83,7 @@ pub(super) fn add(tree: &mut Tree, host: &Host, request: &FilesRequest<'_>) {
     for name in ETC {
         let path = etc.join(name);
         match small_file(host, &path) {
-            Some(contents) => tree.add(Mount::Synthetic { target: path, contents }),
+            Some(contents) => tree.add(Mount::Synthetic { target: path, contents: contents.into() }),
             None => add_system(tree, host, &path),
         }
     }
@@ -106,6 +107,9 @@ pub(super) fn add(tree: &mut Tree, host: &Host, request: &FilesRequest<'_>) {
         tree.add(Mount::Tmpfs { target, mode: 0o1777 });
     }
     tree.add(Mount::Proc { target: "/proc".into() });
+    for (target, contents) in request.own {
+        tree.add(Mount::Synthetic { target: target.clone(), contents: Cow::Borrowed(contents) });
+    }
     tree.add(Mount::Symlink { target: PROGRAM_FILE.into(), points_to: PROGRAM_DESCRIPTOR.into() });
 }
 
@@ -149,6 +153,6 @@ fn add_synthetic(tree: &mut Tree) {
         tree.add(Mount::Accounts { target: target.into(), file });
     }
     for (target, contents) in files {
-        tree.add(Mount::Synthetic { target: target.into(), contents: contents.into_bytes() });
+        tree.add(Mount::Synthetic { target: target.into(), contents: contents.into_bytes().into() });
     }
 }

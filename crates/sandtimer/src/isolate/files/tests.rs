@@ -145,6 +145,7 @@ impl World {
             command: Some(command),
             path_variable: OsStr::new(&self.path),
             variables: &self.variables,
+            own: &[],
             host_cwd: &self.cwd,
             start,
             cwd: self.start_in.as_deref(),
@@ -351,7 +352,7 @@ fn shows_the_system_and_nothing_that_tells_who_uses_it() {
     );
     assert_eq!(is_writable(&plan, "/usr"), Some(false));
     assert!(bind(&plan, "/etc/ssl/certs").is_some() && bind(&plan, "/etc/ld.so.cache").is_some());
-    let timezone = Mount::Synthetic { target: "/etc/timezone".into(), contents: b"Etc/UTC\n".to_vec() };
+    let timezone = Mount::Synthetic { target: "/etc/timezone".into(), contents: b"Etc/UTC\n".into() };
     assert!(plan.mounts.contains(&timezone), "{plan:#?}");
     for absent in
         ["/etc/shadow", "/etc/ssl/private/key.pem", "/run", "/run/docker.sock", "/var/log", "/home/ann/.ssh"]
@@ -535,6 +536,7 @@ fn plans_for_this_machine() {
             show_credentials: false,
             temporary: None,
             world_readable: &[],
+            own: &[],
             network: true,
             terminal: true,
             gpus: None,

@@ -164,7 +164,7 @@ fn of_sys_copies_are_shown_of_what_libraries_look_at() {
     assert_eq!(shown_below(&plan, "/sys"), shown);
     let contents = |path: &str| {
         plan.mounts.iter().find_map(|mount| match mount {
-            Mount::Synthetic { target, contents } if target == Path::new(path) => Some(contents.clone()),
+            Mount::Synthetic { target, contents } if target == Path::new(path) => Some(contents.to_vec()),
             _ => None,
         })
     };

@@ -1,0 +1,89 @@
+//! Writes standard output that waits in memory to its pipe, a moment after it came there: for interpreters that no engine looks into.
+//!
+//! A timer of the process's own sends it a real-time signal, whose handler writes. It is set when something waits, and once; so a process
+//! that prints nothing is never interrupted, and one that prints all the time fifty times a second. There is no thread: Python warns of
+//! forks where there are.
+
+use core::ffi::{c_int, c_void};
+use core::ptr::{null, null_mut};
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicI32};
+
+use crate::stdout;
+use crate::sys::call;
+
+/// The last but one of the real-time signals; programs that use any take the first.
+const SIGNAL: c_int = 63;
+/// How long something waits at most, in nanoseconds.
+const WAIT: i64 = 20_000_000;
+const TIMER_CREATE: usize = 222;
+const TIMER_SETTIME: usize = 223;
+const MONOTONIC: usize = 1;
+const SA_RESTART: c_int = 0x1000_0000;
+const NO_TIMER: i32 = -1;
+
+/// `struct sigaction` of the C library; musl's and glibc's are the same on x86-64.
+#[repr(C)]
+struct SignalAction {
+    handler: usize,
+    mask: [u64; 16],
+    flags: c_int,
+    restorer: usize,
+}
+
+unsafe extern "C" {
+    fn sigaction(signal: c_int, new: *const c_void, old: *mut c_void) -> c_int;
+}
+
+static TIMER: AtomicI32 = AtomicI32::new(NO_TIMER);
+static IS_SET: AtomicBool = AtomicBool::new(false);
+
+/// Has this process handle the signal. False where something else does.
+pub fn install() -> bool {
+    let mut action = SignalAction { handler: 0, mask: [0; 16], flags: 0, restorer: 0 };
+    // SAFETY: of the C library's layout.
+    let known = unsafe { sigaction(SIGNAL, null(), (&raw mut action).cast()) } == 0;
+    if !known || action.handler != 0 {
+        return false;
+    }
+    action = SignalAction { handler: write_waiting as *const () as usize, flags: SA_RESTART, ..action };
+    // SAFETY: the same.
+    unsafe { sigaction(SIGNAL, (&raw const action).cast(), null_mut()) == 0 }
+}
+
+/// Has what waits be written soon.
+pub fn set() {
+    if IS_SET.swap(true, Relaxed) {
+        return;
+    }
+    let mut timer = TIMER.load(Relaxed);
+    if timer == NO_TIMER {
+        // `struct sigevent`: the value, the signal, and that it is to be sent.
+        let mut event = [0u64; 8];
+        event[1] = SIGNAL as u64;
+        if call!(TIMER_CREATE, MONOTONIC, event.as_ptr(), &raw mut timer) < 0 {
+            // Then it is written with what comes next.
+            IS_SET.store(false, Relaxed);
+            return;
+        }
+        TIMER.store(timer, Relaxed);
+    }
+    // `struct itimerspec`: no interval, and the time.
+    let once = [0i64, 0, 0, WAIT];
+    if call!(TIMER_SETTIME, timer, 0, once.as_ptr(), 0) < 0 {
+        IS_SET.store(false, Relaxed);
+    }
+}
+
+/// In a fork, which has none of its parent's timers.
+pub fn forget() {
+    TIMER.store(NO_TIMER, Relaxed);
+    IS_SET.store(false, Relaxed);
+}
+
+extern "C" fn write_waiting(_: c_int) {
+    IS_SET.store(false, Relaxed);
+    if !stdout::write_without_waiting() {
+        set();
+    }
+}
