@@ -2,7 +2,7 @@
 //!
 //! It replaces the C library's `kill`, because bash has a builtin for that and none for what is needed here: `kill -0` with a
 //! number that no process can have takes the next command from the engine, makes a checkpoint when the engine asks for one, and
-//! says how the last command ended. It replaces `read` as well: a shell that comes back to its script in the middle of a
+//! says how the last command ended. It replaces `read` as well: a shell that reads its script again in the middle of a
 //! command's line executes nothing any more (`set -n`, a builtin that is gone), and is ended, unless it was interrupted
 //! ([`shell_interrupt`]). [`shell_script`] has it read a line at once, [`shell_channel`] has the calls that keep the channel out of
 //! scripts and of the shell's forks, and [`shell_end`] what a shell that exits leaves to the next one.
@@ -144,7 +144,7 @@ const NOT_READ: &str =
 const EXECUTES_NOTHING: &str =
     "sandtimer: the command left a shell that executes nothing any more (as `set -n` does); a new one takes its place\n";
 
-/// read(2), which tells how far the shell is in its script.
+/// read(2), which keeps [`STAGE`] up to date.
 #[unsafe(no_mangle)]
 pub extern "C" fn read(fd: Fd, buffer: *mut u8, length: usize) -> isize {
     if shell_channel::is_channel(fd) {
@@ -194,12 +194,23 @@ fn leave(fd: Fd, why: &str) -> ! {
     sys::exit(shell::NOT_TAKEN)
 }
 
-/// Begins a command that was read, and hears of interrupts from here on. What bash has read of it before is nothing that an
-/// interrupt may leave half done.
+/// Marks the command as begun. Interrupts stay blocked until its streams are in place ([`streams_are_in_place`]): a trap for one
+/// writes to them.
 fn begin() -> isize {
     STAGE.store(IN_COMMAND, Relaxed);
-    shell_interrupt::unblock();
+    AWAITS_STREAMS.store(true, Relaxed);
     0
+}
+
+/// The command has begun, and bash has not redirected its streams yet.
+static AWAITS_STREAMS: AtomicBool = AtomicBool::new(false);
+
+/// Lets interrupts in, once bash has made the last of the command's redirections.
+fn streams_are_in_place(fd: Fd, number: Fd) {
+    if number == 0 && fd == shell::FIRST + 2 && AWAITS_STREAMS.load(Relaxed) && is_own() {
+        AWAITS_STREAMS.store(false, Relaxed);
+        shell_interrupt::unblock();
+    }
 }
 
 /// Waits for the next command, and puts its descriptors in place.

@@ -9,7 +9,7 @@ use core::ffi::c_void;
 
 use crate::sys::{self, Fd, call, nr};
 use crate::wire::shell;
-use crate::{is_own, of_libc, own_channel, returned, shell_interrupt};
+use crate::{is_own, of_libc, own_channel, returned, shell_interrupt, streams_are_in_place};
 
 /// Whether a descriptor is the channel. In a fork of the shell that number is free for the fork's own files.
 pub fn is_channel(fd: Fd) -> bool {
@@ -63,7 +63,11 @@ pub extern "C" fn dup(fd: Fd) -> i32 {
 /// dup2(2)
 #[unsafe(no_mangle)]
 pub extern "C" fn dup2(fd: Fd, number: Fd) -> i32 {
-    unless_channel([fd, number], || call!(nr::DUP2, fd, number))
+    let result = unless_channel([fd, number], || call!(nr::DUP2, fd, number));
+    if result >= 0 {
+        streams_are_in_place(fd, number);
+    }
+    result
 }
 
 /// fcntl(2); its third argument, where it has one, comes in the same register as if it always had one.

@@ -29,7 +29,7 @@ fn environment() -> Option<*const *const c_char> {
     (!table.is_null()).then_some(table)
 }
 
-/// Begins a session: 0 where what a shell leaves can be had, else an error. Signals that end the shell are then handled by bash,
+/// Begins a session. Returns 0 if what a shell leaves at its exit can be saved, else an error. Signals that end the shell are then handled by bash,
 /// which exits in order, as it would with a trap.
 pub fn begin() -> isize {
     let found = of_bash(c"initialize_terminating_signals");
@@ -44,13 +44,13 @@ pub fn begin() -> isize {
     }
 }
 
-/// Writes it, where a command is being executed.
+/// Writes it, if a command is being executed.
 pub fn leave_state() {
     if STAGE.load(Relaxed) != IN_COMMAND {
         return;
     }
     let Some(table) = environment() else { return };
-    let mut text = Text { file: shell::FIRST + 4, bytes: [0; 4096], length: 0 };
+    let mut text = Text { file: shell::FIRST + 4, bytes: [0; 4096], length: 0, total: 0 };
     let mut path = [0u8; PATH];
     let length = call!(GETCWD, path.as_mut_ptr(), PATH);
     // By the links that the shell has followed, if it exports that.
@@ -89,6 +89,8 @@ struct Text {
     file: Fd,
     bytes: [u8; 4096],
     length: usize,
+    /// What was added so far.
+    total: usize,
 }
 
 impl Text {
@@ -98,6 +100,7 @@ impl Text {
     }
 
     fn add(&mut self, text: &[u8]) {
+        self.total += text.len();
         for byte in text {
             if self.length == self.bytes.len() {
                 self.flush();
@@ -133,6 +136,11 @@ impl Text {
         let (name, value) = (&entry[..at], &entry[at + 1..]);
         let is_name = name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
         if name.is_empty() || name == b"_" || name[0].is_ascii_digit() || !is_name {
+            return;
+        }
+        // Each quote takes three bytes more.
+        let quotes = value.iter().filter(|byte| **byte == b'\'').count();
+        if self.total + entry.len() + 3 * quotes + 32 > shell::MOST_STATE {
             return;
         }
         self.add(b"\\builtin export ");

@@ -28,6 +28,8 @@ const SIGINT: c_int = 2;
 const INTERRUPTS: u64 = 1 << (SIGINT - 1);
 const SIG_DFL: usize = 0;
 const SIG_IGN: usize = 1;
+const SIG_BLOCK: usize = 0;
+const SIG_UNBLOCK: usize = 1;
 
 /// `struct sigaction` of the C library; musl's and glibc's are the same on x86-64.
 #[repr(C)]
@@ -43,14 +45,14 @@ const NO_ACTION: SignalAction = SignalAction { handler: SIG_DFL, mask: [0; 16], 
 
 type Set = unsafe extern "C" fn(c_int, *const SignalAction, *mut SignalAction) -> c_int;
 
-/// Bash was told to drop the command line, and has not read on yet.
+/// Bash is to drop the command line, and has not read on yet.
 static IS_DROPPING_LINE: AtomicBool = AtomicBool::new(false);
 /// An interrupt came while bash was waiting for a child.
 static CAME_IN_WAIT: AtomicBool = AtomicBool::new(false);
 /// Bash's own handler for the time of such a wait.
 static WAITING_HANDLER: AtomicUsize = AtomicUsize::new(SIG_DFL);
 
-/// Bash's own part.
+/// Bash's variables and handler that this module uses.
 struct Shell {
     is_interactive: *mut c_int,
     is_initialized: *mut c_int,
@@ -75,7 +77,7 @@ impl Shell {
         })
     }
 
-    /// Has it appear to be an interactive shell that is still starting, or no longer.
+    /// Makes bash appear to be starting an interactive shell, or ends that appearance.
     fn show_start(&self, starting: bool) {
         // SAFETY: variables of bash, which has one thread.
         unsafe {
@@ -185,15 +187,15 @@ extern "C" fn interrupted(signal: c_int) {
 
 /// Has interrupts wait until [`unblock`].
 pub fn block() {
-    mask(0);
+    mask(SIG_BLOCK);
 }
 
 /// Handles interrupts, also those that have waited since [`block`].
 pub fn unblock() {
-    mask(1);
+    mask(SIG_UNBLOCK);
 }
 
-/// rt_sigprocmask(2): blocks interrupts (0), or no longer (1).
+/// Blocks SIGINT, or unblocks it; rt_sigprocmask(2).
 fn mask(how: usize) {
     let interrupts = INTERRUPTS;
     call!(nr::RT_SIGPROCMASK, how, &raw const interrupts, 0, 8);

@@ -291,6 +291,8 @@ pub mod shell {
     pub const COUNT: usize = 5;
     /// The length of the packet that says how a command ended: its nonce, the head of an answer, and the exit code.
     pub const ANSWER: usize = super::channel::NONCE + 17;
+    /// Bytes of what a shell that exits leaves to the next one. Variables that do not fit are left out.
+    pub const MOST_STATE: usize = 1 << 20;
     /// The exit code of a command that the shell could not take.
     pub const NOT_TAKEN: i32 = 125;
 }

@@ -195,7 +195,8 @@ fn output_of_a_commands_python_is_seen_and_kept() {
     // The control: plain Python keeps it in a buffer, which is lost at the limit.
     assert_eq!(seen("PYTHONPATH="), "");
     let ticks = "import time\nfor i in range(20):\n    print(i)\n    time.sleep(0.2)";
-    let outcome = client.run(&json!({"command": ["python3", "-c", ticks], "stall_ms": 1500, "wall_ms": 20_000}));
+    let outcome =
+        client.run(&json!({"command": ["python3", "-c", ticks], "stall_ms": 1500, "wall_ms": 20_000}));
     assert_eq!(outcome["outcome"]["ending"], "exited", "{outcome}");
     // Another module of this name is executed as ever, and nothing of this one is on sys.path.
     let other = "mkdir m; echo 'print(\"other\")' > m/sitecustomize.py; python3 -c 'import sys; print(\"/sandtimer/python\" in sys.path)'";

@@ -143,13 +143,19 @@ fn a_loop_in_the_shell_itself_goes_back_to_before() {
     );
 }
 
-/// What is left to it in part would end in the middle of a command.
+/// Cut anywhere, it would end in the middle of a command.
 #[test]
-fn a_shell_with_more_variables_than_are_kept_is_followed_by_one_as_at_the_start() {
+fn a_shell_with_more_variables_than_are_kept_leaves_those_that_fit() {
     let session = open();
-    run(&session, "for i in 1 2 3 4 5 6 7 8 9 10 11; do export BIG$i=$(printf %0100000d 0); done; exit 7");
-    let outcome = run(&session, "echo ${#BIG1} $PWD");
-    assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("0 /workspace\n", ""), "{outcome:?}");
+    run(
+        &session,
+        "cd /tmp; export SMALL=kept; for i in {1..11}; do export BIG$i=$(printf %0100000d 0); done; exit 7",
+    );
+    let outcome = run(
+        &session,
+        "n=0; for i in {1..11}; do v=BIG$i; [ ${#v} -gt 0 ] && [ -n \"${!v}\" ] && n=$((n + 1)); done; echo $n $SMALL $PWD",
+    );
+    assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("10 kept /tmp\n", ""), "{outcome:?}");
 }
 
 #[test]
@@ -272,4 +278,16 @@ fn a_loop_beside_many_processes_goes_back_to_before() {
     let outcome = session.execute(within(many, 3000), &mut |_| {}).expect("a run");
     assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::RolledBack), "{outcome:?}");
     assert_eq!(printed(&session, "echo $x"), "1\n");
+}
+
+/// What Sandtimer has the shell execute around a command is neither traced nor trapped where the command writes.
+#[test]
+fn tracing_and_debug_traps_show_the_command_alone() {
+    let session = open();
+    run(&session, "set -x");
+    assert_eq!(run(&session, "echo hi").stderr, "++ echo hi\n");
+    run(&session, "set +x; trap 'echo dbg:$BASH_COMMAND' DEBUG");
+    assert_eq!(run(&session, "echo hi").stdout, "dbg:echo hi\nhi\n");
+    run(&session, "trap - DEBUG; trap 'echo err:$BASH_COMMAND' ERR");
+    assert_eq!(run(&session, "false").stdout, "err:false\n");
 }

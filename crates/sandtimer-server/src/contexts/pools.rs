@@ -33,16 +33,18 @@ struct Pool {
 
 /// All of them.
 #[derive(Debug, Default)]
-pub(super) struct Pools(Mutex<HashMap<Key, Arc<Pool>>>);
+pub(super) struct Pools(Mutex<HashMap<PoolKey, Arc<Pool>>>);
 
 /// What the interpreters of one pool are.
-type Key = (Owner, Language, WithNetwork);
-
-/// Whether they have the host's network.
-type WithNetwork = bool;
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct PoolKey {
+    owner: Owner,
+    language: Language,
+    has_network: bool,
+}
 
 impl Pools {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Pool>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<PoolKey, Arc<Pool>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -51,10 +53,10 @@ impl Pools {
         app: &App,
         owner: &Owner,
         language: Language,
-        network: WithNetwork,
+        has_network: bool,
     ) -> Result<Arc<Pool>, Refusal> {
         let mut pools = self.lock();
-        let key = (owner.clone(), language, network);
+        let key = PoolKey { owner: owner.clone(), language, has_network };
         if let Some(pool) = pools.get(&key) {
             return Ok(pool.clone());
         }
@@ -66,11 +68,11 @@ impl Pools {
             live: true,
             workspaces: Some(app.workspaces.own_place().to_owned()),
             prewarm: settings.prewarm.clone().map(|source| Prewarm { source, limit }),
-            network,
+            network: has_network,
             ..Profile::default()
         };
-        // Few contexts have a network.
-        let ready = if network { settings.ready.min(1) } else { settings.ready };
+        // Contexts with the network are rare.
+        let ready = if has_network { settings.ready.min(1) } else { settings.ready };
         let contexts = app.engine.contexts(profile, ready)?;
         let pool = Arc::new(Pool { contexts, told: AtomicU64::new(0) });
         pools.insert(key, pool.clone());
@@ -111,12 +113,12 @@ impl Pools {
 
     /// Tells the operator of pre-warm scripts that have failed.
     pub fn tell(&self, app: &App) {
-        for ((_, language, _), pool) in self.lock().iter() {
+        for (key, pool) in self.lock().iter() {
             let stats = pool.contexts.stats();
             if pool.told.swap(stats.prewarm_failures, Ordering::Relaxed) < stats.prewarm_failures
                 && let Some(reason) = &stats.not_prewarmed
             {
-                (app.host.complain)(&not_prewarmed(*language, reason));
+                (app.host.complain)(&not_prewarmed(key.language, reason));
             }
         }
     }
@@ -126,7 +128,7 @@ impl Pools {
         let pools = self.lock();
         let of = |language: Language| {
             let mut sum = Stats::default();
-            for (_, pool) in pools.iter().filter(|((_, spoken, _), _)| *spoken == language) {
+            for (_, pool) in pools.iter().filter(|(key, _)| key.language == language) {
                 let stats = pool.contexts.stats();
                 sum.ready += stats.ready;
                 sum.calls += stats.calls;

@@ -91,7 +91,7 @@ pub(super) async fn act(tool: &Tool, call: &Call, fields: Fields) -> Result<Answ
     }
 }
 
-/// What a description says of the network, and what stands in its place where there is one.
+/// What a description says of the network, and its replacement on a connection that has one.
 const NO_NETWORK: &str = "No network, but each call has a loopback of its own.";
 const NETWORK: &str = "It has the host's network.";
 
@@ -311,7 +311,7 @@ impl Tool {
             .read_only(reads)
             .destructive(matches!(self.nature, Nature::Ends | Nature::Runs))
             .idempotent(reads)
-            .open_world(false);
+            .open_world(network && self.nature == Nature::Runs);
         let description = self.description.split_whitespace().collect::<Vec<_>>().join(" ");
         let description = if network { description.replace(NO_NETWORK, NETWORK) } else { description };
         Described::new(self.name, description, Arc::new(self.schema())).with_annotations(annotations)

@@ -39,7 +39,7 @@ MOST_RESIDENT = 4 << 30
 # A cell that comes within so many seconds does not wait for a rehearsal.
 SOON = 0.001
 REHEARSAL = "_ = 0\n_ + 0"
-NOT_IN_CELL = "display() shows in the cell that runs, and none does; what a thread has for later can be displayed by the next cell"
+NOT_IN_CELL = "display() works only while a cell runs, and none is running; keep the value, and display it in the next cell"
 
 # Of what a cell has to do each time, what `signal` adds to these touches a hundred pages, each of which a copy shares.
 set_handler, set_mask = _signal.signal, _signal.pthread_sigmask
@@ -99,6 +99,7 @@ class Context:
             self.channel, native.channel = -1, None
             # Another thread may have had it.
             self.display_lock = _thread.RLock()
+            self.handlers.leave()
 
     # -- requests ----------------------------------------------------------------------------------------------------
 

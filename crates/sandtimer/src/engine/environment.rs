@@ -99,7 +99,9 @@ pub(super) fn environment(
     if private.is_none() {
         let named = list.iter_mut().find(|(name, _)| name == PYTHON_PATH).map(|(_, value)| value);
         match named {
-            Some(value) if !value.is_empty() => *value = [PYTHON_DIRECTORY.as_ref(), value.as_os_str()].join(":".as_ref()),
+            Some(value) if !value.is_empty() => {
+                *value = [PYTHON_DIRECTORY.as_ref(), value.as_os_str()].join(":".as_ref())
+            }
             Some(value) => *value = PYTHON_DIRECTORY.into(),
             None => list.push((PYTHON_PATH.into(), PYTHON_DIRECTORY.into())),
         }

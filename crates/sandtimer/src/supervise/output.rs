@@ -39,12 +39,17 @@ impl SpoolDirectory {
     /// Opens `path`, which must be an existing directory that only Sandtimer can write to, and makes a first file there.
     ///
     /// # Errors
-    /// Whatever open(2) says about the path or the file. A full disk is no error: a later run may find room.
+    /// Whatever open(2) says about the path or the file. A full disk, or full table of descriptors, is no error: a later run may find room.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = Self { directory: rustix::fs::open(path, flags, Mode::empty())? };
         match opened.create() {
-            Err(error) if !matches!(Errno::from_io_error(&error), Some(Errno::NOSPC | Errno::DQUOT)) => {
+            Err(error)
+                if !matches!(
+                    Errno::from_io_error(&error),
+                    Some(Errno::NOSPC | Errno::DQUOT | Errno::MFILE | Errno::NFILE)
+                ) =>
+            {
                 Err(error)
             }
             _ => Ok(opened),

@@ -18,7 +18,7 @@ def uses_gpu():
 
 def preload(names, learned):
     """Imports modules; the reason why this cannot be a zygote, or None."""
-    before = shared_by_forks() if learned else None
+    before = process_state() if learned else None
     for name in (*names, *learned):
         try:
             __import__(name)
@@ -36,14 +36,19 @@ def preload(names, learned):
                 "leave it out of preload (it is then imported by the calls that need it)" % (name, threads() - 1)
             )
         if name in learned:
-            after = shared_by_forks()
+            after = process_state()
             for what in after:
                 if after[what] - before[what]:
-                    return "has %s once %r is preloaded, which all calls would share, or lack" % (what, name)
+                    verb = "lack" if what in LACKED else "share"
+                    return "has %s once %r is preloaded, which all calls would %s" % (what, name, verb)
     return None
 
 
-def shared_by_forks():
+# What forks do not have.
+LACKED = ("a timer", "processes that it started")
+
+
+def process_state():
     """What all forks of this process would have in common, continue from alike, or lack, by its kind."""
     files = set()
     for number in os.listdir("/proc/self/fd"):
@@ -54,8 +59,12 @@ def shared_by_forks():
             pass
     with open("/proc/self/maps", "rb") as maps:
         memory = {line.split(b" ", 1)[0] for line in maps if line.split(b" ", 2)[1][1:4:2] == b"ws"}
-    with open("/proc/self/task/%d/children" % os.getpid(), "rb") as children:
-        processes = set(children.read().split())
+    try:
+        with open("/proc/self/task/%d/children" % os.getpid(), "rb") as children:
+            processes = set(children.read().split())
+    except OSError:
+        # Kernels without CONFIG_PROC_CHILDREN do not have it.
+        processes = set()
     return {
         "files open": files,
         "shared memory": memory,

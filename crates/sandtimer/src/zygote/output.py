@@ -2,10 +2,10 @@
 
 
 def unshare_output():
-    """Has stdout written as any other stream again."""
+    """Restores the methods of stdout; there is nothing to restore before it is shared."""
 
 
-# How it writes then; None where it is not shared.
+# The stream's own way to write; None where it is not shared.
 write_unshared = None
 
 
@@ -32,10 +32,10 @@ def share_output(open_output):
         return stream.detach()
 
     def close():
-        unshare_output()
+        restore_stream()
         return stream.close()
 
-    def put_all_back():
+    def restore_stream():
         put_back()
         for name in ("write", "flush"):
             buffer.__dict__.pop(name, None)
@@ -43,7 +43,7 @@ def share_output(open_output):
     if not open_output(write):
         return
     global unshare_output, write_unshared
-    unshare_output, write_unshared = put_all_back, write
+    unshare_output, write_unshared = restore_stream, write
     buffer.write, buffer.flush = native.write_bytes, native.flush_output
     stream.flush, stream.reconfigure, stream.detach, stream.close = native.flush_output, reconfigure, detach, close
     if stream.encoding.lower().replace("_", "-") in ("utf-8", "utf8"):

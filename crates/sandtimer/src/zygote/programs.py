@@ -85,7 +85,7 @@ def script(job, files):
     if job[4] and (is_new or write_unshared is None):
         share_output(native.open_output)
     elif job[4]:
-        # Another file than before is open there.
+        # It is another pipe than in the rehearsal.
         native.open_output(write_unshared)
     elif not is_new:
         unshare_output()
@@ -97,7 +97,7 @@ def script(job, files):
     forget_shadowed(own)
     gc.enable()
     main = sys.modules["__main__"].__dict__
-    be_file(main)
+    set_module_attributes(main)
     # The frames below it are not the program's.
     sys.setrecursionlimit(sys.getrecursionlimit() + depth() + frames_lost)
     end = None
@@ -121,18 +121,18 @@ REHEARSAL = b"import sys\nfor number in range(2):\n    print(end=str(number)[2:]
 
 
 def rehearse_script():
-    """Does what every program does, so that its pages are this process's own before there is one. It leaves nothing."""
+    """Does what every program does, so that its pages are this process's own before there is one. What it leaves, each program replaces."""
     show_source(FILE, REHEARSAL.decode())
     set_environment(dict(os.environb._data))
     forget_shadowed(["/workspace"])
     main = {"__name__": "__main__"}
-    be_file(main)
+    set_module_attributes(main)
     exec(compile(REHEARSAL, FILE, "exec", dont_inherit=True), main)
     let_go(main)
 
 
-def be_file(main):
-    """Gives a module's names what those of a program that comes from a file have."""
+def set_module_attributes(main):
+    """Sets the attributes of a module that is a program from a file."""
     loader = importlib.machinery.SourceFileLoader("__main__", FILE)
     main.update(__file__=FILE, __cached__=None, __loader__=loader, __builtins__=__builtins__)
     main.setdefault("__annotations__", {})
@@ -166,13 +166,13 @@ def take_files(files):
 
 
 STREAMS = ("stdin", io.BufferedReader), ("stdout", io.BufferedWriter), ("stderr", Through)
-# What each was opened on.
+# The type and device of the file that each was opened on.
 opened_on = [None, None, None]
 
 
 def reopen_streams():
-    """Opens the standard streams as an interpreter opens those that are no terminals at its start, unless they were opened on the like
-    of what they are on now. Whether stdout was opened."""
+    """Opens the standard streams as an interpreter opens those that are no terminals at its start, unless they were opened on the same
+    kind of file as they are on now. Whether stdout was opened."""
     is_new = [file_kind(number) != opened_on[number] for number in range(3)]
     for number, (name, kind) in enumerate(STREAMS):
         if not is_new[number]:

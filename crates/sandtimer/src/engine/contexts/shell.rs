@@ -42,8 +42,6 @@ const ANEW_LIMIT_MILLISECONDS: u64 = 5_000;
 /// [`shell::FIRST`] on.
 const LEAST: [(LimitKind, u64); 3] =
     [(LimitKind::Processes, 2), (LimitKind::OpenFiles, 256), (LimitKind::Disk, LEAST_DISK)];
-/// Of what a shell says at its end.
-const MOST_LAST_WORDS: usize = 1 << 20;
 
 /// What a shell does before its first command, after [`state_at_exit`].
 const BEGIN: &str = r#"\unset LD_PRELOAD
@@ -119,21 +117,19 @@ impl Shell {
         // line would end with the next command taken and not executed. The command finds the exit code of the one before in `$?`:
         // a function that removes itself returns it, in a list where errexit does not end the shell. After an interrupt, which has the
         // rest of a line dropped, it is there at the beginning.
-        // The command begins within its redirections: so does a trap for an interrupt that has waited for that.
-        let execute = "\\builtin eval \"$__sandtimer\"";
+        // Only the command's own text is executed with its streams: the library lets interrupts in once the last one is in place.
+        let execute = format!("\\builtin eval \"$__sandtimer\" >&{first} 2>&{} <&{}", first + 1, first + 2);
         let line = format!(
             "case $? in 130) __sandtimer_status=130;; esac; \
              IFS= \\builtin read -r -d '' -u {} __sandtimer || \\builtin kill -0 {}; \
-             {{ \\builtin kill -0 {}; case $__sandtimer_status in 0) {execute};; *) \
+             \\builtin kill -0 {}; case $__sandtimer_status in 0) {execute};; *) \
              __sandtimer_return() {{ \\unset -f __sandtimer_return; \\builtin return \"$__sandtimer_status\"; }}; \
-             __sandtimer_return || {execute};; esac; }} >&{first} 2>&{} <&{}; \
+             __sandtimer_return || {execute};; esac; \
              __sandtimer_status=$?; \\builtin kill -0 $(({} + __sandtimer_status)); \
              \\builtin set +t; \\builtin kill -0 {}\n",
             first + 3,
             shell::UNREAD,
             shell::BEGINS,
-            first + 1,
-            first + 2,
             shell::ENDED,
             shell::NEXT
         );
@@ -153,16 +149,16 @@ impl Shell {
 
     /// Has a shell that was a checkpoint forget what the one before it was, and go on where that ended. False where it does not.
     pub fn begin_anew(&mut self, channel: &Channel, nonce: Nonce) -> bool {
-        // One byte more shows that there is more than is taken: a part of it would be commands that end in the middle.
-        let mut words = vec![0; MOST_LAST_WORDS + 1];
-        let length = self.last_words.take().and_then(|file| rustix::io::pread(&file, &mut words, 0).ok());
-        words.truncate(length.filter(|length| *length <= MOST_LAST_WORDS).unwrap_or(0));
+        let mut words = vec![0; shell::MOST_STATE];
+        let length =
+            self.last_words.take().and_then(|file| rustix::io::pread(&file, &mut words, 0).ok()).unwrap_or(0);
+        words.truncate(length);
         let words = String::from_utf8_lossy(&words).replace('\0', "");
         let Ok(null) = park::null() else { return false };
         let anew = ANEW.replace("SANDTIMER_OWN", OWN);
         let state_at_exit = state_at_exit();
         let source = match words.as_str() {
-            // It could not say what it leaves, or that is too long: what it began with, then.
+            // It could not say what it leaves: what it began with, then.
             "" => {
                 format!("{KEPT}{anew}{state_at_exit}\\builtin eval \"$__sandtimer_environment\"\n{PREWARMED}")
             }

@@ -144,7 +144,9 @@ impl Search<'_, '_> {
         }
         if let Some(home) = self.planner.host.canonical(&rustup.home) {
             let contents = rustup::settings(&rustup.toolchain).into_bytes();
-            self.planner.tree.add(Mount::Synthetic { target: home.join("settings.toml"), contents: contents.into() });
+            self.planner
+                .tree
+                .add(Mount::Synthetic { target: home.join("settings.toml"), contents: contents.into() });
             self.planner.tree.add(Mount::Directory { target: home.join("update-hashes") });
         }
         let bin = rustup.directory.join("bin");
