@@ -100,8 +100,14 @@ fn output_that_is_not_text_is_replaced_on_request() {
     assert_eq!(ran["result"]["outcome"]["stdout"], "a\u{fffd}b\n", "{ran}");
     let id = ran["id"].as_str().expect("an id");
     for command in ["show", "wait", "watch"] {
-        let stdout = |more: &[&str]| jobs.json(&[&[command, id], more].concat())["result"]["outcome"]["stdout"].clone();
-        assert_eq!((stdout(&["--errors", "replace"]), stdout(&[])), (json!("a\u{fffd}b\n"), json!("Yf9iCg==")), "{command}");
+        let stdout = |more: &[&str]| {
+            jobs.json(&[&[command, id], more].concat())["result"]["outcome"]["stdout"].clone()
+        };
+        assert_eq!(
+            (stdout(&["--errors", "replace"]), stdout(&[])),
+            (json!("a\u{fffd}b\n"), json!("Yf9iCg==")),
+            "{command}"
+        );
     }
     let refused = jobs.run(&["show", id, "--errors", "ignore"]);
     assert!(stderr(&refused).contains("strict, replace"), "{}", stderr(&refused));

@@ -74,17 +74,27 @@ fn directory_comes_back_as_it_was() {
         let entry = entry.expect("a member");
         names.push((entry.path().expect("a name").into_owned(), entry.header().entry_type()));
     }
-    assert!(names.iter().all(|(name, _)| name != Path::new("fifo")), "what is no file is left out: {names:?}");
+    assert!(
+        names.iter().all(|(name, _)| name != Path::new("fifo")),
+        "what is no file is left out: {names:?}"
+    );
     assert_eq!(names.len(), 13, "{names:?}");
     assert!(names.contains(&(format!("a/{long}").into(), EntryType::Regular)), "{names:?}");
     let (status, refused) = unpack(&workspace, "path=q/r", &packed);
     assert_eq!((status, &refused["code"]), (404, &json!("file_not_found")));
     // The absolute link leads out of the new directory.
     let (status, refused) = unpack(&workspace, "path=q/r&parents=true", &packed);
-    assert_eq!((status, &refused["code"], &refused["details"]["member"]), (403, &json!("path_outside"), &json!("absolute")));
+    assert_eq!(
+        (status, &refused["code"], &refused["details"]["member"]),
+        (403, &json!("path_outside"), &json!("absolute"))
+    );
     assert_eq!(workspace.client.get(&workspace.at("/stat", "path=q")).0, 404, "nothing was changed");
     let (status, unpacked) = unpack(&workspace, "path=q/r&parents=true&links=keep", &packed);
-    assert_eq!((status, &unpacked["members"], &unpacked["path"]), (200, &json!(13), &json!("q/r")), "{unpacked}");
+    assert_eq!(
+        (status, &unpacked["members"], &unpacked["path"]),
+        (200, &json!(13), &json!("q/r")),
+        "{unpacked}"
+    );
     workspace.sh(
         "rm p/fifo; diff -r --no-dereference p q/r; cmp <(cd p; find . -printf '%p %m %y %l\\n' | sort) <(cd q/r; find . -printf '%p %m %y %l\\n' | sort); \
          test $(stat -c %Y q/r/a/f) = $(stat -c %Y p/a/f); test -O q/r/run",
@@ -93,7 +103,9 @@ fn directory_comes_back_as_it_was() {
     workspace.sh("chmod 700 p/closed");
     assert_eq!(unpack(&workspace, "path=p", &packed).0, 200);
     assert_eq!(workspace.read("p/a/f").1, b"one\n");
-    assert!(Archive::new(&pack(&workspace, "path=p/empty")[..]).entries().expect("an archive").next().is_none());
+    assert!(
+        Archive::new(&pack(&workspace, "path=p/empty")[..]).entries().expect("an archive").next().is_none()
+    );
     assert_eq!(workspace.client.get(&workspace.at("/tar", "path=p/run")).1["code"], "wrong_file_type");
     assert_eq!(workspace.client.get(&workspace.at("/tar", "path=none")).1["code"], "file_not_found");
     assert_eq!(workspace.client.get(&workspace.at("/tar", "paht=p")).1["code"], "unknown_field");
@@ -157,7 +169,8 @@ fn members_that_leave_the_directory_are_refused_before_anything_is_made() {
 fn members_replace_files_and_links_but_no_directories() {
     let serving = Serving::start();
     let workspace = Workspace::of(&serving);
-    workspace.sh("mkdir -p d/directory; echo old >d/file; ln -s file d/link; mkfifo d/fifo; echo kept >d/target");
+    workspace
+        .sh("mkdir -p d/directory; echo old >d/file; ln -s file d/link; mkfifo d/fifo; echo kept >d/target");
     let members = [
         Raw::file("file"),
         Raw::file("link"),
@@ -175,8 +188,11 @@ fn members_replace_files_and_links_but_no_directories() {
         "cd d; for name in file link fifo hard target soft new/deep/soft; do test \"$(cat $name)\" = x; done; test ! -L link; test -f fifo; \
          test hard -ef file; test target -ef file; test \"$(stat -c %a file)\" = 644; test \"$(ls -A | wc -l)\" = 8",
     );
-    for member in [Raw::file("directory"), Raw::link(EntryType::Symlink, "directory", "file"), Raw::of_kind(EntryType::Directory, "file")]
-    {
+    for member in [
+        Raw::file("directory"),
+        Raw::link(EntryType::Symlink, "directory", "file"),
+        Raw::of_kind(EntryType::Directory, "file"),
+    ] {
         let (status, refused) = unpack(&workspace, "path=d", &archive(&[Raw::file("before"), member]));
         assert_eq!((status, &refused["code"]), (409, &json!("wrong_file_type")), "{refused}");
         assert_eq!(refused["details"]["unpacked"], 1, "{refused}");
@@ -191,7 +207,8 @@ fn bodies_that_are_no_archives_are_refused_with_what_would_work() {
     let good = archive(&[Raw::file("f")]);
     let mut broken = good.clone();
     broken[10] ^= 1;
-    let long_name = Raw { kind: EntryType::GNULongName, name: b"././@LongLink", target: b"", content: &[b'n'; 70_000] };
+    let long_name =
+        Raw { kind: EntryType::GNULongName, name: b"././@LongLink", target: b"", content: &[b'n'; 70_000] };
     let pax = |content| Raw { kind: EntryType::XHeader, name: b"x", target: b"", content };
     for (body, expected) in [
         (&b""[..], "less than one block"),
@@ -235,7 +252,10 @@ fn archives_have_bounds_in_both_directions() {
     let directory = Raw::of_kind(EntryType::Directory, "d");
     let block = archive(&[directory])[..512].to_vec();
     let (status, refused) = unpack(&workspace, "", &block.repeat(200_001));
-    assert_eq!((status, &refused["code"], &refused["details"]["max_members"]), (413, &json!("file_too_large"), &json!(200_000)));
+    assert_eq!(
+        (status, &refused["code"], &refused["details"]["max_members"]),
+        (413, &json!("file_too_large"), &json!(200_000))
+    );
     let deep = "d/".repeat(40);
     let (status, refused) = unpack(&workspace, "", &archive(&[Raw::file(&format!("{deep}f"))]));
     assert_eq!(status, 200, "{refused}");
@@ -299,7 +319,8 @@ fn run_that_swaps_directories_never_leads_archives_outside() {
     std::fs::create_dir(&treasure).expect("made");
     std::fs::set_permissions(&treasure, std::fs::Permissions::from_mode(0o777)).expect("set");
     std::fs::write(treasure.join("f"), "treasure").expect("written");
-    let swapping = json!({"code": SWAPPER, "language": "python", "workspace": workspace.id, "wall_ms": 25_000});
+    let swapping =
+        json!({"code": SWAPPER, "language": "python", "workspace": workspace.id, "wall_ms": 25_000});
     let id = workspace.client.start(swapping);
     while workspace.client.get(&workspace.at("/stat", "path=ready")).0 != 200 {}
     // The negative control: by its name the link leads out.
@@ -318,7 +339,11 @@ fn run_that_swaps_directories_never_leads_archives_outside() {
     for _ in 0..300 {
         let (status, answer) = unpack(&workspace, "path=d", &body);
         assert!(status < 500, "{answer}");
-        if status == 200 { unpacked += 1 } else { refused += 1 }
+        if status == 200 {
+            unpacked += 1
+        } else {
+            refused += 1
+        }
         let request = format!(
             "GET {} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
             workspace.at("/tar", "path=d")

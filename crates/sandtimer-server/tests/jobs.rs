@@ -91,7 +91,10 @@ fn output_that_is_not_text_is_replaced_on_request() {
     assert_eq!((&log["cursor"], &log["next_cursor"]), (&json!(0), &json!(7)));
     let logs = |query: &str| {
         let events = client.events_at(&format!("/v1/jobs/{id}/events{query}"), &[]);
-        events.filter(|event| event.name == "log").map(|event| event.data["encoding"].clone()).collect::<Vec<_>>()
+        events
+            .filter(|event| event.name == "log")
+            .map(|event| event.data["encoding"].clone())
+            .collect::<Vec<_>>()
     };
     assert!(logs("?errors=replace").iter().all(|encoding| encoding == "utf-8"));
     assert!(logs("").iter().any(|encoding| encoding == "base64"));

@@ -28,9 +28,12 @@ fn changes_at_every_depth_are_reported() {
     let mut events = workspace.client.events_at(&workspace.at("/watch", "path=d&recursive=true"), &[]);
     let ready = events.next().expect("an event");
     assert_eq!((ready.name.as_str(), &ready.data["directories"]), ("ready", &Value::from(3)));
-    workspace.sh("echo x >d/a/b/f; mkdir d/new; sleep 0.3; echo y >d/new/g; rm d/new/g; touch e/h; touch d/end");
+    workspace
+        .sh("echo x >d/a/b/f; mkdir d/new; sleep 0.3; echo y >d/new/g; rm d/new/g; touch e/h; touch d/end");
     let seen = until(&mut events, "created d/end");
-    for wanted in ["modified d/a/b/f", "created d/new", "created d/new/g", "modified d/new/g", "deleted d/new/g"] {
+    for wanted in
+        ["modified d/a/b/f", "created d/new", "created d/new/g", "modified d/new/g", "deleted d/new/g"]
+    {
         assert_eq!(seen.iter().filter(|event| *event == wanted).count(), 1, "{wanted}: {seen:?}");
     }
     assert!(!seen.iter().any(|event| event.contains("e/h")), "links are not followed: {seen:?}");
@@ -57,7 +60,10 @@ fn moved_directories_are_followed_as_long_as_they_are_in_the_tree() {
     assert_eq!(events.next().expect("an event").name, "ready");
     workspace.sh("mv d/a d/c/moved; sleep 0.3; touch d/c/moved/b/f");
     let seen = until(&mut events, "created d/c/moved/b/f");
-    assert!(seen.contains(&"moved_from d/a".to_owned()) && seen.contains(&"moved_to d/c/moved".to_owned()), "{seen:?}");
+    assert!(
+        seen.contains(&"moved_from d/a".to_owned()) && seen.contains(&"moved_to d/c/moved".to_owned()),
+        "{seen:?}"
+    );
     workspace.sh("mv d/c/moved away; sleep 0.3; touch away/moved/b/g away/moved/h; mv in d/in; sleep 0.3; touch d/in/deep/f; rm -r d/in");
     let seen = until(&mut events, "deleted d/in");
     assert!(!seen.iter().any(|event| event.contains("/b/g") || event.ends_with("/h")), "{seen:?}");
@@ -79,9 +85,19 @@ fn full_watch_says_so_and_leaves_room_for_others() {
     let address = format!("/v1/files/watch?workspace={id}&path=d&recursive=true");
     let mut events = client.events_at(&address, &[]);
     let ready = events.next().expect("an event");
-    assert_eq!((ready.name.as_str(), &ready.data["directories"]), ("ready", &Value::from(4_096)), "{:?}", ready.data);
+    assert_eq!(
+        (ready.name.as_str(), &ready.data["directories"]),
+        ("ready", &Value::from(4_096)),
+        "{:?}",
+        ready.data
+    );
     let full = events.next().expect("an event");
-    assert_eq!((full.name.as_str(), full.data["reason"].as_str()), ("unwatched", Some("full")), "{:?}", full.data);
+    assert_eq!(
+        (full.name.as_str(), full.data["reason"].as_str()),
+        ("unwatched", Some("full")),
+        "{:?}",
+        full.data
+    );
     // Nothing is left for this owner, but for another one.
     let (status, refused) = client.get(&format!("/v1/files/watch?workspace={id}&path=d/1"));
     assert_eq!((status, &refused["code"]), (503, &Value::from("capacity")), "{refused}");

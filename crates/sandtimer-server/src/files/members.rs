@@ -46,7 +46,9 @@ pub(super) struct Member {
 #[derive(Debug)]
 pub(super) enum MemberContent {
     /// The bytes of a regular file follow.
-    File { size: u64 },
+    File {
+        size: u64,
+    },
     Directory,
     Symlink(PathBuf),
     /// Another name of an earlier member.
@@ -171,8 +173,12 @@ fn terminated(mut bytes: Vec<u8>) -> Vec<u8> {
 fn member(entry: &Entry<'_, impl Read>, names: LongNames) -> Result<Option<Member>, Refusal> {
     let header = entry.header();
     let name = names.path.unwrap_or_else(|| header.path_bytes().into_owned());
-    let target =
-        || names.target.or_else(|| header.link_name_bytes().map(|target| target.into_owned())).unwrap_or_default();
+    let target = || {
+        names
+            .target
+            .or_else(|| header.link_name_bytes().map(|target| target.into_owned()))
+            .unwrap_or_default()
+    };
     if names.size.is_some_and(|size| size != entry.size().to_string().as_bytes()) {
         return Err(refused(Code::BadArchive, &name, "has two lengths"));
     }
@@ -188,7 +194,11 @@ fn member(entry: &Entry<'_, impl Read>, names: LongNames) -> Result<Option<Membe
             return Err(refused(Code::WrongFileType, &name, "is a device or a FIFO; leave it out"));
         }
         EntryType::GNUSparse => {
-            return Err(refused(Code::BadArchive, &name, "is a sparse file; make the archive without --sparse"));
+            return Err(refused(
+                Code::BadArchive,
+                &name,
+                "is a sparse file; make the archive without --sparse",
+            ));
         }
         _ => return Err(refused(Code::WrongFileType, &name, "is no file, directory or link; leave it out")),
     };
@@ -207,7 +217,11 @@ fn member(entry: &Entry<'_, impl Read>, names: LongNames) -> Result<Option<Membe
 /// A name of an archive as a relative path of plain names.
 fn plain_path(name: &[u8]) -> Result<PathBuf, Refusal> {
     if name.len() > MAX_PATH_BYTES || name.contains(&0) {
-        return Err(refused(Code::TooLong, name, &format!("has a path of more than {MAX_PATH_BYTES} bytes, or a NUL byte")));
+        return Err(refused(
+            Code::TooLong,
+            name,
+            &format!("has a path of more than {MAX_PATH_BYTES} bytes, or a NUL byte"),
+        ));
     }
     let given = PathBuf::from(OsString::from_vec(name.to_vec()));
     let mut path = PathBuf::new();
@@ -215,10 +229,20 @@ fn plain_path(name: &[u8]) -> Result<PathBuf, Refusal> {
         match component {
             Component::CurDir => {}
             Component::Normal(part) if part.len() > MAX_NAME_BYTES => {
-                return Err(refused(Code::TooLong, name, &format!("has a name of more than {MAX_NAME_BYTES} bytes")));
+                return Err(refused(
+                    Code::TooLong,
+                    name,
+                    &format!("has a name of more than {MAX_NAME_BYTES} bytes"),
+                ));
             }
             Component::Normal(part) => path.push(part),
-            _ => return Err(refused(Code::PathOutside, name, "leaves the directory: its name is absolute or has a `..`")),
+            _ => {
+                return Err(refused(
+                    Code::PathOutside,
+                    name,
+                    "leaves the directory: its name is absolute or has a `..`",
+                ));
+            }
         }
     }
     if path.components().count() > MOST_DEPTH {

@@ -28,7 +28,7 @@ use super::members::MAX_MEMBERS;
 use super::place::{self, Place, refusal, shown};
 use super::thread::act_apart;
 use super::tree::Tree;
-use super::{MAX_ARCHIVE_BYTES, ARCHIVES};
+use super::{ARCHIVES, MAX_ARCHIVE_BYTES};
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
 use crate::workspaces::Workspace;

@@ -193,11 +193,7 @@ fn link_target(root: Root<'_>, path: &Path) -> Result<Option<PathBuf>, Errno> {
 }
 
 /// The directory that holds a path's last name, and that name; where it is a link, those of what it names.
-pub(super) fn holder(
-    root: Root<'_>,
-    place: &Place,
-    follow: bool,
-) -> Result<(OwnedFd, PathBuf), Refusal> {
+pub(super) fn holder(root: Root<'_>, place: &Place, follow: bool) -> Result<(OwnedFd, PathBuf), Refusal> {
     let mut path = place.path().to_owned();
     for _ in 0..MOST_LINKS {
         let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
@@ -235,9 +231,10 @@ pub(super) fn refusal(path: &Path, error: Errno) -> Refusal {
         Errno::NXIO | Errno::NODEV | Errno::OPNOTSUPP => {
             (Code::WrongFileType, "is a FIFO, a socket or a device")
         }
-        Errno::XDEV => {
-            (Code::PathOutside, "leads out of the workspace, or over a link with an absolute target outside of it")
-        }
+        Errno::XDEV => (
+            Code::PathOutside,
+            "leads out of the workspace, or over a link with an absolute target outside of it",
+        ),
         Errno::LOOP => (Code::PathOutside, "leads over too many links"),
         Errno::ACCESS | Errno::PERM => {
             (Code::FilePermission, "may not be used so: its mode forbids it to its owner")

@@ -261,7 +261,16 @@ impl Pending {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let file = openat(&directory, &aside, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o600));
         let file = file.map_err(|error| refusal(&path, error))?;
-        Ok(Pending { directory, aside, name, path, file, mode: mode & 0o777, create_only: false, done: false })
+        Ok(Pending {
+            directory,
+            aside,
+            name,
+            path,
+            file,
+            mode: mode & 0o777,
+            create_only: false,
+            done: false,
+        })
     }
 
     /// What its errors name.

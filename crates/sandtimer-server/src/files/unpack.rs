@@ -65,7 +65,11 @@ impl Tree {
             MemberContent::Symlink(target) if !options.keeps_links => {
                 let below = |target: &Path| {
                     let below = self.root().below(target)?;
-                    if place.is_root() { Some(below) } else { below.strip_prefix(place.path()).ok().map(Path::to_owned) }
+                    if place.is_root() {
+                        Some(below)
+                    } else {
+                        below.strip_prefix(place.path()).ok().map(Path::to_owned)
+                    }
                 };
                 if is_inside(&member.path, target, below) { Ok(()) } else { Err(leads_out(member, target)) }
             }
@@ -85,7 +89,8 @@ impl Tree {
         });
         let done = done.and_then(|count| unpacking.close_directories().map(|()| count));
         done.map_err(|failed| {
-            let message = format!("{}; {unpacked} members of the archive were unpacked before", failed.message);
+            let message =
+                format!("{}; {unpacked} members of the archive were unpacked before", failed.message);
             Refusal { message, ..failed }.with("unpacked", unpacked)
         })
     }
@@ -98,7 +103,8 @@ fn unnamed_file(directory: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
         // Not every file system has them.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
             let name = aside_name();
-            let file = openat(directory, &name, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, mode)?;
+            let file =
+                openat(directory, &name, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, mode)?;
             unlinkat(directory, &name, AtFlags::empty())?;
             Ok(file)
         }
@@ -150,14 +156,20 @@ impl Unpacking {
                 replace(parent, &name, |at| symlinkat(target, parent, at)).map_err(failed)?;
             }
             MemberContent::HardLink(target) => {
-                let source = place::open_plain(self.goal.as_fd(), parent_path(target), OFlags::PATH | OFlags::DIRECTORY);
+                let source = place::open_plain(
+                    self.goal.as_fd(),
+                    parent_path(target),
+                    OFlags::PATH | OFlags::DIRECTORY,
+                );
                 let source = source.map_err(|error| made_refusal(target, error))?;
                 let source_name = Path::new(target.file_name().unwrap_or_default());
-                let status = statat(&source, source_name, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| made_refusal(target, error))?;
+                let status = statat(&source, source_name, AtFlags::SYMLINK_NOFOLLOW)
+                    .map_err(|error| made_refusal(target, error))?;
                 if Kind::of(&status) != Kind::File {
                     return Err(wrong_type(target, "is no file, and the archive has a hard link to it"));
                 }
-                replace(parent, &name, |at| linkat(&source, source_name, parent, at, AtFlags::empty())).map_err(failed)?;
+                replace(parent, &name, |at| linkat(&source, source_name, parent, at, AtFlags::empty()))
+                    .map_err(failed)?;
             }
         }
         Ok(())
@@ -198,7 +210,8 @@ impl Unpacking {
     fn close_directories(&mut self) -> Result<(), Refusal> {
         for (path, mode) in self.closed.drain(..).rev() {
             let close = || {
-                let directory = place::open_plain(self.goal.as_fd(), &path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+                let directory =
+                    place::open_plain(self.goal.as_fd(), &path, OFlags::RDONLY | OFlags::DIRECTORY)?;
                 fchmod(&directory, Mode::from_raw_mode(mode))
             };
             close().map_err(|error| made_refusal(&path, error))?;

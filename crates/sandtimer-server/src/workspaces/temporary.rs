@@ -57,7 +57,10 @@ impl Workspaces {
         if !directory.is_dir() {
             make_temporary_directory(&directory).map_err(|error| not_made(&error))?;
         }
-        Ok(Arc::new(TemporaryDirectory { files: Workspace::temporary(owner.clone(), directory), trash: None }))
+        Ok(Arc::new(TemporaryDirectory {
+            files: Workspace::temporary(owner.clone(), directory),
+            trash: None,
+        }))
     }
 
     /// Makes one that goes with its last user. Blocks.

@@ -95,7 +95,11 @@ impl Watched {
     }
 
     /// Follows directories that come, move and go by an event; returns watches that are to be removed.
-    pub fn follow(&mut self, (watch, flags, cookie): (i32, ReadFlags, u32), path: Option<PathBuf>) -> Vec<i32> {
+    pub fn follow(
+        &mut self,
+        (watch, flags, cookie): (i32, ReadFlags, u32),
+        path: Option<PathBuf>,
+    ) -> Vec<i32> {
         if flags.contains(ReadFlags::IGNORED) {
             self.directories.remove(&watch);
             self.is_full = false;
@@ -300,7 +304,9 @@ impl Walk {
             }
             if is_directory {
                 match enter(directory, name) {
-                    Ok(child) => self.below(walking, child, &Wanted { path, is_new: wanted.is_new }, depth + 1),
+                    Ok(child) => {
+                        self.below(walking, child, &Wanted { path, is_new: wanted.is_new }, depth + 1)
+                    }
                     Err(error) => self.missed(Some(error), path),
                 }
             }
