@@ -112,7 +112,7 @@ class ClientFiles:
 
         >>> import io, sandtimer, tarfile
         >>> with sandtimer.Client().context(timeout=20.0) as ctx:
-        ...     ctx.run("import os; os.mkdir('out'); open('out/a', 'w').write('1'); open('out/b', 'w').write('2')")
+        ...     made = ctx.run("import os; os.mkdir('out'); open('out/a', 'w').write('1'); open('out/b', 'w').write('2')")
         ...     with tarfile.open(fileobj=io.BytesIO(b"".join(ctx.files.archive("out")))) as archive:
         ...         print(sorted(archive.getnames()))
         ['a', 'b']

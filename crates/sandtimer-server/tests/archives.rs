@@ -49,7 +49,7 @@ fn archive(members: &[Raw<'_>]) -> Vec<u8> {
         let mut header = Header::new_gnu();
         header.set_entry_type(member.kind);
         header.set_size(member.content.len() as u64);
-        header.set_mode(0o644);
+        header.set_mode(if member.kind == EntryType::Directory { 0o755 } else { 0o644 });
         header.as_old_mut().name[..member.name.len()].copy_from_slice(member.name);
         header.as_old_mut().linkname[..member.target.len()].copy_from_slice(member.target);
         header.set_cksum();

@@ -106,11 +106,17 @@ impl Measure {
             self.count(&path, &status)?;
             match Kind::of(&status) {
                 Kind::File => {
-                    let readable = accessat(directory, name, Access::READ_OK, AtFlags::EACCESS);
-                    readable.map_err(|error| refusal(&path, error))?;
+                    match accessat(directory, name, Access::READ_OK, AtFlags::EACCESS) {
+                        Ok(()) | Err(Errno::NOENT) => {}
+                        Err(error) => return Err(refusal(&path, error)),
+                    }
                 }
                 Kind::Directory => {
-                    let child = enter(directory, name).map_err(|error| refusal(&path, error))?;
+                    let child = match enter(directory, name) {
+                        // It is another thing by now.
+                        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+                        child => child.map_err(|error| refusal(&path, error))?,
+                    };
                     if depth == MOST_DEPTH {
                         let message = format!(
                             "`{}` is more than {MOST_DEPTH} directories deep; take a part of them",
