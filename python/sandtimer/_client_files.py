@@ -86,26 +86,59 @@ class ClientFiles:
         """As `stat`, awaited."""
         return await self._ask(AWAITING, "GET", self._at("/stat", {"path": path}))
 
-    def watch(self, path: str = ".") -> Iterator[dict[str, Any]]:
-        """What changes in a directory, not in those below it: first `{"event": "ready"}`, then "created", "modified", "deleted",
-        "moved_from", "moved_to", … with their `path`. It ends with the directory. Nothing is kept for a reader whose
-        connection breaks (`ServerUnreachable`): list the directory again.
+    def watch(self, path: str = ".", recursive: bool = False) -> Iterator[dict[str, Any]]:
+        """What changes in a directory, with `recursive` also in all below it: first `{"event": "ready"}`, then "created", "modified",
+        "deleted", "moved_from", "moved_to", … with their `path`. Of a tree, "unwatched" names a directory whose events do not come, and
+        the `reason`: "full" (an owner has 4,096 watched directories), "closed" or "deep" (more than 64 levels). It ends with the
+        directory. Nothing is kept for a reader whose connection breaks (`ServerUnreachable`): list the directory again.
         """
-        return iterate(self._watch(BLOCKING, path))
+        return iterate(self._watch(BLOCKING, path, recursive))
 
-    def awatch(self, path: str = ".") -> AsyncIterator[dict[str, Any]]:
+    def awatch(self, path: str = ".", recursive: bool = False) -> AsyncIterator[dict[str, Any]]:
         """As `watch`, for `async for`."""
-        return self._watch(AWAITING, path)
+        return self._watch(AWAITING, path, recursive)
 
-    async def _watch(self, io: Io, path: str) -> AsyncGenerator[dict[str, Any], None]:
-        changes = self._server.changes(io, self._at("/watch", {"path": path}))
+    async def _watch(self, io: Io, path: str, recursive: bool) -> AsyncGenerator[dict[str, Any], None]:
+        changes = self._server.changes(io, self._at("/watch", {"path": path, "recursive": recursive}))
         try:
             async for change in changes:
                 yield {"event": change.event, **json.loads(change.data)}
         finally:
             await changes.aclose()
 
+    def archive(self, path: str = ".") -> Iterator[bytes]:
+        """A directory as a tar archive, as its bytes come: files, directories and links, with their modes and times. At most 200,000 of
+        them and 4 GiB. An archive that breaks off, because a file was made shorter meanwhile, raises `ServerUnreachable`.
+
+        >>> import io, sandtimer, tarfile
+        >>> with sandtimer.Client().context(timeout=20.0) as ctx:
+        ...     made = ctx.run("import os; os.mkdir('out'); open('out/a', 'w').write('1'); open('out/b', 'w').write('2')")
+        ...     with tarfile.open(fileobj=io.BytesIO(b"".join(ctx.files.archive("out")))) as archive:
+        ...         print(sorted(archive.getnames()))
+        ['a', 'b']
+        """
+        return iterate(self._archive(BLOCKING, path))
+
+    def aarchive(self, path: str = ".") -> AsyncIterator[bytes]:
+        """As `archive`, for `async for`."""
+        return self._archive(AWAITING, path)
+
+    def _archive(self, io: Io, path: str) -> AsyncGenerator[bytes, None]:
+        return self._server.pieces(io, self._at("/tar", {"path": path}))
+
     # Changing
+
+    def extract(self, archive: bytes, path: str = ".", parents: bool = False, links: str = "inside") -> Entry:
+        """Unpacks a tar archive into a directory, which `parents` makes. Its files and links replace those of the same names. Nothing is
+        changed where a member leaves the directory or is no file, directory or link; `links="keep"` also takes links that lead out.
+        """
+        asked = {"path": path, "parents": parents, "links": links}
+        return now(self._ask(BLOCKING, "PUT", self._at("/tar", asked), _arguments.encoded("archive", archive)))
+
+    async def aextract(self, archive: bytes, path: str = ".", parents: bool = False, links: str = "inside") -> Entry:
+        """As `extract`, awaited."""
+        asked = {"path": path, "parents": parents, "links": links}
+        return await self._ask(AWAITING, "PUT", self._at("/tar", asked), _arguments.encoded("archive", archive))
 
     def write(
         self,

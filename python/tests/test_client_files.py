@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
+import tarfile
 
 import pytest
 import sandtimer
@@ -69,6 +71,38 @@ def test_changes_are_told(client: sandtimer.Client) -> None:
         changes.close()  # type: ignore[attr-defined]
 
 
+def test_changes_of_a_tree_are_told(client: sandtimer.Client) -> None:
+    with client.context() as ctx:
+        ctx.files.mkdir("a/b", parents=True)
+        changes = ctx.files.watch(recursive=True)
+        assert next(changes)["directories"] == 3
+        ctx.run("open('a/b/made', 'w').close()")
+        change = next(changes)
+        assert (change["event"], change["path"]) == ("created", "a/b/made")
+        changes.close()  # type: ignore[attr-defined]
+
+
+def test_directories_come_and_go_as_archives(client: sandtimer.Client) -> None:
+    files = client.workspace().files
+    files.write("in/run.sh", "#!/bin/sh\n", parents=True, mode="0755")
+    archive = b"".join(files.archive("in"))
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        assert [(each.name, each.mode) for each in opened] == [("run.sh", 0o755)]
+    assert files.extract(archive, "out/copy", parents=True)["members"] == 1
+    assert (files.read("out/copy/run.sh"), files.stat("out/copy/run.sh")["mode"]) == (b"#!/bin/sh\n", "0755")
+    evil = io.BytesIO()
+    with tarfile.open(fileobj=evil, mode="w") as opened:
+        link = tarfile.TarInfo("link")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        opened.addfile(link)
+    with pytest.raises(sandtimer.ServerError) as refused:
+        files.extract(evil.getvalue())
+    assert refused.value.code == "path_outside"
+    assert files.extract(evil.getvalue(), links="keep")["members"] == 1
+    with pytest.raises(sandtimer.ServerError):
+        files.read("link")
+
+
 def test_files_can_be_awaited(client: sandtimer.Client) -> None:
     async def main() -> None:
         workspace = await client.aworkspace()
@@ -80,6 +114,9 @@ def test_files_can_be_awaited(client: sandtimer.Client) -> None:
         assert (await files.aread("d/a"), (await files.astat("d/a"))["size"]) == (b"12", 2)
         assert [entry["path"] async for entry in files.alist(recursive=True)] == ["d", "d/a"]
         assert [piece async for piece in files.astream("d/a")] == [b"12"]
+        archive = b"".join([piece async for piece in files.aarchive("d")])
+        assert (await files.aextract(archive, "e", parents=True))["members"] == 1
+        await files.adelete("e", recursive=True)
         async for change in files.awatch("d"):
             if change["event"] == "ready":
                 await files.adelete("d/a")

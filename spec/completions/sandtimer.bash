@@ -805,7 +805,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__run)
-            opts="-h --time-scale --state-dir --store --json --help"
+            opts="-h --time-scale --state-dir --store --json --errors --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -826,6 +826,10 @@ _sandtimer() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --errors)
+                    COMPREPLY=($(compgen -W "strict replace" -- "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -834,7 +838,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__show)
-            opts="-h --state-dir --store --json --help"
+            opts="-h --state-dir --store --json --errors --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -849,6 +853,10 @@ _sandtimer() {
                     ;;
                 --store)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --errors)
+                    COMPREPLY=($(compgen -W "strict replace" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -888,7 +896,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__wait)
-            opts="-h --for --state-dir --store --json --help"
+            opts="-h --for --errors --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -896,6 +904,10 @@ _sandtimer() {
             case "${prev}" in
                 --for)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --errors)
+                    COMPREPLY=($(compgen -W "strict replace" -- "${cur}"))
                     return 0
                     ;;
                 --state-dir)
@@ -917,12 +929,16 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__watch)
-            opts="-h --state-dir --store --json --help"
+            opts="-h --errors --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --errors)
+                    COMPREPLY=($(compgen -W "strict replace" -- "${cur}"))
+                    return 0
+                    ;;
                 --state-dir)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then

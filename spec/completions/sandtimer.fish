@@ -286,6 +286,8 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_see
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from run" -l time-scale -d 'What every duration in the spec is multiplied by; SANDTIMER_TIME_SCALE sets it too' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from run" -l state-dir -d 'Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from run" -l store -d 'The store: nats://[USER:PASSWORD@]HOST[:PORT], tls://…, or a directory as above; SANDTIMER_STORE sets it too. Credentials and certificates: files that SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name' -r -f
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from run" -l errors -d 'What becomes of output that is not UTF-8 with --json' -r -f -a "strict\t'The stream is base64'
+replace\t'Each sequence of bytes that is not UTF-8 becomes U+FFFD'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from run" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from work" -l slots -d 'Jobs at a time' -r
@@ -308,8 +310,10 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_see
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from show" -l state-dir -d 'Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from show" -l store -d 'The store: nats://[USER:PASSWORD@]HOST[:PORT], tls://…, or a directory as above; SANDTIMER_STORE sets it too. Credentials and certificates: files that SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name' -r -f
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from show" -l errors -d 'What becomes of output that is not UTF-8 with --json' -r -f -a "strict\t'The stream is base64'
+replace\t'Each sequence of bytes that is not UTF-8 becomes U+FFFD'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from show" -l json -d 'Print JSON'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from files" -l state-dir -d 'Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from files" -l store -d 'The store: nats://[USER:PASSWORD@]HOST[:PORT], tls://…, or a directory as above; SANDTIMER_STORE sets it too. Credentials and certificates: files that SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name' -r -f
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from files" -l json -d 'Print JSON'
@@ -319,10 +323,14 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_see
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from get" -l store -d 'The store, as for the other commands' -r -f
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from get" -s h -l help -d 'Print help'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from wait" -l for -d 'How long at most, such as 30s; then the exit code is 75, and the job goes on' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from wait" -l errors -d 'What becomes of output that is not UTF-8 with --json' -r -f -a "strict\t'The stream is base64'
+replace\t'Each sequence of bytes that is not UTF-8 becomes U+FFFD'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from wait" -l state-dir -d 'Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from wait" -l store -d 'The store: nats://[USER:PASSWORD@]HOST[:PORT], tls://…, or a directory as above; SANDTIMER_STORE sets it too. Credentials and certificates: files that SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name' -r -f
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from wait" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from wait" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from watch" -l errors -d 'What becomes of output that is not UTF-8 with --json' -r -f -a "strict\t'The stream is base64'
+replace\t'Each sequence of bytes that is not UTF-8 becomes U+FFFD'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from watch" -l state-dir -d 'Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from watch" -l store -d 'The store: nats://[USER:PASSWORD@]HOST[:PORT], tls://…, or a directory as above; SANDTIMER_STORE sets it too. Credentials and certificates: files that SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name' -r -f
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from watch" -l json -d 'Print JSON'

@@ -4,7 +4,7 @@ import { joined } from "./bytes.js";
 import type { Content, Http } from "./http.js";
 import { query } from "./run.js";
 import type { components } from "./openapi.js";
-import type { FileAppended, FileChange, FileEntry, FileWritten, Waitable, WorkspaceDetails } from "./types.js";
+import type { ArchiveUnpacked, FileAppended, FileChange, FileEntry, FileWritten, Waitable, WorkspaceDetails } from "./types.js";
 
 /** By which id a workspace is found. */
 type Address = { readonly workspace: string } | { readonly context: string } | { readonly session: string };
@@ -38,6 +38,23 @@ export class Files {
   stream(path: string, options: Waitable & { readonly offset?: number; readonly length?: number } = {}): AsyncGenerator<Uint8Array, void, undefined> {
     const { signal, ...asked } = options;
     return this.#http.bytes(this.#at("", { path, ...asked }), signal);
+  }
+
+  /** A directory as a tar archive, as its bytes come: files, directories and links. At most 200,000 of them and 4 GiB. */
+  archive(path = ".", { signal }: Waitable = {}): AsyncGenerator<Uint8Array, void, undefined> {
+    return this.#http.bytes(this.#at("/tar", { path }), signal);
+  }
+
+  /**
+   * Unpacks a tar archive into a directory, which `parents` makes. Its files and links replace those of the same names. Nothing is changed
+   * where a member leaves the directory or is no file, directory or link; `links: "keep"` also takes links that lead out.
+   */
+  extract(
+    archive: Content,
+    path = ".",
+    { signal, ...asked }: Waitable & { readonly parents?: boolean; readonly links?: "inside" | "keep" } = {},
+  ): Promise<ArchiveUnpacked> {
+    return this.#http.put(this.#at("/tar", { path, ...asked }), archive, signal);
   }
 
   /** Replaces a file, at once and as a whole, or makes it. `mode`: permission bits, such as "0644". */
@@ -87,11 +104,12 @@ export class Files {
   }
 
   /**
-   * What changes in a directory, not in those below it, once it has said "ready". It ends with the directory. Nothing is kept
-   * for a reader whose connection breaks (`UnreachableError`): list the directory again.
+   * What changes in a directory, with `recursive` also in all below it, after "ready". Of a tree, "unwatched" names a directory whose
+   * events do not come. It ends with the directory. Nothing is kept for a reader whose connection breaks (`UnreachableError`): list
+   * the directory again.
    */
-  async *watch(path = ".", { signal }: Waitable = {}): AsyncGenerator<FileChange, void, undefined> {
-    for await (const { event, data } of this.#http.changes(this.#at("/watch", { path }), signal)) {
+  async *watch(path = ".", { signal, ...asked }: Waitable & { readonly recursive?: boolean } = {}): AsyncGenerator<FileChange, void, undefined> {
+    for await (const { event, data } of this.#http.changes(this.#at("/watch", { path, ...asked }), signal)) {
       yield { event, ...(JSON.parse(data) as object) } as FileChange;
     }
   }

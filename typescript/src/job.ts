@@ -3,7 +3,7 @@
 import { joined } from "./bytes.js";
 import type { Http } from "./http.js";
 import { WAIT_MS, query } from "./run.js";
-import type { JobCancelled, JobEvent, JobFiles, JobInfo, JobLog, JobRetried, Waitable } from "./types.js";
+import type { JobCancelled, JobEvent, JobFiles, JobInfo, JobLog, JobRetried, TextErrors, Waitable } from "./types.js";
 
 /** A job of the server's, by its id. */
 export class Job {
@@ -19,15 +19,15 @@ export class Job {
     this.#path = `/v1/jobs/${encodeURIComponent(id)}`;
   }
 
-  /** Everything about it, as it is now. */
-  info({ signal }: Waitable = {}): Promise<JobInfo> {
-    return this.#http.get(this.#path, signal);
+  /** Everything about it, as it is now. `errors`: what becomes of output that is not UTF-8. */
+  info({ signal, ...asked }: Waitable & TextErrors = {}): Promise<JobInfo> {
+    return this.#http.get(`${this.#path}${query(asked)}`, signal);
   }
 
   /** Waits until it is over, however long that takes, also through a restart of the server. An abort ends the waiting, not the job. */
-  async wait({ signal }: Waitable = {}): Promise<JobInfo> {
+  async wait({ signal, ...asked }: Waitable & TextErrors = {}): Promise<JobInfo> {
     for (;;) {
-      const info = await this.#http.patient<JobInfo>(`${this.#path}?wait_ms=${WAIT_MS}`, signal);
+      const info = await this.#http.patient<JobInfo>(`${this.#path}${query({ wait_ms: WAIT_MS, ...asked })}`, signal);
       if (info.ended_ms !== null) return info;
     }
   }
@@ -36,15 +36,15 @@ export class Job {
    * Its states and what it writes, from the beginning or from behind the event with the id `after`, to its end. The connection
    * may break, and the server be started again: the reader goes on where it was.
    */
-  async *events({ after, signal }: Waitable & { readonly after?: string } = {}): AsyncGenerator<JobEvent, void, undefined> {
-    const all = this.#http.events(`${this.#path}/events`, after, (event) => event.event === "ended", signal);
+  async *events({ after, signal, ...asked }: Waitable & TextErrors & { readonly after?: string } = {}): AsyncGenerator<JobEvent, void, undefined> {
+    const all = this.#http.events(`${this.#path}/events${query(asked)}`, after, (event) => event.event === "ended", signal);
     for await (const { id, event, data } of all) {
       yield { id, event, data: JSON.parse(data) } as JobEvent;
     }
   }
 
   /** What it has written so far, from a position: one piece. `next_cursor` is where to go on. */
-  readLog(options: Waitable & { readonly cursor?: number; readonly max_bytes?: number } = {}): Promise<JobLog> {
+  readLog(options: Waitable & TextErrors & { readonly cursor?: number; readonly max_bytes?: number } = {}): Promise<JobLog> {
     const { signal, ...asked } = options;
     return this.#http.get(`${this.#path}/log${query(asked)}`, signal);
   }

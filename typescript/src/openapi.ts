@@ -331,6 +331,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/files/tar": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A directory as a tar archive, as a stream: files, directories and links with their modes and times, at most 200000 of them and 4 GiB */
+        get: operations["get_files_tar"];
+        /** Unpack the body, a tar archive of at most 200000 members and 4 GiB, into a directory. Files and links replace those of their names; nothing is changed where a member leaves the directory, or is no file, directory or link */
+        put: operations["put_files_tar"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/files/watch": {
         parameters: {
             query?: never;
@@ -338,7 +356,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Server-sent events of a directory, not of those below it: ready, created, modified, attributes, deleted, moved_from, moved_to, lagged. Nothing is kept for a reader that went away: list the directory again */
+        /** Server-sent events of a directory: ready, created, modified, attributes, deleted, moved_from, moved_to, lagged (some were lost), and of a tree unwatched (a directory has no events: `reason` is full, closed or deep). Nothing is kept for a reader that went away: list the directory again */
         get: operations["get_files_watch"];
         put?: never;
         post?: never;
@@ -1023,6 +1041,13 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        ArchiveUnpacked: {
+            /** @description Of the archive. */
+            bytes: number;
+            /** @description Files, directories and links of the archive. */
+            members: number;
+            path: string;
+        };
         Asked: {
             /** @description How much time there is for it. */
             budget_ms?: number;
@@ -1370,7 +1395,7 @@ export interface components {
         Ending: "exited" | "signaled" | "returned" | "raised" | "no_result" | "timeout" | "stalled" | "out_of_memory" | "output_limit" | "process_limit" | "disk_limit" | "budget" | "cancelled" | "infra_error";
         Error: {
             /** @enum {string} */
-            code: "bad_http" | "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "json_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "answer_unavailable" | "no_terminal" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "context_ended" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "shutting_down" | "internal";
+            code: "bad_http" | "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "bad_archive" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "json_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "answer_unavailable" | "no_terminal" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "context_ended" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "shutting_down" | "internal";
             details: Record<string, never>;
             /** @description What would work. */
             hint: string;
@@ -2481,7 +2506,10 @@ export interface operations {
     };
     post_mcp: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Which names of tools this client is listed; all of them can be called. As the server is set unless given. */
+                tools?: "ours" | "trained" | "both";
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -2508,7 +2536,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description `bad_http` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4713,6 +4741,279 @@ export interface operations {
             };
         };
     };
+    get_files_tar: {
+        parameters: {
+            query?: {
+                /** @description Whose files: give this, or `context`, or `session`. */
+                workspace?: string;
+                /** @description The files that this context works with. */
+                context?: string;
+                /** @description The files that this session works with. */
+                session?: string;
+                /** @description Which directory; all of the workspace unless given. */
+                path?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-tar": string;
+                };
+            };
+            /** @description `bad_http`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused`, `file_permission`, `path_outside` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `wrong_file_type`, `file_busy` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `context_ended` */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `file_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `quota` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `capacity`, `system`, `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    put_files_tar: {
+        parameters: {
+            query?: {
+                /** @description Whose files: give this, or `context`, or `session`. */
+                workspace?: string;
+                /** @description The files that this context works with. */
+                context?: string;
+                /** @description The files that this session works with. */
+                session?: string;
+                /** @description Which directory; all of the workspace unless given. */
+                path?: string;
+                /** @description Makes the directory, and those on the way. */
+                parents?: boolean;
+                /** @description `inside`, unless given, refuses links that lead out of the directory; `keep` makes them as they are. */
+                links?: "inside" | "keep";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/octet-stream": unknown;
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ArchiveUnpacked"];
+                };
+            };
+            /** @description `bad_http`, `body_broken`, `bad_field`, `unknown_field`, `bad_archive`, `nul_byte`, `too_long` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused`, `file_permission`, `path_outside` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `wrong_file_type`, `file_busy` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `context_ended` */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `file_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `quota` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `capacity`, `system`, `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     get_files_watch: {
         parameters: {
             query?: {
@@ -4724,6 +5025,8 @@ export interface operations {
                 session?: string;
                 /** @description Which directory; all of the workspace unless given. */
                 path?: string;
+                /** @description With all directories below it, also those that are made later; false unless given. */
+                recursive?: boolean;
             };
             header?: never;
             path?: never;
@@ -5566,6 +5869,8 @@ export interface operations {
             query?: {
                 /** @description How long to wait for its end; 0 unless given. */
                 wait_ms?: number;
+                /** @description As of POST /v1/runs, for the output of its results. */
+                errors?: "strict" | "replace";
             };
             header?: never;
             path: {
@@ -5758,7 +6063,10 @@ export interface operations {
     };
     get_jobs_events: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description As of POST /v1/runs. */
+                errors?: "strict" | "replace";
+            };
             header?: never;
             path: {
                 id: string;
@@ -6026,6 +6334,8 @@ export interface operations {
                 cursor?: number;
                 /** @description How much at most; 262144 unless given. */
                 max_bytes?: number;
+                /** @description As of POST /v1/runs. */
+                errors?: "strict" | "replace";
             };
             header?: never;
             path: {

@@ -15,6 +15,7 @@ import type {
   RunEvent,
   RunInfo,
   Stream,
+  TextErrors,
   Waitable,
   WaitedForLine,
   WaitedForPort,
@@ -91,7 +92,7 @@ export class Run implements AsyncDisposable {
   }
 
   /** What it has written so far, from a position: one piece. `next_cursor` is where to go on. */
-  readOutput(options: Waitable & { readonly stream?: Stream; readonly cursor?: number; readonly max_bytes?: number } = {}): Promise<OutputPiece> {
+  readOutput(options: Waitable & TextErrors & { readonly stream?: Stream; readonly cursor?: number; readonly max_bytes?: number } = {}): Promise<OutputPiece> {
     const { signal, ...asked } = options;
     return this.#http.get(`${this.#path}/output${query(asked)}`, signal);
   }

@@ -53,6 +53,7 @@ export type WorkspaceDetails = Schemas["WorkspaceDetails"];
 export type FileEntry = Schemas["FileEntry"];
 export type FileWritten = Schemas["FileWritten"];
 export type FileAppended = Schemas["FileAppended"];
+export type ArchiveUnpacked = Schemas["ArchiveUnpacked"];
 
 /** What is waited for, and whether it is the caller's own, is said by which method is called. */
 type Waiting = "wait_ms" | "turn_ms" | "attached" | "detach";
@@ -118,11 +119,20 @@ export interface RunEnd {
   readonly outcome: Omit<Outcome, "stdout" | "stderr">;
 }
 
+/** What becomes of output that is not UTF-8: it is base64 ("strict", unless given), or each such sequence of bytes becomes U+FFFD. */
+export interface TextErrors {
+  readonly errors?: "strict" | "replace";
+}
+
 /** What changes in a directory; `path` is relative to the workspace. Both halves of a move have the same `cookie`. */
 export interface FileChange {
-  readonly event: "ready" | "created" | "modified" | "attributes" | "deleted" | "moved_from" | "moved_to" | "lagged";
+  readonly event: "ready" | "created" | "modified" | "attributes" | "deleted" | "moved_from" | "moved_to" | "lagged" | "unwatched";
   readonly path: string | null;
   readonly directory?: boolean;
+  /** Of "ready" and "unwatched": how many directories are watched. */
+  readonly directories?: number;
+  /** Of "unwatched": an owner's watches are used up, the directory is shut, or more than 64 levels deep. */
+  readonly reason?: "full" | "closed" | "deep";
   readonly cookie?: number | null;
 }
 

@@ -59,6 +59,19 @@ test("large files are streamed both ways", async () => {
   }
 });
 
+test("directories come and go as archives, and trees are watched", async () => {
+  const { files } = await client.workspace();
+  await files.write("in/deep/run.sh", "#!/bin/sh\n", { parents: true, mode: "0755" });
+  const pieces = await collect(files.archive("in"));
+  const archive = new Uint8Array(Buffer.concat(pieces));
+  const changes = files.watch(".", { recursive: true });
+  assert.deepEqual((await changes.next()).value?.directories, 3);
+  assert.equal((await files.extract(archive, "out", { parents: true })).members, 2);
+  for await (const { event, path } of changes) if (event === "created" && path === "out/deep/run.sh") break;
+  assert.deepEqual([await files.readText("out/deep/run.sh"), (await files.stat("out/deep/run.sh")).mode], ["#!/bin/sh\n", "0755"]);
+  await assert.rejects(files.extract("no archive"), { code: "bad_archive" });
+});
+
 test("a context's files are at hand, and their changes are told", async () => {
   await using context = await client.context();
   const changes = context.files.watch();

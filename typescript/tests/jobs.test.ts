@@ -19,6 +19,11 @@ test("a job is submitted, waited for and listed", async () => {
   const info = await job.wait();
   assert.deepEqual([info.state, info.ok, info.name, info.result?.status], ["ended", true, "small", "ok"]);
   assert.deepEqual([(await job.readLog()).data, (await job.readLog({ cursor: 2 })).data], ["done\n", "ne\n"]);
+  const bytes = await client.submit({ command: ["sh", "-c", "printf 'a\\377b'"], queue: "bytes" });
+  assert.equal((await bytes.wait({ errors: "replace" })).result?.outcome?.stdout, "a\ufffdb");
+  assert.equal((await bytes.info()).result?.outcome?.stdout_encoding, "base64");
+  assert.deepEqual([(await bytes.readLog({ errors: "replace" })).data, (await bytes.readLog()).data], ["a\ufffdb", "Yf9i"]);
+  for await (const { event, data } of bytes.events({ errors: "replace" })) if (event === "log") assert.equal(data.data, "a\ufffdb");
   const two = await client.submitAll([{ command: ["true"], queue: "ts" }, { code: "print(1)", language: "python", queue: "ts" }]);
   for (const one of two) assert.equal((await one.wait()).ok, true);
   const first = await client.jobs({ queue: "ts", limit: 2 });

@@ -92,6 +92,28 @@ fn stderr(output: &Output) -> String {
 }
 
 #[test]
+fn output_that_is_not_text_is_replaced_on_request() {
+    let jobs = Jobs::new();
+    let spec = jobs.0.path().join("bytes.json");
+    std::fs::write(&spec, r#"{"command": ["sh", "-c", "printf 'a\\377b\\n'"]}"#).expect("written");
+    let ran = jobs.json(&["run", spec.to_str().expect("text"), "--errors", "replace"]);
+    assert_eq!(ran["result"]["outcome"]["stdout"], "a\u{fffd}b\n", "{ran}");
+    let id = ran["id"].as_str().expect("an id");
+    for command in ["show", "wait", "watch"] {
+        let stdout = |more: &[&str]| {
+            jobs.json(&[&[command, id], more].concat())["result"]["outcome"]["stdout"].clone()
+        };
+        assert_eq!(
+            (stdout(&["--errors", "replace"]), stdout(&[])),
+            (json!("a\u{fffd}b\n"), json!("Yf9iCg==")),
+            "{command}"
+        );
+    }
+    let refused = jobs.run(&["show", id, "--errors", "ignore"]);
+    assert!(stderr(&refused).contains("strict, replace"), "{}", stderr(&refused));
+}
+
+#[test]
 fn the_calculator_is_ended_by_its_jobs_deadline_and_says_so() {
     let jobs = Jobs::new();
     let file = example("calculator.toml");

@@ -58,6 +58,8 @@ codes! {
     BadSpec = "bad_spec", 400, 125, false, "correct the field that the message names; nothing was submitted";
     /// A value that cannot be a limit.
     BadLimit = "bad_limit", 400, 125, false, "leave it out to inherit; 0, null or \"unlimited\" for none; else a positive value";
+    /// The body is not an archive that can be unpacked; nothing was changed.
+    BadArchive = "bad_archive", 400, 125, false, "send an uncompressed tar archive of files, directories and links, as `tar cf -` and Python's tarfile write it";
     /// A NUL byte where the system has none.
     NulByte = "nul_byte", 400, 125, false, "NUL bytes can go to stdin, not into arguments, variables or code";
     /// An argument, a variable or all of them are longer than the kernel takes.
@@ -85,7 +87,7 @@ codes! {
     /// The mode of the file or of a directory on the way forbids it to the files' owner.
     FilePermission = "file_permission", 403, 125, false, "have a run change its mode";
     /// The path leaves the workspace, by itself or over a link.
-    PathOutside = "path_outside", 403, 125, false, "give a path without `..`, relative or below /workspace; links may lead only to relative places in the workspace";
+    PathOutside = "path_outside", 403, 125, false, "give a path without `..`, relative or below /workspace; links may lead only to places in the workspace";
     /// No such path.
     NotFound = "not_found", 404, 125, false, "see /openapi.json for the paths";
     /// No such run, or another owner's.

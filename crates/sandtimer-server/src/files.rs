@@ -5,7 +5,10 @@
 //! place    paths, and opening them beneath the workspace
 //! tree     what can be done: plain functions for every surface; listing, entry are parts of it
 //! content  bodies as streams, to and from files
-//! watch    what changes in a directory, as events
+//! watch    what changes in a directory, or in a tree of them, as events
+//! pack     a directory as a tar archive
+//! unpack   a tar archive into a directory
+//! members  the members of an archive, checked one by one
 //! ```
 //! A workspace is addressed by its own id or by the context or session that works in it. docs/design/files-and-ownership.md
 //! says whose the files are and what an attacker in the workspace can and cannot do.
@@ -13,9 +16,12 @@
 mod content;
 mod entry;
 mod listing;
+mod members;
+mod pack;
 mod place;
 mod thread;
 mod tree;
+mod unpack;
 mod watch;
 
 use std::sync::Arc;
@@ -31,6 +37,8 @@ use serde_json::{Value, json};
 use crate::auth::Owner;
 use crate::body::{self, Fields, Object, Parameters, refused};
 use crate::error::{Code, Refusal};
+use crate::owned::Owned;
+use crate::quota::Shares;
 use crate::workspaces::{self, Workspace};
 use crate::{Shared, contexts, events};
 
@@ -39,10 +47,15 @@ pub(crate) use listing::Asked;
 pub(crate) use place::Place;
 pub(crate) use thread::{act, act_on_two, empty};
 pub(crate) use tree::{Tree, WriteOptions};
+use unpack::UnpackOptions;
 
 /// Entries of a page unless it says how many, and at most.
 const LISTED: u64 = 1_000;
 const MOST_LISTED: u64 = 10_000;
+/// Bytes of an archive, sent or received.
+const MAX_ARCHIVE_BYTES: u64 = 4 << 30;
+/// Archives that are sent or received at a time.
+static ARCHIVES: Shares = Shares::of("archives under way", 16);
 
 pub(crate) fn routes() -> Router<Shared> {
     Router::new()
@@ -53,6 +66,7 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/files/move", post(rename))
         .route("/v1/files/mkdir", post(make_directory))
         .route("/v1/files/watch", get(watch))
+        .route("/v1/files/tar", get(pack).put(unpack))
 }
 
 /// Whose files: exactly one of `workspace`, `context` and `session`.
@@ -73,6 +87,11 @@ fn placed(fields: &mut Fields, name: &'static str) -> Result<Place, Refusal> {
         Some(text) if !text.is_empty() => Place::parse(&text),
         _ => Err(missing().with("key", name)),
     }
+}
+
+/// A directory, the workspace itself unless it is given.
+fn directory(fields: &mut Fields) -> Result<Place, Refusal> {
+    Place::parse(&fields.text("path")?.unwrap_or_default())
 }
 
 /// The permission bits of a file, as `0644`.
@@ -132,7 +151,7 @@ async fn replace(
     content::check_length(declared, content::MOST_UPLOAD)?;
     let place = path.clone();
     let pending = act(&workspace, move |tree| tree.begin_write(&place, options)).await?;
-    let size = content::receive(body, &pending, content::MOST_UPLOAD, app.patience).await?;
+    let size = content::receive(body, &pending.file, content::MOST_UPLOAD, app.patience).await?;
     let created = act(&workspace, move |_| pending.finish()).await?;
     Ok(json!({"path": path.text(), "size": size, "created": created}))
 }
@@ -174,7 +193,7 @@ async fn list(
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
     let workspace = addressed(&app, &owner, &mut fields)?;
-    let path = Place::parse(&fields.text("path")?.unwrap_or_default())?;
+    let path = directory(&mut fields)?;
     let most = fields.number("limit")?.unwrap_or(LISTED);
     if most == 0 || most > MOST_LISTED {
         return Err(refused("limit", &most.into(), &format!("a number from 1 to {MOST_LISTED}")));
@@ -242,8 +261,62 @@ async fn watch(
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
     let workspace = addressed(&app, &owner, &mut fields)?;
-    let path = Place::parse(&fields.text("path")?.unwrap_or_default())?;
+    let path = directory(&mut fields)?;
+    let is_recursive = fields.truth("recursive")?.unwrap_or(false);
     fields.finish()?;
-    let changes = watch::Changes::of(&workspace, path, app.closing.subscribe()).await?;
+    let changes = watch::Changes::of(&workspace, (path, is_recursive), app.closing.subscribe()).await?;
     Ok(events::respond(changes, app.heartbeat))
+}
+
+async fn pack(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Parameters(mut fields): Parameters,
+) -> Result<Response, Refusal> {
+    let workspace = addressed(&app, &owner, &mut fields)?;
+    let path = directory(&mut fields)?;
+    fields.finish()?;
+    pack::respond(&workspace, path).await
+}
+
+async fn unpack(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    parameters: Result<Parameters, Refusal>,
+    request: Request<Body>,
+) -> Result<Response, Refusal> {
+    let (parts, mut body) = request.into_parts();
+    let declared = content::declared(&parts.headers);
+    let unpacked = match parameters {
+        Ok(Parameters(fields)) => receive_archive(&app, &owner, fields, (declared, &mut body)).await,
+        Err(refusal) => Err(refusal),
+    };
+    if unpacked.is_err() {
+        content::read_away(&mut body, declared).await;
+    }
+    Ok(body::json(&unpacked?))
+}
+
+/// Unpacks a body into a directory, once all of it has arrived.
+async fn receive_archive(
+    app: &Shared,
+    owner: &Owner,
+    mut fields: Fields,
+    (declared, body): (Option<u64>, &mut Body),
+) -> Result<Value, Refusal> {
+    let workspace = addressed(app, owner, &mut fields)?;
+    let path = directory(&mut fields)?;
+    let options = UnpackOptions {
+        parents: fields.truth("parents")?.unwrap_or(false),
+        keeps_links: fields.word("links", &["inside", "keep"])? == Some("keep"),
+    };
+    fields.finish()?;
+    content::check_length(declared, MAX_ARCHIVE_BYTES)?;
+    let _share = ARCHIVES.take(workspace.owner())?;
+    let goal = path.clone();
+    let archive = act(&workspace, move |tree| tree.begin_unpack(&goal, options)).await?;
+    let bytes = content::receive(body, &archive, MAX_ARCHIVE_BYTES, app.patience).await?;
+    let goal = path.clone();
+    let members = act(&workspace, move |tree| tree.unpack(&goal, &archive, options)).await?;
+    Ok(json!({"path": path.text(), "members": members, "bytes": bytes}))
 }

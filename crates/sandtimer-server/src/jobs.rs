@@ -39,7 +39,7 @@ use crate::body::{self, Fields, Id, Object, Parameters, refused};
 use crate::error::{Code, Refusal};
 use crate::events;
 use crate::intake::Reserved;
-use crate::runs::Piece;
+use crate::runs::{Piece, TextErrors};
 use crate::scan::Scanner;
 
 pub(crate) use counts::text as metrics;
@@ -170,9 +170,13 @@ async fn show(
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
     let wait = fields.milliseconds("wait_ms")?.unwrap_or(Duration::ZERO);
+    let errors = TextErrors::parse(&mut fields)?;
     fields.finish()?;
     let whose = whose(&owner);
-    let record = follow::until_over(&app, &whose, &id, wait).await?;
+    let mut record = follow::until_over(&app, &whose, &id, wait).await?;
+    if errors == TextErrors::Replace {
+        record.replace_invalid_text();
+    }
     Ok(body::json(&whose.record(&record)))
 }
 
@@ -185,6 +189,7 @@ async fn log(
 ) -> Result<Response, Refusal> {
     let cursor = fields.number("cursor")?.unwrap_or(0);
     let most = fields.number("max_bytes")?.unwrap_or(USUAL_LOG).clamp(LEAST_LOG, MOST_LOG) as usize;
+    let errors = TextErrors::parse(&mut fields)?;
     fields.finish()?;
     // In this order: of a job that is over, nothing is added to its log afterwards.
     let record = app.jobs.find(&whose(&owner), &id).await?;
@@ -198,7 +203,8 @@ async fn log(
         })
         .await?;
     let last = record.line.state.is_over() && behind.bytes.is_empty();
-    let piece = Piece::of(Chunk { bytes: log.bytes, next_cursor: log.next_cursor, dropped_before: 0 }, last);
+    let chunk = Chunk { bytes: log.bytes, next_cursor: log.next_cursor, dropped_before: 0 };
+    let piece = Piece::with(errors, chunk, last);
     Ok(body::json(&json!({
         "job_id": id,
         "state": record.line.state,
@@ -215,8 +221,9 @@ async fn watch(
     Extension(owner): Extension<Owner>,
     Id(id): Id,
     headers: HeaderMap,
-    Parameters(fields): Parameters,
+    Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
+    let errors = TextErrors::parse(&mut fields)?;
     fields.finish()?;
     let place = follow::Place::after(events::last_event_id(&headers)?)?;
     let whose = whose(&owner);
@@ -225,7 +232,7 @@ async fn watch(
         return Ok(events::nothing_more());
     }
     let heartbeat = app.heartbeat;
-    Ok(events::respond(follow::JobEvents::new(app, whose, id, place), heartbeat))
+    Ok(events::respond(follow::JobEvents::new(app, (whose, id), place, errors), heartbeat))
 }
 
 /// Of a job that is over already it is no error: it goes on no more, which was asked for.

@@ -137,8 +137,12 @@ impl Mcp {
 async fn converse(
     State(mcp): State<Mcp>,
     Extension(owner): Extension<Owner>,
-    request: Request,
+    Parameters(mut fields): Parameters,
+    mut request: Request,
 ) -> Result<Response, Refusal> {
+    let listed = conversation::ListedNames::parse(&mut fields)?;
+    fields.finish()?;
+    request.extensions_mut().insert(listed);
     let served = mcp.owners.get(&owner).ok_or_else(unknown_owner)?;
     let begins = request.method() == Method::POST && !request.headers().contains_key("mcp-session-id");
     let ends = request.method() == Method::DELETE;

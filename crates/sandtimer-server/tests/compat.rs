@@ -134,6 +134,26 @@ fn one_process_at_a_time_has_an_id() {
 }
 
 #[test]
+fn absolute_links_are_followed_in_their_own_directory() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let ask = |path: &str, body: &Value| client.post(path, body);
+    let command = "mkdir -p d /tmp/t; echo in >d/f; echo temporary >/tmp/t/f; ln -s /workspace/d inside; ln -s /tmp/t /tmp/link; \
+                   ln -s /tmp/t/f across; ln -s /workspace/d/f /tmp/across; ln -s /etc/passwd out";
+    let (_, ran) = ask("/api/execute", &json!({"command": command}));
+    assert_eq!(ran["exitCode"], 0, "{ran}");
+    let read = |path: &str| ask("/api/read", &json!({"path": path}));
+    assert_eq!(read("/workspace/inside/f").1["content"], "in\n");
+    assert_eq!(read("/tmp/link/f").1["content"], "temporary\n");
+    assert_eq!(ask("/api/write", &json!({"path": "/tmp/link/g", "content": "x"})).0, 200);
+    assert_eq!(read("/tmp/t/g").1["content"], "x");
+    for path in ["/workspace/across", "/tmp/across", "/workspace/out"] {
+        let (status, refused) = read(path);
+        assert_eq!((status, &refused["code"]), (403, &json!("PERMISSION_DENIED")), "{path}: {refused}");
+    }
+}
+
+#[test]
 fn names_that_are_no_text_are_listed() {
     let serving = Serving::start();
     let client = serving.client();

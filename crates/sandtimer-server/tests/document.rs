@@ -117,6 +117,8 @@ fn real_answers_have_the_described_shape() {
     let id = workspace["workspace_id"].as_str().expect("an id");
     let at = |path: &str| format!("/v1/files{path}&workspace={id}");
     check("FileWritten", &client.put(&at("?path=a/x&parents=true"), b"x").1);
+    let archive = client.bytes(&at("/tar?path=a"), &[]).1;
+    check("ArchiveUnpacked", &client.put(&at("/tar?path=a"), &archive).1);
     check("FileAppended", &client.post_bytes(&at("/append?path=a/x"), b"y").1);
     check("FileEntry", &client.get(&at("/stat?path=a/x")).1);
     check("FileEntry", &client.post("/v1/files/mkdir", &json!({"workspace": id, "path": "b"})).1);

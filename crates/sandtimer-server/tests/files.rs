@@ -6,84 +6,9 @@ use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 
-use serde_json::{Value, json};
-use support::{Client, Serving, raw, said};
-
-/// A workspace of a server, its files over HTTP, and its directory as the attacker's accomplice outside would see it.
-struct Workspace<'a> {
-    client: Client,
-    id: String,
-    serving: &'a Serving,
-}
-
-impl<'a> Workspace<'a> {
-    fn of(serving: &'a Serving) -> Self {
-        let client = serving.client();
-        let (_, made) = client.post("/v1/workspaces", &json!({}));
-        let id = made["workspace_id"].as_str().expect("an id").to_owned();
-        Workspace { client, id, serving }
-    }
-
-    fn directory(&self) -> PathBuf {
-        self.serving.state.path().join("workspaces/kept").join(&self.id)
-    }
-
-    fn at(&self, what: &str, query: &str) -> String {
-        format!("/v1/files{what}?workspace={}&{query}", self.id)
-    }
-
-    fn put(&self, path: &str, body: &[u8]) -> (u16, Value) {
-        self.client.put(&self.at("", &format!("path={path}")), body)
-    }
-
-    fn read(&self, path: &str) -> (u16, Vec<u8>) {
-        self.client.bytes(&self.at("", &format!("path={path}")), &[])
-    }
-
-    fn list(&self, query: &str) -> Value {
-        let (status, listing) = self.client.get(&self.at("/list", query));
-        assert_eq!(status, 200, "{listing}");
-        listing
-    }
-
-    fn post(&self, what: &str, mut body: Value) -> (u16, Value) {
-        body["workspace"] = self.id.clone().into();
-        self.client.post(&format!("/v1/files/{what}"), &body)
-    }
-
-    /// Has a run make something of the workspace.
-    fn sh(&self, line: &str) {
-        let run = self
-            .client
-            .run(&json!({"command": ["bash", "-c", line], "workspace": self.id, "wall_ms": 25_000}));
-        assert_eq!(run["outcome"]["exit_code"], 0, "{run}");
-    }
-
-    /// Every way in, for a path that must not be used; the code that each is refused with.
-    fn refusals(&self, path: &str) -> Vec<String> {
-        let query = format!("path={path}");
-        let answers = [
-            self.client.get(&self.at("", &query)),
-            self.client.put(&self.at("", &query), b"x"),
-            self.client.post_bytes(&self.at("/append", &query), b"x"),
-        ];
-        let refused = |(status, answer): (u16, Value)| {
-            assert!((400..500).contains(&status), "{path}: {status} {answer}");
-            assert!(answer["message"].is_string() && answer["hint"].is_string(), "{answer}");
-            answer["code"].as_str().expect("a code").to_owned()
-        };
-        answers.into_iter().map(refused).collect()
-    }
-}
-
-fn paths(listing: &Value) -> Vec<&str> {
-    listing["entries"]
-        .as_array()
-        .expect("entries")
-        .iter()
-        .filter_map(|entry| entry["path"].as_str())
-        .collect()
-}
+use serde_json::json;
+use support::workspace::{Workspace, paths};
+use support::{Serving, raw, said};
 
 #[test]
 fn files_are_written_read_listed_moved_and_deleted() {
@@ -223,7 +148,7 @@ fn links_lead_where_they_say_within_the_workspace_and_nowhere_outside() {
     );
     assert_eq!(workspace.put("dangling", b"made").0, 200);
     assert_eq!(workspace.read("new").1, b"made");
-    for path in ["out", "absolute", "self", "loop", "parent/outside", "magic/etc/passwd"] {
+    for path in ["out", "absolute", "loop", "parent/outside", "magic/etc/passwd"] {
         assert_eq!(workspace.refusals(path), ["path_outside"; 3], "{path}");
     }
     for (what, body) in [
@@ -240,6 +165,46 @@ fn links_lead_where_they_say_within_the_workspace_and_nowhere_outside() {
     assert_eq!(workspace.client.delete(&workspace.at("", "path=out&recursive=true")).0, 204);
     assert_eq!(std::fs::read_to_string(&outside).expect("still there"), "secret");
     assert!(!paths(&workspace.list("recursive=true")).iter().any(|path| path.starts_with("parent/")));
+}
+
+#[test]
+fn absolute_links_below_workspace_are_followed_in_it() {
+    let serving = Serving::start();
+    let workspace = Workspace::of(&serving);
+    std::fs::write(serving.state.path().join("outside"), "secret").expect("written");
+    workspace.sh(
+        "mkdir -p d/e; echo in >d/f; ln -s /workspace/d/f file; ln -s /workspace/d directory; ln -s /workspace/directory/e/../f through; \
+         ln -s /workspace root; ln -s /workspace/new dangling; ln -s ../../file d/e/up; ln -s /workspace/d/e/up chain",
+    );
+    for path in ["file", "directory/f", "through", "root/d/f", "root/root/directory/f", "d/e/../../file"] {
+        let expected = if path.contains("..") { 403 } else { 200 };
+        assert_eq!(workspace.read(path).0, expected, "{path}");
+    }
+    assert_eq!(workspace.read("file"), (200, b"in\n".to_vec()));
+    assert_eq!(workspace.read("chain").1, workspace.read("d/e/up").1);
+    assert_eq!(workspace.put("through", b"written").0, 200);
+    assert_eq!(workspace.read("d/f").1, b"written");
+    assert_eq!(workspace.put("dangling", b"made").0, 200);
+    assert_eq!(workspace.read("new").1, b"made");
+    assert_eq!(workspace.put("directory/g/h&parents=true", b"deep").0, 200);
+    assert_eq!(workspace.read("d/g/h").1, b"deep");
+    let append = workspace.at("/append", "path=directory/g/h");
+    assert_eq!(workspace.client.post_bytes(&append, b"er").1["size"], 6);
+    assert_eq!(paths(&workspace.list("path=directory")), ["directory/e", "directory/f", "directory/g"]);
+    assert_eq!(workspace.post("mkdir", json!({"path": "directory/made"})).0, 200);
+    assert_eq!(workspace.post("move", json!({"from": "directory/made", "to": "root/moved"})).0, 200);
+    let (_, entry) = workspace.client.get(&workspace.at("/stat", "path=file"));
+    assert_eq!((&entry["type"], &entry["target"]), (&json!("symlink"), &json!("/workspace/d/f")));
+    // A link is removed, not what it names.
+    assert_eq!(workspace.client.delete(&workspace.at("", "path=directory")).0, 204);
+    assert_eq!(workspace.read("d/f").1, b"written");
+    workspace.sh(
+        "ln -s /workspace/../outside up; ln -s /workspaces/x other; ln -s /workspace/loop loop; ln -s /workspace/etc chained; ln -s /etc etc; \
+         ln -s /workspace/../../../outside far; ln -s /workspace/root/../../outside around",
+    );
+    for path in ["up", "other", "loop", "chained/passwd", "far", "around"] {
+        assert_eq!(workspace.refusals(path), ["path_outside"; 3], "{path}");
+    }
 }
 
 /// What the attack tries for: a file beside the workspace that everybody may read and write.

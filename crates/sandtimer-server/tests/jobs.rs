@@ -69,6 +69,42 @@ fn jobs_are_executed_and_their_results_and_logs_are_read_by_cursor() {
 }
 
 #[test]
+fn output_that_is_not_text_is_replaced_on_request() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let command = ["sh", "-c", "printf 'a\\377b\\n'; printf 'c\\377\\n' >&2"];
+    let id = submit(&client, &json!({"command": command}));
+    let job = over(&client, &id);
+    let outcome = &job["result"]["outcome"];
+    assert_eq!((&outcome["stdout"], &outcome["stdout_encoding"]), (&json!("Yf9iCg=="), &json!("base64")));
+    let get = |what: &str| client.get(&format!("/v1/jobs/{id}{what}"));
+    let (_, job) = get("?errors=replace");
+    let outcome = &job["result"]["outcome"];
+    assert_eq!((&outcome["stdout"], &outcome["stdout_encoding"]), (&json!("a\u{fffd}b\n"), &json!("utf-8")));
+    assert_eq!((&outcome["stderr"], &outcome["encoding"]), (&json!("c\u{fffd}\n"), &json!("utf-8")));
+    let (_, log) = get("/log?errors=replace");
+    assert_eq!(log["encoding"], "utf-8");
+    let text = log["data"].as_str().expect("text");
+    assert!(text.contains("a\u{fffd}b\n") && text.contains("c\u{fffd}\n"), "{log}");
+    assert_eq!(get("/log").1["encoding"], "base64");
+    // Positions are of bytes, whatever they are shown as.
+    assert_eq!((&log["cursor"], &log["next_cursor"]), (&json!(0), &json!(7)));
+    let logs = |query: &str| {
+        let events = client.events_at(&format!("/v1/jobs/{id}/events{query}"), &[]);
+        events
+            .filter(|event| event.name == "log")
+            .map(|event| event.data["encoding"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert!(logs("?errors=replace").iter().all(|encoding| encoding == "utf-8"));
+    assert!(logs("").iter().any(|encoding| encoding == "base64"));
+    for what in ["?errors=ignore", "/log?errors=ignore", "/events?errors=ignore"] {
+        let (status, refused) = get(what);
+        assert_eq!((status, &refused["code"]), (400, &json!("bad_field")), "{what}: {refused}");
+    }
+}
+
+#[test]
 fn a_batch_is_taken_whole_or_not_at_all_and_each_refusal_names_the_field() {
     let serving = Serving::start();
     let client = serving.client();

@@ -58,6 +58,16 @@ fn a_connection_has_a_temporary_directory_of_its_own() {
 }
 
 #[test]
+fn several_bars_are_folded_to_their_last_states() {
+    play(&Serving::start(), "several_bars_are_folded_to_their_last_states", "");
+}
+
+#[test]
+fn a_client_chooses_the_names_of_tools() {
+    play(&Serving::start(), "a_client_chooses_the_names_of_tools", "");
+}
+
+#[test]
 fn sessions_end_with_a_status_that_clients_take() {
     play(&Serving::start(), "sessions_end_with_a_status_that_clients_take", "");
 }

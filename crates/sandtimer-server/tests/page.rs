@@ -33,6 +33,7 @@ scenarios! {
     a_run_is_watched_extended_and_killed
     what_runs_print_stays_text
     progress_and_colours_are_folded
+    several_bars_are_folded
     contexts_show_what_they_run_and_who_waits
     output_goes_on_after_the_server_was_gone
     only_the_end_of_long_output_is_fetched

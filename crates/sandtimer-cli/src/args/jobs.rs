@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueHint};
 use sandtimer::job::{ShownState, is_queue_name};
 
+use super::TextErrors;
+
 const SUBMIT_NOTES: &str = "\
 FILE is TOML, or JSON where its name ends in .json. `-` reads JSON lines from standard input, one job each, and takes in all of \
 them or none. Relative paths in a file count from its directory; so do those of \
@@ -39,14 +41,14 @@ pub(crate) enum JobsAction {
     Submit(SubmitArguments),
     /// Submit a job, work on it here, and wait for its end
     #[command(after_long_help = RUN_NOTES)]
-    Run(SubmitArguments),
+    Run(RunArguments),
     /// Execute jobs until told to end
     #[command(after_long_help = WORK_NOTES)]
     Work(WorkArguments),
     /// List jobs, the latest first
     List(ListArguments),
     /// Show everything about a job
-    Show(OneJob),
+    Show(ShowArguments),
     /// List the files that a job has left
     Files(OneJob),
     /// Write a file that a job has left to standard output, or to a path
@@ -104,6 +106,30 @@ pub(crate) struct SubmitArguments {
     pub(crate) time_scale: Option<String>,
     #[command(flatten)]
     pub(crate) store: StoreFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArguments {
+    #[command(flatten)]
+    pub(crate) submission: SubmitArguments,
+    #[command(flatten)]
+    pub(crate) output: OutputFlags,
+}
+
+/// How the output of jobs is printed.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct OutputFlags {
+    /// What becomes of output that is not UTF-8 with --json
+    #[arg(long, value_name = "ACTION", default_value = "strict")]
+    pub(crate) errors: TextErrors,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArguments {
+    #[command(flatten)]
+    pub(crate) job: OneJob,
+    #[command(flatten)]
+    pub(crate) output: OutputFlags,
 }
 
 #[derive(Debug, Args)]
@@ -185,6 +211,8 @@ pub(crate) struct WatchArguments {
     #[arg(value_name = "ID", required = true)]
     pub(crate) ids: Vec<String>,
     #[command(flatten)]
+    pub(crate) output: OutputFlags,
+    #[command(flatten)]
     pub(crate) store: StoreFlags,
 }
 
@@ -210,6 +238,8 @@ pub(crate) struct WaitArguments {
     /// How long at most, such as 30s; then the exit code is 75, and the job goes on
     #[arg(long = "for", value_name = "DURATION")]
     pub(crate) at_most: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputFlags,
     #[command(flatten)]
     pub(crate) job: OneJob,
 }

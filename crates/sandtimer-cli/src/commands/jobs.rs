@@ -6,16 +6,17 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandtimer::job::{Cancelled, Filter, JobStore, ShownState, StoreError, requeue_dead};
+use sandtimer::job::{Cancelled, Filter, JobRecord, JobStore, ShownState, StoreError, requeue_dead};
 use sandtimer::limits::{Format, Setting, Unit, parse_text};
 use sandtimer_store::{NatsAddress, NatsJobs, SqliteJobs};
 use serde::Serialize;
 use serde_json::json;
 
 use super::{Failure, serve};
+use crate::args::TextErrors;
 use crate::args::jobs::{
-    CancelArguments, JobsAction, JobsArguments, ListArguments, OneJob, OneQueue, PurgeArguments,
-    RequeueArguments, StoreFlags,
+    CancelArguments, JobsAction, JobsArguments, ListArguments, OneJob, OneQueue, OutputFlags, PurgeArguments,
+    RequeueArguments, ShowArguments, StoreFlags,
 };
 use crate::render;
 
@@ -91,6 +92,23 @@ fn answer(flags: &StoreFlags, value: &impl Serialize, text: impl FnOnce() -> Str
     render::print(&if flags.json { json() } else { text() });
 }
 
+/// The same for a job, whose output may not be UTF-8.
+fn answer_job(
+    flags: &StoreFlags,
+    output: OutputFlags,
+    record: &JobRecord,
+    text: impl FnOnce(&JobRecord) -> String,
+) {
+    match output.errors {
+        TextErrors::Replace if flags.json => {
+            let mut record = record.clone();
+            record.replace_invalid_text();
+            answer(flags, &record, String::new);
+        }
+        _ => answer(flags, record, || text(record)),
+    }
+}
+
 fn filter(queue: Option<&String>, shown: Option<ShownState>) -> Filter {
     Filter { queue: queue.cloned(), ..Filter::default() }.shown(shown)
 }
@@ -104,11 +122,12 @@ fn list(given: &ListArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(given: &OneJob) -> Result<ExitCode, Failure> {
-    let store = open(&given.store)?;
+fn show(given: &ShowArguments) -> Result<ExitCode, Failure> {
+    let (job, output) = (&given.job, given.output);
+    let store = open(&job.store)?;
     store.sweep()?;
-    let record = store.get(&given.id)?.ok_or_else(|| StoreError::Unknown(given.id.clone()))?;
-    answer(&given.store, &record, || text::record(&record));
+    let record = store.get(&job.id)?.ok_or_else(|| StoreError::Unknown(job.id.clone()))?;
+    answer_job(&job.store, output, &record, text::record);
     Ok(ExitCode::SUCCESS)
 }
 

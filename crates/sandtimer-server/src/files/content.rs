@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use rustix::io::{pread, retry_on_intr};
 
-use super::tree::{Pending, write_all};
+use super::tree::write_all;
 use crate::body::Fields;
 use crate::error::{Code, Refusal, storage};
 
@@ -149,11 +149,11 @@ fn too_long(most: u64) -> Refusal {
 /// Writes a body to a file; how long it was. Each part of it has to arrive within `patience`.
 pub(super) async fn receive(
     body: &mut Body,
-    pending: &Pending,
+    file: &OwnedFd,
     most: u64,
     patience: Duration,
 ) -> Result<u64, Refusal> {
-    let file = pending.file.try_clone().map_err(|error| storage("the file cannot be written", &error))?;
+    let file = file.try_clone().map_err(|error| storage("the file cannot be written", &error))?;
     let file = Arc::new(file);
     let (mut size, mut buffer) = (0u64, Vec::new());
     loop {

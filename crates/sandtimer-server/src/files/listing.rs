@@ -1,7 +1,7 @@
 //! Listings: in the order of names, in pages, bounded in what is held and how deep it goes.
 
 use std::collections::BTreeSet;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, readlinkat, statat};
 use rustix::io::Errno;
 
 use super::entry::{Entry, Kind};
-use super::place::{self, Place, refusal};
+use super::place::{self, Place, Root, refusal};
 use super::tree::Size;
 use crate::error::Refusal;
 
@@ -18,7 +18,7 @@ const MOST_NAMES: usize = 1_000_000;
 /// Names of one directory that are in memory: the next ones in order, for which all of it is read again.
 const AT_A_TIME: usize = 1_000;
 /// How deep a listing goes.
-const MOST_DEPTH: usize = 64;
+pub(super) const MOST_DEPTH: usize = 64;
 /// Files that are counted for a size.
 const MOST_COUNTED: u64 = 1_000_000;
 
@@ -41,7 +41,7 @@ pub(crate) struct Listing {
     pub incomplete: bool,
 }
 
-pub(super) fn list(root: BorrowedFd<'_>, place: &Place, asked: &Asked) -> Result<Listing, Refusal> {
+pub(super) fn list(root: Root<'_>, place: &Place, asked: &Asked) -> Result<Listing, Refusal> {
     let directory = place::open(root, place.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
     let mut walk = Walk { asked, listing: Listing::default() };
     let prefix = if place.is_root() { PathBuf::new() } else { place.path().to_owned() };
@@ -137,7 +137,7 @@ impl Walk<'_> {
 }
 
 /// One directory below another. Its name is one component, so no link is followed and nothing is left.
-fn enter(directory: BorrowedFd<'_>, name: &CString) -> Result<OwnedFd, Errno> {
+pub(super) fn enter(directory: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(directory, name, flags, Mode::empty())
 }
@@ -170,7 +170,7 @@ fn names(directory: &OwnedFd, behind: Option<&Name>) -> Result<(BTreeSet<Name>, 
 }
 
 /// What all below `root` takes on the disk, link by link.
-pub(super) fn size(root: BorrowedFd<'_>) -> Result<Size, Refusal> {
+pub(super) fn size(root: Root<'_>) -> Result<Size, Refusal> {
     let here = Path::new(".");
     let root = place::open(root, here, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
     let mut size = Size { bytes: 0, files: 0, complete: true };

@@ -1,9 +1,11 @@
 //! Names of files as callers give them, and how they are opened: beneath the workspace, whatever a job puts in the way.
 
+use std::ffi::OsString;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, openat2, readlinkat, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, openat2, readlinkat, statat};
 use rustix::io::Errno;
 
 use super::entry::Kind;
@@ -84,30 +86,114 @@ impl Place {
     }
 }
 
-/// Opens a path beneath `root`, never waiting for anybody, and never for what a device does when it is opened.
-pub(super) fn open(root: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Refusal> {
+/// A directory that paths are opened beneath.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Root<'a> {
+    pub directory: BorrowedFd<'a>,
+    /// The absolute paths by which jobs see it: links with such a target lead back into it.
+    pub seen_at: &'a [PathBuf],
+}
+
+impl Root<'_> {
+    /// The part of an absolute path below this directory, as jobs see it; `None` for every other path.
+    pub fn below(&self, path: &Path) -> Option<PathBuf> {
+        self.seen_at.iter().find_map(|seen_at| path.strip_prefix(seen_at).ok()).map(Path::to_owned)
+    }
+}
+
+/// Opens a path beneath `root` without blocking, and without side effects of devices. Links with an absolute target below the root,
+/// as jobs see it, are followed there.
+pub(super) fn open(root: Root<'_>, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Refusal> {
+    let beneath = ResolveFlags::BENEATH;
+    let opened = match openat_retrying(root.directory, path, flags, (mode, beneath)) {
+        // openat2(2) takes each absolute target for one that leads out.
+        Err(Errno::XDEV) => without_links(root, path, flags.contains(OFlags::NOFOLLOW))
+            .and_then(|plain| openat_retrying(root.directory, &plain, flags, (mode, beneath))),
+        opened => opened,
+    };
+    opened.map_err(|error| refusal(path, error))
+}
+
+/// Opens a path beneath a directory; fails with `LOOP` where a link is on the way.
+pub(super) fn open_plain(directory: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    openat_retrying(directory, path, flags | OFlags::NOFOLLOW, (Mode::empty(), resolve))
+}
+
+fn openat_retrying(
+    directory: BorrowedFd<'_>,
+    path: &Path,
+    flags: OFlags,
+    (mode, resolve): (Mode, ResolveFlags),
+) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    // What only names a place cannot be told more.
+    // A descriptor of a path takes no further flags.
     let flags = if flags.contains(OFlags::PATH) { flags - OFlags::NONBLOCK - OFlags::NOCTTY } else { flags };
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    let resolve = resolve | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
     let mut error = Errno::AGAIN;
     for _ in 0..TRIES {
-        match openat2(root, path, flags, mode, resolve) {
-            Ok(opened) => return Ok(opened),
+        match openat2(directory, path, flags, mode, resolve) {
             // A directory on the way was moved; openat2(2).
             Err(again @ (Errno::AGAIN | Errno::INTR)) => error = again,
-            Err(last) => return Err(refusal(path, last)),
+            opened => return opened,
         }
     }
-    Err(refusal(path, error))
+    Err(error)
+}
+
+/// The same path with every link replaced by its target; the last one is kept where it is not to be followed. Jobs may change what
+/// is on the way meanwhile, so the result is opened beneath the root as every path is.
+fn without_links(root: Root<'_>, path: &Path, keeps_last: bool) -> Result<PathBuf, Errno> {
+    let reversed =
+        |path: &Path| path.components().rev().map(|part| part.as_os_str().to_owned()).collect::<Vec<_>>();
+    let (mut left, mut plain, mut links) = (reversed(path), PathBuf::new(), 0);
+    while let Some(name) = left.pop() {
+        if name == "." {
+            continue;
+        }
+        if name == ".." {
+            // No link is in it, so its last name is the directory's own.
+            if !plain.pop() {
+                return Err(Errno::XDEV);
+            }
+            continue;
+        }
+        let next = plain.join(&name);
+        let target = if left.is_empty() && keeps_last { None } else { link_target(root, &next)? };
+        let Some(target) = target else {
+            plain = next;
+            continue;
+        };
+        links += 1;
+        if links > MOST_LINKS {
+            return Err(Errno::LOOP);
+        }
+        if target.is_absolute() {
+            left.extend(reversed(&root.below(&target).ok_or(Errno::XDEV)?));
+            plain = PathBuf::new();
+        } else {
+            left.extend(reversed(&target));
+        }
+    }
+    Ok(if plain.as_os_str().is_empty() { PathBuf::from(".") } else { plain })
+}
+
+/// The target of a link; `None` where the path is none, or does not exist.
+fn link_target(root: Root<'_>, path: &Path) -> Result<Option<PathBuf>, Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW;
+    match openat_retrying(root.directory, path, flags, (Mode::empty(), ResolveFlags::BENEATH)) {
+        Ok(opened) if Kind::of(&fstat(&opened)?) == Kind::Symlink => {
+            let target = readlinkat(&opened, "", Vec::new())?;
+            Ok(Some(OsString::from_vec(target.into_bytes()).into()))
+        }
+        Ok(_) | Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The directory that holds a path's last name, and that name; where it is a link, those of what it names.
-pub(super) fn holder(
-    root: BorrowedFd<'_>,
-    place: &Place,
-    follow: bool,
-) -> Result<(OwnedFd, PathBuf), Refusal> {
+pub(super) fn holder(root: Root<'_>, place: &Place, follow: bool) -> Result<(OwnedFd, PathBuf), Refusal> {
     let mut path = place.path().to_owned();
     for _ in 0..MOST_LINKS {
         let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
@@ -121,12 +207,12 @@ pub(super) fn holder(
             return Ok((directory, name));
         }
         let target = readlinkat(&directory, &name, Vec::new()).map_err(|error| refusal(&path, error))?;
-        let target = Path::new(std::ffi::OsStr::new(std::str::from_utf8(target.as_bytes()).unwrap_or("/")));
-        if target.is_absolute() {
-            return Err(refusal(&path, Errno::XDEV));
-        }
-        // Its `..` are the kernel's to go up, beneath the workspace.
-        path = parent.join(target);
+        let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+        path = match target.is_absolute() {
+            true => root.below(&target).ok_or_else(|| refusal(&path, Errno::XDEV))?,
+            // The kernel resolves `..` beneath the workspace.
+            false => parent.join(target),
+        };
     }
     Err(refusal(place.path(), Errno::LOOP))
 }
@@ -145,9 +231,10 @@ pub(super) fn refusal(path: &Path, error: Errno) -> Refusal {
         Errno::NXIO | Errno::NODEV | Errno::OPNOTSUPP => {
             (Code::WrongFileType, "is a FIFO, a socket or a device")
         }
-        Errno::XDEV => {
-            (Code::PathOutside, "leads out of the workspace, or over a link with an absolute target")
-        }
+        Errno::XDEV => (
+            Code::PathOutside,
+            "leads out of the workspace, or over a link with an absolute target outside of it",
+        ),
         Errno::LOOP => (Code::PathOutside, "leads over too many links"),
         Errno::ACCESS | Errno::PERM => {
             (Code::FilePermission, "may not be used so: its mode forbids it to its owner")

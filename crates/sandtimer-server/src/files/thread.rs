@@ -41,9 +41,9 @@ pub(crate) async fn act<T: Send + 'static>(
 ) -> Result<T, Refusal> {
     // No semaphore here is ever closed. The own half first: who waits for it takes nobody's place.
     let place = (half(workspace.owner()).acquire_owned().await.ok(), PLACES.acquire().await.ok());
-    let opened = opened(workspace)?;
+    let tree = opened(workspace)?;
     let (tell, told) = oneshot::channel();
-    let started = start(opened, move |tree| {
+    let started = start(tree, move |tree| {
         // Whoever asked may have left.
         let _ = tell.send(work(tree));
         drop(place);
@@ -58,23 +58,34 @@ pub(crate) async fn act_on_two<T: Send + 'static>(
     other: &Workspace,
     work: impl FnOnce(&Tree, &Tree) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
-    let other = Tree::new(opened(other)?);
+    let other = opened(other)?;
     act(workspace, move |tree| work(tree, &other)).await
 }
 
-fn opened(workspace: &Workspace) -> Result<OwnedFd, Refusal> {
-    workspace.open().map_err(|error| match error.kind() {
+/// As [`act`], for work that takes as long as its client does: it takes none of the places of others, and its own are counted by the
+/// caller. Nothing waits for it.
+pub(super) fn act_apart(
+    workspace: &Workspace,
+    work: impl FnOnce(&Tree) + Send + 'static,
+) -> Result<(), Refusal> {
+    let started = start(opened(workspace)?, work);
+    started.map_err(|error| Refusal::new(Code::System, format!("cannot start a thread: {error}")))
+}
+
+fn opened(workspace: &Workspace) -> Result<Tree, Refusal> {
+    let directory = workspace.open().map_err(|error| match error.kind() {
         // Removed, or being removed.
         std::io::ErrorKind::NotFound => Refusal::new(Code::WorkspaceNotFound, "the workspace was removed"),
         _ => storage("the workspace cannot be opened", &error),
-    })
+    })?;
+    Ok(Tree::new(directory, workspace.seen_at()))
 }
 
 /// As [`act`], on a directory, and waits for it.
 pub(crate) fn empty(directory: OwnedFd) -> std::io::Result<()> {
     let (tell, told) = std::sync::mpsc::channel();
     let work = move |tree: &Tree| drop(tell.send(tree.empty()));
-    start(directory, work)?;
+    start(Tree::new(directory, Vec::new()), work)?;
     told.recv().map_err(std::io::Error::other)?.map_err(|refusal| std::io::Error::other(refusal.message))
 }
 
@@ -95,11 +106,11 @@ fn become_owner() -> bool {
     workspace_owner().is_none_or(|owner| use_files_as(owner, owner).is_ok())
 }
 
-fn start(directory: OwnedFd, work: impl FnOnce(&Tree) + Send + 'static) -> std::io::Result<()> {
+fn start(tree: Tree, work: impl FnOnce(&Tree) + Send + 'static) -> std::io::Result<()> {
     let begin = move || {
         // Else whoever waits hears that it was not done.
         if become_owner() {
-            work(&Tree::new(directory));
+            work(&tree);
         }
     };
     std::thread::Builder::new().name("st-files".to_owned()).spawn(begin).map(drop)

@@ -14,18 +14,19 @@ use rustix::io::{Errno, pread, retry_on_intr, write};
 use sandtimer::engine::remove;
 
 use super::entry::{Entry, Kind};
-use super::place::{self, Place, refusal, wrong_type};
+use super::place::{self, Place, Root, refusal, wrong_type};
 use super::{listing, thread};
 use crate::error::{Code, Refusal};
 
 /// What files and directories are made with.
 const FILE_MODE: u32 = 0o644;
-const DIRECTORY_MODE: u32 = 0o755;
+pub(super) const DIRECTORY_MODE: u32 = 0o755;
 
 /// The files of a workspace, for the thread that may use them.
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: OwnedFd,
+    seen_at: Vec<PathBuf>,
 }
 
 /// How a file is written.
@@ -49,12 +50,13 @@ pub(crate) struct Size {
 }
 
 impl Tree {
-    pub(super) fn new(root: OwnedFd) -> Self {
-        Tree { root }
+    /// The files below a directory, which jobs see at these paths.
+    pub(super) fn new(root: OwnedFd, seen_at: Vec<PathBuf>) -> Self {
+        Tree { root, seen_at }
     }
 
-    pub(super) fn root(&self) -> BorrowedFd<'_> {
-        self.root.as_fd()
+    pub(super) fn root(&self) -> Root<'_> {
+        Root { directory: self.root.as_fd(), seen_at: &self.seen_at }
     }
 
     /// Opens a file to read it, and says how long it is.
@@ -103,22 +105,10 @@ impl Tree {
         }
         let (directory, name) = place::holder(self.root(), place, true)?;
         let replaced = replaceable(&directory, &name, place, options.create_only)?;
-        let aside = PathBuf::from(format!(".sandtimer-{}", crate::new_id()));
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let file = openat(&directory, &aside, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o600));
-        let file = file.map_err(|error| refusal(place.path(), error))?;
-        let mode = options.mode.or(replaced.map(|status| status.st_mode)).unwrap_or(FILE_MODE) & 0o777;
-        let create_only = options.create_only;
-        Ok(Pending {
-            directory,
-            aside,
-            name,
-            path: place.path().to_owned(),
-            file,
-            mode,
-            create_only,
-            done: false,
-        })
+        let mode = options.mode.or(replaced.map(|status| status.st_mode)).unwrap_or(FILE_MODE);
+        let mut pending = Pending::begin(directory, name, place.path().to_owned(), mode)?;
+        pending.create_only = options.create_only;
+        Ok(pending)
     }
 
     /// Adds to the end of a file; makes it where `create` says so.
@@ -197,7 +187,7 @@ impl Tree {
         // Its owner may have shut itself out.
         let root = match root {
             Err(failed) if failed.code == Code::FilePermission => {
-                remove::open_shut(self.root(), Path::new("."))
+                remove::open_shut(self.root.as_fd(), Path::new("."))
             }
             Err(failed) => return Err(failed),
             Ok(root) => Ok(root),
@@ -254,7 +244,40 @@ pub(crate) struct Pending {
     done: bool,
 }
 
+/// A name for something that is made beside what it replaces.
+pub(super) fn aside_name() -> PathBuf {
+    PathBuf::from(format!(".sandtimer-{}", crate::new_id()))
+}
+
 impl Pending {
+    /// Makes a file beside the place of `name`, which it replaces in the end; fails with what is told of `path`.
+    pub(super) fn begin(
+        directory: OwnedFd,
+        name: PathBuf,
+        path: PathBuf,
+        mode: u32,
+    ) -> Result<Self, Refusal> {
+        let aside = aside_name();
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let file = openat(&directory, &aside, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o600));
+        let file = file.map_err(|error| refusal(&path, error))?;
+        Ok(Pending {
+            directory,
+            aside,
+            name,
+            path,
+            file,
+            mode: mode & 0o777,
+            create_only: false,
+            done: false,
+        })
+    }
+
+    /// What its errors name.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Puts it in its place. True where nothing was there.
     pub fn finish(mut self) -> Result<bool, Refusal> {
         let put = || {

@@ -1,15 +1,23 @@
-//! What changes in a directory, told by inotify(7).
+//! What changes in a directory, or in it and all below, reported by inotify(7).
+//!
+//! The kernel watches single directories. Of a tree each one has a watch of its own, and what is made or moved in later gets one as its
+//! event is read; files that were made before it had one are looked for, and reported as created.
 //!
 //! The kernel keeps events for a reader that is slow, up to its own bound; past that it drops them and says so (`lagged`).
 //! Nothing is kept for a reader that is gone: one that comes back looks at the directory again.
 
+mod tree;
+
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags};
+use rustix::fs::{Mode, OFlags, fstat};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use tokio::io::Interest;
@@ -17,14 +25,16 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
 use super::place::{self, Place, refusal};
-use crate::error::{Refusal, storage};
+use crate::error::{Code, Refusal, storage};
 use crate::events::{Event, EventSource};
 use crate::owned::Owned;
 use crate::quota::{Share, Shares};
 use crate::workspaces::Workspace;
+use tree::{Walk, Watched};
 
-/// Watchers at a time: the kernel has few for each user.
-static WATCHERS: Shares = Shares::of("watched directories", 64);
+/// Watchers at a time, and the directories of all of them: the kernel has few for each user.
+static WATCHERS: Shares = Shares::of("watchers of directories", 64);
+static DIRECTORIES: Shares = Shares::of("watched directories", 8_192);
 /// Bytes of events that are taken at a time.
 const PIECE: usize = 16 << 10;
 
@@ -39,11 +49,15 @@ const NAMES: [(ReadFlags, &str); 7] = [
     (ReadFlags::MOVED_TO, "moved_to"),
 ];
 
-/// The changes of one directory for one reader.
+/// The changes of one directory, or of a tree, for one reader.
 #[derive(Debug)]
 pub(super) struct Changes {
+    workspace: Arc<Workspace>,
     kernel: AsyncFd<OwnedFd>,
     place: Place,
+    /// Device and number of the directory itself. A descriptor would keep the kernel from reporting its end.
+    identity: (u64, u64),
+    watched: Watched,
     waiting: VecDeque<(&'static str, Value)>,
     told: u64,
     ended: bool,
@@ -54,26 +68,57 @@ pub(super) struct Changes {
 impl Changes {
     pub async fn of(
         workspace: &Arc<Workspace>,
-        place: Place,
+        (place, is_recursive): (Place, bool),
         closing: watch::Receiver<bool>,
     ) -> Result<Self, Refusal> {
         let share = WATCHERS.take(workspace.owner())?;
-        let watched = place.clone();
-        let kernel = super::act(workspace, move |tree| {
-            // Whoever may read a directory may watch it.
+        let (path, owner) = (place.clone(), workspace.owner().clone());
+        let begun = super::act(workspace, move |tree| {
+            // A user who may read a directory may watch it.
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-            let directory = place::open(tree.root(), watched.path(), flags, Mode::empty())?;
-            begin(&directory).map_err(|error| refusal(watched.path(), error))
+            let directory = place::open(tree.root(), path.path(), flags, Mode::empty())?;
+            let kernel = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
+                .map_err(|error| refusal(path.path(), error))?;
+            let walk = Walk::begin(&kernel, &directory, is_recursive, &owner).map_err(|error| match error {
+                Errno::NOSPC => Refusal::new(
+                    Code::Capacity,
+                    "no more directories can be watched: the server has 8192 watches, an owner half of them, and the kernel \
+                     fs.inotify.max_user_watches of each user",
+                ),
+                error => refusal(path.path(), error),
+            })?;
+            let identity = identity(&directory).map_err(|error| refusal(path.path(), error))?;
+            Ok((kernel, identity, walk))
         });
-        let kernel = kernel.await?;
+        let (kernel, identity, walk) = begun.await?;
         #[expect(
             deprecated,
             reason = "its successor is unsafe for types that change their descriptor; this one cannot"
         )]
         let kernel = AsyncFd::with_interest(kernel, Interest::READABLE)
             .map_err(|error| storage("the directory cannot be watched", &error))?;
-        let waiting = VecDeque::from([("ready", json!({"path": place.text()}))]);
-        Ok(Changes { kernel, place, waiting, told: 0, ended: false, closing, _share: share })
+        let mut changes = Changes {
+            workspace: workspace.clone(),
+            kernel,
+            place,
+            identity,
+            watched: Watched::new(is_recursive),
+            waiting: VecDeque::new(),
+            told: 0,
+            ended: false,
+            closing,
+            _share: share,
+        };
+        let ready = json!({"path": changes.place.text(), "directories": walk.count()});
+        changes.waiting.push_back(("ready", ready));
+        changes.take_walk(walk);
+        Ok(changes)
+    }
+
+    /// A path below the watched directory as readers know it.
+    fn shown(&self, path: &Path) -> String {
+        let base = if self.place.is_root() { Path::new("") } else { self.place.path() };
+        base.join(path).to_string_lossy().into_owned()
     }
 
     /// Takes what the kernel has. `Err` where that is nothing.
@@ -83,45 +128,94 @@ impl Changes {
         loop {
             let event = reader.next()?;
             let flags = event.events();
-            if flags.intersects(ReadFlags::IGNORED | ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF) {
-                self.ended = true;
-            }
-            if let Some((_, name)) = NAMES.iter().find(|(flag, _)| flags.contains(*flag)) {
-                let file = event.file_name().map(|name| name.to_string_lossy().into_owned());
-                let path = file.map(|file| {
-                    let directory = self.place.text();
-                    if directory.is_empty() { file } else { format!("{directory}/{file}") }
-                });
+            let is_root = self.watched.is_root(event.wd());
+            let is_gone =
+                flags.intersects(ReadFlags::IGNORED | ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF);
+            self.ended |= is_root && is_gone;
+            let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
+            let path = name.and_then(|name| self.watched.path_of(event.wd(), name));
+            let kind = NAMES.iter().find(|(flag, _)| flags.contains(*flag)).map(|(_, kind)| *kind);
+            // What happens to a directory itself is an event of the one that holds it, too.
+            let is_reported = path.is_some() || (name.is_none() && (is_root || kind == Some("lagged")));
+            let is_known = kind == Some("created") && self.watched.was_found(path.as_deref());
+            if let Some(kind) = kind
+                && is_reported
+                && !is_known
+            {
                 let cookie = (event.cookie() != 0).then(|| event.cookie());
-                let data =
-                    json!({"path": path, "directory": flags.contains(ReadFlags::ISDIR), "cookie": cookie});
-                self.waiting.push_back((name, data));
+                self.waiting.push_back((
+                    kind,
+                    json!({
+                        "path": path.as_deref().map(|path| self.shown(path)),
+                        "directory": flags.contains(ReadFlags::ISDIR),
+                        "cookie": cookie,
+                    }),
+                ));
+            }
+            // The walk that has found a directory has been in it.
+            let path = path.filter(|_| !is_known);
+            for removed in self.watched.follow((event.wd(), flags, event.cookie()), path) {
+                // The kernel has removed it with its directory.
+                let _ = inotify::remove_watch(self.kernel.get_ref(), removed);
             }
             if reader.is_buffer_empty() {
                 return Ok(());
             }
         }
     }
+
+    /// Watches the directories that have come. Nothing is changed before it returns.
+    async fn watch_more(&mut self) -> Result<(), Refusal> {
+        let failed = |error: std::io::Error| storage("the directory cannot be watched", &error);
+        let kernel = self.kernel.get_ref().try_clone().map_err(failed)?;
+        let (place, expected, owner) = (self.place.clone(), self.identity, self.workspace.owner().clone());
+        let wanted = self.watched.wanted();
+        let walk = move |tree: &super::Tree| {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            let directory = place::open(tree.root(), place.path(), flags, Mode::empty())?;
+            // Another directory has its name by now: the kernel's event of its end is under way.
+            let is_same = identity(&directory) == Ok(expected);
+            Ok(is_same.then(|| Walk::more(&kernel, &directory, wanted, &owner)))
+        };
+        match super::act(&self.workspace, walk).await {
+            Ok(walk) => self.take_walk(walk.unwrap_or_default()),
+            Err(refused) if refused.code == Code::FileNotFound => self.take_walk(Walk::default()),
+            Err(refused) => return Err(refused),
+        }
+        Ok(())
+    }
+
+    fn take_walk(&mut self, walk: Walk) {
+        for (path, is_directory) in &walk.found {
+            let data = json!({"path": self.shown(path), "directory": is_directory, "cookie": null});
+            self.waiting.push_back(("created", data));
+        }
+        if walk.is_cut {
+            self.waiting.push_back(("lagged", json!({"path": null, "directory": false, "cookie": null})));
+        }
+        for (path, reason) in self.watched.add(walk) {
+            let data = json!({
+                "path": self.shown(&path),
+                "directory": true,
+                "reason": reason,
+                "directories": self.watched.count(),
+            });
+            self.waiting.push_back(("unwatched", data));
+        }
+    }
 }
 
-/// A watch on an open directory.
-fn begin(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
-    let kernel = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-    let wanted = WatchFlags::CREATE
-        | WatchFlags::MODIFY
-        | WatchFlags::ATTRIB
-        | WatchFlags::DELETE
-        | WatchFlags::MOVE
-        | WatchFlags::DELETE_SELF
-        | WatchFlags::MOVE_SELF;
-    // It takes only a name; this one is of the directory that was opened, whatever has that name by now.
-    inotify::add_watch(&kernel, format!("/proc/self/fd/{}", directory.as_raw_fd()), wanted)?;
-    Ok(kernel)
+fn identity(directory: &OwnedFd) -> Result<(u64, u64), Errno> {
+    fstat(directory).map(|status| (status.st_dev, status.st_ino))
 }
 
 impl EventSource for Changes {
     async fn next(&mut self) -> Option<Event> {
         loop {
+            // Before anything is sent: the longer a directory has no watch, the more of its events are missed.
+            if self.watched.has_wanted() {
+                self.watch_more().await.ok()?;
+            }
             if let Some((name, data)) = self.waiting.pop_front() {
                 self.told += 1;
                 return Some(Event { id: self.told.to_string(), name, data });
@@ -134,7 +228,8 @@ impl EventSource for Changes {
                 _ = self.closing.changed() => continue,
             }
             match self.take() {
-                Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.watched.forget_found(),
+                Ok(()) | Err(Errno::INTR) => {}
                 Err(_) => return None,
             }
         }

@@ -15,7 +15,7 @@ use super::view::Whose;
 use crate::Shared;
 use crate::error::{Code, Refusal};
 use crate::events::{Event, EventSource};
-use crate::runs::Piece;
+use crate::runs::{Piece, TextErrors};
 
 /// How long it is from one look at the store to the next, first and at most.
 const FIRST: Duration = Duration::from_millis(20);
@@ -119,11 +119,12 @@ pub(super) struct JobEvents {
     whose: Whose,
     id: String,
     place: Place,
+    errors: TextErrors,
 }
 
 impl JobEvents {
-    pub fn new(app: Shared, whose: Whose, id: String, place: Place) -> Self {
-        JobEvents { app, whose, id, place }
+    pub fn new(app: Shared, (whose, id): (Whose, String), place: Place, errors: TextErrors) -> Self {
+        JobEvents { app, whose, id, place, errors }
     }
 
     /// What there is to tell now: what was written before the end comes before it. Nothing is changed.
@@ -142,7 +143,7 @@ impl JobEvents {
         // Of a full piece there may be more, which begins with the rest of the last character.
         let last = is_over && log.bytes.len() < PIECE;
         let chunk = Chunk { bytes: log.bytes, next_cursor: log.next_cursor, dropped_before: 0 };
-        let piece = Piece::of(chunk, last);
+        let piece = Piece::with(self.errors, chunk, last);
         if !piece.data.is_empty() {
             let place = Place { cursor: piece.next_cursor, ..self.place };
             let data = json!({

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use axum::http::request::Parts;
+use rmcp::model::Extensions;
 use sandtimer::Limits;
 use sandtimer::engine::{AgentBudget, BudgetSpec};
 use sandtimer::limits::Key;
@@ -103,6 +105,22 @@ pub(crate) fn limits(fields: &mut Fields) -> Result<Limits, Refusal> {
     fields.limits(&kinds.map(Key::Kind))
 }
 
+/// The names under which the client of a request over HTTP sees tools, where it chooses.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ListedNames(Option<ToolNames>);
+
+impl ListedNames {
+    /// `tools`; fails where it is none of the choices.
+    pub fn parse(fields: &mut Fields) -> Result<Self, Refusal> {
+        Ok(ListedNames(fields.word("tools", &ToolNames::NAMES)?.and_then(ToolNames::parse)))
+    }
+
+    /// The choice of the client that sent a message.
+    pub fn of(extensions: &Extensions) -> Option<ToolNames> {
+        extensions.get::<Parts>()?.extensions.get::<ListedNames>()?.0
+    }
+}
+
 /// Which tools a conversation sees, where it chooses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ShownTools {
@@ -112,7 +130,7 @@ pub(crate) struct ShownTools {
 
 impl ShownTools {
     pub fn parse(fields: &mut Fields) -> Result<Self, Refusal> {
-        let names = fields.word("tools", &ToolNames::NAMES)?.and_then(ToolNames::parse);
+        let ListedNames(names) = ListedNames::parse(fields)?;
         Ok(ShownTools { estimates: fields.truth("estimates")?, names })
     }
 }
@@ -180,8 +198,9 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    pub fn new(owner: Arc<OwnerState>) -> Self {
-        Conversation { owner, kept: Arc::default() }
+    /// One of a session over HTTP, with its choice of names.
+    pub fn new(owner: Arc<OwnerState>, names: Option<ToolNames>) -> Self {
+        Conversation { owner, kept: Arc::new(Kept { tool_names: names, ..Kept::default() }) }
     }
 
     /// That of all clients without sessions.

@@ -66,7 +66,7 @@ impl Excerpt {
             }
             self.gap = match first {
                 _ if first == part.bytes.len() => part.end,
-                _ if part.is_exact() => part.start + first as u64,
+                _ if part.is_exact => part.start + first as u64,
                 _ => part.start,
             };
         }
@@ -139,7 +139,7 @@ mod tests {
         for bytes in pieces {
             let start = end;
             end += bytes.len() as u64;
-            excerpt.take(Folded { bytes, start, end }, most);
+            excerpt.take(Folded { bytes, start, end, is_exact: true }, most);
         }
         excerpt.trim(most);
         excerpt

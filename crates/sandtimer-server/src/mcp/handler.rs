@@ -14,7 +14,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tokio::sync::Semaphore;
 
 use super::call::Call;
-use super::conversation::{Conversation, OwnerState};
+use super::conversation::{Conversation, ListedNames, OwnerState};
 use super::render::{Answer, refusal};
 use super::tools::{self, nearest};
 use super::{polled, resources};
@@ -66,7 +66,8 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
         // Only who opens a session says this.
-        self.own.get_or_init(|| Conversation::new(self.owner.clone()));
+        let names = ListedNames::of(&context.extensions);
+        self.own.get_or_init(|| Conversation::new(self.owner.clone(), names));
         context.peer.set_peer_info(request.clone());
         self.negotiate_initialize(&request)
     }
@@ -74,11 +75,11 @@ impl ServerHandler for Handler {
     async fn list_tools(
         &self,
         _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let conversation = self.conversation();
-        let listed =
-            tools::listed(conversation.estimates(), conversation.tool_names(), conversation.has_network());
+        let names = ListedNames::of(&context.extensions).unwrap_or_else(|| conversation.tool_names());
+        let listed = tools::listed(conversation.estimates(), names, conversation.has_network());
         Ok(ListToolsResult::with_all_items(listed))
     }
 

@@ -8,7 +8,7 @@ use sandtimer::engine::Stream;
 use tokio::time::Instant;
 
 use super::excerpt::text_weight;
-use super::plain::plain;
+use super::plain::{Fold, Folded, plain};
 use crate::body::Fields;
 use crate::error::{Code, Refusal};
 use crate::runs::{Line, LineSink, LiveRun, expression, walk};
@@ -95,34 +95,79 @@ pub(super) async fn last(
     filter: Option<&Arc<Regex>>,
     until: Instant,
 ) -> Result<(String, u64), Refusal> {
-    let sink = Last { filter: filter.cloned(), count, most, kept: VecDeque::new(), weight: 0 };
+    let kept = Kept { count, most, lines: VecDeque::new(), weight: 0 };
+    let sink = Last { filter: filter.cloned(), fold: Fold::from(from), kept };
     let (walked, sink) = walk(run, (stream, from), true, Some(until), sink).await?;
     if walked.is_cut {
         let message =
             "tail: a call is too short to look through all of the output; give a cursor nearer to its end";
         return Err(Refusal::new(Code::RequestTimeout, message).with("key", "tail"));
     }
-    let text: String = sink.kept.into_iter().collect();
+    let text: String = sink.finish(walked.end).into_iter().collect();
     Ok((end(&text, most).to_owned(), walked.end))
 }
 
 struct Last {
     filter: Option<Arc<Regex>>,
+    /// Without a filter, lines that overwrite others are folded with them.
+    fold: Fold,
+    kept: Kept,
+}
+
+/// The last lines so far.
+struct Kept {
     count: usize,
     most: usize,
-    kept: VecDeque<String>,
+    lines: VecDeque<String>,
     /// What they take in JSON.
     weight: usize,
 }
 
+impl Kept {
+    /// Adds a line with its end, or a part of one.
+    fn add(&mut self, part: &str) {
+        self.weight += text_weight(part);
+        match self.lines.back_mut().filter(|last| !last.ends_with('\n')) {
+            Some(last) => last.push_str(part),
+            None => self.lines.push_back(part.to_owned()),
+        }
+        while self.lines.len() > self.count || (self.weight > self.most && self.lines.len() > 1) {
+            self.weight -= self.lines.pop_front().map_or(0, |line| text_weight(&line));
+        }
+        if self.weight > 2 * self.most
+            && let Some(only) = self.lines.back_mut()
+        {
+            *only = end(only, self.most).to_owned();
+            self.weight = text_weight(only);
+        }
+    }
+}
+
+impl Last {
+    fn finish(mut self, at: u64) -> VecDeque<String> {
+        let kept = &mut self.kept;
+        self.fold.finish(at, |_| 0, &mut |part| kept.add(&String::from_utf8_lossy(part.bytes)));
+        if self.kept.lines.back().is_some_and(|last| !last.ends_with('\n')) {
+            self.kept.add("\n");
+        }
+        self.kept.lines
+    }
+}
+
 impl LineSink for Last {
     fn take(&mut self, line: Line<'_>) -> bool {
-        if let Some(line) = shown(line, self.filter.as_ref()) {
-            self.weight += text_weight(&line);
-            self.kept.push_back(line);
+        let Last { filter, fold, kept } = self;
+        if filter.is_some() {
+            if let Some(line) = shown(line, filter.as_ref()) {
+                kept.add(&line);
+            }
+            return true;
         }
-        while self.kept.len() > self.count || (self.weight > self.most && self.kept.len() > 1) {
-            self.weight -= self.kept.pop_front().map_or(0, |line| text_weight(&line));
+        let mut add = |part: Folded<'_>| kept.add(&String::from_utf8_lossy(part.bytes));
+        let end = line.cursor + line.bytes().len() as u64;
+        fold.feed(line.bytes(), end, &mut add);
+        if line.next_cursor > end {
+            fold.feed(b"\n", line.next_cursor, &mut add);
         }
         true
     }

@@ -1,8 +1,12 @@
-//! Output as a person reads it in the end: progress that overwrote its line folded to its last state, colours and other codes for
+//! Output as a person reads it in the end: progress that overwrote its line, or several lines above, folded to its last state, colours and other codes for
 //! terminals left out. What a run has written stays as it is in its record.
 
-/// A line that is longer is passed on in parts.
+use std::collections::VecDeque;
+
+/// Bytes of the lines that are held back; a line that is longer is passed on in parts.
 const MAX_LINE_BYTES: usize = 64 * 1024;
+/// Lines that later output can overwrite: more than a terminal shows of bars.
+const MAX_ROWS: usize = 64;
 
 const ESCAPE: u8 = 0x1b;
 const BELL: u8 = 0x07;
@@ -18,10 +22,21 @@ enum Code {
     Begun,
     /// ESC and a byte that names a set of characters, which one more byte chooses.
     Charset,
-    /// ESC [, up to a final byte; whether its last parameter is 2.
-    Control { is_whole_line: bool },
+    /// ESC [, up to a final byte.
+    Control(Parameters),
     /// ESC ] and the like, up to BEL or ESC \; whether the byte before was ESC.
     Text { is_escaped: bool },
+}
+
+/// What stands between ESC [ and the final byte.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Parameters {
+    /// The first number.
+    number: u16,
+    /// It is not of the standard's codes.
+    is_private: bool,
+    /// The first number has ended.
+    has_more: bool,
 }
 
 /// A part of folded output, and which bytes of the stream it is of.
@@ -31,39 +46,57 @@ pub(super) struct Folded<'a> {
     /// Where these bytes begin in the stream, and where the next part's do.
     pub start: u64,
     pub end: u64,
+    /// It is the stream's bytes as they are.
+    pub is_exact: bool,
 }
 
-impl Folded<'_> {
-    /// Whether nothing was left out.
-    pub fn is_exact(&self) -> bool {
-        self.end - self.start == self.bytes.len() as u64
-    }
-}
-
-/// Folds output that comes in pieces, line by line.
+/// A line that later output may still overwrite.
 #[derive(Debug, Default)]
-pub(super) struct Fold {
-    /// The current line, as far as it has been read and not passed on.
-    line: Vec<u8>,
-    /// Where that begins in the stream, and the next byte is expected.
+struct Row {
+    text: Vec<u8>,
+    /// Where it begins in the stream.
     start: u64,
+    was_rewritten: bool,
+}
+
+/// Folds output that comes in pieces. The last lines are held back: output that moves the cursor up overwrites them, as bars of several
+/// tasks do.
+#[derive(Debug)]
+pub(super) struct Fold {
+    /// The lines that are held back; all but the last have an end.
+    rows: VecDeque<Row>,
+    /// The one in which the cursor is.
+    row: usize,
+    /// Bytes of all of them.
+    held: usize,
+    /// Where the next byte is expected.
     next: u64,
     code: Code,
     /// The next character is the first of its line.
     has_returned: bool,
 }
 
+impl Default for Fold {
+    fn default() -> Self {
+        Fold::from(0)
+    }
+}
+
 impl Fold {
     /// Of a stream from this position on.
     pub fn from(start: u64) -> Self {
-        Fold { start, next: start, ..Fold::default() }
+        let rows = VecDeque::from([Row { start, ..Row::default() }]);
+        Fold { rows, row: 0, held: 0, next: start, code: Code::None, has_returned: false }
     }
 
-    /// Reads the bytes of a stream that end at a position; passes on each line that is whole.
+    /// Reads the bytes of a stream that end at a position; passes on lines that nothing overwrites any more.
     pub fn feed(&mut self, mut bytes: &[u8], end: u64, take: &mut dyn FnMut(Folded<'_>)) {
         let mut at = end - bytes.len() as u64;
-        if self.line.is_empty() && at != self.next {
-            self.start = at;
+        if at != self.next
+            && let Some(last) = self.rows.back_mut()
+            && last.text.is_empty()
+        {
+            last.start = at;
         }
         self.next = end;
         while let Some(first) = bytes.first() {
@@ -71,89 +104,154 @@ impl Fold {
             let length = plain.max(1);
             at += length as u64;
             if plain > 0 {
-                self.line.extend_from_slice(&bytes[..plain]);
+                self.current().text.extend_from_slice(&bytes[..plain]);
+                self.held += plain;
             } else {
-                self.read(*first);
+                self.read(*first, at);
             }
-            if self.line.last() == Some(&b'\n') || self.line.len() > MAX_LINE_BYTES {
-                take(Folded { bytes: &self.line, start: self.start, end: at });
-                self.line.clear();
-                self.start = at;
+            while self.rows.len() > MAX_ROWS || (self.rows.len() > 1 && self.held > MAX_LINE_BYTES) {
+                self.pass_first(take);
+            }
+            if self.held > MAX_LINE_BYTES {
+                self.pass_all(at, take);
             }
             bytes = &bytes[length..];
         }
     }
 
-    /// Passes on what there is of the last line, without the bytes that begin a character; how many those are.
+    /// Passes on what is held back, without the bytes that begin a character; how many those are.
     pub fn finish(
         &mut self,
         end: u64,
         cut: impl FnOnce(&[u8]) -> usize,
         take: &mut dyn FnMut(Folded<'_>),
     ) -> u64 {
-        let cut = cut(&self.line);
-        self.line.truncate(self.line.len() - cut);
+        let row = self.current();
+        let cut = cut(&row.text);
+        row.text.truncate(row.text.len() - cut);
         let end = end - cut as u64;
-        if !self.line.is_empty() {
-            take(Folded { bytes: &self.line, start: self.start, end });
-        }
-        self.line.clear();
+        self.pass_all(end, take);
         cut as u64
+    }
+
+    /// Passes on the first line, which is not the last one.
+    fn pass_first(&mut self, take: &mut dyn FnMut(Folded<'_>)) {
+        let Some(mut row) = self.rows.pop_front() else { return };
+        self.held = self.held.saturating_sub(row.text.len());
+        self.row = self.row.saturating_sub(1);
+        row.text.push(b'\n');
+        pass(&row, self.rows.front().map_or(self.next, |next| next.start), take);
+    }
+
+    /// Passes on all lines; what comes next begins at this position.
+    fn pass_all(&mut self, at: u64, take: &mut dyn FnMut(Folded<'_>)) {
+        while self.rows.len() > 1 {
+            self.pass_first(take);
+        }
+        if let Some(row) = self.rows.pop_front().filter(|row| !row.text.is_empty()) {
+            pass(&row, at, take);
+        }
+        self.rows.push_back(Row { start: at, ..Row::default() });
+        (self.row, self.held) = (0, 0);
+    }
+
+    /// The line in which the cursor is.
+    fn current(&mut self) -> &mut Row {
+        // There is always one, and the cursor in one of them.
+        &mut self.rows[self.row]
+    }
+
+    fn is_last(&self) -> bool {
+        self.row + 1 == self.rows.len()
     }
 
     /// Whether the next byte is read for itself alone.
     fn is_plain(&self) -> bool {
-        self.code == Code::None && !self.has_returned
+        self.code == Code::None && !self.has_returned && self.is_last()
     }
 
-    fn read(&mut self, byte: u8) {
+    /// Reads one byte, after which the stream is at this position.
+    fn read(&mut self, byte: u8, at: u64) {
         match self.code {
-            Code::None => self.read_text(byte),
+            Code::None => self.read_text(byte, at),
             Code::Begun => {
                 self.code = match byte {
-                    b'[' => Code::Control { is_whole_line: false },
+                    b'[' => Code::Control(Parameters::default()),
                     b']' | b'P' | b'X' | b'^' | b'_' => Code::Text { is_escaped: false },
                     b' ' | b'#' | b'%' | b'('..=b'/' => Code::Charset,
                     _ => Code::None,
                 }
             }
             Code::Charset => self.code = Code::None,
-            Code::Control { is_whole_line } => {
-                match byte {
-                    b'K' if is_whole_line || self.has_returned => self.line.clear(),
-                    // What is no part of a code ends it.
-                    b'\n' => return self.end_code(byte),
-                    _ => {}
+            Code::Control(parameters) => {
+                // What is no part of a code ends it.
+                if byte == b'\n' {
+                    return self.end_code(byte, at);
                 }
                 self.code = match byte {
-                    0x40..=0x7e => Code::None,
-                    _ => Code::Control { is_whole_line: byte == b'2' },
+                    0x40..=0x7e => {
+                        if !parameters.is_private {
+                            self.control(byte, parameters.number);
+                        }
+                        Code::None
+                    }
+                    byte => Code::Control(parameters.with(byte)),
                 };
             }
             Code::Text { is_escaped } => {
                 self.code = match byte {
                     BELL => Code::None,
                     b'\\' if is_escaped => Code::None,
-                    b'\n' => return self.end_code(byte),
+                    b'\n' => return self.end_code(byte, at),
                     _ => Code::Text { is_escaped: byte == ESCAPE },
                 }
             }
         }
     }
 
-    fn end_code(&mut self, byte: u8) {
+    fn end_code(&mut self, byte: u8, at: u64) {
         self.code = Code::None;
-        self.read_text(byte);
+        self.read_text(byte, at);
     }
 
-    fn read_text(&mut self, byte: u8) {
+    /// Moves the cursor and erases, as far as that concerns whole lines.
+    fn control(&mut self, code: u8, number: u16) {
+        let count = usize::from(number.max(1));
+        match code {
+            b'A' | b'F' => self.row = self.row.saturating_sub(count),
+            b'B' | b'E' => self.row = (self.row + count).min(self.rows.len() - 1),
+            b'K' if number == 2 || self.has_returned => self.erase(),
+            b'J' if number == 0 => {
+                if self.has_returned {
+                    self.erase();
+                }
+                self.erase_below();
+            }
+            _ => {}
+        }
+        self.has_returned |= matches!(code, b'E' | b'F') || (code == b'G' && number <= 1);
+    }
+
+    fn erase(&mut self) {
+        let row = self.current();
+        let erased = row.text.len();
+        row.was_rewritten |= erased > 0;
+        row.text.clear();
+        self.held = self.held.saturating_sub(erased);
+    }
+
+    fn erase_below(&mut self) {
+        let erased: usize = self.rows.drain(self.row + 1..).map(|row| row.text.len()).sum();
+        self.held = self.held.saturating_sub(erased);
+        // The lines that it has taken are not there to be found by length.
+        self.current().was_rewritten = true;
+    }
+
+    fn read_text(&mut self, byte: u8, at: u64) {
         match byte {
             ESCAPE => self.code = Code::Begun,
             b'\r' => self.has_returned = true,
-            b'\n' => {
-                self.has_returned = false;
-                self.line.push(byte);
-            }
+            b'\n' => self.end_line(at),
             BACKSPACE => self.remove_character(),
             b'\t' => self.write(byte),
             0..0x20 | DELETE => {}
@@ -161,30 +259,66 @@ impl Fold {
         }
     }
 
+    fn end_line(&mut self, at: u64) {
+        if self.is_last() {
+            self.rows.push_back(Row { start: at, ..Row::default() });
+            self.has_returned = false;
+        } else {
+            // At the beginning of a line that is there.
+            self.has_returned = true;
+        }
+        self.row += 1;
+    }
+
     fn write(&mut self, byte: u8) {
         if std::mem::take(&mut self.has_returned) {
-            self.line.clear();
+            self.erase();
         }
-        self.line.push(byte);
+        let is_last = self.is_last();
+        let row = self.current();
+        row.was_rewritten |= !is_last;
+        row.text.push(byte);
+        self.held += 1;
     }
 
     fn remove_character(&mut self) {
-        while let Some(byte) = self.line.pop() {
+        let row = self.current();
+        let before = row.text.len();
+        while let Some(byte) = row.text.pop() {
             if byte & 0xc0 != 0x80 {
                 break;
             }
         }
+        let removed = before - row.text.len();
+        self.held = self.held.saturating_sub(removed);
     }
 }
 
-/// How many bytes from the beginning are text, up to a newline and that included.
+impl Parameters {
+    /// With one more byte of them.
+    fn with(self, byte: u8) -> Self {
+        match byte {
+            b'0'..=b'9' if !self.has_more => {
+                let number = self.number.saturating_mul(10).saturating_add(u16::from(byte - b'0'));
+                Parameters { number, ..self }
+            }
+            b';' | b':' => Parameters { has_more: true, ..self },
+            b'<'..=b'?' => Parameters { is_private: true, ..self },
+            _ => self,
+        }
+    }
+}
+
+/// Passes on a line, or a part of one, before this position.
+fn pass(row: &Row, end: u64, take: &mut dyn FnMut(Folded<'_>)) {
+    let is_exact = !row.was_rewritten && end.checked_sub(row.start) == Some(row.text.len() as u64);
+    take(Folded { bytes: &row.text, start: row.start, end, is_exact });
+}
+
+/// How many bytes from the beginning are text of one line.
 fn plain_length(bytes: &[u8]) -> usize {
     let is_code = |byte: &u8| (*byte < 0x20 && *byte != b'\t') || *byte == DELETE;
-    match bytes.iter().position(is_code) {
-        None => bytes.len(),
-        Some(at) if bytes[at] == b'\n' => at + 1,
-        Some(at) => at,
-    }
+    bytes.iter().position(is_code).unwrap_or(bytes.len())
 }
 
 /// A whole text folded. What is not UTF-8 is replaced.
@@ -219,6 +353,40 @@ mod tests {
     }
 
     #[test]
+    fn several_bars_are_folded_to_their_last_states() {
+        for (written, read) in [
+            // tqdm with position=0 and position=1.
+            (
+                "\ra:  0%|   |\n\rb:  0%|   |\x1b[A\ra: 50%|#  |\n\rb: 50%|#  |\x1b[A\ra:100%|###|\n\rb:100%|###|\x1b[A\n\n",
+                "a:100%|###|\nb:100%|###|\n",
+            ),
+            // rich, and pip's bars.
+            (
+                "\x1b[?25la 10%\nb 20%\r\x1b[2K\x1b[1A\x1b[2Ka 90%\nb 95%\r\x1b[2K\x1b[1A\x1b[2Ka 100%\nb 100%\n\x1b[?25hdone\n",
+                "a 100%\nb 100%\ndone\n",
+            ),
+            // docker pull.
+            (
+                "one: Pulling\ntwo: Pulling\n\x1b[2A\x1b[2K\rone: Done\r\x1b[2B\x1b[1A\x1b[2K\rtwo: Done\r\x1b[1Bend\n",
+                "one: Done\ntwo: Done\nend\n",
+            ),
+            // npm, ninja and others: to the beginning, and all that follows erased.
+            ("a\nb\nc\x1b[2F\x1b[Jx\ny\n", "x\ny\n"),
+            ("10%\x1b[1G20%\n", "20%\n"),
+            // Above the first line that is known there is nothing.
+            ("a\x1b[9A\rb\n", "b\n"),
+            ("\x1b[2J\x1b[1;1Hx\n", "x\n"),
+        ] {
+            assert_eq!(plain(written.as_bytes()), read, "{written:?}");
+        }
+        let lines: String = (0..200).map(|number| format!("line {number}\n")).collect();
+        let folded = plain(format!("{lines}\x1b[500A\rover\n").as_bytes());
+        assert_eq!(folded.lines().count(), 200, "what was passed on stays, and the window has an end");
+        assert_eq!(folded.lines().next(), Some("line 0"));
+        assert!(folded.contains("\nover\n"), "{folded}");
+    }
+
+    #[test]
     fn codes_for_terminals_are_left_out() {
         for (written, read) in [
             ("\x1b[1;31mred\x1b[0m and \x1b[38;5;12mblue\x1b[m\n", "red and blue\n"),
@@ -236,7 +404,7 @@ mod tests {
 
     #[test]
     fn pieces_do_not_matter_and_positions_are_the_streams() {
-        let written = "first\n\r10%\r\x1b[32m100%\x1b[0m\nlast".as_bytes();
+        let written = "first\n\r10%\r\x1b[32m100%\x1b[0m\nlow\x1b[1A\r100%\x1b[1B\rlast".as_bytes();
         for length in 1..written.len() {
             let (mut fold, mut parts, mut end) = (Fold::from(0), Vec::new(), 0);
             let mut take = |part: Folded<'_>| parts.push((part.bytes.to_vec(), part.start, part.end));

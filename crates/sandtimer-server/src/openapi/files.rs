@@ -31,6 +31,7 @@ const OF_FILES: &[Code] = &[
 pub(super) fn operations() -> Vec<Operation> {
     let mut all = workspaces();
     all.extend(contents());
+    all.extend(archives());
     all.extend(places());
     all
 }
@@ -110,6 +111,46 @@ fn contents() -> Vec<Operation> {
     ]
 }
 
+const ARCHIVE: &str = "application/x-tar";
+
+fn archives() -> Vec<Operation> {
+    let directory = "Which directory; all of the workspace unless given.";
+    let path = || text("Relative, or below /workspace.");
+    vec![
+        addressed(Operation::new(
+            "get",
+            "/v1/files/tar",
+            "A directory as a tar archive, as a stream: files, directories and links with their modes and times, at most 200000 of them and 4 GiB",
+            Text(ARCHIVE),
+        ))
+        .query("path", path(), directory)
+        .errors(&[Code::FileTooLarge, Code::Quota, Code::Capacity]),
+        addressed(Operation::new(
+            "put",
+            "/v1/files/tar",
+            "Unpack the body, a tar archive of at most 200000 members and 4 GiB, into a directory. Files and links replace those of their \
+             names; nothing is changed where a member leaves the directory, or is no file, directory or link",
+            Json("ArchiveUnpacked"),
+        ))
+        .bytes()
+        .query("path", path(), directory)
+        .query("parents", truth(""), "Makes the directory, and those on the way.")
+        .query(
+            "links",
+            words(&["inside", "keep"]),
+            "`inside`, unless given, refuses links that lead out of the directory; `keep` makes them as they are.",
+        )
+        .errors(&[
+            Code::BadArchive,
+            Code::FileTooLarge,
+            Code::RequestTimeout,
+            Code::BodyBroken,
+            Code::Quota,
+            Code::Capacity,
+        ]),
+    ]
+}
+
 fn places() -> Vec<Operation> {
     let get = |path, summary, answer| Operation::new("get", path, summary, answer);
     let post = |path, summary| Operation::new("post", path, summary, Json("FileEntry"));
@@ -123,11 +164,13 @@ fn places() -> Vec<Operation> {
         on_file(get("/v1/files/stat", "What is at a path; a link is not followed", Json("FileEntry"))),
         addressed(get(
             "/v1/files/watch",
-            "Server-sent events of a directory, not of those below it: ready, created, modified, attributes, deleted, moved_from, \
-             moved_to, lagged. Nothing is kept for a reader that went away: list the directory again",
+            "Server-sent events of a directory: ready, created, modified, attributes, deleted, moved_from, moved_to, lagged (some were \
+             lost), and of a tree unwatched (a directory has no events: `reason` is full, closed or deep). Nothing is kept for a \
+             reader that went away: list the directory again",
             Text("text/event-stream"),
         ))
         .query("path", text("Relative, or below /workspace."), directory)
+        .query("recursive", truth(""), "With all directories below it, also those that are made later; false unless given.")
         .errors(&[Code::Capacity]),
         post("/v1/files/move", "Move a file or a directory; what is there now").body("MoveRequest").errors(OF_FILES).errors(&[
             Code::FileExists,
@@ -171,6 +214,11 @@ pub(super) fn schemas() -> Value {
             "path": text(""),
             "size": number("Bytes."),
             "created": truth("Nothing was there."),
+        })),
+        "ArchiveUnpacked": answer(json!({
+            "path": text(""),
+            "members": number("Files, directories and links of the archive."),
+            "bytes": number("Of the archive."),
         })),
         "FileAppended": answer(json!({"path": text(""), "size": number("Bytes, with those that were added.")})),
         "MoveRequest": request(json!({

@@ -4,7 +4,9 @@ use sandtimer::job::{JobState, ShownState};
 use serde_json::{Value, json};
 
 use super::Answer::{Json, Text};
-use super::schema::{answer, anything, body, list, nullable, number, reference, text, truth, with, words};
+use super::schema::{
+    answer, anything, body, list, nullable, number, reference, text, text_errors, truth, with, words,
+};
 use super::{OF_FOLLOWING, Operation};
 use crate::error::Code;
 
@@ -29,10 +31,12 @@ pub(super) fn operations() -> Vec<Operation> {
             .query("limit", number("1 to 1000."), "How many; 100 unless given.")
             .query("cursor", text("The `next` of a listing."), "Goes on behind that one."),
         get("/v1/jobs/{id}", "Everything about a job", "Job")
-            .query("wait_ms", number("Milliseconds."), "How long to wait for its end; 0 unless given."),
+            .query("wait_ms", number("Milliseconds."), "How long to wait for its end; 0 unless given.")
+            .query("errors", text_errors(), "As of POST /v1/runs, for the output of its results."),
         get("/v1/jobs/{id}/log", "What a job has written, from a position, while it goes on and after", "JobLog")
             .query("cursor", number("A byte's position."), "Where to begin; 0 unless given.")
-            .query("max_bytes", number("Bytes, 16 to 8388608."), "How much at most; 262144 unless given."),
+            .query("max_bytes", number("Bytes, 16 to 8388608."), "How much at most; 262144 unless given.")
+            .query("errors", text_errors(), "As of POST /v1/runs."),
         Operation::new(
             "get",
             "/v1/jobs/{id}/events",
@@ -41,6 +45,7 @@ pub(super) fn operations() -> Vec<Operation> {
             Text("text/event-stream"),
         )
         .answers(OF_FOLLOWING)
+        .query("errors", text_errors(), "As of POST /v1/runs.")
         .errors(OF_QUERIES),
         get("/v1/jobs/{id}/files", "The files that a job has left, and what of its `outputs` is not kept, with the reason", "JobFiles"),
         Operation::new(

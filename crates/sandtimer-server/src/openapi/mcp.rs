@@ -14,8 +14,9 @@ pub(super) fn operations() -> Vec<Operation> {
             Answer::Text("application/json"),
         )
         .bytes()
+        .query("tools", words(&crate::ToolNames::NAMES), "Which names of tools this client is listed; all of them can be called. As the server is set unless given.")
         .answers(&[(200, "The answer to it."), (202, "It asks for no answer.")])
-        .errors(&[Code::Capacity, Code::BodyTooLarge, Code::JsonTooLarge, Code::RequestTimeout]),
+        .errors(&[Code::BadField, Code::UnknownField, Code::Capacity, Code::BodyTooLarge, Code::JsonTooLarge, Code::RequestTimeout]),
         Operation::new(
             "get",
             "/mcp/stdio",

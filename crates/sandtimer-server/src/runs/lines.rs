@@ -72,6 +72,10 @@ pub(crate) struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
+    pub fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// What is no text in it is replaced.
     pub fn text(self) -> Cow<'a, str> {
         String::from_utf8_lossy(self.bytes)

@@ -26,7 +26,11 @@ use crate::error::{Code, Refusal, storage};
 use crate::files;
 use crate::owned::{Owned, Registry};
 
-/// A directory that is seen as /workspace.
+/// Where jobs see their workspace and their temporary directory.
+const SEEN_AT: &str = "/workspace";
+const TEMPORARY: &str = "/tmp";
+
+/// A directory that is seen as /workspace, or as /tmp.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     id: String,
@@ -35,6 +39,8 @@ pub(crate) struct Workspace {
     sandbox: Option<String>,
     created_at_ms: u64,
     directory: PathBuf,
+    /// Where jobs see it, besides their own view of the user's directories.
+    seen_at: &'static str,
     /// Its directory is the user's, and nothing of it is removed.
     is_users: bool,
     /// How many runs and contexts work in it; `None` once it is being removed.
@@ -57,9 +63,21 @@ impl Workspace {
         Arc::new(Self::new(String::new(), owner, directory, calendar_milliseconds()))
     }
 
+    /// As [`Workspace::own`], of a directory that is seen as /tmp.
+    pub fn temporary(owner: Owner, directory: PathBuf) -> Arc<Self> {
+        let found = Self::new(String::new(), owner, directory, calendar_milliseconds());
+        Arc::new(Workspace { seen_at: TEMPORARY, ..found })
+    }
+
     fn new(id: String, owner: Owner, directory: PathBuf, created_at_ms: u64) -> Self {
         let (sandbox, is_users, users) = (None, false, Mutex::new(Some(0)));
-        Workspace { id, owner, sandbox, created_at_ms, directory, is_users, users }
+        Workspace { id, owner, sandbox, created_at_ms, directory, seen_at: SEEN_AT, is_users, users }
+    }
+
+    /// The absolute paths by which jobs name it.
+    pub fn seen_at(&self) -> Vec<PathBuf> {
+        let own_path = self.is_users.then(|| self.directory.clone());
+        std::iter::once(PathBuf::from(self.seen_at)).chain(own_path).collect()
     }
 
     /// Empty for a context's own.

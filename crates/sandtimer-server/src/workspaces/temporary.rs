@@ -57,7 +57,10 @@ impl Workspaces {
         if !directory.is_dir() {
             make_temporary_directory(&directory).map_err(|error| not_made(&error))?;
         }
-        Ok(Arc::new(TemporaryDirectory { files: Workspace::own(owner.clone(), directory), trash: None }))
+        Ok(Arc::new(TemporaryDirectory {
+            files: Workspace::temporary(owner.clone(), directory),
+            trash: None,
+        }))
     }
 
     /// Makes one that goes with its last user. Blocks.
@@ -65,7 +68,7 @@ impl Workspaces {
         let directory = self.own_place().join(crate::new_id());
         make_temporary_directory(&directory).map_err(|error| not_made(&error))?;
         let trash = Some(self.trash_place().to_owned());
-        Ok(Arc::new(TemporaryDirectory { files: Workspace::own(owner.clone(), directory), trash }))
+        Ok(Arc::new(TemporaryDirectory { files: Workspace::temporary(owner.clone(), directory), trash }))
     }
 
     /// Moves those away whose workspace is not there any more.

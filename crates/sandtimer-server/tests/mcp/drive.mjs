@@ -281,6 +281,70 @@ const scenarios = {
     await client.close();
   },
 
+  async several_bars_are_folded_to_their_last_states() {
+    const client = await connected();
+    const up = "\\033[1A";
+    // As tqdm writes two bars, rich its table of them, and docker what it pulls.
+    const tqdm = `printf '\\r'; for i in 1 5 9; do printf "\\ra: $i%%\\n\\rb: $i%%${up}"; done; printf '\\n\\nfirst done\\n'`;
+    const rich = `printf 'c: 0%%\\nd: 0%%'; for i in 3 6 9; do printf "\\r\\033[2K${up}\\033[2Kc: $i%%\\nd: $i%%"; done; printf '\\n'`;
+    const docker = "printf 'one: Pulling\\ntwo: Pulling\\n\\033[2A\\033[2K\\rone: Done\\r\\033[2B\\033[1A\\033[2K\\rtwo: Done\\r\\033[1B'";
+    const wanted = "a: 9%\nb: 9%\nfirst done\nc: 9%\nd: 9%\none: Done\ntwo: Done\n";
+    const result = await call(client, "bash", { command: `${tqdm}; ${rich}; ${docker}` });
+    assert.ok(text(result).includes(wanted), JSON.stringify(text(result)));
+    assert.equal(result.structuredContent.stdout, wanted);
+    const { run_id } = result.structuredContent;
+    const tail = await call(client, "read_output", { run_id, cursor: 0, tail: 3 });
+    assert.ok(text(tail).includes("d: 9%\none: Done\ntwo: Done\n") && !text(tail).includes("Pulling"), JSON.stringify(text(tail)));
+    const record = await (await fetch(`${process.env.SANDTIMER_URL}/v1/runs/${run_id}/output`, { headers })).json();
+    assert.ok(record.data.startsWith("\r\ra: 1%\n\rb: 1%\x1b[1A"), JSON.stringify(record.data));
+    await client.close();
+  },
+
+  async a_client_chooses_the_names_of_tools() {
+    const listed = async (query) => {
+      const client = new Client({ name: "tests", version: "1" });
+      await client.connect(new StreamableHTTPClientTransport(new URL(address + query), { requestInit: { headers } }));
+      const names = (await client.listTools()).tools.map((tool) => tool.name);
+      // Whatever is listed, all names can be called.
+      assert.ok(first(await call(client, "Bash", { command: "true" })).startsWith("EXITED 0"), query);
+      await client.close();
+      return names;
+    };
+    const [ours, trained, both] = [await listed("?tools=ours"), await listed("?tools=trained"), await listed("?tools=both")];
+    assert.ok(ours.includes("bash") && !ours.includes("Bash"), `${ours}`);
+    assert.ok(trained.includes("Bash") && !trained.includes("bash"), `${trained}`);
+    assert.ok(both.includes("Bash") && both.includes("bash"), `${both}`);
+    // The server of this test lists both where a client does not choose.
+    assert.deepEqual(await listed(""), both);
+    const ask = async (query, body) => {
+      const answer = await fetch(address + query, {
+        method: "POST",
+        headers: {
+          ...headers, "content-type": "application/json", accept: "application/json, text/event-stream",
+          "mcp-protocol-version": "2026-07-28", "mcp-method": "tools/list",
+        },
+        body: JSON.stringify(body),
+      });
+      return { status: answer.status, body: await answer.text() };
+    };
+    // A client without a session says it in each request.
+    const message = { jsonrpc: "2.0", id: 1, method: "tools/list", params: {
+      _meta: {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { name: "tests", version: "1" },
+        "io.modelcontextprotocol/clientCapabilities": {},
+      },
+    } };
+    const alone = await ask("?tools=ours", message);
+    assert.equal(alone.status, 200, alone.body);
+    assert.ok(alone.body.includes('"bash"') && !alone.body.includes('"Bash"'), alone.body.slice(0, 500));
+    for (const [query, code] of [["?tools=mine", "bad_field"], ["?tool=ours", "unknown_field"]]) {
+      const refused = await ask(query, message);
+      assert.equal(refused.status, 400, refused.body);
+      assert.equal(JSON.parse(refused.body).code, code, refused.body);
+    }
+  },
+
   async another_token_sees_nothing_of_a_session() {
     const client = await connected();
     const { run_id } = (await call(client, "bash", { command: "sleep 30", background: true })).structuredContent;

@@ -103,6 +103,20 @@ export const scenarios = {
     assert.ok(data.startsWith("\r10%\r20%") && data.includes("\x1b[1;31m"), JSON.stringify(data));
   },
 
+  async several_bars_are_folded(page, url) {
+    const bars = "printf 'before\\n'; for i in 1 5 9; do printf \"\\ra: $i%%\\n\\rb: $i%%\\033[1A\"; sleep 0.2; done; printf '\\n\\n'";
+    const docker = "printf 'one: Pulling\\ntwo: Pulling\\n'; sleep 0.2; printf '\\033[2A\\033[2K\\rone: Done\\r\\033[2B'; sleep 0.2; printf '\\033[1A\\033[2K\\rtwo: Done\\r\\033[1B'";
+    const erased = "printf 'x\\ny\\nz'; sleep 0.2; printf '\\033[2F\\033[Jlast\\n'; for i in $(seq 200); do echo line $i; done; sleep 60";
+    const id = await start(url, `${bars}; ${docker}; ${erased}`);
+    await page.goto(url);
+    await row(page, "running", id).click();
+    const lines = Array.from({ length: 200 }, (_, index) => `line ${index + 1}\n`).join("");
+    const wanted = `before\na: 9%\nb: 9%\none: Done\ntwo: Done\nlast\n${lines}`;
+    await until("all of it", async () => (await text(page, "output")) === wanted);
+    const { data } = await ask(url, `/v1/runs/${id}/output`);
+    assert.ok(data.startsWith("before\n\ra: 1%\n\rb: 1%\x1b[1A"), JSON.stringify(data.slice(0, 60)));
+  },
+
   async what_runs_print_stays_text(page, url) {
     const evil = "</pre><script>window.owned = 1</script><img src=x onerror='window.owned = 1'>";
     const script = 'echo "$0"; echo "$0" >&2; sleep 60';

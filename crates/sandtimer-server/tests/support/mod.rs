@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each suite uses its part of it")]
 
 pub mod node;
+pub mod workspace;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -18,6 +18,7 @@ use serde_json::Value;
 use super::result::JobResult;
 use super::spec::{JobSpec, SpecError};
 use super::webhook::{Delivered, Delivery, WebhookShares, WebhookState};
+use crate::model::Outcome;
 use crate::resilience::BreakerSnapshot;
 
 /// Why a store did not do it.
@@ -322,6 +323,14 @@ pub struct JobRecord {
     pub webhook: Option<WebhookState>,
     /// The store's moment of this answer.
     pub now_ms: u64,
+}
+
+impl JobRecord {
+    /// Makes the output of its results text: each sequence of bytes that is not UTF-8 becomes U+FFFD.
+    pub fn replace_invalid_text(&mut self) {
+        let results = self.result.iter_mut().chain(&mut self.earlier).chain(&mut self.duplicates);
+        results.filter_map(|result| result.outcome.as_mut()).for_each(Outcome::replace_invalid_text);
+    }
 }
 
 /// A part of a listing, the latest submission first.

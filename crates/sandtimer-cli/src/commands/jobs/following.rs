@@ -10,8 +10,8 @@ use sandtimer::job::{JobRecord, JobStore, Status, StoreError};
 use sandtimer::model::LimitKind;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use super::{answer, duration, open, text};
-use crate::args::jobs::{OneJob, WaitArguments};
+use super::{answer_job, duration, open, text};
+use crate::args::jobs::{OneJob, OutputFlags, WaitArguments};
 use crate::commands::Failure;
 use crate::render::{self, To};
 use crate::signals::{Arrived, Ending, Signals};
@@ -36,10 +36,11 @@ pub(super) enum Followed {
 pub(super) fn wait(given: &WaitArguments) -> Result<ExitCode, Failure> {
     let most = given.at_most.as_deref().map(|typed| duration("--for", typed, Duration::ZERO)).transpose()?;
     let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
-    let Some(most) = most else { return follow(&given.job, &signals, None) };
+    let output = given.output;
+    let Some(most) = most else { return follow((&given.job, output), &signals, None) };
     let job = given.job.clone();
     let (say, hear) = channel();
-    let following = move || say.send(follow(&job, &signals, Some(most)));
+    let following = move || say.send(follow((&job, output), &signals, Some(most)));
     std::thread::Builder::new().spawn(following).map_err(Failure::system("cannot start a thread"))?;
     hear.recv_timeout(most.saturating_add(LOOK * 3)).unwrap_or_else(|_| {
         render::note("the wait is over, and the store has not answered");
@@ -47,12 +48,16 @@ pub(super) fn wait(given: &WaitArguments) -> Result<ExitCode, Failure> {
     })
 }
 
-fn follow(given: &OneJob, signals: &Signals, most: Option<Duration>) -> Result<ExitCode, Failure> {
+fn follow(
+    (given, output): (&OneJob, OutputFlags),
+    signals: &Signals,
+    most: Option<Duration>,
+) -> Result<ExitCode, Failure> {
     let store = open(&given.store)?;
     let follower = Follower::new(&*store, &given.id, signals, false);
     match follower.follow(most, &|_, _| Err(StoreError::Busy))? {
         Followed::Over(record) => {
-            answer(&given.store, &record, || format!("{}\n", text::ending(&record)));
+            answer_job(&given.store, output, &record, |record| format!("{}\n", text::ending(record)));
             Ok(exit_code(&record))
         }
         Followed::Left(code) => Ok(ExitCode::from(code)),

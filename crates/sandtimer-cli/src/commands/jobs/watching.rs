@@ -15,7 +15,7 @@ use sandtimer::time::Moment;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::following::{LOOK, PIECE, Patience, ending, exit_of};
-use super::{answer, open, text};
+use super::{answer_job, open, text};
 use crate::args::jobs::WatchArguments;
 use crate::commands::Failure;
 use crate::render::{self, To};
@@ -76,7 +76,7 @@ pub(super) fn watch(given: &WatchArguments) -> Result<ExitCode, Failure> {
     shown.clear();
     let records: Vec<&JobRecord> = all.iter().filter_map(|watched| watched.record.as_ref()).collect();
     for record in &records {
-        answer(&given.store, record, || format!("{}\n", text::ending(record)));
+        answer_job(&given.store, given.output, record, |record| format!("{}\n", text::ending(record)));
     }
     // That of the first that did not succeed.
     Ok(ExitCode::from(records.iter().map(|record| exit_of(record)).find(|code| *code != 0).unwrap_or(0)))

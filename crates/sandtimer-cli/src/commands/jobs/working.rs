@@ -12,8 +12,8 @@ use sandtimer::{Engine, Options};
 use sandtimer_server::HttpCourier;
 
 use super::following::{Followed, Follower, exit_code};
-use super::{answer, duration, open, state_directory, submitting, text};
-use crate::args::jobs::{StoreFlags, SubmitArguments, WorkArguments};
+use super::{answer_job, duration, open, state_directory, submitting, text};
+use crate::args::jobs::{RunArguments, StoreFlags, WorkArguments};
 use crate::commands::Failure;
 use crate::commands::serve::{Given, file_bytes, memory as bytes_of_memory, private_webhooks};
 use crate::config::{Config, Uses};
@@ -72,7 +72,8 @@ pub(super) fn work(given: &WorkArguments) -> Result<ExitCode, Failure> {
 }
 
 /// `sandtimer jobs run`.
-pub(super) fn run(given: &SubmitArguments) -> Result<ExitCode, Failure> {
+pub(super) fn run(given: &RunArguments) -> Result<ExitCode, Failure> {
+    let RunArguments { submission: given, output } = given;
     let store = open(&given.store)?;
     let submissions = submitting::read(given, &*store)?;
     let [one] = &submissions[..] else {
@@ -121,7 +122,7 @@ pub(super) fn run(given: &SubmitArguments) -> Result<ExitCode, Failure> {
     })?;
     match followed {
         Followed::Over(record) => {
-            answer(&given.store, &record, || text::value(&record));
+            answer_job(&given.store, *output, &record, text::value);
             if !given.store.json {
                 render::note(&text::ending(&record));
             }

@@ -1,0 +1,278 @@
+//! Unpacks a tar archive into a directory of a workspace, in which a job may change anything meanwhile.
+//!
+//! ```text
+//! body ─▶ file without a name ─▶ all members checked ─▶ all members made, each beneath the directory, over no link
+//! ```
+//! The archive may be changed between the two readings by a job of the same user, so both check every member.
+
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use rustix::fs::{
+    AtFlags, Mode, OFlags, Timespec, Timestamps, fchmod, futimens, linkat, mkdirat, openat, renameat, statat,
+    symlinkat, unlinkat,
+};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+
+use super::entry::Kind;
+use super::members::{self, Member, MemberContent, broken, is_inside, leads_out};
+use super::place::{self, Place, refusal, wrong_type};
+use super::tree::{DIRECTORY_MODE, Pending, Tree, aside_name, write_all};
+use crate::error::{Code, Refusal};
+
+/// Directories that their owner may not use, whose modes are set last.
+const MAX_CLOSED_DIRECTORIES: usize = 10_000;
+const BUFFER_BYTES: usize = 256 << 10;
+const OWNER_BITS: u32 = 0o700;
+
+/// How an archive is unpacked.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct UnpackOptions {
+    /// Makes the directory, and those on the way.
+    pub parents: bool,
+    /// Makes links that lead out of the directory; they are followed only within the workspace.
+    pub keeps_links: bool,
+}
+
+impl Tree {
+    /// Returns a file without a name for an archive that is to be unpacked into this directory; fails where that is none.
+    pub(super) fn begin_unpack(&self, place: &Place, options: UnpackOptions) -> Result<OwnedFd, Refusal> {
+        match self.open_goal(place) {
+            Err(missing) if missing.code == Code::FileNotFound && options.parents => {}
+            opened => drop(opened?),
+        }
+        unnamed_file(self.root().directory).map_err(|error| refusal(place.path(), error))
+    }
+
+    fn open_goal(&self, place: &Place) -> Result<OwnedFd, Refusal> {
+        place::open(self.root(), place.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
+    }
+
+    /// Unpacks an archive; returns how many members it has. What it has replaces what is there, but no directory.
+    ///
+    /// # Errors
+    /// Before anything is changed where a member cannot be unpacked by its name or type. Later errors, such as of a full disk, say
+    /// how many members were unpacked (`unpacked`).
+    pub(super) fn unpack(
+        &self,
+        place: &Place,
+        archive: &OwnedFd,
+        options: UnpackOptions,
+    ) -> Result<u64, Refusal> {
+        let check = |member: &Member| match &member.content {
+            MemberContent::Symlink(target) if !options.keeps_links => {
+                let below = |target: &Path| {
+                    let below = self.root().below(target)?;
+                    if place.is_root() {
+                        Some(below)
+                    } else {
+                        below.strip_prefix(place.path()).ok().map(Path::to_owned)
+                    }
+                };
+                if is_inside(&member.path, target, below) { Ok(()) } else { Err(leads_out(member, target)) }
+            }
+            _ => Ok(()),
+        };
+        members::read(archive, &mut |member, _| check(member))?;
+        if options.parents {
+            self.make_directory(place, true)?;
+        }
+        let mut unpacking = Unpacking { goal: self.open_goal(place)?, parent: None, closed: Vec::new() };
+        let mut unpacked = 0u64;
+        let done = members::read(archive, &mut |member, content| {
+            check(member)?;
+            unpacking.make(member, content)?;
+            unpacked += 1;
+            Ok(())
+        });
+        let done = done.and_then(|count| unpacking.close_directories().map(|()| count));
+        done.map_err(|failed| {
+            let message =
+                format!("{}; {unpacked} members of the archive were unpacked before", failed.message);
+            Refusal { message, ..failed }.with("unpacked", unpacked)
+        })
+    }
+}
+
+/// A file that nothing else can open.
+fn unnamed_file(directory: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let (flags, mode) = (OFlags::RDWR | OFlags::CLOEXEC, Mode::from_raw_mode(0o600));
+    match openat(directory, ".", flags | OFlags::TMPFILE, mode) {
+        // Not every file system has them.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+            let name = aside_name();
+            let file =
+                openat(directory, &name, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, mode)?;
+            unlinkat(directory, &name, AtFlags::empty())?;
+            Ok(file)
+        }
+        opened => opened,
+    }
+}
+
+/// An archive that is being unpacked.
+struct Unpacking {
+    goal: OwnedFd,
+    /// The directory of the last member.
+    parent: Option<(PathBuf, Rc<OwnedFd>)>,
+    /// Directories whose modes would keep out what comes later.
+    closed: Vec<(PathBuf, u32)>,
+}
+
+impl Unpacking {
+    fn make(&mut self, member: &Member, content: &mut dyn Read) -> Result<(), Refusal> {
+        let failed = |error| made_refusal(&member.path, error);
+        // Paths of members have a name at least.
+        let name = PathBuf::from(member.path.file_name().unwrap_or_default());
+        let parent = self.parent_of(&member.path).map_err(failed)?;
+        let parent = parent.as_fd();
+        match &member.content {
+            MemberContent::Directory => {
+                let directory = make_directory(parent, &name, &member.path)?;
+                if member.mode & OWNER_BITS == OWNER_BITS {
+                    fchmod(&directory, Mode::from_raw_mode(member.mode)).map_err(failed)?;
+                } else if self.closed.len() < MAX_CLOSED_DIRECTORIES {
+                    self.closed.push((member.path.clone(), member.mode));
+                } else {
+                    let message = format!(
+                        "the archive has more than {MAX_CLOSED_DIRECTORIES} directories that their owner may not use"
+                    );
+                    return Err(Refusal::new(Code::FileTooLarge, message));
+                }
+            }
+            MemberContent::File { size } => {
+                let directory = fcntl_dupfd_cloexec(parent, 0).map_err(failed)?;
+                let pending = Pending::begin(directory, name, member.path.clone(), member.mode)?;
+                write_content(&pending, content, *size)?;
+                let modified = i64::try_from(member.modified_at).unwrap_or(i64::MAX);
+                let time = Timespec { tv_sec: modified, tv_nsec: 0 };
+                // A time that the file system does not have is left out.
+                let _ = futimens(&pending.file, &Timestamps { last_access: time, last_modification: time });
+                pending.finish()?;
+            }
+            MemberContent::Symlink(target) => {
+                replace(parent, &name, |at| symlinkat(target, parent, at)).map_err(failed)?;
+            }
+            MemberContent::HardLink(target) => {
+                let source = place::open_plain(
+                    self.goal.as_fd(),
+                    parent_path(target),
+                    OFlags::PATH | OFlags::DIRECTORY,
+                );
+                let source = source.map_err(|error| made_refusal(target, error))?;
+                let source_name = Path::new(target.file_name().unwrap_or_default());
+                let status = statat(&source, source_name, AtFlags::SYMLINK_NOFOLLOW)
+                    .map_err(|error| made_refusal(target, error))?;
+                if Kind::of(&status) != Kind::File {
+                    return Err(wrong_type(target, "is no file, and the archive has a hard link to it"));
+                }
+                replace(parent, &name, |at| linkat(&source, source_name, parent, at, AtFlags::empty()))
+                    .map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory of a path, made where it is missing.
+    fn parent_of(&mut self, path: &Path) -> Result<Rc<OwnedFd>, Errno> {
+        let path = parent_path(path);
+        if let Some((known, directory)) = &self.parent
+            && known == path
+        {
+            return Ok(directory.clone());
+        }
+        let directory = Rc::new(self.directory(path)?);
+        self.parent = Some((path.to_owned(), directory.clone()));
+        Ok(directory)
+    }
+
+    fn directory(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        match place::open_plain(self.goal.as_fd(), path, flags) {
+            Err(Errno::NOENT) => {}
+            opened => return opened,
+        }
+        let mut directory = place::open_plain(self.goal.as_fd(), Path::new("."), flags)?;
+        for name in path.components() {
+            let name = Path::new(name.as_os_str());
+            match mkdirat(&directory, name, Mode::from_raw_mode(DIRECTORY_MODE)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error),
+            }
+            directory = place::open_plain(directory.as_fd(), name, flags)?;
+        }
+        Ok(directory)
+    }
+
+    /// Sets the modes that were left, the innermost first.
+    fn close_directories(&mut self) -> Result<(), Refusal> {
+        for (path, mode) in self.closed.drain(..).rev() {
+            let close = || {
+                let directory =
+                    place::open_plain(self.goal.as_fd(), &path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+                fchmod(&directory, Mode::from_raw_mode(mode))
+            };
+            close().map_err(|error| made_refusal(&path, error))?;
+        }
+        Ok(())
+    }
+}
+
+fn parent_path(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
+}
+
+fn made_refusal(path: &Path, error: Errno) -> Refusal {
+    match error {
+        Errno::LOOP => wrong_type(path, "leads over a link, which members of an archive may not"),
+        error => refusal(path, error),
+    }
+}
+
+/// A directory of the archive, which may be there.
+fn make_directory(parent: BorrowedFd<'_>, name: &Path, path: &Path) -> Result<OwnedFd, Refusal> {
+    match mkdirat(parent, name, Mode::from_raw_mode(DIRECTORY_MODE)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(made_refusal(path, error)),
+    }
+    // By its descriptor: a name may be another directory's by now.
+    let opened = place::open_plain(parent, name, OFlags::RDONLY | OFlags::DIRECTORY);
+    opened.map_err(|error| match error {
+        Errno::NOTDIR | Errno::LOOP => wrong_type(path, "is there, and is not a directory"),
+        error => made_refusal(path, error),
+    })
+}
+
+/// Makes something under a name, in the place of a file or link that has it.
+fn replace(
+    parent: BorrowedFd<'_>,
+    name: &Path,
+    make: impl Fn(&Path) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    match make(name) {
+        Err(Errno::EXIST) => {}
+        made => return made,
+    }
+    let aside = aside_name();
+    make(&aside)?;
+    let renamed = renameat(parent, &aside, parent, name);
+    // Between two names of one file a rename changes nothing.
+    let _ = unlinkat(parent, &aside, AtFlags::empty());
+    renamed
+}
+
+fn write_content(pending: &Pending, content: &mut dyn Read, size: u64) -> Result<(), Refusal> {
+    let mut buffer = vec![0; BUFFER_BYTES.min(usize::try_from(size).unwrap_or(BUFFER_BYTES))];
+    let mut left = size;
+    while left > 0 {
+        let length = content.read(&mut buffer).map_err(|error| broken(&error.to_string()))?;
+        if length == 0 {
+            return Err(broken("it ends in the middle of a member"));
+        }
+        write_all(pending.file.as_fd(), &buffer[..length]).map_err(|error| refusal(pending.path(), error))?;
+        left = left.saturating_sub(length as u64);
+    }
+    Ok(())
+}
