@@ -105,12 +105,10 @@ impl Measure {
             let path = path.join(as_path(name));
             self.count(&path, &status)?;
             match Kind::of(&status) {
-                Kind::File => {
-                    match accessat(directory, name, Access::READ_OK, AtFlags::EACCESS) {
-                        Ok(()) | Err(Errno::NOENT) => {}
-                        Err(error) => return Err(refusal(&path, error)),
-                    }
-                }
+                Kind::File => match accessat(directory, name, Access::READ_OK, AtFlags::EACCESS) {
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(error) => return Err(refusal(&path, error)),
+                },
                 Kind::Directory => {
                     let child = match enter(directory, name) {
                         // It is another thing by now.

@@ -69,6 +69,8 @@ pub(super) struct Fold {
     row: usize,
     /// Bytes of all of them.
     held: usize,
+    /// The buffer of a line that was passed on, for the next one.
+    spare: Vec<u8>,
     /// Where the next byte is expected.
     next: u64,
     code: Code,
@@ -86,7 +88,7 @@ impl Fold {
     /// Of a stream from this position on.
     pub fn from(start: u64) -> Self {
         let rows = VecDeque::from([Row { start, ..Row::default() }]);
-        Fold { rows, row: 0, held: 0, next: start, code: Code::None, has_returned: false }
+        Fold { rows, row: 0, held: 0, spare: Vec::new(), next: start, code: Code::None, has_returned: false }
     }
 
     /// Reads the bytes of a stream that end at a position; passes on lines that nothing overwrites any more.
@@ -141,6 +143,8 @@ impl Fold {
         self.row = self.row.saturating_sub(1);
         row.text.push(b'\n');
         pass(&row, self.rows.front().map_or(self.next, |next| next.start), take);
+        row.text.clear();
+        self.spare = row.text;
     }
 
     /// Passes on all lines; what comes next begins at this position.
@@ -261,7 +265,8 @@ impl Fold {
 
     fn end_line(&mut self, at: u64) {
         if self.is_last() {
-            self.rows.push_back(Row { start: at, ..Row::default() });
+            let text = std::mem::take(&mut self.spare);
+            self.rows.push_back(Row { text, start: at, was_rewritten: false });
             self.has_returned = false;
         } else {
             // At the beginning of a line that is there.
