@@ -1073,7 +1073,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__mcp)
-            opts="-h --wall --turns --stall --workspace --tools --state-dir --help"
+            opts="-h --wall --turns --stall --workspace --network --tools --state-dir --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -1199,6 +1199,8 @@ export interface components {
             idle_ms: number | null;
             /** @enum {string} */
             language: "python" | "javascript" | "typescript" | "bash";
+            /** @description It has the host's network. */
+            network: boolean;
             /** @description Why it would take all of the state along. */
             no_checkpoint_because: string | null;
             /** @description What is executed. */
@@ -1231,6 +1233,8 @@ export interface components {
              */
             language?: "python" | "javascript" | "typescript" | "bash";
             memory_bytes?: components["schemas"]["Limit"];
+            /** @description Gives it the host's network, loopback included; where there are tokens, only to those whose line says `network`. */
+            network?: boolean;
             open_files?: components["schemas"]["Limit"];
             output_bytes?: components["schemas"]["Limit"];
             processes?: components["schemas"]["Limit"];
@@ -2143,6 +2147,8 @@ export interface components {
             grace_ms?: components["schemas"]["Limit"];
             idle_ms?: components["schemas"]["Limit"];
             memory_bytes?: components["schemas"]["Limit"];
+            /** @description Gives it the host's network, loopback included; where there are tokens, only to those whose line says `network`. */
+            network?: boolean;
             open_files?: components["schemas"]["Limit"];
             output_bytes?: components["schemas"]["Limit"];
             processes?: components["schemas"]["Limit"];
