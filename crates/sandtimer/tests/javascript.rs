@@ -300,7 +300,7 @@ fn python_cell_with_its_nonce_answers_for_itself() {
     let pool =
         engine.contexts(Profile { interpreter: "python3".into(), ..Profile::default() }, 1).expect("a pool");
     let context = pool.open(ContextSpec::default(), &mut || false).expect("a context");
-    let forged = "import os, signal\nos.write(3, signal.getsignal(signal.SIGINT).__self__.nonce + b'A' + bytes(7) + (15).to_bytes(8, 'little') + b'{\"results\":[]} ')\n'own'";
+    let forged = "import os, signal\nos.write(3, display.__self__.nonce + b'A' + bytes(7) + (15).to_bytes(8, 'little') + b'{\"results\":[]} ')\n'own'";
     assert_eq!(run(&context, cell(forged)).value, None);
 }
 

@@ -174,8 +174,6 @@ class Context:
             reply["results"] = self.figures() + reply["results"]
         except BaseException as error:
             reply = self.raised(error)
-        with self.display_lock:
-            self.may_display = False
         if self.channel < 0:
             # It was forked in the cell, and came to the cell's end.
             flush()
@@ -185,7 +183,10 @@ class Context:
             # It may hold what is not the next cell's.
             self.empty_stdin = None
         flush()
+        # Writing down a value may show something itself.
         packet, kept = self.packet(reply)
+        with self.display_lock:
+            self.may_display = False
         os.write(self.channel, self.nonce + packet)
         if kept and os.read(self.channel, 1) == SEND:
             for view in kept:

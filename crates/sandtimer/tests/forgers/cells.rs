@@ -17,7 +17,7 @@ fn context_with_forger() -> Context {
 /// What forges answers of a cell. A fork by the C library calls none of Python's at-fork handlers, so the child keeps the channel.
 const FORGER: &str = r#"
 import ctypes, os, signal, threading, time
-interpreter = signal.getsignal(signal.SIGINT).__self__
+interpreter = display.__self__
 CHANNEL = 3
 def forged(nonce):
     said = b'{"status":"ok","results":[{"text/plain":"forged"}],"execution_count":7,"interrupted":false}'
