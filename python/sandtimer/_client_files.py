@@ -108,7 +108,7 @@ class ClientFiles:
 
     def archive(self, path: str = ".") -> Iterator[bytes]:
         """A directory as a tar archive, as its bytes come: files, directories and links, with their modes and times. At most 200,000 of
-        them and 4 GiB. An archive that breaks off, because a file was made shorter meanwhile, raises `ServerUnreachable`.
+        them and 4 GiB. An archive that breaks off, because a file was made shorter while it was read, raises `ServerUnreachable`.
 
         >>> import io, sandtimer, tarfile
         >>> with sandtimer.Client().context(timeout=20.0) as ctx:
@@ -130,7 +130,7 @@ class ClientFiles:
 
     def extract(self, archive: bytes, path: str = ".", parents: bool = False, links: str = "inside") -> Entry:
         """Unpacks a tar archive into a directory, which `parents` makes. Its files and links replace those of the same names. Nothing is
-        changed where a member leaves the directory or is no file, directory or link; `links="keep"` also takes links that lead out.
+        changed where a member leaves the directory or is not a file, directory or link; `links="keep"` also takes links that lead out.
         """
         asked = {"path": path, "parents": parents, "links": links}
         return now(self._ask(BLOCKING, "PUT", self._at("/tar", asked), _arguments.encoded("archive", archive)))

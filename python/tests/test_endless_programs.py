@@ -25,7 +25,7 @@ ENDLESS = {
     "waits for a thread": "import threading, time\nthread = threading.Thread(target=time.sleep, args=(10**6,)); thread.start(); thread.join()",
     "thread that outlives it": "import threading, time\nthreading.Thread(target=time.sleep, args=(10**6,)).start()",
     "waits for a child": "import os\nif os.fork() == 0:\n    while True: pass\nos.wait()",
-    "child that is waited for by nobody": "import os, time\nif os.fork() == 0: time.sleep(10**6)\nwhile True: pass",
+    "child that its parent never waits for": "import os, time\nif os.fork() == 0: time.sleep(10**6)\nwhile True: pass",
     "child in a session of its own": "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(10**6)\nos.wait()",
     "command": "import subprocess; subprocess.run(['sleep', '1000000'])",
     "reads a pipe": "import os\nread, write = os.pipe()\nos.read(read, 1)",

@@ -47,7 +47,7 @@ export class Files {
 
   /**
    * Unpacks a tar archive into a directory, which `parents` makes. Its files and links replace those of the same names. Nothing is changed
-   * where a member leaves the directory or is no file, directory or link; `links: "keep"` also takes links that lead out.
+   * where a member leaves the directory or is not a file, directory or link; `links: "keep"` also takes links that lead out.
    */
   extract(
     archive: Content,

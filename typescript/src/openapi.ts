@@ -340,7 +340,7 @@ export interface paths {
         };
         /** A directory as a tar archive, as a stream: files, directories and links with their modes and times, at most 200000 of them and 4 GiB */
         get: operations["get_files_tar"];
-        /** Unpack the body, a tar archive of at most 200000 members and 4 GiB, into a directory. Files and links replace those of their names; nothing is changed where a member leaves the directory, or is no file, directory or link */
+        /** Unpack the body, a tar archive of at most 200000 members and 4 GiB, into a directory. Files and links replace those of their names; nothing is changed where a member leaves the directory, or is not a file, directory or link */
         put: operations["put_files_tar"];
         post?: never;
         delete?: never;

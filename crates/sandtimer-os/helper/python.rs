@@ -20,6 +20,7 @@ mod layout;
 mod requests;
 mod runtime;
 mod shelf;
+mod signal_action;
 mod stdout;
 mod stdout_timer;
 mod steps;
@@ -511,18 +512,18 @@ fn answer(orders: Fd, result: isize, pidfd: Option<Fd>) {
 
 static PACKET: Static<[u8; CHANNEL_PACKET]> = Static(core::cell::UnsafeCell::new([0; CHANNEL_PACKET]));
 
-/// `receive(channel, shares=0) -> (bytes, and six descriptors, -1 for those that did not come)`: waits for the job, and puts the
-/// resource limits on this process that come before it. `shares`: other threads run meanwhile; see `requests.rs`. Ends the process when
+/// `receive(channel, releases_gil=0) -> (bytes, and six descriptors, -1 for those that did not come)`: waits for the job, and puts the
+/// resource limits on this process that come before it. `releases_gil`: other threads run until then; see `requests.rs`. Ends the process when
 /// the engine has closed its end.
 unsafe extern "C" fn receive(_module: Object, arguments: Object) -> Object {
-    let (mut socket, mut shares): (c_int, c_int) = (-1, 0);
+    let (mut socket, mut releases_gil): (c_int, c_int) = (-1, 0);
     // SAFETY: the format asks for one C int, or two.
-    if unsafe { PyArg_ParseTuple(arguments, c"i|i".as_ptr(), &raw mut socket, &raw mut shares) } == 0 {
+    if unsafe { PyArg_ParseTuple(arguments, c"i|i".as_ptr(), &raw mut socket, &raw mut releases_gil) } == 0 {
         return null_mut();
     }
     // SAFETY: the interpreter's own thread, which alone receives.
     let packet = unsafe { &mut *PACKET.0.get() };
-    let Some((received, start)) = requests::next(socket, packet, shares != 0) else { sys::exit(0) };
+    let Some((received, start)) = requests::next(socket, packet, releases_gil != 0) else { sys::exit(0) };
     let [first, second, third, fourth, fifth, sixth] = [0, 1, 2, 3, 4, 5].map(|index: usize| received.fds[index]);
     // SAFETY: the bytes lie within the packet; the interpreter copies them.
     unsafe {

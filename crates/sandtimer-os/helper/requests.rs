@@ -26,7 +26,7 @@ const CHECKPOINT: u8 = b'C';
 const NONCE: usize = 8;
 
 /// Returns the next packet, and where the request in it begins, once the resource limits at its head hold for this process. `None` when the
-/// engine has closed its end. `releases_gil`: whether other threads of this process run meanwhile; called with the GIL held.
+/// engine has closed its end. `releases_gil`: whether other threads of this process run until then; called with the GIL held.
 pub fn next(socket: Fd, packet: &mut [u8; CHANNEL_PACKET], releases_gil: bool) -> Option<(Received, usize)> {
     if !releases_gil || surroundings::threads() <= 1 {
         return receive(socket, packet);

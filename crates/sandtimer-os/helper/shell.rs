@@ -13,6 +13,7 @@ mod shell_channel;
 mod shell_end;
 mod shell_interrupt;
 mod shell_script;
+mod signal_action;
 #[allow(dead_code, reason = "the other programs use the rest")]
 mod sys;
 #[allow(dead_code, reason = "the engine and the other programs use the rest")]

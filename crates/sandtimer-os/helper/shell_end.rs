@@ -29,8 +29,8 @@ fn environment() -> Option<*const *const c_char> {
     (!table.is_null()).then_some(table)
 }
 
-/// Begins a session. Returns 0 if what a shell leaves at its exit can be saved, else an error. Signals that end the shell are then handled by bash,
-/// which exits in order, as it would with a trap.
+/// Begins a session. Returns 0 if what a shell leaves at its exit can be saved, else an error. Signals that end the shell are then
+/// handled by bash, which exits in order, as it would with a trap.
 pub fn begin() -> isize {
     let found = of_bash(c"initialize_terminating_signals");
     // SAFETY: null or a function of bash with this type.
@@ -138,7 +138,7 @@ impl Text {
         if name.is_empty() || name == b"_" || name[0].is_ascii_digit() || !is_name {
             return;
         }
-        // Each quote takes three bytes more.
+        // Each quote takes three bytes more; the words of the command are less than 32.
         let quotes = value.iter().filter(|byte| **byte == b'\'').count();
         if self.total + entry.len() + 3 * quotes + 32 > shell::MOST_STATE {
             return;

@@ -18,6 +18,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicUsize};
 
+use crate::signal_action::{DEFAULT_ACTION, SignalAction};
 use crate::sys::{self, call, nr};
 use crate::{IN_COMMAND, STAGE, is_own, of_bash, of_libc, returned};
 
@@ -30,18 +31,6 @@ const SIG_DFL: usize = 0;
 const SIG_IGN: usize = 1;
 const SIG_BLOCK: usize = 0;
 const SIG_UNBLOCK: usize = 1;
-
-/// `struct sigaction` of the C library; musl's and glibc's are the same on x86-64.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct SignalAction {
-    handler: usize,
-    mask: [u64; 16],
-    flags: c_int,
-    restorer: usize,
-}
-
-const NO_ACTION: SignalAction = SignalAction { handler: SIG_DFL, mask: [0; 16], flags: 0, restorer: 0 };
 
 type Set = unsafe extern "C" fn(c_int, *const SignalAction, *mut SignalAction) -> c_int;
 
@@ -97,7 +86,7 @@ fn set() -> Option<Set> {
 /// Has interrupts reach the shell, where no trap of the session's decides what they do.
 pub fn install() {
     let Some(set) = set() else { return };
-    let mut current = NO_ACTION;
+    let mut current = DEFAULT_ACTION;
     // SAFETY: both are of the C library's layout.
     if unsafe { set(SIGINT, core::ptr::null(), &raw mut current) } != 0 {
         return;
@@ -105,7 +94,7 @@ pub fn install() {
     let is_default = is_of_bash(current.handler)
         || current.handler == in_wait as *const () as usize && is_of_bash(WAITING_HANDLER.load(Relaxed));
     if is_default {
-        let own = SignalAction { handler: interrupted as *const () as usize, ..NO_ACTION };
+        let own = SignalAction { handler: interrupted as *const () as usize, ..DEFAULT_ACTION };
         // SAFETY: as above.
         unsafe { set(SIGINT, &raw const own, null_mut()) };
     }
@@ -129,7 +118,7 @@ pub unsafe extern "C" fn sigaction(signal: c_int, new: *const SignalAction, old:
     let wrapper = in_wait as *const () as usize;
     // SAFETY: the caller's promise.
     let wanted = if new.is_null() { SIG_DFL } else { unsafe { (*new).handler } };
-    let mut current = NO_ACTION;
+    let mut current = DEFAULT_ACTION;
     // SAFETY: the C library's layout.
     let replaces_own = signal == SIGINT
         && !matches!(wanted, SIG_DFL | SIG_IGN)
@@ -210,7 +199,7 @@ pub fn drop_blocked() {
 /// Ends this process, as one without a handler for the signal.
 fn end_by(signal: c_int) {
     if let Some(set) = set() {
-        let default = NO_ACTION;
+        let default = DEFAULT_ACTION;
         // SAFETY: the C library's layout.
         unsafe { set(signal, &raw const default, null_mut()) };
     }

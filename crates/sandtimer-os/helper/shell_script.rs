@@ -1,8 +1,8 @@
 //! Reads a whole line of the session's script with two system calls.
 //!
 //! Bash reads a script that it cannot seek in byte by byte, so as to leave what comes after the line to the commands in it: a call for each of
-//! several hundred bytes. A command of a session has an input of its own, and the engine sends a line at a time. So the line is line
-//! from the socket as a whole, to its end and not beyond, and bash is given its bytes from here.
+//! several hundred bytes. A command of a session has an input of its own, and the engine sends a line at a time. So the line is
+//! read from the socket as a whole, to its end and not beyond, and bash is given its bytes from here.
 
 use core::cell::UnsafeCell;
 

@@ -302,18 +302,24 @@ fn flush() -> bool {
     is_written
 }
 
-/// Writes until there is nothing left, and lets go of the memory then.
-fn empty(word: &AtomicU64) -> bool {
+/// From where to where something waits; `None`, with the memory let go of, when nothing does. For the writer that has it.
+fn unwritten(word: &AtomicU64) -> Option<(usize, usize)> {
     loop {
         let state = word.load(Ordering::Acquire);
         let (length, taken) = ((state & LENGTH) as usize, ((state & TAKEN) / (LENGTH + 1)) as usize);
-        if taken >= length {
-            let next = (state & !(BUSY | LENGTH | TAKEN)).wrapping_add(GENERATION);
-            if word.compare_exchange(state, next, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                return true;
-            }
-            continue;
+        if taken < length {
+            return Some((taken, length));
         }
+        let next = (state & !(BUSY | LENGTH | TAKEN)).wrapping_add(GENERATION);
+        if word.compare_exchange(state, next, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            return None;
+        }
+    }
+}
+
+/// Writes until there is nothing left, and lets go of the memory then.
+fn empty(word: &AtomicU64) -> bool {
+    while let Some((taken, length)) = unwritten(word) {
         if sys::poll(&mut [PollFd { fd: STDOUT, events: POLLOUT, revents: 0 }], 0) == 0 {
             let waits = || sys::poll(&mut [PollFd { fd: STDOUT, events: POLLOUT, revents: 0 }], -1);
             without_gil(waits);
@@ -331,6 +337,7 @@ fn empty(word: &AtomicU64) -> bool {
             error => return raise(error),
         }
     }
+    true
 }
 
 /// Writes what waits, as far as the pipe has room; for a handler of a signal, which may have interrupted any of this. False where
@@ -344,16 +351,7 @@ pub fn write_without_waiting() -> bool {
     if !is_taken {
         return false;
     }
-    loop {
-        let state = word.load(Ordering::Acquire);
-        let (length, taken) = ((state & LENGTH) as usize, ((state & TAKEN) / (LENGTH + 1)) as usize);
-        if taken >= length {
-            let next = (state & !(BUSY | LENGTH | TAKEN)).wrapping_add(GENERATION);
-            if word.compare_exchange(state, next, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                return true;
-            }
-            continue;
-        }
+    while let Some((taken, length)) = unwritten(word) {
         let has_room = sys::poll(&mut [PollFd { fd: STDOUT, events: POLLOUT, revents: 0 }], 0) == 1;
         let piece = (length - taken).min(PIECE);
         let written = if has_room { call!(nr::WRITE, STDOUT, memory + HEADER + taken, piece) } else { -1 };
@@ -364,6 +362,7 @@ pub fn write_without_waiting() -> bool {
         }
         word.fetch_add(written as u64 * (LENGTH + 1), Ordering::AcqRel);
     }
+    true
 }
 
 /// At the end of the interpreter.

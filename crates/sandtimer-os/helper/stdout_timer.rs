@@ -1,14 +1,15 @@
 //! Writes standard output that waits in memory to its pipe, a moment after it came there: for interpreters that no engine looks into.
 //!
 //! A timer of the process's own sends it a real-time signal, whose handler writes. It is set when something waits, and once; so a process
-//! that prints nothing is never interrupted, and one that prints all the time fifty times a second. There is no thread: Python warns of
+//! that prints nothing is never interrupted, and one that prints without a pause is interrupted fifty times a second. There is no thread: Python warns of
 //! forks where there are.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 use core::ptr::{null, null_mut};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicI32};
 
+use crate::signal_action::{DEFAULT_ACTION, SignalAction};
 use crate::stdout;
 use crate::sys::call;
 
@@ -22,17 +23,8 @@ const MONOTONIC: usize = 1;
 const SA_RESTART: c_int = 0x1000_0000;
 const NO_TIMER: i32 = -1;
 
-/// `struct sigaction` of the C library; musl's and glibc's are the same on x86-64.
-#[repr(C)]
-struct SignalAction {
-    handler: usize,
-    mask: [u64; 16],
-    flags: c_int,
-    restorer: usize,
-}
-
 unsafe extern "C" {
-    fn sigaction(signal: c_int, new: *const c_void, old: *mut c_void) -> c_int;
+    fn sigaction(signal: c_int, new: *const SignalAction, old: *mut SignalAction) -> c_int;
 }
 
 static TIMER: AtomicI32 = AtomicI32::new(NO_TIMER);
@@ -40,15 +32,15 @@ static IS_SET: AtomicBool = AtomicBool::new(false);
 
 /// Has this process handle the signal. False where something else does.
 pub fn install() -> bool {
-    let mut action = SignalAction { handler: 0, mask: [0; 16], flags: 0, restorer: 0 };
+    let mut action = DEFAULT_ACTION;
     // SAFETY: of the C library's layout.
-    let known = unsafe { sigaction(SIGNAL, null(), (&raw mut action).cast()) } == 0;
+    let known = unsafe { sigaction(SIGNAL, null(), &raw mut action) } == 0;
     if !known || action.handler != 0 {
         return false;
     }
     action = SignalAction { handler: write_waiting as *const () as usize, flags: SA_RESTART, ..action };
     // SAFETY: the same.
-    unsafe { sigaction(SIGNAL, (&raw const action).cast(), null_mut()) == 0 }
+    unsafe { sigaction(SIGNAL, &raw const action, null_mut()) == 0 }
 }
 
 /// Has what waits be written soon.

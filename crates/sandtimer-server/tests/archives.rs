@@ -76,7 +76,7 @@ fn directory_comes_back_as_it_was() {
     }
     assert!(
         names.iter().all(|(name, _)| name != Path::new("fifo")),
-        "what is no file is left out: {names:?}"
+        "what is not a file is left out: {names:?}"
     );
     assert_eq!(names.len(), 13, "{names:?}");
     assert!(names.contains(&(format!("a/{long}").into(), EntryType::Regular)), "{names:?}");

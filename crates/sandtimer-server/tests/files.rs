@@ -174,9 +174,9 @@ fn absolute_links_below_workspace_are_followed_in_it() {
     std::fs::write(serving.state.path().join("outside"), "secret").expect("written");
     workspace.sh(
         "mkdir -p d/e; echo in >d/f; ln -s /workspace/d/f file; ln -s /workspace/d directory; ln -s /workspace/directory/e/../f through; \
-         ln -s /workspace root; ln -s /workspace/new dangling; ln -s ../../file d/e/up; ln -s /workspace/d/e/up chain",
+         ln -s /workspace top; ln -s /workspace/new dangling; ln -s ../../file d/e/up; ln -s /workspace/d/e/up chain",
     );
-    for path in ["file", "directory/f", "through", "root/d/f", "root/root/directory/f", "d/e/../../file"] {
+    for path in ["file", "directory/f", "through", "top/d/f", "top/top/directory/f", "d/e/../../file"] {
         let expected = if path.contains("..") { 403 } else { 200 };
         assert_eq!(workspace.read(path).0, expected, "{path}");
     }
@@ -192,7 +192,7 @@ fn absolute_links_below_workspace_are_followed_in_it() {
     assert_eq!(workspace.client.post_bytes(&append, b"er").1["size"], 6);
     assert_eq!(paths(&workspace.list("path=directory")), ["directory/e", "directory/f", "directory/g"]);
     assert_eq!(workspace.post("mkdir", json!({"path": "directory/made"})).0, 200);
-    assert_eq!(workspace.post("move", json!({"from": "directory/made", "to": "root/moved"})).0, 200);
+    assert_eq!(workspace.post("move", json!({"from": "directory/made", "to": "top/moved"})).0, 200);
     let (_, entry) = workspace.client.get(&workspace.at("/stat", "path=file"));
     assert_eq!((&entry["type"], &entry["target"]), (&json!("symlink"), &json!("/workspace/d/f")));
     // A link is removed, not what it names.
@@ -200,7 +200,7 @@ fn absolute_links_below_workspace_are_followed_in_it() {
     assert_eq!(workspace.read("d/f").1, b"written");
     workspace.sh(
         "ln -s /workspace/../outside up; ln -s /workspaces/x other; ln -s /workspace/loop loop; ln -s /workspace/etc chained; ln -s /etc etc; \
-         ln -s /workspace/../../../outside far; ln -s /workspace/root/../../outside around",
+         ln -s /workspace/../../../outside far; ln -s /workspace/top/../../outside around",
     );
     for path in ["up", "other", "loop", "chained/passwd", "far", "around"] {
         assert_eq!(workspace.refusals(path), ["path_outside"; 3], "{path}");

@@ -93,7 +93,7 @@ pub(super) fn read(
     Ok(members)
 }
 
-/// Refuses what is no archive with what would work.
+/// Refuses what is not an archive, and says what would work.
 fn check_beginning(file: &mut File, length: u64) -> Result<(), Refusal> {
     let mut beginning = Vec::new();
     let read = file.by_ref().take(8).read_to_end(&mut beginning).and_then(|_| file.rewind());
@@ -200,7 +200,13 @@ fn member(entry: &Entry<'_, impl Read>, names: LongNames) -> Result<Option<Membe
                 "is a sparse file; make the archive without --sparse",
             ));
         }
-        _ => return Err(refused(Code::WrongFileType, &name, "is no file, directory or link; leave it out")),
+        _ => {
+            return Err(refused(
+                Code::WrongFileType,
+                &name,
+                "is not a file, directory or link; leave it out",
+            ));
+        }
     };
     if path.as_os_str().is_empty() {
         return match content {

@@ -2,7 +2,7 @@
 //!
 //! A thread with the rights of the files' owner walks the directory, and waits for the client between pieces; it takes none of the
 //! threads that other requests wait for. What is too large or cannot be read is found before the first byte is sent; what changes
-//! so that the archive would be wrong meanwhile breaks it off.
+//! so that the archive would be wrong breaks it off.
 
 use std::ffi::CStr;
 use std::io::{self, BufWriter, Read, Write};
@@ -173,7 +173,7 @@ fn packed(directory: BorrowedFd<'_>, name: &CStr) -> Result<Option<Stat>, Errno>
             let is_packed = matches!(Kind::of(&status), Kind::File | Kind::Directory | Kind::Symlink);
             Ok(is_packed.then_some(status))
         }
-        // It was removed meanwhile.
+        // It has been removed since.
         Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(error),
     }

@@ -143,7 +143,7 @@ fn openat_retrying(
 }
 
 /// The same path with every link replaced by its target; the last one is kept where it is not to be followed. Jobs may change what
-/// is on the way meanwhile, so the result is opened beneath the root as every path is.
+/// is on the way at the same time, so the result is opened beneath the root as every path is.
 fn without_links(root: Root<'_>, path: &Path, keeps_last: bool) -> Result<PathBuf, Errno> {
     let reversed =
         |path: &Path| path.components().rev().map(|part| part.as_os_str().to_owned()).collect::<Vec<_>>();

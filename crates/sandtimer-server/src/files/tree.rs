@@ -244,13 +244,13 @@ pub(crate) struct Pending {
     done: bool,
 }
 
-/// A name for something that is made beside what it replaces.
+/// A name for something that is made next to what it replaces.
 pub(super) fn aside_name() -> PathBuf {
     PathBuf::from(format!(".sandtimer-{}", crate::new_id()))
 }
 
 impl Pending {
-    /// Makes a file beside the place of `name`, which it replaces in the end; fails with what is told of `path`.
+    /// Makes a file next to the place of `name`, which it replaces in the end; fails with what is told of `path`.
     pub(super) fn begin(
         directory: OwnedFd,
         name: PathBuf,

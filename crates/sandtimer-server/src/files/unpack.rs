@@ -1,4 +1,4 @@
-//! Unpacks a tar archive into a directory of a workspace, in which a job may change anything meanwhile.
+//! Unpacks a tar archive into a directory of a workspace, in which a job may change anything at the same time.
 //!
 //! ```text
 //! body ─▶ file without a name ─▶ all members checked ─▶ all members made, each beneath the directory, over no link
@@ -166,7 +166,7 @@ impl Unpacking {
                 let status = statat(&source, source_name, AtFlags::SYMLINK_NOFOLLOW)
                     .map_err(|error| made_refusal(target, error))?;
                 if Kind::of(&status) != Kind::File {
-                    return Err(wrong_type(target, "is no file, and the archive has a hard link to it"));
+                    return Err(wrong_type(target, "is not a file, and the archive has a hard link to it"));
                 }
                 replace(parent, &name, |at| linkat(&source, source_name, parent, at, AtFlags::empty()))
                     .map_err(failed)?;

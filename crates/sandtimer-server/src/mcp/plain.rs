@@ -188,7 +188,7 @@ impl Fold {
             }
             Code::Charset => self.code = Code::None,
             Code::Control(parameters) => {
-                // What is no part of a code ends it.
+                // What is not a part of a code ends it.
                 if byte == b'\n' {
                     return self.end_code(byte, at);
                 }

@@ -129,7 +129,7 @@ fn archives() -> Vec<Operation> {
             "put",
             "/v1/files/tar",
             "Unpack the body, a tar archive of at most 200000 members and 4 GiB, into a directory. Files and links replace those of their \
-             names; nothing is changed where a member leaves the directory, or is no file, directory or link",
+             names; nothing is changed where a member leaves the directory, or is not a file, directory or link",
             Json("ArchiveUnpacked"),
         ))
         .bytes()

@@ -39,7 +39,7 @@ impl SpoolDirectory {
     /// Opens `path`, which must be an existing directory that only Sandtimer can write to, and makes a first file there.
     ///
     /// # Errors
-    /// Whatever open(2) says about the path or the file. A full disk, or full table of descriptors, is no error: a later run may find room.
+    /// Whatever open(2) says about the path or the file. A full disk, or a full table of descriptors, is not an error: a later run may find room.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = Self { directory: rustix::fs::open(path, flags, Mode::empty())? };

@@ -245,12 +245,10 @@ def open_plain_streams():
 def child(channel, hurried):
     native.channel = channel
     reseed()
-    if programs:
+    if not live:
         share_output(native.open_output)
     if not hurried:
         rehearse_script() if programs else warm()
-    if not live and not programs:
-        share_output(native.open_output)
     interpreter = Context(channel) if live else None
     if live and not hurried:
         interpreter.rehearse()

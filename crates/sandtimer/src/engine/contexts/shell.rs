@@ -37,7 +37,7 @@ use crate::limits::{Effective, Key, check_at_least};
 use crate::model::{LimitKind, Path};
 
 /// How long a new shell may take to take over from one that ended.
-const ANEW_LIMIT_MILLISECONDS: u64 = 5_000;
+const RESET_LIMIT_MILLISECONDS: u64 = 5_000;
 /// What no shell works under: it makes processes to begin with, and each command's streams have the numbers from
 /// [`shell::FIRST`] on.
 const LEAST: [(LimitKind, u64); 3] =
@@ -64,7 +64,7 @@ fn state_at_exit() -> String {
 
 /// Forgets everything but the environment and the directory. Variables that are not exported are then as the pre-warm script
 /// has left them.
-const ANEW: &str = r#"\builtin trap - EXIT DEBUG ERR RETURN {1..64} 2>/dev/null
+const RESET: &str = r#"\builtin trap - EXIT DEBUG ERR RETURN {1..64} 2>/dev/null
 for __sandtimer in $(\compgen -A function); do \unset -f "$__sandtimer"; done
 \unalias -a
 \eval "$__sandtimer_options" 2>/dev/null
@@ -155,19 +155,21 @@ impl Shell {
         words.truncate(length);
         let words = String::from_utf8_lossy(&words).replace('\0', "");
         let Ok(null) = park::null() else { return false };
-        let anew = ANEW.replace("SANDTIMER_OWN", OWN);
+        let reset = RESET.replace("SANDTIMER_OWN", OWN);
         let state_at_exit = state_at_exit();
         let source = match words.as_str() {
             // It could not say what it leaves: what it began with, then.
             "" => {
-                format!("{KEPT}{anew}{state_at_exit}\\builtin eval \"$__sandtimer_environment\"\n{PREWARMED}")
+                format!(
+                    "{KEPT}{reset}{state_at_exit}\\builtin eval \"$__sandtimer_environment\"\n{PREWARMED}"
+                )
             }
-            words => format!("{anew}{state_at_exit}{words}{PREWARMED}"),
+            words => format!("{reset}{state_at_exit}{words}{PREWARMED}"),
         };
         if self.send(channel.as_fd(), nonce, &source, [null.as_fd(); 3]).is_err() {
             return false;
         }
-        let end = monotonic_nanoseconds() + ANEW_LIMIT_MILLISECONDS * 1_000_000;
+        let end = monotonic_nanoseconds() + RESET_LIMIT_MILLISECONDS * 1_000_000;
         while wait_for_word(channel.as_fd(), channel.interpreter.as_fd(), end) {
             match channel.receive() {
                 // Anything else is of the one before.
