@@ -1,0 +1,134 @@
+"""Runs without a terminal and without a network, through each way in: nothing waits for a person, and what is missing is said."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import Any, Iterator
+
+import pytest
+import sandtimer
+from doors import CLI, EVERY, SHELL, Doors, Ended, named
+
+# Those of README.md that every run without a terminal and a network has.
+VARIABLES = {
+    "TERM": "dumb",
+    "EDITOR": "false",
+    "VISUAL": "false",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_PAGER": "cat",
+    "PAGER": "cat",
+    "MANPAGER": "cat",
+    "SYSTEMD_PAGER": "cat",
+    "DEBIAN_FRONTEND": "noninteractive",
+    "PIP_NO_INPUT": "1",
+    "npm_config_yes": "true",
+    "PIP_RETRIES": "1",
+    "UV_HTTP_RETRIES": "0",
+    "CONDA_REMOTE_MAX_RETRIES": "0",
+    "npm_config_fetch_retries": "0",
+    "CARGO_NET_RETRY": "0",
+}
+SHOWS = f"import os\nfor name in {list(VARIABLES)!r}: print(name, os.environ.get(name))"
+# Each of these opened an editor and waited for ever.
+EDITS = """
+cd "$(mktemp -d)" && git init -q && git config user.name a && git config user.email a@b
+git commit -q --allow-empty -m first
+for edits in "commit --allow-empty --amend" "rebase -i --root" "commit --allow-empty" "tag -a x"; do
+  git $edits < /dev/null > out 2>&1 && echo "edited: $edits"
+  grep -q "no terminal for an editor: give the message with -m" out || cat out
+done
+git log --format=%s && GIT_EDITOR=true git commit -q --allow-empty --amend && echo control
+"""
+PAGES = "seq 1000 > /tmp/lines; less /tmp/lines | tail -n 1; more /tmp/lines | tail -n 1; python3 -c 'help(len)' 2> /dev/null | head -n 1"
+
+
+@pytest.fixture(scope="module")
+def doors(server: str) -> Iterator[Doors]:
+    with sandtimer.Sandbox(timeout=60.0) as box:
+        yield Doors(server, box)
+
+
+def remarks(ended: Ended) -> dict[str, str]:
+    whole = ended.whole
+    of_run = whole.get("remarks") if isinstance(whole, dict) else whole.remarks
+    return {remark["kind"]: remark["message"] for remark in of_run or []}
+
+
+@named(*EVERY)
+def test_variables_say_that_nobody_is_there(doors: Doors, door: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The caller's own is not handed on.
+    monkeypatch.setenv("TERM", "xterm-256color")
+    seen = dict(line.split(" ", 1) for line in getattr(doors, door)(SHOWS).stdout.splitlines())
+    assert seen == VARIABLES
+
+
+@pytest.mark.parametrize("door", ["cli_python", "cli_run", "http_code", "http_command", "http_job", "mcp_bash"])
+def test_variables_can_be_overridden(doors: Doors, door: str) -> None:
+    chosen = {"TERM": "xterm", "PAGER": "less", "GIT_EDITOR": "true", "PIP_RETRIES": "5"}
+    if door in CLI:
+        more: dict[str, Any] = {"flags": tuple(word for name, value in chosen.items() for word in ("--env", f"{name}={value}"))}
+    else:
+        more = {"env": chosen}
+    code = f"import os\nfor name in {list(chosen)!r}: print(name, os.environ[name])"
+    ended = getattr(doors, door)(code, **more)
+    assert ended.stdout == "".join(f"{name} {value}\n" for name, value in chosen.items()), ended.whole
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+@named(*SHELL)
+def test_editors_of_git_end_at_once(doors: Doors, door: str) -> None:
+    ended = getattr(doors, door)(EDITS)
+    assert ended.stdout == "first\ncontrol\n", ended.whole
+
+
+@pytest.mark.skipif(shutil.which("vi") is None, reason="vi is not installed")
+@named(*(door for door in SHELL if door != "job_shell"))
+def test_editor_of_the_screen_ends_at_once(doors: Doors, door: str) -> None:
+    ended = getattr(doors, door)("vi /tmp/file > /dev/null 2>&1; echo $?")
+    assert ended.stdout == "1\n", ended.whole
+
+
+@named(*SHELL)
+def test_pagers_end_at_once(doors: Doors, door: str) -> None:
+    ended = getattr(doors, door)(PAGES)
+    assert ended.ending == "exited" and ended.stdout.endswith("Help on built-in function len in module builtins:\n"), ended.whole
+
+
+@named(*(door for door in SHELL if door not in ("session_shell", "mcp_session_shell")))
+def test_leftovers_that_are_killed_are_told(doors: Doors, door: str) -> None:
+    said = remarks(getattr(doors, door)("nohup sleep 300 > /dev/null 2>&1 & echo started"))["killed_leftovers"]
+    assert said.startswith("1 process that it had left behind was killed") and '"detach": true' in said and "background: true" in said
+    assert remarks(getattr(doors, door)("sleep 0.1 & wait; echo done")) == {}
+
+
+def test_leftovers_of_a_session_live_on_and_are_not_told(doors: Doors) -> None:
+    with sandtimer.Client(doors.server).session() as opened:
+        started = opened.run("sleep 300 > /dev/null 2>&1 & echo started")
+        assert (started.stdout, list(started.remarks)) == ("started\n", [])
+        assert opened.run("kill -0 $! && echo alive").stdout == "alive\n"
+
+
+LOOKS = "import urllib.request\ntry: urllib.request.urlopen('https://pypi.org', timeout=30)\nexcept OSError as error: print(error); raise SystemExit(1)"
+
+
+@named(*EVERY)
+def test_missing_network_is_told_at_once(doors: Doors, door: str) -> None:
+    begun = time.monotonic()
+    ended = getattr(doors, door)(LOOKS)
+    assert time.monotonic() - begun < 30
+    said = remarks(ended)["no_network"]
+    assert "no network" in said and '"network": true' in said and "--network" in said
+    assert remarks(getattr(doors, door)("print(1)")) == {}
+
+
+@named("command_shell", "cli_shell", "http_shell", "job_shell", "session_shell", "mcp_shell")
+def test_installers_do_not_wait_for_a_network(doors: Doors, door: str) -> None:
+    pip = "python3 -m pip download --no-cache-dir --no-deps -d /tmp/x sandtimer-no-such-package > /dev/null 2>&1; echo pip $?"
+    npm = "cd $(mktemp -d) && echo '{}' > package.json && npm install left-pad > out 2>&1; echo npm $?"
+    has_npm = shutil.which("npm") is not None
+    begun = time.monotonic()
+    ended = getattr(doors, door)(pip + (f"\n{npm}" if has_npm else ""))
+    # 9 and 70 seconds of tries before.
+    assert time.monotonic() - begun < 35
+    assert ended.stdout == "pip 1\n" + ("npm 1\n" if has_npm else ""), ended.whole
