@@ -182,7 +182,7 @@ def _shell(code: str) -> str:
     return "python3 -c '" + code.replace("'", "'\\''") + "'"
 
 
-def named(*names: str) -> Any:
+def named(*names: str) -> pytest.MarkDecorator:
     """A parameter `door`: each of these ways."""
     return pytest.mark.parametrize("door", names)
 

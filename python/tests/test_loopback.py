@@ -134,11 +134,12 @@ def test_listener_of_the_host_is_reached_with_the_network(doors: Doors, listener
 
 
 def test_port_of_a_run_is_not_the_hosts(doors: Doors) -> None:
-    """What a run listens on nobody outside reaches, and its number is free for others."""
-    code = "import socket, sys\nwith socket.create_server(('127.0.0.1', PORT)):\n    print('up', flush=True)\n    sys.stdin.readline()"
+    """No process outside reaches it, and its number is free for other runs."""
+    code = "import socket, sys\nwith socket.create_server(('127.0.0.1', PORT)):\n    sys.stdin.readline()"
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-        asked = {"code": code.replace("PORT", str(port)), "language": "python", "stdin_open": True, "wait_ms": 0, "wall_ms": 60000}
+        asked = {"code": code.replace("PORT", str(port)), "language": "python", "stdin_open": True, "wait_ms": 0}
+        asked["wall_ms"] = 60_000
         # While this process listens on it, too, and a second run.
         runs = [request(f"{doors.server}/v1/runs", asked)["run_id"] for _ in range(2)]
     try:
@@ -166,7 +167,8 @@ def test_later_cells_of_a_context_ask_its_server(doors: Doors) -> None:
         assert opened.run(SERVES).ok
         assert opened.run(ASKS).stdout == "200\n"
         # Processes that a cell starts are in the same network.
-        assert opened.run(f"import subprocess; subprocess.run(['python3', '-c', {ASKS!r}], text=True, capture_output=True).stdout").value == "200\n"
+        asks = f"import subprocess; subprocess.run(['python3', '-c', {ASKS!r}], text=True, capture_output=True).stdout"
+        assert opened.run(asks).value == "200\n"
     with doors.box.context("python") as other:
         assert "refused" in str(other.run(ASKS).error), "another context has a loopback of its own"
 

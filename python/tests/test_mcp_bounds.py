@@ -1,4 +1,4 @@
-"""Each answer of each tool has at most 20,000 bytes of text and as many of structured content, whatever it is asked and whatever ran."""
+"""Each answer of each tool has at most 20,000 bytes of text and as many of structured content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST = 20_000
 HARD_STOP = 150.0
 # Characters that are one byte, several as UTF-8, and six as JSON.
 LONG = "x" * 100_000 + "ä" * 50_000 + "\x01" * 50_000
-# Of what a command writes: long lines, short lines, bytes that are not UTF-8, control characters, progress that overwrites itself.
+# What commands write: long and short lines, bytes that are not UTF-8, control characters, progress that overwrites itself.
 WRITES = {
     "one line": "head -c 300000 /dev/zero | tr '\\0' x",
     "lines": "seq 1 100000",
@@ -25,6 +25,9 @@ WRITES = {
     "progress": "for i in $(seq 1 20000); do printf '\\r%s of it' $i; done",
     "both streams": "seq 1 30000; seq 1 30000 >&2; exit 3",
 }
+READS: list[dict[str, Any]] = [
+    {}, {"tail": 1}, {"tail": 50_000}, {"stream": "stderr"}, {"filter": "."}, {"cursor": 100}, {"until": "exit"},
+]  # fmt: skip
 
 
 class Bounded:
@@ -70,18 +73,16 @@ def test_what_commands_write_is_bounded(connect: Any) -> None:
             for details in (False, True):
                 done = await use("bash", command=command, details=details, wait_ms=45000)
                 run = done.structured_content["run_id"]
-            for more in ({}, {"tail": 1}, {"tail": 50_000}, {"stream": "stderr"}, {"filter": "."}, {"cursor": 100}, {"until": "exit"}):
+            for more in READS:
                 await use("read_output", run_id=run, **more)
             await use("wait", run_ids=[run])
             await use("kill", run_id=run)
             await use("Bash", command=command)
-            shell = (await use("Bash", command=command, background=True)).structured_content["bash_id"]
-            await use("wait", run_ids=[shell], wait_ms=45000)
-            await use("BashOutput", bash_id=shell)
-            again = (await use("Bash", command=command, background=True)).structured_content["bash_id"]
-            await use("wait", run_ids=[again], wait_ms=45000)
-            await use("ReadBashOutput", shell_id=again)
-            await use("KillShell", shell_id=again)
+            for tool, name in (("BashOutput", "bash_id"), ("ReadBashOutput", "shell_id")):
+                shell = (await use("Bash", command=command, background=True)).structured_content["run_id"]
+                await use("wait", run_ids=[shell], wait_ms=45000)
+                await use(tool, **{name: shell})
+            await use("KillShell", shell_id=shell)
             await use("run_code", language="bash", code=command)
 
     connect(act)
@@ -115,7 +116,10 @@ VALUES = {
     "repr": "class A:\n  def __repr__(self): return 'y' * 1_000_000\nA()",
     "error": "raise ValueError('y' * 300_000)",
     "deep recursion": "def f(n): return f(n + 1)\nf('w' * 1000)",
-    "chain of errors": "for i in range(300):\n  try:\n    raise ValueError(str(i) * 100) from globals().get('last')\n  except ValueError as error: last = error\nraise last",
+    "chain of errors": (
+        "for i in range(300):\n  try: raise ValueError(str(i) * 100) from globals().get('last')\n"
+        "  except ValueError as error: last = error\nraise last"
+    ),
     "displays": "for _ in range(50): display('z' * 3000)",
     "HTML": "class H:\n  def _repr_html_(self): return '<b>' * 100_000\nH()",
     "Markdown": "class M:\n  def _repr_markdown_(self): return '| a ' * 100_000\nM()",
@@ -124,6 +128,13 @@ VALUES = {
     "streams": "import sys\nprint('o' * 100_000); print('e' * 100_000, file=sys.stderr)",
     "name": "v" * 50_000,
 }
+IN_JAVASCRIPT = (
+    "'x'.repeat(1e6)",
+    "throw new Error('y'.repeat(1e6))",
+    "console.log('z'.repeat(1e6))",
+    "Array(1e5).fill('w')",
+    "new Map([[1, 'x'.repeat(1e5)]])",
+)
 
 
 def test_values_of_code_are_bounded(connect: Any) -> None:
@@ -131,7 +142,7 @@ def test_values_of_code_are_bounded(connect: Any) -> None:
         for code in VALUES.values():
             await use("run_code", language="python", code=code)
             await use("run_code", language="python", code=code, details=True)
-        for code in ("'x'.repeat(1e6)", "throw new Error('y'.repeat(1e6))", "console.log('z'.repeat(1e6))", "Array(1e5).fill('w')", "new Map([[1, 'x'.repeat(1e5)]])"):
+        for code in IN_JAVASCRIPT:
             await use("run_code", language="javascript", code=code)
 
     connect(act)

@@ -1,4 +1,4 @@
-"""`run_code` without a context, as an agent uses it first: cheaper than a command that starts Python, and Python as one knows it."""
+"""`run_code` without a context, as an agent uses it first: cheaper than a command that starts Python."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ PROGRAMS = {
     "try: input()\nexcept EOFError: print('no more')": "no more\n",
     "import sys\nsys.stdout.buffer.write(b'bytes\\n')\nprint('text')": "bytes\ntext\n",
     "import sys\nsys.stdout.write('no end')": "no end",
-    "import subprocess\nprint('before', flush=True); subprocess.run(['echo', 'of a child']); print('after')": "before\nof a child\nafter\n",
+    "import subprocess\nprint('a', flush=True); subprocess.run(['echo', 'b']); print('c')": "a\nb\nc\n",
     "import threading\nt = threading.Thread(target=print, args=('of a thread',)); t.start(); t.join()": "of a thread\n",
     "import asyncio\nasync def main(): print('in a loop')\nasyncio.run(main())": "in a loop\n",
     "import dataclasses, pickle\n@dataclasses.dataclass\nclass A: x: int\nprint(pickle.loads(pickle.dumps(A(1))))": "A(x=1)\n",
-    "import multiprocessing as m\ndef f(x): return 2 * x\nwith m.get_context('fork').Pool(2) as pool: print(pool.map(f, [1, 2]))": "[2, 4]\n",
+    "import multiprocessing as m\nwith m.get_context('fork').Pool(2) as pool: print(pool.map(abs, [-1, -2]))": "[1, 2]\n",
     "open('own_module.py', 'w').write('x = 7')\nimport own_module\nprint(own_module.x)": "7\n",
     "if __name__ == '__main__': print('main')": "main\n",
 }

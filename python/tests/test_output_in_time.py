@@ -70,12 +70,12 @@ def test_command_line_passes_output_on_at_once(door: str) -> None:
 @pytest.mark.parametrize("asked", ["code", "command", "shell"])
 def test_server_shows_output_of_a_run_at_once(doors: Doors, asked: str) -> None:
     code = f"{PRINTS}time.sleep(100)"
-    body: dict[str, Any] = {
+    bodies: dict[str, dict[str, Any]] = {
         "code": {"code": code, "language": "python"},
         "command": {"command": ["python3", "-c", code]},
         "shell": {"command": 'python3 -c "$CODE"; true', "env": {"CODE": code}},
-    }[asked]
-    run = request(f"{doors.server}/v1/runs", {**body, "wait_ms": 0, "wall_ms": 80_000})["run_id"]
+    }
+    run = request(f"{doors.server}/v1/runs", {**bodies[asked], "wait_ms": 0, "wall_ms": 80_000})["run_id"]
     try:
         until("first\nsecond\n", lambda: str(request(f"{doors.server}/v1/runs/{run}/output")["data"]))
         assert request(f"{doors.server}/v1/runs/{run}?wait_ms=0")["status"] == "running"

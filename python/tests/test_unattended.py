@@ -40,7 +40,10 @@ for edits in "commit --allow-empty --amend" "rebase -i --root" "commit --allow-e
 done
 git log --format=%s && GIT_EDITOR=true git commit -q --allow-empty --amend && echo control
 """
-PAGES = "seq 1000 > /tmp/lines; less /tmp/lines | tail -n 1; more /tmp/lines | tail -n 1; python3 -c 'help(len)' 2> /dev/null | head -n 1"
+PAGES = """
+seq 1000 > /tmp/lines; less /tmp/lines | tail -n 1; more /tmp/lines | tail -n 1
+python3 -c 'help(len)' 2> /dev/null | head -n 1
+"""
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +59,7 @@ def remarks(ended: Ended) -> dict[str, str]:
 
 
 @named(*EVERY)
-def test_variables_say_that_nobody_is_there(doors: Doors, door: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_keep_programs_from_waiting(doors: Doors, door: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # The caller's own is not handed on.
     monkeypatch.setenv("TERM", "xterm-256color")
     seen = dict(line.split(" ", 1) for line in getattr(doors, door)(SHOWS).stdout.splitlines())
@@ -98,7 +101,8 @@ def test_pagers_end_at_once(doors: Doors, door: str) -> None:
 @named(*(door for door in SHELL if door not in ("session_shell", "mcp_session_shell")))
 def test_leftovers_that_are_killed_are_told(doors: Doors, door: str) -> None:
     said = remarks(getattr(doors, door)("nohup sleep 300 > /dev/null 2>&1 & echo started"))["killed_leftovers"]
-    assert said.startswith("1 process that it had left behind was killed") and '"detach": true' in said and "background: true" in said
+    assert said.startswith("1 process that it had left behind was killed")
+    assert '"detach": true' in said and "background: true" in said
     assert remarks(getattr(doors, door)("sleep 0.1 & wait; echo done")) == {}
 
 
@@ -109,7 +113,11 @@ def test_leftovers_of_a_session_live_on_and_are_not_told(doors: Doors) -> None:
         assert opened.run("kill -0 $! && echo alive").stdout == "alive\n"
 
 
-LOOKS = "import urllib.request\ntry: urllib.request.urlopen('https://pypi.org', timeout=30)\nexcept OSError as error: print(error); raise SystemExit(1)"
+LOOKS = """
+import urllib.request
+try: urllib.request.urlopen('https://pypi.org', timeout=30)
+except OSError as error: print(error); raise SystemExit(1)
+"""
 
 
 @named(*EVERY)
