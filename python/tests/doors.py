@@ -94,7 +94,7 @@ class Doors:
 
     def _executed(self, kind: str, wanted: dict[str, Any], code: str, more: dict[str, Any]) -> Ended:
         made = request(f"{self.server}/v1/{kind}", wanted)
-        at = f"{self.server}/v1/{kind}/{made.get('context_id') or made['session_id']}"
+        at = f"{self.server}/v1/{kind}/{made['context_id']}"
         try:
             answer = request(f"{at}/execute", {"code": code, "wall_ms": self.wall_ms, **more})
         finally:
