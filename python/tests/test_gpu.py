@@ -158,11 +158,11 @@ def test_without_gpu_nothing_of_it_is_there(run: Run) -> None:
     said = run(NVIDIA, """
         with sandtimer.Sandbox(timeout=60.0, start="spawn", gpu=True) as box:
             print(box.call(os.path.exists, "/dev/nvidia0"))
-            print(box.call(os.path.exists, "/sys/devices/system/cpu/online"))
+            print(box.call(os.path.exists, "/sys/devices/system/node/online"))
         for start in ("spawn", "zygote"):
             with sandtimer.Sandbox(timeout=60.0, start=start) as box:
                 outcome = box.run(names)
-                print(*outcome.value, box.call(os.path.exists, "/sys"), told(outcome))
+                print(*outcome.value, box.call(os.path.exists, "/sys/devices/system/node"), told(outcome))
     """).splitlines()
     usual = "fd full null random shm stderr stdin stdout urandom zero False []"
     assert said == ["True", "True", usual, usual]

@@ -7,6 +7,7 @@
 use crate::census;
 use crate::checkpoints::Checkpoints;
 use crate::execute;
+use crate::proc;
 use crate::steps::{self, Program, Step};
 use crate::sys::{self, Fd, PollFd, call, nr};
 use crate::traces::Traces;
@@ -73,6 +74,10 @@ pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
     let pipes = if step.header.op == op::FORK { init.fork(rest, stdio, extra) } else { init.serve_others() };
     for (number, step) in program.take_while(|step| !is_last(step)).enumerate() {
         init.build(number as u64, &step, extra);
+    }
+    if let Some(file) = proc::take_memory_file() {
+        notify_with(control, notice::MEMORY_FILE, [0; 6], Some(file));
+        sys::close(file);
     }
     if step.header.op == op::SERVE {
         init.timer = extra[step.number(5) as usize];
@@ -203,7 +208,11 @@ impl Init {
     /// Carries out one step of what the child waits for.
     fn build(&self, number: u64, step: &Step, extra: &[Fd]) {
         let required = step.header.required == 1;
-        let result = steps::apply(step, extra);
+        let result = match step.header.op {
+            op::PROC => proc::mount_with_files(step),
+            op::PROC_OF_PROCESSES => proc::mount_of_processes(step),
+            _ => steps::apply(step, extra),
+        };
         if result > steps::NOTE {
             notify(self.control, notice::STEP_FAILED, [number, (result - steps::NOTE) as u64, 0, 0, 0, 0]);
         }

@@ -16,6 +16,7 @@ mod init;
 mod launcher;
 mod network_residue;
 mod networks;
+mod proc;
 mod runtime;
 mod steps;
 mod sys;

@@ -147,7 +147,7 @@ pub fn apply(step: &Step, extra: &[Fd]) -> isize {
     }
 }
 
-fn mount(source: *const u8, target: *const u8, kind: *const u8, flags: usize, data: *const u8) -> isize {
+pub fn mount(source: *const u8, target: *const u8, kind: *const u8, flags: usize, data: *const u8) -> isize {
     call!(nr::MOUNT, source, target, kind, flags, data)
 }
 
@@ -240,11 +240,11 @@ pub fn terminal(socket: Fd) -> Result<Fd, isize> {
     if check(sys::read(socket, &mut [0; 1]))? == 1 { Ok(slave) } else { Err(sys::ESRCH) }
 }
 
-const O_PATH: u64 = 0o10000000;
-const AT_EMPTY_PATH: usize = 0x1000;
-const AT_RECURSIVE: usize = 0x8000;
-const MNT_DETACH: usize = 2;
-const EMPTY: *const u8 = c"".as_ptr().cast();
+pub const O_PATH: u64 = 0o10000000;
+pub const AT_EMPTY_PATH: usize = 0x1000;
+pub const AT_RECURSIVE: usize = 0x8000;
+pub const MNT_DETACH: usize = 2;
+pub const EMPTY: *const u8 = c"".as_ptr().cast();
 /// The current directory.
 const HERE: *const u8 = c".".as_ptr().cast();
 
@@ -269,18 +269,18 @@ fn locate(directory: isize, path: *const u8, resolve: u64) -> Result<Fd, isize> 
 
 /// Where a step takes effect: a path below a directory that no job can write.
 #[derive(Clone, Copy)]
-struct Place {
+pub struct Place {
     root: Text,
     path: Text,
 }
 
 impl Place {
     /// The first two strings of a step.
-    fn of(step: &Step) -> Self {
+    pub fn of(step: &Step) -> Self {
         Place { root: step.string(0), path: step.string(1) }
     }
 
-    fn open(self) -> Result<Fd, isize> {
+    pub fn open(self) -> Result<Fd, isize> {
         self.locate(self.path.pointer, resolve::INSIDE)
     }
 
@@ -309,7 +309,7 @@ impl Place {
 }
 
 /// Makes the current directory what is opened, because mount(2) and umount2(2) take no descriptor.
-fn enter(place: Result<Fd, isize>) -> Result<*const u8, isize> {
+pub fn enter(place: Result<Fd, isize>) -> Result<*const u8, isize> {
     let place = place?;
     let result = call!(nr::FCHDIR, place);
     sys::close(place);
@@ -330,7 +330,7 @@ fn make(step: &Step, make: impl Fn(Fd, *const u8) -> isize) -> isize {
 }
 
 /// mount_setattr(2): `attributes` are to-set, to-clear, propagation, user namespace.
-fn set_attributes(directory: isize, path: *const u8, attributes: [u64; 4], flags: usize) -> isize {
+pub fn set_attributes(directory: isize, path: *const u8, attributes: [u64; 4], flags: usize) -> isize {
     call!(nr::MOUNT_SETATTR, directory, path, flags, attributes.as_ptr(), 32)
 }
 

@@ -95,6 +95,7 @@ pub mod nr {
     pub const OPENAT: usize = 257;
     pub const MKDIRAT: usize = 258;
     pub const UNLINKAT: usize = 263;
+    pub const FACCESSAT: usize = 269;
     pub const SYMLINKAT: usize = 266;
     pub const UNSHARE: usize = 272;
     pub const TIMERFD_SETTIME: usize = 286;

@@ -84,6 +84,13 @@ pub mod op {
     pub const TERMINAL: u16 = 33;
     /// After the last change of identity: the process may read its own files in /proc again, and dies with the engine.
     pub const OWN: u16 = 32;
+    /// Mounts a procfs that shows processes and a few files, or nothing; see the helper's `proc.rs`. numbers: mount flags, how many
+    /// files it shows, 1 if the engine is sent the file that is written. strings: place, options of procfs without `subset=`, a file
+    /// to write first (or nothing), its contents; for each file that is shown its path, from the place's own directory on, and where
+    /// it is shown; then names of procfs's own files.
+    pub const PROC: u16 = 35;
+    /// Mounts a procfs that shows processes only, unless [`PROC`] has mounted one. numbers: mount flags. strings: place, options.
+    pub const PROC_OF_PROCESSES: u16 = 36;
 }
 
 /// Added to an access mask of [`op::LANDLOCK`]: no job can change what the path leads through.
@@ -358,6 +365,8 @@ pub mod notice {
     pub const ROLLED_BACK: u32 = 10;
     /// Answer to [`super::order::VACATE`]. a: 1 where nothing is alive beside init, and nothing was left that a process could find.
     pub const VACATED: u32 = 13;
+    /// The file that the sandbox shows as /proc/meminfo, as a descriptor to write it by. Comes where [`super::op::PROC`] asks for it.
+    pub const MEMORY_FILE: u32 = 14;
 }
 
 #[repr(C)]

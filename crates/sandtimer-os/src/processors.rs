@@ -50,6 +50,11 @@ impl Processors {
         self.0.get(number / 64).is_some_and(|word| word >> (number % 64) & 1 == 1)
     }
 
+    /// Their numbers, in ascending order.
+    pub fn numbers(&self) -> impl Iterator<Item = usize> {
+        (0..WORDS * 64).filter(|number| self.has(*number))
+    }
+
     /// Has a process run on these alone.
     ///
     /// # Errors

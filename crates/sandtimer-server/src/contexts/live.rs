@@ -346,6 +346,7 @@ fn make(
         limits: request.whole,
         defaults: request.language.defaults(&app.defaults).to_vec(),
         parent: app.tenants.scope(&owner),
+        owner: Some(owner.as_str().into()),
         environment: request.environment,
         directory: request.directory,
         network: request.network,

@@ -68,6 +68,7 @@ impl Pools {
             live: true,
             workspaces: Some(app.workspaces.own_place().to_owned()),
             prewarm: settings.prewarm.clone().map(|source| Prewarm { source, limit }),
+            owner: Some(owner.as_str().into()),
             network: has_network,
             ..Profile::default()
         };

@@ -46,8 +46,8 @@ pub(crate) const CLIENT_GONE: &str = "the client that waited for it went away";
 /// Why a run is cancelled that the disk does not take.
 const UNRECORDED: &str = "its beginning cannot be recorded";
 
-/// Runs with a terminal: each opens at most 16 (`isolate/root.rs`), and the kernel has 3,072 for all mounts of
-/// devpts but the first.
+/// Runs with a terminal: each opens at most 16 (`isolate/ptys.rs`), and the kernel has 3,072 for all mounts of
+/// devpts but the first. Those without one have a third of them.
 static TERMINALS: Shares = Shares::of("runs with a terminal", 128);
 
 /// A run on its way to the request that waits for it. Where that went away meanwhile, nobody else would cancel it.
@@ -147,6 +147,7 @@ fn begin(
     spec.workspace = using.as_ref().map(|using| using.workspace().directory().to_owned());
     spec.defaults = app.defaults.commands.clone();
     spec.parent = scope;
+    spec.owner = Some(owner.as_str().into());
     let (command, question) = (request.shown(), request.question(owner));
     let run = Arc::new(request.start(app, owner, spec)?);
     let first = request.stdin.take().filter(|_| request.stdin_open);

@@ -323,6 +323,9 @@ impl Child {
             sandbox.plan.degraded.push(Degraded { layer: "cgroup limits".to_owned(), reason });
             sandbox.plan.tier = sandbox.plan.tier.min(Tier::T2);
         }
+        if let Some(file) = &sandbox.memory_file {
+            file.show(start::shown_memory(&self.inner, effective)).map_err(Error::system(doing))?;
+        }
         let host = self.inner.host()?;
         Ok(plan::resource_limits(host, &start::process_limits(effective), host.has_namespaces()))
     }

@@ -68,6 +68,8 @@ pub struct ContextSpec {
     pub limits: Limits,
     pub defaults: Vec<(Source, Limits)>,
     pub parent: Option<ScopeId>,
+    /// As [`Spec::owner`](super::Spec::owner), for a session; an interpreter of a pool has what the pool's profile says.
+    pub owner: Option<Arc<str>>,
     pub require: Require,
     /// Variables added to the clean environment.
     pub environment: HashMap<String, String>,

@@ -75,7 +75,7 @@ impl Interpreters {
         let (serving, has_learned, replaced) = {
             let mut of_owner = of_owner.lock().unwrap_or_else(PoisonError::into_inner);
             of_owner.count(imported);
-            let replaced = of_owner.advance(&self.engine, &self.interpreter)?;
+            let replaced = of_owner.advance(&self.engine, &self.interpreter, owner)?;
             (of_owner.serving.clone(), !of_owner.learned.is_empty(), replaced)
         };
         if let Some(replaced) = replaced {
@@ -132,7 +132,12 @@ impl Owner {
     }
 
     /// Has the coming pool serve if it stands, and another one come if there is more to learn. The pool that is not used any more.
-    fn advance(&mut self, engine: &Engine, interpreter: &OsStr) -> Result<Option<Arc<Calls>>, Error> {
+    fn advance(
+        &mut self,
+        engine: &Engine,
+        interpreter: &OsStr,
+        owner: &str,
+    ) -> Result<Option<Arc<Calls>>, Error> {
         let mut replaced = None;
         if let Some((coming, learned)) = self.coming.take() {
             if coming.stats().ready > 0 {
@@ -147,7 +152,13 @@ impl Owner {
         }
         if let Some(wanted) = self.due() {
             let (interpreter, learned) = (interpreter.to_owned(), wanted.iter().cloned().collect());
-            let profile = Profile { interpreter, learned, programs: true, ..Profile::default() };
+            let profile = Profile {
+                interpreter,
+                learned,
+                owner: Some(owner.into()),
+                programs: true,
+                ..Profile::default()
+            };
             self.coming = Some((Arc::new(engine.calls(profile, READY)?), wanted));
         }
         Ok(replaced)

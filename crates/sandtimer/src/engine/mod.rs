@@ -79,8 +79,9 @@ use crate::isolate::cgroup::{Cgroups, Hierarchies};
 use crate::isolate::files::home_directories;
 use crate::isolate::host::Host;
 use crate::isolate::lease::{Group, Lease};
+use crate::isolate::ptys::Ptys;
 use crate::limits::{Ceilings, Limits};
-use crate::model::Outcome;
+use crate::model::{LimitKind, Outcome};
 use crate::scope::ScopeTree;
 use crate::supervise::deliveries::{CollectorHandle, ToCollector};
 use crate::supervise::orders::{Command, EnforcerHandle};
@@ -140,6 +141,9 @@ pub(crate) struct Inner {
     options: Options,
     host: OnceLock<Host>,
     ceilings: Ceilings,
+    /// In bytes, as far as a container may use it.
+    machine_memory: u64,
+    ptys: Arc<Ptys>,
     homes: Vec<PathBuf>,
     /// Workspaces that are directories of the caller's.
     callers_directories: Mutex<HashSet<PathBuf>>,
@@ -206,6 +210,8 @@ impl Engine {
             host: OnceLock::new(),
             scopes: Mutex::new(ScopeTree::new(ceilings.clone())),
             ceilings,
+            machine_memory,
+            ptys: Arc::new(Ptys::of_machine()),
             homes: home_directories(&passwd, std::env::var_os("HOME").as_deref()),
             callers_directories: Mutex::default(),
             spool_directory: OnceLock::new(),
@@ -322,6 +328,11 @@ impl Inner {
 }
 
 impl Inner {
+    /// What most runs are shown as the machine's memory, in bytes.
+    fn usual_memory(&self) -> u64 {
+        self.ceilings.get(LimitKind::Memory).map_or(self.machine_memory, |most| most.min(self.machine_memory))
+    }
+
     /// How long an interpreter or a shell may take to start. Infrastructure: always finite.
     fn spawn_limit(&self) -> Duration {
         self.options.spawn_limit.unwrap_or(SPAWN_LIMIT)

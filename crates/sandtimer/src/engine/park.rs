@@ -16,7 +16,7 @@ use sandtimer_os::wire::{notice, op, order};
 use super::error::Error;
 use super::opened;
 use super::plans::KnownFiles;
-use super::start::{self, Descriptors, Sandbox};
+use super::start::{self, Descriptors, MemoryFile, Sandbox};
 use super::streams::Streams;
 use super::{Engine, Inner, Run, Spec};
 use crate::isolate::plan::ProcessLimits;
@@ -127,6 +127,9 @@ pub(super) fn wait_sealed(sandbox: &mut Sandbox) -> Result<Namespaces, Error> {
             return Err(Error::System { doing, source: std::io::ErrorKind::TimedOut.into() });
         }
         match process::notice(&sandbox.control).map_err(Error::system(doing))? {
+            Some((notice, Some(file))) if notice.kind == notice::MEMORY_FILE => {
+                sandbox.memory_file = Some(Arc::new(MemoryFile::new(file)));
+            }
             Some((notice, Some(namespace))) if notice.a == MOUNTS => sandbox.namespace = Some(namespace),
             Some((notice, Some(namespace))) if notice.a == USERS => namespaces.users = Some(namespace),
             Some((notice, Some(namespace))) if notice.a == PIDS => namespaces.pids = Some(namespace),

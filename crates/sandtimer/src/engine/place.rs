@@ -15,10 +15,11 @@ use crate::isolate::cgroup::Slot;
 use crate::isolate::files::NoteKind;
 use crate::isolate::networks::LentNetwork;
 use crate::isolate::plan::StepName;
+use crate::isolate::ptys::PtyShare;
 use crate::limits::{Effective, Key, nanoseconds};
 use crate::model::{Isolation, LimitKind, Path as RunPath};
 use crate::supervise::orders::Shown;
-use crate::supervise::run::{Job, PrivateDirectory, Running};
+use crate::supervise::run::{Job, Namespaces, PrivateDirectory, Running};
 
 /// A sandbox that stands, as the runs in it share it.
 #[derive(Debug)]
@@ -68,8 +69,8 @@ impl Place {
             spawned_at: sandbox.spawned_at,
             path: sandbox.path,
         };
-        let Sandbox { private, namespace, network, .. } = sandbox;
-        (place, Belongings { private, namespace, network })
+        let Sandbox { private, namespace, network, ptys, .. } = sandbox;
+        (place, Belongings { private, namespace, network, ptys })
     }
 }
 
@@ -79,6 +80,7 @@ pub(super) struct Belongings {
     pub private: Option<PrivateDirectory>,
     pub namespace: Option<OwnedFd>,
     pub network: Option<Arc<LentNetwork>>,
+    pub ptys: Option<Arc<PtyShare>>,
 }
 
 /// A started sandbox as a run.
@@ -146,7 +148,11 @@ pub(super) fn running_at(
         follower,
         stall_by_progress: spec.stall_by_progress,
         private_directory: belongings.private,
-        namespaces: Mutex::new((belongings.namespace, belongings.network)),
+        namespaces: Mutex::new(Namespaces {
+            mounts: belongings.namespace,
+            _network: belongings.network,
+            _ptys: belongings.ptys,
+        }),
         waiting: Arc::default(),
     })
 }

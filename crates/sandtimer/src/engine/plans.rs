@@ -20,6 +20,7 @@ use crate::isolate::files::{
     DeviceUser, FilesPlan, FilesRequest, Gpus, Kind, Mount, Start, WORKSPACE, find_gpus, plan_files,
 };
 use crate::isolate::lease::has_uids;
+use crate::isolate::machine::Machine;
 use crate::isolate::root;
 use crate::zygote::{PYTHON_DIRECTORY, python_directory};
 
@@ -46,7 +47,7 @@ pub(super) struct FilesKey {
     pub host_proc: bool,
     pub show_credentials: bool,
     pub network: bool,
-    pub terminal: bool,
+    pub ptys: u32,
     pub gpu: bool,
 }
 
@@ -106,8 +107,8 @@ fn python_files() -> &'static [(PathBuf, &'static [u8])] {
     FILES.get_or_init(|| python_directory().map(|(name, contents)| (path(name), contents)).into())
 }
 
-/// Plans what a run of this spec sees, or returns the recent plan of a run like it.
-pub(super) fn plan_files_of(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles>, Error> {
+/// Plans what a run of this spec sees that may open so many pseudo-terminals, or returns the recent plan of a run like it.
+pub(super) fn plan_files_of(inner: &Inner, spec: &Spec, ptys: u32) -> Result<Arc<KnownFiles>, Error> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     let callers_directories = inner.callers_directories.lock().unwrap_or_else(PoisonError::into_inner);
@@ -128,7 +129,7 @@ pub(super) fn plan_files_of(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles
         host_proc: spec.host_proc,
         show_credentials: spec.show_credentials,
         network: spec.network,
-        terminal: spec.terminal.is_some(),
+        ptys,
         gpu: spec.gpu,
     };
     let now = monotonic_nanoseconds();
@@ -158,8 +159,9 @@ pub(super) fn plan_files_of(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles
         temporary: spec.temporary.as_deref(),
         world_readable: &spec.world_readable,
         own: python_files(),
+        machine: &Machine::here(inner.usual_memory()),
         network: spec.network,
-        terminal: spec.terminal.is_some(),
+        ptys,
         gpus: spec.gpu.then(device_user),
     };
     let mut plan = plan_files(&request)?;
@@ -204,7 +206,7 @@ pub fn gpus() -> Result<Gpus, Error> {
 /// The host's /proc in place of one of a pid namespace's own, which only that namespace's first process could mount.
 fn show_host_proc(plan: &mut FilesPlan) {
     for mount in &mut plan.mounts {
-        if let Mount::Proc { target } = mount {
+        if let Mount::Proc { target, .. } = mount {
             let (source, target) = (PathBuf::from("/proc"), target.clone());
             let kind = Kind::Directory;
             *mount = Mount::Bind { source, target, writable: false, identity_mapped: false, kind };

@@ -148,6 +148,7 @@ fn sandbox_of(spec: &Spec, interpreter: &OsStr) -> Spec {
         show_credentials: spec.show_credentials,
         limits: spec.limits.clone(),
         defaults: spec.defaults.clone(),
+        owner: spec.owner.clone(),
         parent: spec.parent,
         require: spec.require,
         ..Spec::default()

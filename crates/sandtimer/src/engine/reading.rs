@@ -54,6 +54,7 @@ pub(super) fn read(
     let spec = Spec {
         command: reader.iter().cloned().chain([wanted.name().into()]).collect(),
         private_workspace: true,
+        without_ptys: true,
         // What it takes counts as its owner's.
         parent,
         stdin: Stdin::Bytes(source.into()),

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::terminal::Terminal;
@@ -109,6 +110,8 @@ pub struct Spec {
     /// With `warn` there is a second one, named by SANDTIMER_NOTICE_FD, from which it reads a line such as
     /// `{"limit": "wall", "left_ms": 30000}` before a limit.
     pub progress_channel: bool,
+    /// For whom it is run, where several share an engine: of what a machine has only so much of, none of them has more than half.
+    pub owner: Option<Arc<str>>,
     /// The scope the run belongs to.
     pub parent: Option<ScopeId>,
     /// The level of the run's own scope.
@@ -125,6 +128,12 @@ pub struct Spec {
     /// Other code runs in its sandbox later: a context or session.
     #[doc(hidden)]
     pub is_live: bool,
+    /// Its sandbox is built before the limits of its job are known.
+    #[doc(hidden)]
+    pub is_pooled: bool,
+    /// Has no pseudo-terminals, which cost a mount.
+    #[doc(hidden)]
+    pub without_ptys: bool,
 }
 
 impl Spec {

@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -27,8 +28,10 @@ use crate::isolate::cgroup::{Slot, SlotLimits};
 use crate::isolate::files::Executable;
 use crate::isolate::host::{Host, Namespaces};
 use crate::isolate::lease::{WORKSPACES, has_uids};
+use crate::isolate::machine::memory_text;
 use crate::isolate::networks::LentNetwork;
 use crate::isolate::plan::{self, Identity, InitClock, Network, Plan, Policy, ProcessLimits, Refusal, Wall};
+use crate::isolate::ptys::{self, PtyShare};
 use crate::limits::{Effective, Key};
 use crate::model::{LimitKind, Path as RunPath, Tier};
 use crate::supervise::at_once::Brought;
@@ -116,6 +119,7 @@ pub(super) struct Prepared {
     template: Option<usize>,
     pub private: Option<PrivateDirectory>,
     network: Option<LentNetwork>,
+    ptys: Option<Arc<PtyShare>>,
     pub tasks: Vec<OwnedFd>,
     idmaps: Vec<Arc<OwnedFd>>,
 }
@@ -136,6 +140,35 @@ pub(super) struct Sandbox {
     pub network: Option<Arc<LentNetwork>>,
     /// The watchdog that knows how it is killed.
     pub shown: Option<Shown>,
+    /// What it may open pseudo-terminals by.
+    pub ptys: Option<Arc<PtyShare>>,
+    /// What it shows as /proc/meminfo, where its limit of memory may change.
+    pub memory_file: Option<Arc<MemoryFile>>,
+}
+
+/// The /proc/meminfo of a sandbox that is built before the limits of its job are known.
+#[derive(Debug)]
+pub(super) struct MemoryFile {
+    file: OwnedFd,
+    /// Bytes.
+    shown: AtomicU64,
+}
+
+impl MemoryFile {
+    pub fn new(file: OwnedFd) -> Self {
+        MemoryFile { file, shown: AtomicU64::new(u64::MAX) }
+    }
+
+    /// Has it say this many bytes.
+    ///
+    /// # Errors
+    /// As pwrite(2).
+    pub fn show(&self, bytes: u64) -> std::io::Result<()> {
+        if self.shown.swap(bytes, Ordering::Relaxed) != bytes {
+            rustix::io::pwrite(&self.file, memory_text(bytes).as_bytes(), 0)?;
+        }
+        Ok(())
+    }
 }
 
 impl Sandbox {
@@ -156,6 +189,8 @@ impl Sandbox {
             namespace: self.namespace.as_ref().map(OwnedFd::try_clone).transpose()?,
             network: self.network.clone(),
             shown: self.shown,
+            ptys: self.ptys.clone(),
+            memory_file: self.memory_file.clone(),
         })
     }
 
@@ -204,7 +239,14 @@ pub(super) fn prepare_to<T>(
     let root = has_uids();
     let mut identity =
         root.then(|| Identity { job: inner.lease.uid(row), init: inner.lease.init_uid(), owner: None });
-    let files = plans::plan_files_of(inner, spec)?;
+    let may_have = spec.terminal.is_none() && !spec.without_ptys && !spec.host_proc;
+    let ptys = may_have.then(|| inner.ptys.take(spec.owner.clone()));
+    let (ptys, lacking) = match ptys.transpose() {
+        Ok(ptys) => (ptys.map(Arc::new), None),
+        Err(reason) => (None, Some(reason)),
+    };
+    let most = ptys::most(spec.terminal.is_some(), ptys.as_deref());
+    let files = plans::plan_files_of(inner, spec, most)?;
     let is_shared = spec.shares_directory();
     if is_shared {
         inner.pool.note_shared(row);
@@ -242,12 +284,15 @@ pub(super) fn prepare_to<T>(
         (None, Err(reason)) => Network::Refused(reason.clone()),
         (None, Ok(())) => Network::Refused("it was left out".to_owned()),
     };
+    let shown = shown_memory(inner, effective);
     let policy = Policy {
         files: &files,
         network: &network,
         terminal: spec.terminal.is_some(),
         identity,
         limits: process_limits(effective),
+        own_memory: Some(shown).filter(|shown| spec.is_pooled || *shown != inner.usual_memory()),
+        is_pooled: spec.is_pooled,
         supervised: spec.supervised,
         is_live: spec.is_live,
         template,
@@ -256,6 +301,9 @@ pub(super) fn prepare_to<T>(
     };
     let tasks = slot.take_task_files();
     let mut plan = plan::plan(host, &policy, tasks.len());
+    if let Some(reason) = lacking {
+        plan.degraded.push(crate::model::Degraded { layer: "pseudo-terminals".to_owned(), reason });
+    }
     for name in refused {
         let reason = format!("the controller refused the {name} limit");
         plan.degraded.push(crate::model::Degraded { layer: "cgroup limits".to_owned(), reason });
@@ -264,7 +312,7 @@ pub(super) fn prepare_to<T>(
     check_requirement(spec, &plan)?;
     let finished = finish(&mut plan, &Context { host, policy: &policy, tasks: tasks.len() });
     let idmaps = idmap_namespaces(inner, &plan.idmapped, identity, row)?;
-    Ok((Prepared { files, plan, template, private, network: own, tasks, idmaps }, finished))
+    Ok((Prepared { files, plan, template, private, network: own, ptys, tasks, idmaps }, finished))
 }
 
 /// The network namespace of a sandbox, if it is to have one.
@@ -326,6 +374,12 @@ pub(super) fn watch(inner: &Inner, attachment: Attachment) -> Brought {
     let running = attachment.run.clone();
     let streams = inner.collector.attach(attachment);
     Brought { ending: inner.enforcer.watch(running), streams }
+}
+
+/// The memory that a run is shown, in bytes: its limit, or the machine's.
+pub(super) fn shown_memory(inner: &Inner, effective: &Effective) -> u64 {
+    let limit = effective.get(LimitKind::Memory).map_or(u64::MAX, |effect| effect.value);
+    limit.min(inner.machine_memory)
 }
 
 pub(super) fn process_limits(effective: &Effective) -> ProcessLimits {
@@ -515,6 +569,8 @@ impl Prepared {
             namespace: None,
             network,
             shown: None,
+            ptys: self.ptys,
+            memory_file: None,
         }
     }
 

@@ -95,6 +95,10 @@ pub(super) fn spec_of(profile: &Profile) -> Spec {
     spec.gpu = profile.gpu;
     spec.supervised = profile.live && !profile.unsupervised;
     spec.is_live = profile.live;
+    spec.owner = profile.owner.clone();
+    spec.is_pooled = true;
+    // Functions are called for their values, and in no time.
+    spec.without_ptys = !profile.live && !profile.programs;
     for (name, value) in ONE_THREAD {
         spec = spec.env(name, value);
     }

@@ -18,11 +18,11 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
+use crate::isolate::machine::{Contents, Machine};
 use crate::isolate::toolchain::lookup::{Host, Resolved};
 use credentials::Searched;
 pub use devices::{DeviceUser, Gpus};
 use guard::{Guard, Refusal};
-use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -74,10 +74,12 @@ pub struct FilesRequest<'a> {
     pub world_readable: &'a [PathBuf],
     /// Files of the engine's own, below `/sandtimer`.
     pub own: &'a [(PathBuf, &'static [u8])],
+    /// What is shown of the machine.
+    pub machine: &'a Machine,
     /// Whether the run shares the host's network, and so needs its resolver's settings.
     pub network: bool,
-    /// Whether the run has a terminal.
-    pub terminal: bool,
+    /// How many pseudo-terminals the run may open; without any it has no terminal device either.
+    pub ptys: u32,
     /// Shows the host's GPUs, as far as the run can open them with these rights.
     pub gpus: Option<DeviceUser>,
 }
@@ -128,15 +130,15 @@ pub enum Mount {
     /// bind mount that must not be seen.
     Tmpfs { target: PathBuf, mode: u32 },
     /// A root-owned file of mode 0644 with these contents.
-    Synthetic { target: PathBuf, contents: Cow<'static, [u8]> },
+    Synthetic { target: PathBuf, contents: Contents },
     /// As `Synthetic`, with the user and group that the job has inside.
     Accounts { target: PathBuf, file: AccountFile },
     /// The host's device node of the same path, such as `/dev/null`.
     Device { target: PathBuf },
-    /// A private instance of devpts.
-    Terminals { target: PathBuf },
-    /// The proc file system of the run's own pid namespace.
-    Proc { target: PathBuf },
+    /// A private instance of devpts, with room for this many.
+    Terminals { target: PathBuf, most: u32 },
+    /// The proc file system of the run's own pid namespace, with these files in place of its own.
+    Proc { target: PathBuf, files: Vec<(&'static str, Contents)> },
 }
 
 impl Mount {
@@ -151,8 +153,8 @@ impl Mount {
             | Self::Synthetic { target, .. }
             | Self::Accounts { target, .. }
             | Self::Device { target }
-            | Self::Terminals { target }
-            | Self::Proc { target } => target,
+            | Self::Terminals { target, .. }
+            | Self::Proc { target, .. } => target,
         }
     }
 }

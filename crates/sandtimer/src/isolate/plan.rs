@@ -59,6 +59,10 @@ pub struct Policy<'a> {
     /// The job's own uid and gid where the engine is root, and init's.
     pub identity: Option<Identity>,
     pub limits: ProcessLimits,
+    /// How much memory /proc/meminfo says that there is, in bytes, where the plan of files does not say it.
+    pub own_memory: Option<u64>,
+    /// Limits of memory and processes may be put on later, when its job comes.
+    pub is_pooled: bool,
     /// The template of the root that stands ready in the launcher's mount namespace.
     pub template: Option<usize>,
     /// A live sandbox: calls that send signals are asked of init.
@@ -224,7 +228,10 @@ pub fn serve(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: us
     // nothing.
     let owns_no_other = builder.identity().is_some() && builder.namespaced() && !builder.without(Wall::Mount);
     let is_private = |mount: &&Mount| owns_no_other && matches!(mount, Mount::Tmpfs { .. });
-    let private: Vec<&Path> = policy.files.mounts.iter().filter(is_private).map(Mount::target).collect();
+    let mut private: Vec<&Path> = policy.files.mounts.iter().filter(is_private).map(Mount::target).collect();
+    // A job that opens it leaves the time in it.
+    let has_ptys = policy.files.mounts.iter().any(|mount| matches!(mount, Mount::Terminals { .. }));
+    private.extend((owns_no_other && has_ptys).then(|| Path::new("/dev/pts/ptmx")));
     // The first descriptor behind the plan's own is the timer of its deadline.
     let timer = (cgroup_files + builder.plan.idmapped.len()) as u64;
     let clock = InitClock { wall: u64::MAX, grace: 0 };

@@ -17,6 +17,7 @@ use sandtimer_os::program::Program;
 use sandtimer_os::wire::op;
 
 use super::files::{Kind, Mount};
+use super::machine::{Contents, MEMORY, memory_text};
 use super::plan::Builder;
 
 /// Templates a launcher can hold.
@@ -27,6 +28,12 @@ const NO_SUID: u64 = 2;
 const NO_DEVICES: u64 = 4;
 /// MS_NOSUID | MS_NODEV.
 const PLAIN: u64 = 2 | 4;
+
+/// MS_NOSUID | MS_NODEV | MS_NOEXEC.
+const PROC_FLAGS: u64 = 2 | 4 | 8;
+/// What is shown of procfs itself: two links to files of the process that uses them, how long the machine has been up, and which
+/// kinds of file systems it knows.
+const OF_PROC: [&str; 4] = ["filesystems", "mounts", "net", "uptime"];
 
 /// Where the new root is put together: covered for the time of building and never a source of anything.
 const BASE: &str = "/sys";
@@ -146,6 +153,13 @@ pub fn template(mounts: &[Mount], index: usize, first: bool, again: bool) -> Pro
             _ => push(op::DIRECTORY, &[0o755], &[base, target]),
         }
         match mount {
+            // Below the procfs that each run mounts.
+            Mount::Proc { files, .. } if made => {
+                for (name, contents) in files {
+                    let path = Path::new(target).join(name);
+                    push(op::FILE, &[0o644], &[base, path.as_os_str(), OsStr::from_bytes(contents)]);
+                }
+            }
             Mount::Bind { source, .. } if !own => {
                 push(
                     op::BIND,
@@ -285,15 +299,19 @@ impl Builder<'_> {
                 let strings = [base, path, device.as_os_str()];
                 self.push("bind a device", op::BIND, &[NO_SUID | READ_ONLY, u64::MAX], &strings);
             }
-            Mount::Terminals { .. } => {
+            Mount::Terminals { most, .. } => {
                 self.make_directory(target);
                 // The machine has a fixed number of terminals (`kernel.pty.max`).
-                let options = "newinstance,ptmxmode=0666,mode=620,max=16";
-                let [kind, options] = ["devpts", options].map(OsStr::new);
+                let options = format!("newinstance,ptmxmode=0666,mode=620,max={most}");
+                let [kind, options] = ["devpts", &options].map(OsStr::new);
                 let strings = [base, path, kind, kind, options];
-                self.push("mount terminals", op::MOUNT, &[2 | 8], &strings);
+                if self.policy.terminal {
+                    self.push("mount terminals", op::MOUNT, &[2 | 8], &strings);
+                } else {
+                    self.optional("pseudo-terminals", op::MOUNT, &[2 | 8], &strings);
+                }
             }
-            Mount::Proc { .. } => self.mount_proc(target),
+            Mount::Proc { files, .. } => self.mount_proc(target, files),
         }
     }
 
@@ -343,19 +361,41 @@ impl Builder<'_> {
         self.push(name, op::BIND, &[attributes, u64::MAX], &strings);
     }
 
-    /// Only processes, and of those only the job's own.
-    fn mount_proc(&mut self, target: Target<'_>) {
+    /// Only processes, and of those only the job's own, and what says how large the machine is.
+    fn mount_proc(&mut self, target: Target<'_>, files: &[(&str, Contents)]) {
         self.make_directory(target);
+        for (name, contents) in files {
+            let path = target.path.join(name);
+            let file = Target { path: &path, ..target };
+            self.make(file, "write a file", op::FILE, &[0o644], OsStr::from_bytes(contents));
+        }
         // Hidden from the job, not from init, which counts. Where both have one uid init would be shut out as well, from
         // every process that is not dumpable; there is no other run's process to hide in any case.
-        let options = match self.identity() {
-            Some(identity) => format!("subset=pid,hidepid=invisible,gid={}", identity.init),
-            None => "subset=pid".to_owned(),
+        let hiding = match self.identity() {
+            Some(identity) => format!("hidepid=invisible,gid={}", identity.init),
+            None => String::new(),
         };
         let [base, path] = target.place();
-        let kind = OsStr::new("proc");
-        let strings = [base, path, kind, kind, OsStr::new(&options)];
-        self.optional("mount /proc", op::MOUNT, &[2 | 4 | 8], &strings);
+        let whole = Path::new(base).join(path);
+        let own = self.policy.own_memory.map(|bytes| {
+            let file = Path::new(target.private).join(private_name(&target.path.join(MEMORY)));
+            (file, memory_text(bytes))
+        });
+        let (file, text) =
+            own.as_ref().map_or((Path::new(""), ""), |(file, text)| (file.as_path(), text.as_str()));
+        let mut strings: Vec<&OsStr> = vec![base, path, hiding.as_ref(), file.as_ref(), text.as_ref()];
+        let targets: Vec<PathBuf> = files.iter().map(|(name, _)| whole.join(name)).collect();
+        for ((name, _), target) in files.iter().zip(&targets) {
+            let is_own = own.is_some() && *name == MEMORY;
+            strings.extend([if is_own { file.as_os_str() } else { OsStr::new(name) }, target.as_os_str()]);
+        }
+        strings.extend(OF_PROC.map(OsStr::new));
+        let numbers = [PROC_FLAGS, files.len() as u64, u64::from(self.policy.is_pooled)];
+        self.optional("files of the machine in /proc", op::PROC, &numbers, &strings);
+        let options =
+            if hiding.is_empty() { "subset=pid".to_owned() } else { format!("subset=pid,{hiding}") };
+        let strings = [base, path, OsStr::new(&options)];
+        self.optional("mount /proc", op::PROC_OF_PROCESSES, &[PROC_FLAGS], &strings);
     }
 }
 

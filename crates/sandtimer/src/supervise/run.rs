@@ -24,6 +24,7 @@ use super::words::Words;
 use crate::isolate::cgroup::{Counters, Slot};
 use crate::isolate::networks::LentNetwork;
 use crate::isolate::plan::StepName;
+use crate::isolate::ptys::PtyShare;
 use crate::limits::{Effect, Effective};
 use crate::model::{Degraded, Enforcer, Isolation, LimitKind, Notice, Path, Progress, PythonThread, State};
 use crate::time::DeadlineCell;
@@ -350,9 +351,17 @@ pub(crate) struct Running {
     /// The run's own temporary directory on the host, where there is no mount namespace to hide it in.
     pub private_directory: Option<PrivateDirectory>,
     /// Its mount and network namespaces, held until the outcome is out: taking the mounts apart waits for RCU.
-    pub namespaces: Mutex<(Option<OwnedFd>, Option<Arc<LentNetwork>>)>,
+    pub namespaces: Mutex<Namespaces>,
     /// Outlives the run for those who hold no more of it.
     pub waiting: Arc<Waiting>,
+}
+
+/// What is held for a sandbox until the outcome of its run is out.
+#[derive(Debug, Default)]
+pub struct Namespaces {
+    pub mounts: Option<OwnedFd>,
+    pub _network: Option<Arc<LentNetwork>>,
+    pub _ptys: Option<Arc<PtyShare>>,
 }
 
 /// Whether somebody removed the v2 group of a slot, and so moved what was in it elsewhere: from then on it ends nothing
@@ -489,7 +498,7 @@ impl Running {
 
     /// Keeps the run's mount namespace.
     pub fn keep_namespace(&self, namespace: OwnedFd) {
-        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner).0 = Some(namespace);
+        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner).mounts = Some(namespace);
     }
 
     /// Lets the run's mount and network namespaces go; this may take a while.

@@ -102,6 +102,8 @@ pub struct Profile {
     pub paths: Option<Vec<String>>,
     /// Directories behind those of `sys.path`, shown without what only the owner of a file may read.
     pub shown: Vec<String>,
+    /// For whom its children are made, where several share an engine; as of a run.
+    pub owner: Option<std::sync::Arc<str>>,
     /// The host's network instead of none.
     pub network: bool,
     /// Shows the host's GPUs to the interpreter and its children.

@@ -18,7 +18,7 @@ use sandtimer_os::{probe, process, socket};
 
 use super::super::error::Error;
 use super::super::opened;
-use super::super::start::{self, Context, Descriptors, Prepared, Sandbox};
+use super::super::start::{self, Context, Descriptors, MemoryFile, Prepared, Sandbox};
 use super::super::workspace::NamedDirectories;
 use super::super::zygotes::NotServing;
 use super::super::{Inner, Spec, park, zygotes};
@@ -46,6 +46,8 @@ fn spec_of(profile: &Profile, directories: &NamedDirectories) -> Spec {
     spec.private_workspace = true;
     spec.network = profile.network;
     spec.is_live = true;
+    spec.owner = profile.owner.clone();
+    spec.is_pooled = true;
     directories.of(spec)
 }
 
@@ -125,6 +127,9 @@ impl Child {
             match process::notice(&sandbox.control).map_err(Error::system(doing))? {
                 Some((notice, Some(pidfd))) if notice.kind == notice::INTERPRETER => {
                     break Spawned { pid: notice.a as i32, pidfd };
+                }
+                Some((notice, Some(file))) if notice.kind == notice::MEMORY_FILE => {
+                    sandbox.memory_file = Some(Arc::new(MemoryFile::new(file)));
                 }
                 Some((_, namespace @ Some(_))) => sandbox.namespace = sandbox.namespace.take().or(namespace),
                 Some(_) => {}

@@ -209,6 +209,7 @@ impl Standing {
         run.limits = spec.limits.clone();
         run.defaults = spec.defaults.clone();
         run.parent = spec.parent;
+        run.owner = spec.owner.clone();
         run.require = spec.require;
         for (name, value) in &spec.environment {
             run = run.env(name, value);

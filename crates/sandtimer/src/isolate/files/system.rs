@@ -98,15 +98,20 @@ pub(super) fn add(tree: &mut Tree, host: &Host, request: &FilesRequest<'_>) {
     for (target, points_to) in DEVICE_LINKS {
         tree.add(Mount::Symlink { target: target.into(), points_to: points_to.into() });
     }
-    if request.terminal {
-        tree.add(Mount::Device { target: "/dev/tty".into() });
-        tree.add(Mount::Terminals { target: "/dev/pts".into() });
+    if request.ptys > 0 {
+        if host.resolve(Path::new("/dev/tty")).is_ok() {
+            tree.add(Mount::Device { target: "/dev/tty".into() });
+        }
+        tree.add(Mount::Terminals { target: "/dev/pts".into(), most: request.ptys });
         tree.add(Mount::Symlink { target: "/dev/ptmx".into(), points_to: "pts/ptmx".into() });
     }
     for target in TEMPORARY.map(PathBuf::from) {
         tree.add(Mount::Tmpfs { target, mode: 0o1777 });
     }
-    tree.add(Mount::Proc { target: "/proc".into() });
+    tree.add(Mount::Proc { target: "/proc".into(), files: request.machine.proc.clone() });
+    for (target, contents) in request.machine.sys.iter().cloned() {
+        tree.add(Mount::Synthetic { target, contents });
+    }
     for (target, contents) in request.own {
         tree.add(Mount::Synthetic { target: target.clone(), contents: Cow::Borrowed(contents) });
     }

@@ -146,6 +146,7 @@ impl World {
             path_variable: OsStr::new(&self.path),
             variables: &self.variables,
             own: &[],
+            machine: &Machine::default(),
             host_cwd: &self.cwd,
             start,
             cwd: self.start_in.as_deref(),
@@ -156,7 +157,7 @@ impl World {
             temporary: self.temporary.as_deref(),
             world_readable: &self.world_readable,
             network: self.network,
-            terminal: false,
+            ptys: 0,
             gpus: self.gpus,
         };
         let plan = plan_files(&request)?;
@@ -537,8 +538,9 @@ fn plans_for_this_machine() {
             temporary: None,
             world_readable: &[],
             own: &[],
+            machine: &Machine::default(),
             network: true,
-            terminal: true,
+            ptys: 4,
             gpus: None,
         };
         match plan_files(&request) {

@@ -1,0 +1,114 @@
+//! How many pseudo-terminals the runs of an engine may have. The machine has one number of them for all (`kernel.pty.max`).
+//!
+//! A run with a terminal opens at most [`OF_TERMINAL`]; the number of such runs is the caller's to bound. A sandbox without one opens at most
+//! [`OF_SANDBOX`], and a third of what the machine has is divided into so many, of which one owner has half at most. A sandbox for
+//! which nothing is left has no /dev/pts, and its report says so.
+
+use std::collections::HashMap;
+use std::fs;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Pseudo-terminals of a run that has a terminal.
+const OF_TERMINAL: u32 = 16;
+/// Pseudo-terminals of a sandbox without one.
+const OF_SANDBOX: u32 = 4;
+/// Parts of the machine's pseudo-terminals, of which sandboxes without a terminal have one.
+const PARTS: u32 = 3;
+
+/// For whom a sandbox is made; without a name where there is one owner only.
+pub type Owner = Option<Arc<str>>;
+
+/// The sandboxes of an engine that have a /dev/pts.
+#[derive(Debug)]
+pub struct Ptys {
+    /// How many there may be.
+    most: usize,
+    held: Mutex<HashMap<Owner, usize>>,
+}
+
+/// That a sandbox may open pseudo-terminals. Dropping it gives them back.
+#[derive(Debug)]
+pub struct PtyShare {
+    ptys: Arc<Ptys>,
+    owner: Owner,
+}
+
+impl Ptys {
+    pub fn of_machine() -> Self {
+        let read = |name: &str| -> Option<u32> {
+            fs::read_to_string(format!("/proc/sys/kernel/pty/{name}")).ok()?.trim().parse().ok()
+        };
+        // As the kernel is built.
+        let (most, reserved) = (read("max").unwrap_or(4_096), read("reserve").unwrap_or(1_024));
+        Self::of(most.saturating_sub(reserved))
+    }
+
+    fn of(most: u32) -> Self {
+        Ptys { most: (most / PARTS / OF_SANDBOX) as usize, held: Mutex::default() }
+    }
+
+    /// One more sandbox's, if there is room.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn take(self: &Arc<Self>, owner: Owner) -> Result<PtyShare, String> {
+        // Each change is one number.
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: usize = held.values().sum();
+        let own = held.get(&owner).copied().unwrap_or_default();
+        if own >= self.most / 2 || all >= self.most {
+            return Err(format!(
+                "{own} sandboxes of its owner have pseudo-terminals already, {all} with those of others, and one owner may have {}, \
+                 all {}; there are more if kernel.pty.max is raised before the engine starts",
+                self.most / 2,
+                self.most
+            ));
+        }
+        held.insert(owner.clone(), own + 1);
+        Ok(PtyShare { ptys: self.clone(), owner })
+    }
+}
+
+impl Drop for PtyShare {
+    fn drop(&mut self) {
+        let mut held = self.ptys.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = held.get_mut(&self.owner) {
+            *count -= 1;
+            if *count == 0 {
+                held.remove(&self.owner);
+            }
+        }
+    }
+}
+
+/// How many pseudo-terminals a sandbox opens: one of a run with a terminal, or one with this share.
+pub fn most(has_terminal: bool, share: Option<&PtyShare>) -> u32 {
+    match (has_terminal, share) {
+        (true, _) => OF_TERMINAL,
+        (false, Some(_)) => OF_SANDBOX,
+        (false, None) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_owner_has_at_most_half() {
+        let ptys = Arc::new(Ptys::of(3_072));
+        let take = |name: &str| -> Vec<PtyShare> {
+            std::iter::from_fn(|| ptys.take(Some(name.into())).ok()).take(1_000).collect()
+        };
+        let of_one = take("a");
+        assert_eq!(of_one.len(), 128);
+        let of_other = take("b");
+        assert_eq!((of_other.len(), take("c").len()), (128, 0));
+        let sum = (of_one.len() + of_other.len()) as u32 * OF_SANDBOX;
+        assert_eq!(sum + 128 * OF_TERMINAL, 3_072, "with the runs with terminals of a server");
+        drop(of_one);
+        assert_eq!((take("b").len(), take("c").len()), (0, 128));
+        drop(of_other);
+        assert!(ptys.held.lock().expect("whole").is_empty());
+    }
+}
