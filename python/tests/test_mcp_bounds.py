@@ -229,3 +229,26 @@ def test_lists_are_bounded(connect: Any) -> None:
         await use("list_runs", status="ended", limit=200)
 
     connect(act)
+
+
+ENDLESS = ["['\\x01' * 5000]", "raise ValueError('\\x01' * 5000)", "display({'a': '\\x01' * 50_000}); 1"]
+
+
+def test_values_of_control_characters_are_bounded(connect: Any) -> None:
+    async def act(use: Any) -> None:
+        for code in ENDLESS:
+            for details in (False, True):
+                await asyncio.wait_for(use("run_code", language="python", code=code, details=details), 30)
+        await asyncio.wait_for(use("run_code", language="python", code="'\\x01' * 100_000", details=True), 30)
+
+    connect(act)
+
+
+def test_first_line_is_bounded(connect: Any) -> None:
+    async def act(use: Any) -> None:
+        await use("run_code", language="python", code="raise type('E' * 100_000, (Exception,), {})('z')")
+        run = (await use("bash", command="sleep 60", background=True)).structured_content["run_id"]
+        await use("report_progress", run_id=run, done=1, total=3, message=LONG)
+        await use("kill", run_id=run)
+
+    connect(act)

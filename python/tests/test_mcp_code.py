@@ -94,3 +94,12 @@ def test_code_of_clients_with_sessions_is_apart(server: str) -> None:
             assert seen.structured_content["value"] is False
 
     asyncio.run(asyncio.wait_for(main(), HARD_STOP))
+
+
+def test_exit_of_code_is_as_of_python(connect: Any) -> None:
+    async def act(client: Any) -> None:
+        for text, first in (("import sys; sys.exit(0)", "EXITED 0"), ("raise SystemExit", "EXITED 0"), ("import sys; sys.exit(3)", "EXITED 3")):
+            done = await code(client, text)
+            assert done.content[0].text.splitlines()[0].startswith(first), (text, done.content[0].text)
+
+    connect(act)

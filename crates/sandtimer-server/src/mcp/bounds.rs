@@ -12,6 +12,9 @@ pub(super) const FRAME_BYTES: usize = 2_000;
 const KEPT: [&str; 5] = ["headline", "run_id", "status", "cursor", "next_cursor"];
 /// As long as "[… 18446744073709551615 bytes are left out …]" with its line ends.
 const MARK_BYTES: usize = 64;
+/// Of a list or an object in JSON, with the comma after it; of a key, its quotes, colon and comma.
+const BRACKET_BYTES: usize = 3;
+const KEY_BYTES: usize = 4;
 
 /// A text of at most so many bytes: its beginning and its end.
 pub(super) fn fit_text(text: &str, most: usize) -> String {
@@ -22,6 +25,11 @@ pub(super) fn fit_text(text: &str, most: usize) -> String {
     let head = boundary_before(text, room - room / 3);
     let tail = boundary_after(text, text.len() - room / 3);
     format!("{}\n[… {} bytes are left out …]\n{}", &text[..head], tail - head, &text[tail..])
+}
+
+/// A line of at most so many bytes, and a mark where it was longer.
+pub(super) fn fit_line(line: &str, most: usize) -> String {
+    if line.len() <= most { line.to_owned() } else { format!("{} …", &line[..boundary_before(line, most)]) }
 }
 
 /// The last boundary of a character up to a position.
@@ -50,6 +58,8 @@ pub(super) fn fit(structured: &mut Value, most: usize) {
             Value::String(text) => cut_string(text, target),
             value => beginning(value, target, &mut true),
         };
+        // Each round has to make it shorter, or this would not end.
+        let cut = if json_bytes(&cut) < size { cut } else { Value::Null };
         fields.insert(format!("{name}_truncated"), true.into());
         fields.insert(name, cut);
         bytes = json_bytes(structured);
@@ -68,7 +78,7 @@ fn cut_string(text: &str, most: usize) -> Value {
     }
 }
 
-/// The beginning of a value of the same type, about so many bytes of JSON.
+/// The beginning of a value of the same type, about so many bytes of JSON: what is counted is what JSON makes of it.
 pub(super) fn beginning(value: &Value, most: usize, is_cut: &mut bool) -> Value {
     part(value, &mut { most }, is_cut)
 }
@@ -76,13 +86,14 @@ pub(super) fn beginning(value: &Value, most: usize, is_cut: &mut bool) -> Value 
 fn part(value: &Value, left: &mut usize, is_cut: &mut bool) -> Value {
     match value {
         Value::String(text) => {
-            let shown = clipped(value, *left);
-            *is_cut |= shown != *text;
-            *left = left.saturating_sub(shown.len() + 3);
-            shown.into()
+            let shown = beginning_of_text(text, *left);
+            *is_cut |= shown.len() < text.len();
+            *left = left.saturating_sub(json_length(shown) + 3);
+            if shown.len() < text.len() { format!("{shown} …").into() } else { shown.into() }
         }
         Value::Array(list) => {
             let mut kept = Vec::new();
+            *left = left.saturating_sub(BRACKET_BYTES);
             for value in list {
                 if *left == 0 {
                     *is_cut = true;
@@ -94,12 +105,14 @@ fn part(value: &Value, left: &mut usize, is_cut: &mut bool) -> Value {
         }
         Value::Object(fields) => {
             let mut kept = Map::new();
+            *left = left.saturating_sub(BRACKET_BYTES);
             for (key, value) in fields {
-                if *left <= key.len() {
+                let length = json_length(key) + KEY_BYTES;
+                if *left <= length {
                     (*left, *is_cut) = (0, true);
                     break;
                 }
-                *left -= key.len();
+                *left -= length;
                 kept.insert(key.clone(), part(value, left, is_cut));
             }
             kept.into()
@@ -111,13 +124,36 @@ fn part(value: &Value, left: &mut usize, is_cut: &mut bool) -> Value {
     }
 }
 
+/// The beginning of a text that JSON writes in at most so many bytes.
+fn beginning_of_text(text: &str, most: usize) -> &str {
+    let mut length = 0;
+    let end = text.char_indices().find(|(_, character)| {
+        length += character_length(*character);
+        length > most
+    });
+    &text[..end.map_or(text.len(), |(at, _)| at)]
+}
+
+fn json_length(text: &str) -> usize {
+    text.chars().map(character_length).sum()
+}
+
+/// Bytes of a character in a text of JSON (RFC 8259, section 7).
+fn character_length(character: char) -> usize {
+    match character {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        '\0'..='\u{1f}' => 6,
+        other => other.len_utf8(),
+    }
+}
+
 /// The beginning of a text, or of a value's JSON, of at most so many bytes but for the mark.
 pub(super) fn clipped(value: &Value, most: usize) -> String {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     if text.len() <= most {
         return text;
     }
-    format!("{} …", &text[..boundary_before(&text, most)])
+    fit_line(&text, most)
 }
 
 #[cfg(test)]
@@ -151,6 +187,22 @@ mod tests {
         let mut same = whole.clone();
         fit(&mut same, 100);
         assert_eq!(same, whole);
+    }
+
+    #[test]
+    fn values_that_json_writes_longer_than_they_are_have_an_end() {
+        let nested = (0..100).fold(json!([]), |value, _| json!([value]));
+        for value in [
+            json!([["\u{1}".repeat(100_000)]]),
+            json!(vec![json!([]); 100_000]),
+            json!(vec![nested; 1000]),
+            json!({"\u{1}".repeat(30_000): 1}),
+            json!(vec![json!({"": {}}); 50_000]),
+        ] {
+            let mut answer = json!({"headline": "RETURNED", "value": value});
+            fit(&mut answer, 20_000);
+            assert!(json_bytes(&answer) <= 20_000 && answer["value_truncated"] == true);
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use sandtimer::task::budget::Check;
 use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Map, Value, json};
 
-use super::bounds::{ANSWER_BYTES, FRAME_BYTES, beginning, clipped, fit, fit_text};
+use super::bounds::{ANSWER_BYTES, FRAME_BYTES, beginning, clipped, fit, fit_line, fit_text};
 use super::excerpt::{Excerpt, USUAL};
 use super::plain::plain;
 use super::results::{self, Image, Results};
@@ -14,6 +14,9 @@ use crate::compat::instant;
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
 use crate::runs::{LiveRun, LoadedOutcome};
+
+/// Bytes of the first line of an answer.
+const HEADLINE_BYTES: usize = 1_000;
 
 /// What a tool answers.
 #[derive(Debug, Default)]
@@ -42,14 +45,18 @@ impl Answer {
     /// The same within its bounds. Clients that show the model only the structured content find the first lines in it.
     pub fn bounded(mut self) -> Self {
         let mut lines = self.text.lines();
-        let (headline, sentence) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+        let (first, sentence) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+        let (first_length, headline) = (first.len(), fit_line(first, HEADLINE_BYTES));
         if let Some(fields) = self.structured.as_object_mut() {
             let is_of_run = fields.contains_key("run_id");
-            fields.entry("headline").or_insert_with(|| headline.into());
+            let named = fields.get("headline").and_then(Value::as_str);
+            let named = named.map_or(headline.clone(), |named| fit_line(named, HEADLINE_BYTES));
+            fields.insert("headline".to_owned(), named.into());
             if is_of_run && fields.get("sentence").is_none_or(Value::is_null) {
                 fields.insert("sentence".to_owned(), sentence.into());
             }
         }
+        self.text.replace_range(..first_length, &headline);
         let most = ANSWER_BYTES.max(self.data_bytes.saturating_add(FRAME_BYTES));
         self.text = fit_text(&self.text, most);
         fit(&mut self.structured, most);
@@ -364,8 +371,12 @@ pub(super) fn headline(outcome: &Outcome) -> String {
         Ending::Exited => format!("EXITED {}", outcome.exit_code.unwrap_or_default()),
         Ending::Returned => "EXITED 0".to_owned(),
         Ending::Raised => {
-            let name = outcome.error.as_ref().and_then(|error| error["type"].as_str());
-            name.map_or_else(|| "EXITED 1".to_owned(), |name| format!("EXITED 1 ({name})"))
+            let said = |key: &str| outcome.error.as_ref().and_then(|error| error[key].as_str());
+            let code = match (said("type"), said("message").unwrap_or_default()) {
+                (Some("SystemExit"), message) => exit_code(message),
+                _ => 1,
+            };
+            said("type").map_or_else(|| "EXITED 1".to_owned(), |name| format!("EXITED {code} ({name})"))
         }
         Ending::Signaled => exited_by(outcome.signal.as_deref()),
         // Code that ended its interpreter.
@@ -376,6 +387,14 @@ pub(super) fn headline(outcome: &Outcome) -> String {
         Ending::Cancelled => "STOPPED BY cancel".to_owned(),
         Ending::OutOfMemory => "STOPPED BY out of memory".to_owned(),
         other => format!("STOPPED BY {}", json!(other).as_str().unwrap_or_default().replace('_', " ")),
+    }
+}
+
+/// The exit code of a SystemExit with this argument, as Python has it.
+fn exit_code(argument: &str) -> i64 {
+    match argument {
+        "" | "None" => 0,
+        code => code.parse::<i64>().map_or(1, |code| code & 0xff),
     }
 }
 
