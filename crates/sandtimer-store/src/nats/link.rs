@@ -59,6 +59,12 @@ pub(super) struct Link {
     complain: fn(&str),
 }
 
+/// Its subjects are those of another stream: of the same one, where another process has made it since it was looked for.
+fn overlaps(error: &jetstream::context::CreateStreamError) -> bool {
+    use jetstream::context::CreateStreamErrorKind as Kind;
+    matches!(error.kind(), Kind::JetStream(why) if why.error_code().0 == 10_065)
+}
+
 impl Link {
     pub async fn open(
         address: NatsAddress,
@@ -80,8 +86,12 @@ impl Link {
             discard: DiscardPolicy::New,
             ..Config::default()
         };
-        let stream =
-            link.context.get_or_create_stream(config).await.map_err(|error| link.no_stream(&error))?;
+        let stream = match link.context.get_or_create_stream(config).await {
+            Err(error) if overlaps(&error) => {
+                link.context.get_stream(STREAM).await.map_err(|error| link.not_opened(&error))?
+            }
+            made => made.map_err(|error| link.no_stream(&error))?,
+        };
         link.check(stream.cached_info())?;
         Ok(link)
     }
@@ -108,8 +118,12 @@ impl Link {
             Kind::JetStream(why) if FULL.contains(&why.error_code().0) => {
                 StoreError::Full(format!("{}: {why}", self.address))
             }
-            _ => self.unreachable(&format!("the stream {STREAM} cannot be opened: {error}")),
+            _ => self.not_opened(error),
         }
+    }
+
+    fn not_opened(&self, error: &dyn std::fmt::Display) -> StoreError {
+        self.unreachable(&format!("the stream {STREAM} cannot be opened: {error}"))
     }
 
     /// Whether the stream keeps what it is given.
