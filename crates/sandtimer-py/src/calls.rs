@@ -73,6 +73,7 @@ impl CommandOf {
         let output = if self.drop { Output::Null } else { Output::Capture };
         (spec.stdout, spec.stderr) = (output, output);
         spec.read_only = profile.paths.into_iter().flatten().map(Into::into).collect();
+        spec.follows_package_links = true;
         spec.world_readable = profile.shown.into_iter().map(Into::into).collect();
         spec.private_workspace = true;
         spec.network = profile.network;

@@ -141,6 +141,7 @@ fn sandbox_of(spec: &Spec, interpreter: &OsStr) -> Spec {
         working_directory: spec.working_directory.clone(),
         workspaces: spec.workspaces.clone(),
         read_only: spec.read_only.clone(),
+        follows_package_links: spec.follows_package_links,
         world_readable: spec.world_readable.clone(),
         private_workspace: spec.private_workspace,
         workspace: spec.workspace.clone(),

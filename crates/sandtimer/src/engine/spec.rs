@@ -69,6 +69,8 @@ pub struct Spec {
     pub workspaces: Vec<PathBuf>,
     /// Directories and files shown read-only at their own paths, as far as they may be shown at all.
     pub read_only: Vec<PathBuf>,
+    /// `read_only` is the caller's own `sys.path`: where links of packages there lead is shown, too.
+    pub follows_package_links: bool,
     /// Directories shown read-only at their own paths, without what only the owner of a file may read.
     pub world_readable: Vec<PathBuf>,
     /// Starts in an empty private /workspace instead of the caller's current directory.

@@ -89,6 +89,7 @@ pub(super) struct Zygote {
 pub(super) fn spec_of(profile: &Profile) -> Spec {
     let mut spec = Spec::command([&profile.interpreter]);
     spec.read_only = profile.paths.iter().flatten().map(Into::into).collect();
+    spec.follows_package_links = true;
     spec.world_readable = profile.shown.iter().map(Into::into).collect();
     spec.private_workspace = true;
     spec.network = profile.network;

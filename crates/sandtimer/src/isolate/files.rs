@@ -9,6 +9,7 @@
 mod credentials;
 mod devices;
 mod guard;
+mod packages;
 mod programs;
 mod reach;
 mod readable;
@@ -66,6 +67,8 @@ pub struct FilesRequest<'a> {
     /// Further files and directories to show: the entries of Python's `sys.path`. Those that may not be shown
     /// are left out with a note.
     pub extra_read_only: &'a [PathBuf],
+    /// Shows where the links of packages in those lead, too.
+    pub follows_package_links: bool,
     /// Shows credentials too, where a directory holds them.
     pub show_credentials: bool,
     /// A directory that the engine made, shown writable as [`HOME`] instead of a private one.
@@ -500,6 +503,9 @@ impl Planner<'_> {
                 }
             }
             self.tree.link_all(&found.links);
+            if self.request.follows_package_links && found.metadata.is_dir() {
+                self.add_linked_packages(&found.path);
+            }
         }
     }
 

@@ -1,0 +1,125 @@
+//! Packages that are symbolic links into a store, as uv, Nix and Bazel install them: where the links lead is shown, too.
+//!
+//! Only for the caller's own `sys.path`: what can write there has the caller execute its code, so a link there shows nothing that
+//! it could not read. Links of an environment that a run may have written, in a workspace for instance, are not followed.
+
+use std::path::{Path, PathBuf};
+
+use super::{Kind, NoteKind, Planner, Searched, credentials};
+use crate::isolate::toolchain::lookup::{Host, Resolved};
+
+/// Entries inspected for one directory of packages, and places outside of it that are shown.
+const MAX_ENTRIES: usize = 20_000;
+const MAX_PLACES: usize = 256;
+/// An installer links the files of all packages or of none: so many without a link are looked at.
+const MOST_PLAIN: usize = 16;
+/// Levels of directories below a package.
+const MAX_DEPTH: usize = 32;
+
+impl Planner<'_> {
+    /// Shows where the links of a directory of packages lead, as far as that may be shown.
+    pub(super) fn add_linked_packages(&mut self, directory: &Path) {
+        let mut places = Places { host: self.host, directory, found: Vec::new(), entries: 0, depth: 0 };
+        places.look_at(directory);
+        for link in places.found {
+            let Ok(found) = self.host.resolve(&link) else { continue };
+            let place = place_of(&link, &found);
+            if !self.tree.shows(place) {
+                if let Some(refusal) = self.guard.refusal(place) {
+                    let text = format!(
+                        "{}, where {} leads, is not shown because it {refusal}",
+                        place.display(),
+                        link.display()
+                    );
+                    self.note(NoteKind::Extra, text);
+                    continue;
+                }
+                let kind = if self.host.is_directory(place) { Kind::Directory } else { Kind::File };
+                self.tree.bind(place, kind, false);
+                if kind == Kind::Directory && !credentials::is_of_packages(place) {
+                    self.searched.push(Searched::at_own_path(place, false));
+                }
+            }
+            self.tree.link_all(&found.links);
+        }
+    }
+}
+
+/// What is shown for a link: where it leads; of a file in a package, the directory of the store that has the package's name.
+fn place_of<'found>(link: &Path, found: &'found Resolved) -> &'found Path {
+    let package = link.parent().and_then(Path::file_name);
+    match found.path.parent() {
+        Some(parent) if !found.metadata.is_dir() && package.is_some() && parent.file_name() == package => {
+            parent
+        }
+        _ => &found.path,
+    }
+}
+
+/// Links that lead out of a directory of packages.
+struct Places<'a> {
+    host: &'a Host,
+    directory: &'a Path,
+    found: Vec<PathBuf>,
+    entries: usize,
+    depth: usize,
+}
+
+impl Places<'_> {
+    /// Looks at what a directory of packages has: links, and packages whose files are links. Others are not looked into: there may be
+    /// tens of thousands of files.
+    fn look_at(&mut self, packages: &Path) {
+        let mut plain = 0;
+        self.each(packages, |places, path, is_directory| {
+            if is_directory && plain < MOST_PLAIN {
+                match places.host.on_disk(&path.join("__init__.py")).is_symlink() {
+                    true => places.look_below(path),
+                    false => plain += 1,
+                }
+            }
+        });
+    }
+
+    /// Looks at all links below a directory.
+    fn look_below(&mut self, directory: &Path) {
+        if self.depth == MAX_DEPTH {
+            return;
+        }
+        self.depth += 1;
+        self.each(directory, |places, path, is_directory| {
+            if is_directory {
+                places.look_below(path);
+            }
+        });
+        self.depth -= 1;
+    }
+
+    /// Follows the links in a directory, and has something done with what else it holds.
+    fn each(&mut self, directory: &Path, mut other: impl FnMut(&mut Self, &Path, bool)) {
+        for entry in std::fs::read_dir(self.host.on_disk(directory)).into_iter().flatten().flatten() {
+            self.entries += 1;
+            if self.entries > MAX_ENTRIES || self.found.len() >= MAX_PLACES {
+                return;
+            }
+            let path = directory.join(entry.file_name());
+            match entry.file_type() {
+                Ok(kind) if kind.is_symlink() => self.follow(&path),
+                Ok(kind) => other(self, &path, kind.is_dir()),
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn follow(&mut self, link: &Path) {
+        let Ok(target) = self.host.resolve(link) else { return };
+        let is_known =
+            |found: &PathBuf| self.host.resolve(found).is_ok_and(|found| found.path == target.path);
+        if target.path.starts_with(self.directory) || self.found.iter().any(is_known) {
+            return;
+        }
+        self.found.push(link.to_path_buf());
+        if target.metadata.is_dir() {
+            self.look_below(&target.path);
+        }
+    }
+}
