@@ -37,6 +37,8 @@ struct Init {
     checkpoints: Checkpoints,
     /// Where one job is to follow another: what the first must not have left.
     traces: Traces,
+    /// The token of the job that was here before: a signal for it may come late.
+    vacated: u64,
 }
 
 pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
@@ -61,6 +63,7 @@ pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
         live: false,
         checkpoints: Checkpoints::NONE,
         traces: Traces::NONE,
+        vacated: 0,
     };
     if step.header.op == op::SERVE {
         // A zygote's child enters them: by these, because entering by process would need the right to trace this one.
@@ -462,6 +465,7 @@ impl Init {
                 self.deadline = if message.argument == 1 { self.deadline.min(end) } else { end };
             }
             // From pid 1 that is everything in the namespace; elsewhere it would be everything of this uid.
+            order::SIGNAL_ALL if self.vacated != 0 && message.value == self.vacated => {}
             order::SIGNAL_ALL if self.live => self.checkpoints.signal(message.argument),
             order::SIGNAL_ALL if self.whole_namespace => {
                 call!(nr::KILL, -1isize, message.argument);
@@ -513,6 +517,7 @@ impl Init {
             order::VACATE => {
                 self.forget_deadline();
                 let vacant = self.traces.are_none(message.value);
+                self.vacated = u64::from(message.argument as u32);
                 notify(self.control, notice::VACATED, [u64::from(vacant), 0, 0, 0, 0, 0]);
             }
             order::FORGET => self.checkpoints.forget(message.argument),

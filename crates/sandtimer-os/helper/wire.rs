@@ -392,7 +392,8 @@ pub mod order {
     /// Ends the sandbox at `value` (monotonic nanoseconds, u64::MAX: never) if the engine has not. With `argument` 1,
     /// only if that is earlier than what init knows already.
     pub const DEADLINE: u32 = 1;
-    /// Sends signal `argument` to every process of the sandbox.
+    /// Sends signal `argument` to every process of the sandbox; to none if `value` is the token of
+    /// the job that was there before; see [`VACATE`].
     pub const SIGNAL_ALL: u32 = 2;
     /// Sends signal `argument` to the command alone.
     pub const SIGNAL_MAIN: u32 = 3;
@@ -418,7 +419,8 @@ pub mod order {
     /// [`KEEP`]; answered by [`super::notice::SWEPT`].
     pub const SWEEP: u32 = 11;
     /// The only job there was is dead: may another begin in its place? It began when files were stamped with `value`
-    /// (nanoseconds since 1970). Answered by [`super::notice::VACATED`].
+    /// (nanoseconds since 1970), and its token is
+    /// `argument`. Answered by [`super::notice::VACATED`].
     pub const VACATE: u32 = 12;
 }
 

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -173,7 +174,8 @@ fn output_is_seen_while_the_program_computes_and_kept_whatever_ends_it() {
     ];
     for (end, ending) in ends {
         let code = format!("for i in range(1000): print(i)\n{end}");
-        let outcome = python(&client, &code, json!({"wall_ms": 1000, "memory_bytes": "256M"}));
+        let wall = if ending == "timeout" { 1000 } else { 30_000 };
+        let outcome = python(&client, &code, json!({"wall_ms": wall, "memory_bytes": "256M"}));
         let expected: String = (0..1000).map(|i| format!("{i}\n")).collect();
         assert_eq!(outcome["ending"], ending, "{outcome}");
         assert_eq!(outcome["stdout"], expected.as_str(), "{end}");
@@ -245,4 +247,80 @@ fn handler_of_a_signal_writes_while_output_is_written() {
     assert_eq!(stdout.matches("a line of some length").count(), 300_000);
     assert_eq!(stdout.matches("handled").count(), handled);
     assert!(count("a line of some length") > 290_000 && handled > 10, "{handled}");
+}
+
+#[test]
+fn many_clients_at_a_time_have_no_false_timeout() {
+    const CLIENTS: usize = 64;
+    const PROGRAMS: usize = 4;
+    let serving = Serving::start();
+    ready(&serving.client());
+    let failed: Vec<Value> = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                let client = serving.client();
+                scope.spawn(move || {
+                    let code = format!("print(sum(range({number})))");
+                    let expected = format!("{}\n", (0..number).sum::<usize>());
+                    let limits = json!({"wall_ms": 20_000, "cpu_ms": 5_000});
+                    let outcomes = (0..PROGRAMS).map(|_| python(&client, &code, limits.clone()));
+                    outcomes.filter(|outcome| outcome["stdout"] != expected.as_str()).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        clients.into_iter().flat_map(|client| client.join().expect("a client")).collect()
+    });
+    assert!(failed.is_empty(), "{} of {}: {}", failed.len(), CLIENTS * PROGRAMS, failed[0]);
+    // The control: the limits are in force.
+    let looping = python(&serving.client(), "while True: pass", json!({"wall_ms": 20_000, "cpu_ms": 100}));
+    assert_eq!(
+        (&looping["ending"], &looping["verdict"]["kind"]),
+        (&json!("timeout"), &json!("cpu")),
+        "{looping}"
+    );
+}
+
+/// What a program prints of its sandbox: when its private directory was last changed, which is when it was made, and what is in it.
+const PLACE: &str = "import os\nprint(os.stat('/tmp').st_mtime_ns, os.listdir('/tmp'), os.listdir('/workspace'), flush=True)\n";
+
+#[test]
+fn sandbox_of_a_program_that_left_nothing_is_the_next_ones() {
+    let serving = Serving::start();
+    let client = serving.client();
+    ready(&client);
+    if python(&client, "pass", json!({}))["isolation"]["kill"] != "K3" {
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: without a v2 control group a program ends with its sandbox"
+        );
+        return;
+    }
+    let in_place = |more: &str| {
+        let outcome = python(&client, &format!("{PLACE}{more}"), json!({}));
+        let place =
+            outcome["stdout"].as_str().and_then(|text| text.lines().next()).unwrap_or_default().to_owned();
+        assert!(place.ends_with(" [] []"), "{more}: {outcome}");
+        (place, outcome["tree"]["proof"] == "subreaper sweep", outcome)
+    };
+    let plain: Vec<_> = (0..12).map(|_| in_place("")).collect();
+    let places: std::collections::BTreeSet<&String> = plain.iter().map(|(place, ..)| place).collect();
+    assert!(places.len() < plain.len(), "{places:?}");
+    assert!(plain.iter().all(|(.., outcome)| outcome["tree"]["survivors"] == 0), "{plain:?}");
+    // One that begins within the tick of the clock in which its sandbox was made ends with it.
+    assert!(plain.iter().filter(|(_, is_left, _)| *is_left).count() > plain.len() / 2, "{plain:?}");
+    for leaves in [
+        "open('/tmp/left', 'w').close()",
+        "open('/tmp/left', 'w').close()\nos.unlink('/tmp/left')",
+        "import time\nif os.fork() == 0: time.sleep(60)",
+        "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 9))",
+        "import ctypes\nassert ctypes.CDLL(None).shmget(7, 4096, 0o1666) >= 0",
+    ] {
+        let (_, is_left, outcome) = in_place(leaves);
+        assert!(!is_left && outcome["exit_code"] == 0, "{leaves}: {outcome}");
+    }
+    // Ends of other kinds are with the sandbox, too.
+    let failed: Vec<_> = (0..4).map(|_| in_place("raise SystemExit(3)")).collect();
+    assert!(failed.iter().any(|(_, is_left, outcome)| *is_left && outcome["exit_code"] == 3), "{failed:?}");
+    let ended = python(&client, "while True: pass", json!({"wall_ms": 200}));
+    assert!(ended["tree"]["proof"] != "subreaper sweep" && ended["tree"]["survivors"] == 0, "{ended}");
 }

@@ -34,7 +34,7 @@ const IDLE: Duration = Duration::from_secs(30);
 /// While enough stand ready, answered jobs are ended and new ones made once nobody has called for this long: a call has the
 /// processors for itself.
 const LULL: u64 = 2_000_000;
-/// The same where interpreters are taken for contexts: opening one, or making a branch of one, goes on behind the taking.
+/// The same where interpreters are taken for contexts: opening one, or making a branch of one, continues after the taking.
 const LULL_OF_CONTEXTS: u64 = 20_000_000;
 /// An answered job is ended after this long at the latest.
 const ANSWERED_LIMIT: u64 = 5_000_000;

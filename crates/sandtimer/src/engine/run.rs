@@ -1,6 +1,8 @@
 //! The handle of one run.
 
 use std::future::Future;
+use std::io;
+use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
@@ -16,15 +18,15 @@ use super::calls::Ended;
 use super::error::Error;
 use super::terminal;
 use crate::limits::{Effect, Effective, nanoseconds};
-use crate::model::{LimitKind, Outcome, Progress, WaitingFor, Warning};
+use crate::model::{LimitKind, Outcome, Progress, Remark, WaitingFor, Warning};
 use crate::scope::{Deadline, Extension, ScopeId, ScopeTree};
 use crate::supervise::Look;
 use crate::supervise::look::look;
 use crate::supervise::orders::Command;
 use crate::supervise::output::{Chunk, SharedSpool};
-use crate::supervise::ports;
 use crate::supervise::run::{Extended, Running};
 use crate::supervise::seen::look_closer;
+use crate::supervise::{ports, remarks};
 use crate::task::progress::Report;
 use crate::time::Moment;
 
@@ -292,7 +294,10 @@ impl Run {
         if self.inner.is_a_copy() {
             return Err(Error::Closed);
         }
-        sandtimer_os::process::order(&*self.running.control, order::SIGNAL_ALL, signal, 0)
+        let token = self.running.job.as_ref().map_or(0, |job| u64::from(job.token()));
+        let send = || sandtimer_os::process::order(&*self.running.control, order::SIGNAL_ALL, signal, token);
+        let sent = self.running.waiting.unless_over(send);
+        sent.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
             .map_err(Error::system("cannot signal the run"))
     }
 
@@ -302,6 +307,14 @@ impl Run {
     /// When spilled output cannot be read back.
     pub fn output(&self, stream: Stream, cursor: u64, most: usize) -> Result<Chunk, Error> {
         read_output(&self.spools, stream, cursor, most)
+    }
+
+    /// Bytes at the end of a stream that [`Run::remark_of`] looks at.
+    pub const REMARKED_OUTPUT: usize = remarks::SEARCHED;
+
+    /// The remark that the end of a stream gives reason for, if the stream is not captured and the engine does not see it.
+    pub fn remark_of(&self, output: &[u8]) -> Option<Remark> {
+        remarks::of_output(&self.running, output)
     }
 
     /// The captured output alone, which does not keep the Outcome in memory.
@@ -332,7 +345,21 @@ impl Run {
     /// As [`Run::listens_on`], for a caller that may leave before all processes of the run are looked at.
     pub fn listens_on_while(&self, port: u16, is_wanted: &dyn Fn() -> bool) -> bool {
         let job = self.running.job.as_ref().map(|job| job.pidfd.as_fd());
-        ports::listens(self.running.pidfd.as_fd(), job, port, is_wanted)
+        ports::listens(self.running.pidfd.as_fd(), job, port, is_wanted) && !self.is_over()
+    }
+
+    /// A connection to a port of its loopback. Blocks for at most twice `within`.
+    ///
+    /// # Errors
+    /// `PermissionDenied` where this process may not enter the run's network namespace, which takes CAP_SYS_ADMIN; else those of
+    /// connect(2).
+    pub fn connect(&self, port: u16, within: Duration) -> io::Result<TcpStream> {
+        if self.is_over() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let connected = ports::connect(self.running.pidfd.as_fd(), port, within)?;
+        // Its network may have been given to another run in between.
+        if self.is_over() { Err(io::ErrorKind::NotConnected.into()) } else { Ok(connected) }
     }
 
     /// Whether it was given a terminal.

@@ -128,7 +128,10 @@ impl Threads {
             SlotDisposition::Vacant => {
                 run.drop_namespaces();
                 if !run.job.as_ref().and_then(Job::take_vacancy).is_some_and(Vacancy::offer) {
-                    run.slot.kill_all();
+                    if !run.slot.kill_all() {
+                        // The rest dies with init; one that is dead already is as good.
+                        let _ = process::kill(run.pidfd.as_fd());
+                    }
                     process::wait_readable(run.pidfd.as_fd(), 1000);
                     process::reap(run.pidfd.as_fd());
                     recycled.give_back(run.row, run.slot.limits());

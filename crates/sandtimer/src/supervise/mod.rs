@@ -22,7 +22,7 @@ pub(crate) mod orders;
 pub mod output;
 pub(crate) mod ports;
 mod python;
-mod remarks;
+pub(crate) mod remarks;
 mod reports;
 pub(crate) mod run;
 pub(crate) mod seen;

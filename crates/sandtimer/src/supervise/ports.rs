@@ -1,12 +1,15 @@
-//! Whether a process of a run listens on a TCP port, seen from outside in /proc.
+//! TCP ports of a run: whether a process of it listens on one, seen from outside in /proc, and connections to it.
 //!
 //! The table of the run's network namespace names sockets by their inodes, and the descriptors of the run's own processes say
 //! which of them are theirs: a port that somebody else has does not count. Every read is bounded.
 
-use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
+use std::{fs, io};
 
-use sandtimer_os::process;
+use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
+use sandtimer_os::{process, thread};
 
 use super::look::{children, number_of, read_most};
 
@@ -40,6 +43,22 @@ pub(crate) fn listens(
     let found = !wanted.is_empty() && processes().any(|pid| has_one(pid, &wanted));
     // Numbers are used again: what was seen is of this run if its init is still alive.
     found && !process::is_dead(init)
+}
+
+/// A connection to a port of this process's loopback. A thread of its own makes it: that takes the process's network namespace as
+/// its own, which needs CAP_SYS_ADMIN (setns(2)).
+pub(crate) fn connect(process: BorrowedFd<'_>, port: u16, within: Duration) -> io::Result<TcpStream> {
+    let there = || {
+        thread::block_signals();
+        move_into_thread_name_spaces(process, ThreadNameSpaceType::NETWORK)?;
+        let to = |address: IpAddr| TcpStream::connect_timeout(&SocketAddr::new(address, port), within);
+        to(Ipv4Addr::LOCALHOST.into()).or_else(|_| to(Ipv6Addr::LOCALHOST.into()))
+    };
+    std::thread::scope(|scope| {
+        let connecting =
+            std::thread::Builder::new().name("st-connect".to_owned()).spawn_scoped(scope, there)?;
+        connecting.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+    })
 }
 
 /// Inodes of the sockets that listen on the port.

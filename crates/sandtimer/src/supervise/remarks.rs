@@ -7,7 +7,7 @@ use super::run::{Cause, Facts, Running};
 use crate::model::{Remark, RemarkKind};
 
 /// Bytes at the end of each stream that are searched.
-const SEARCHED: usize = 16 << 10;
+pub(crate) const SEARCHED: usize = 16 << 10;
 
 /// What programs write that find no network, as the C library, curl, Git, Python, Node.js, Go, Rust and Java have it.
 const NETWORK_ERRORS: [&str; 14] = [
@@ -28,7 +28,7 @@ const NETWORK_ERRORS: [&str; 14] = [
 ];
 
 const NO_NETWORK: &str = "This run has no network but a loopback of its own, and its output says that it looked for one; \
-    give it the host's by `\"network\": true` over HTTP or `--network` on the command line.";
+    give it the host's by `\"network\": true` over HTTP, `network=True` in Python or `--network` on the command line.";
 
 /// All that there is to remark of a run that is dead.
 pub(super) fn remarks(
@@ -44,9 +44,17 @@ pub(super) fn remarks(
         let outputs = collected.iter().map(|output| output.bytes.as_slice());
         outputs.chain([traceback.as_bytes()]).any(names_network_error)
     };
-    let network = (run.lacks_network && is_network_error())
-        .then(|| Remark { kind: RemarkKind::NoNetwork, message: NO_NETWORK.to_owned() });
+    let network = (run.lacks_network && is_network_error()).then(no_network);
     leftovers.into_iter().chain(network).collect()
+}
+
+/// The remark for a run whose last output this is, where the engine does not see its output.
+pub(crate) fn of_output(run: &Running, output: &[u8]) -> Option<Remark> {
+    (run.lacks_network && names_network_error(output)).then(no_network)
+}
+
+fn no_network() -> Remark {
+    Remark { kind: RemarkKind::NoNetwork, message: NO_NETWORK.to_owned() }
 }
 
 /// What was killed after a command had ended by itself.

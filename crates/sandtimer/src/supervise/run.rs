@@ -59,7 +59,7 @@ pub(crate) struct Job {
     pub program: bool,
     /// 0, or what was taken for its answer: one of the two below.
     pub answered: AtomicU8,
-    /// 0, or one more than there were processes when whoever took the answer ended them.
+    /// 0, or one more than there were processes when whoever took the answer ended them, or a program ended by itself.
     pub killed: AtomicU64,
     /// What it is in a live sandbox.
     pub live: Option<Live>,
@@ -160,6 +160,12 @@ impl Job {
             0 => None,
             kind => Some(Cause::Answer { raised: kind == ANSWERED_RAISED }),
         }
+    }
+
+    /// A number, never 0, that tells it from the other jobs of its sandbox.
+    pub fn token(&self) -> u32 {
+        // The low half differs unless they began a multiple of four seconds apart, to the nanosecond.
+        (self.begun_at as u32).max(1)
     }
 
     /// It was ended without its sandbox.

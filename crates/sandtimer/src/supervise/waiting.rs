@@ -186,6 +186,12 @@ impl Waiting {
         self.lock().outcome.is_some()
     }
 
+    /// Acts on the run's sandbox while that is the run's: once there is an outcome, another run may have it. `None` where there is one.
+    pub fn unless_over<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
+        let state = self.lock();
+        state.outcome.is_none().then(act)
+    }
+
     /// Waits for the verdict (or an outcome without one); the time it was published.
     pub fn wait_verdict(&self) -> Option<u64> {
         let mut state = self.lock();

@@ -69,14 +69,32 @@ impl Ending {
         self.run.job.as_ref().is_some_and(Job::leaves)
     }
 
+    /// A program that exited, and has left no process, is ended without its sandbox as a job that answered is. One that a signal or a
+    /// limit of the kernel's ended takes its sandbox with it, as does every job where the sandbox cannot be killed as a whole.
+    pub(super) fn leave_sandbox(&mut self) {
+        let (run, facts) = (&self.run, &self.facts);
+        let Some(job) = &run.job else { return };
+        let is_program = job.program && job.one_of_many.is_some() && run.slot.kill_file().is_some();
+        let has_exited =
+            facts.cause == Some(Cause::Exit) && facts.exit.is_some_and(|exit| exit.status & 0x7f == 0);
+        if !is_program || !has_exited || run.out_of_memory_kills() > 0 {
+            return;
+        }
+        // Only init is left.
+        if run.slot.processes_now() == Some(1) {
+            job.killed.store(1, Ordering::Release);
+        }
+    }
+
     /// The job that leaves its sandbox is dead: init is asked whether anything else is there.
     pub(super) fn vacate(&mut self, now: u64) {
-        let began = self.run.job.as_ref().filter(|job| job.leaves()).and_then(|job| job.one_of_many);
+        let job = self.run.job.as_ref().filter(|job| job.leaves());
+        let began = job.and_then(|job| Some((job.one_of_many?, job.token())));
         if self.phase == Phase::Killed
-            && let Some(began) = began
+            && let Some((began, token)) = began
         {
             self.last_resort = Some(now + VACATE_LIMIT);
-            if process::order(&*self.run.control, order::VACATE, 0, began).is_err() {
+            if process::order(&*self.run.control, order::VACATE, token.cast_signed(), began).is_err() {
                 self.killed_anew = now;
                 self.run.slot.kill_all();
             }

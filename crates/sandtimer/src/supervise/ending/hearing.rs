@@ -136,8 +136,10 @@ impl Ending {
         if self.exited(exit, now) {
             self.publish();
         }
+        self.leave_sandbox();
         // By itself, or in its grace: there is nothing left to wait for.
         self.kill(now);
+        self.vacate(now);
     }
 
     /// The job answered. Whoever waited for it took the answer, and sealed the deadline's cell before; or came too late.
