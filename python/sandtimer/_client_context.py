@@ -7,6 +7,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from . import _arguments
+from ._arguments import flag
 from ._client_files import ClientFiles
 from ._client_request import BranchOptions, CellOptions, fields
 from ._client_run import WAIT_MS, ClientRun, outcome_of
@@ -66,11 +67,11 @@ class ClientContext:
             return outcome_of(executed["outcome"])
         return await self._begun(executed).wait_or_cancel(io)
 
-    def start(self, code: str, **options: Unpack[CellOptions]) -> ClientRun:
-        """Gives the run of code (in a session: of a command) once it has its turn, or after some minutes; it goes on in the
+    def start(self, code: str, *, stdin_open: bool = False, **options: Unpack[CellOptions]) -> ClientRun:
+        """Gives the run of code (in a session: of a command) once it has its turn, or after some minutes; it continues in the
         background.
 
-        Its output and events can be read as they come.
+        Its output and events can be read as they come. `stdin_open` keeps its stdin for `ClientRun.write` while it runs.
 
         >>> import sandtimer
         >>> with sandtimer.Client().session() as shell:
@@ -79,14 +80,15 @@ class ClientContext:
         ['/tmp\\n'] /tmp
         <BLANKLINE>
         """
-        return now(self._start(BLOCKING, code, options))
+        return now(self._start(BLOCKING, code, stdin_open, options))
 
-    async def astart(self, code: str, **options: Unpack[CellOptions]) -> ClientRun:
+    async def astart(self, code: str, *, stdin_open: bool = False, **options: Unpack[CellOptions]) -> ClientRun:
         """As `start`, awaited. Cancelling the task while it waits for its turn withdraws it."""
-        return await self._start(AWAITING, code, options)
+        return await self._start(AWAITING, code, stdin_open, options)
 
-    async def _start(self, io: Io, code: str, options: CellOptions) -> ClientRun:
-        return self._begun(await self._execute(io, code, options, {"wait_ms": 0}))
+    async def _start(self, io: Io, code: str, stdin_open: bool, options: CellOptions) -> ClientRun:
+        waiting = {"wait_ms": 0, "stdin_open": flag("stdin_open", stdin_open)}
+        return self._begun(await self._execute(io, code, options, waiting))
 
     async def _execute(self, io: Io, code: str, options: CellOptions, waiting: dict[str, Any]) -> dict[str, Any]:
         body = {"code": _arguments.text("code", code), **fields(options, CellOptions)}

@@ -92,6 +92,20 @@ def test_refusals_say_what_and_what_would_work(client: sandtimer.Client) -> None
         client.run()
 
 
+def test_code_and_commands_are_given_input_while_they_run(client: sandtimer.Client) -> None:
+    with client.context(timeout=20.0) as ctx, client.session() as shell:
+        cell = ctx.start("[input(), input()]", stdin="one\n", stdin_open=True)
+        assert cell.write("two\n", eof=True)["closed"]
+        assert cell.wait().value == ["one", "two"]
+        command = shell.start("read word; echo got $word", stdin_open=True, timeout=20.0)
+        command.write("three\n")
+        assert command.wait().stdout == "got three\n"
+        assert shell.run("cat; echo $word", timeout=20.0).stdout == "three\n"
+        with pytest.raises(sandtimer.ServerError) as refused:
+            command.write("late\n")
+        assert refused.value.code == "run_ended"
+
+
 def test_a_run_is_fed_signalled_paused_extended_and_killed(client: sandtimer.Client) -> None:
     script = "trap 'echo heard' USR1; echo up; read word; echo $word; while :; do sleep 0.02; done"
     with client.start(["bash", "-c", script], stdin_open=True, timeout=60.0) as run:

@@ -4,7 +4,7 @@ import { Files } from "./files.js";
 import type { Http } from "./http.js";
 import { Run, WAIT_MS, asked, gone } from "./run.js";
 import type { components } from "./openapi.js";
-import type { BranchOptions, CellOptions, CellOutcome, ContextInfo, Outcome, Waitable } from "./types.js";
+import type { BackgroundCellOptions, BranchOptions, CellOptions, CellOutcome, ContextInfo, Outcome, Waitable } from "./types.js";
 
 /** How long one request waits for its turn, in milliseconds: less than `fetch` waits for an answer. */
 const TURN_MS = 240_000;
@@ -48,10 +48,10 @@ export class Context implements AsyncDisposable {
   }
 
   /**
-   * Waits until code (in a session: a command) has its turn, for some minutes at most, and gives its run, which goes on in the
-   * background: its output and events can be read as they come. An abort while it waits for its turn withdraws it.
+   * Waits until code (in a session: a command) has its turn, for some minutes at most, and gives its run, which continues in the
+   * background: its output and events can be read as they come, and with `stdin_open` its stdin can be written to. An abort while it waits for its turn withdraws it.
    */
-  async start(code: string, options: CellOptions & Waitable = {}): Promise<Run> {
+  async start(code: string, options: BackgroundCellOptions & Waitable = {}): Promise<Run> {
     const { signal, ...given } = options;
     const executed = await this.#send({ code, ...asked(given), wait_ms: 0, turn_ms: TURN_MS }, signal);
     return new Run(this.#http, executed.run_id);

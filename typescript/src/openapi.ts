@@ -1110,6 +1110,8 @@ export interface components {
             stdin?: string;
             /** @description What `stdin` is in; `utf-8` unless given. */
             stdin_encoding?: components["schemas"]["Encoding"];
+            /** @description Keeps stdin open for POST /v1/runs/{id}/stdin while it runs; not for JavaScript. */
+            stdin_open?: boolean;
             /** @description How long the answer waits for its turn, where that is longer than `wait_ms`. */
             turn_ms?: number;
             /** @description How long the answer waits for the end; without it until the end, however long; 0 is not at all. */
@@ -1148,6 +1150,8 @@ export interface components {
             stdin?: string;
             /** @description What `stdin` is in; `utf-8` unless given. */
             stdin_encoding?: components["schemas"]["Encoding"];
+            /** @description Keeps stdin open for POST /v1/runs/{id}/stdin while it runs; not for JavaScript. */
+            stdin_open?: boolean;
             /** @description How long the answer waits for its turn, where that is longer than `wait_ms`. */
             turn_ms?: number;
             /** @description How long the answer waits for the end; without it until the end, however long; 0 is not at all. */

@@ -69,8 +69,10 @@ export type ForegroundRequest = Omit<Schemas["RunRequest"], Wire | "stdin_open">
 export type RunRequest = Omit<Schemas["RunRequest"], Wire> & Stdin;
 export type ContextRequest = Schemas["ContextRequest"];
 export type SessionRequest = Schemas["SessionRequest"];
-/** Limits and stdin of one execution in a context or session. */
-export type CellOptions = Omit<Schemas["CellRequest"], Wire | "code"> & Stdin;
+/** Limits and stdin of one execution in a context or session, which is waited for. */
+export type CellOptions = Omit<Schemas["CellRequest"], Wire | "stdin_open" | "code"> & Stdin;
+/** The same in the background, where its stdin may stay open. */
+export type BackgroundCellOptions = Omit<Schemas["CellRequest"], Wire | "code"> & Stdin;
 
 /** Branches of a context: how many, and their limits, where those are not its own. */
 export type BranchOptions = Schemas["BranchRequest"];

@@ -92,6 +92,9 @@ test("a session keeps its shell", async () => {
   assert.deepEqual([outcome.exit_code, outcome.stdout, outcome.state], [1, "/tmp\nf 1\n", "kept"]);
   const ended = await session.execute("echo begun; sleep 60", { wall_ms: 300 });
   assert.deepEqual([ended.ending, ended.stdout], ["timeout", "begun\n"]);
+  const reads = await session.start("read word; echo got $word", { stdin_open: true, wall_ms: 20_000 });
+  assert.equal((await reads.write("it\n")).written, 3);
+  assert.equal((await reads.wait()).stdout, "got it\n");
   const run = await session.start("f; f >&2");
   const chunks = await collect(run.output());
   assert.deepEqual(chunks.map(({ stream, text }) => [stream, text]).sort(), [["stderr", "f 1\n"], ["stdout", "f 1\n"]]);

@@ -143,6 +143,12 @@ pub(crate) fn awaited() -> (impl Fn() -> bool + Send + Sync + 'static, OnDrop<im
 /// Calls a function when it is dropped.
 pub(crate) struct OnDrop<F: FnOnce()>(Option<F>);
 
+impl<F: FnOnce()> OnDrop<F> {
+    pub fn new(call: F) -> Self {
+        OnDrop(Some(call))
+    }
+}
+
 impl<F: FnOnce()> Drop for OnDrop<F> {
     fn drop(&mut self) {
         if let Some(call) = self.0.take() {

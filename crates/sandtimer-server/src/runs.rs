@@ -33,7 +33,7 @@ use crate::events;
 use crate::owned::Owned;
 
 pub(crate) use attached::{parse as attached, watch_over};
-pub(crate) use control::STDIN_WAIT;
+pub(crate) use control::{Input, STDIN_WAIT};
 pub(crate) use drive::{
     CLIENT_GONE, UnbegunGuard, begin_queued, drive_queued, drop_queued, end_queued, prepare_records, queue,
     start, start_noted, sync, sync_records,
@@ -78,7 +78,7 @@ async fn create(
     let request = RunRequest::parse(fields)?;
     let (wait, attached, detach) = (request.wait, request.attached, request.detach);
     let errors = request.errors;
-    let run = drive::start(app.clone(), owner, request).await?;
+    let run = drive::start_here(&app, &owner, request).await?;
     let gone = || {
         if !detach {
             run.cancel(CLIENT_GONE);

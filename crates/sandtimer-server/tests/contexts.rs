@@ -48,6 +48,47 @@ fn code_finds_what_earlier_code_has_left() {
     assert_eq!((status, &ended["code"]), (410, &json!("context_ended")), "{ended}");
 }
 
+/// Starts something in a context and gives its run's id, once it has begun.
+fn begun(client: &Client, at: &str, mut body: Value) -> String {
+    body["wait_ms"] = 0.into();
+    body["turn_ms"] = 20_000.into();
+    let (status, answer) = client.post(&format!("{at}/execute"), &body);
+    assert_eq!((status, &answer["status"]), (200, &json!("running")), "{answer}");
+    answer["run_id"].as_str().expect("an id").to_owned()
+}
+
+#[test]
+fn input_arrives_while_something_is_executed() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let session = opened(&client, "/v1/sessions", json!({}));
+    let context = opened(&client, "/v1/contexts", json!({}));
+    let reads = "read first; read second; echo \"$first then $second\"; kept=$second";
+    let shell = begun(&client, &session, json!({"command": reads, "stdin_open": true, "wall_ms": 20_000}));
+    let (_, written) = client.post(&format!("/v1/runs/{shell}/stdin"), &json!({"data": "one\n"}));
+    assert_eq!((&written["written"], &written["closed"]), (&json!(4), &json!(false)), "{written}");
+    let code = "given, later = input(), __import__('sys').stdin.read()\n[given, later]";
+    let given = json!({"code": code, "stdin": "given\n", "stdin_open": true, "wall_ms": 20_000});
+    let cell = begun(&client, &context, given);
+    for (run, rest) in [(&shell, "two\n"), (&cell, "later")] {
+        let (_, written) = client.post(&format!("/v1/runs/{run}/stdin"), &json!({"data": rest, "eof": true}));
+        assert_eq!(written["closed"], true, "{written}");
+    }
+    let outcome = |run: &str| client.get(&format!("/v1/runs/{run}?wait_ms=20000")).1["outcome"].clone();
+    assert_eq!(outcome(&shell)["stdout"], "one then two\n");
+    assert_eq!(outcome(&cell)["value"], json!(["given", "later"]));
+    // What was executed has its state, and the next finds no input.
+    let next = executed(&client, &session, json!({"command": "echo $kept; cat", "wall_ms": 20_000}));
+    assert_eq!((&next["ending"], &next["stdout"]), (&json!("exited"), &json!("two\n")), "{next}");
+    let (status, refused) = client.post(&format!("/v1/runs/{shell}/stdin"), &json!({"data": "x"}));
+    assert_eq!((status, &refused["code"]), (409, &json!("run_ended")), "{refused}");
+    // Without being asked for, nothing is left open.
+    let closed = begun(&client, &session, json!({"command": "cat; sleep 20", "wall_ms": 20_000}));
+    let (status, refused) = client.post(&format!("/v1/runs/{closed}/stdin"), &json!({"data": "x"}));
+    assert_eq!((status, &refused["code"]), (409, &json!("stdin_closed")), "{refused}");
+    client.post(&format!("/v1/runs/{closed}/kill"), &json!({}));
+}
+
 #[test]
 fn id_from_before_a_restart_says_what_became_of_it() {
     let serving = Serving::start();

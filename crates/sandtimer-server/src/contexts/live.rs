@@ -28,7 +28,7 @@ use crate::connection::awaited;
 use crate::error::{Code, Refusal};
 use crate::owned::{Owned, Registry};
 use crate::quota::{Kind, Shares, Taken};
-use crate::runs::{self, CLIENT_GONE, LiveRun, UnbegunGuard};
+use crate::runs::{self, CLIENT_GONE, Input, LiveRun, UnbegunGuard};
 use crate::workspaces::{self, TemporaryDirectory, Using, Workspace};
 use crate::{BLOCKING, Shared};
 use sent::Sent;
@@ -397,7 +397,7 @@ pub(crate) fn execute(
     app: Shared,
     owner: Owner,
     context: Arc<LiveContext>,
-    request: CellRequest,
+    mut request: CellRequest,
 ) -> Result<Queued, Refusal> {
     let share = IN_CONTEXTS.take(&owner)?;
     let bytes = request.source.len() + request.stdin.as_ref().map_or(0, Vec::len);
@@ -409,10 +409,14 @@ pub(crate) fn execute(
     let command = vec![context.language.name().to_owned(), "-c".to_owned(), shown];
     let id = sandtimer::engine::new_run_id();
     let waits = Some(app.metrics.queued());
-    let live = runs::queue(&app, &owner, id.clone(), command, withdrawn.clone());
+    let has_stdin = request.stdin.is_some();
+    let first = request.stdin.take_if(|_| request.stdin_open).map(|bytes| (bytes, None));
+    let stdin = Input::later(first);
+    let live = runs::queue(&app, &owner, id.clone(), command, withdrawn.clone(), stdin);
     let (notes, unsaved) = (Arc::default(), Arc::default());
     let queued = Queued { run: live.clone(), begun: told, notes, unsaved };
     let is_for_here = context.language == Language::Python
+        && !request.stdin_open
         && request.wait.is_none_or(|wait| wait >= SHORT)
         && app.runs.is_quick()
         && context.is_free();
@@ -421,6 +425,7 @@ pub(crate) fn execute(
     let cell = Cell {
         source: request.source,
         stdin: request.stdin,
+        stdin_open: request.stdin_open,
         limits: request.limits,
         defaults,
         warn: request.warn,
@@ -440,7 +445,7 @@ pub(crate) fn execute(
         begun: None,
         notes: queued.notes.clone(),
         unsaved: queued.unsaved.clone(),
-        has_stdin: cell.stdin.is_some(),
+        has_stdin,
         input,
         share,
     };

@@ -179,6 +179,8 @@ pub(super) fn idle_of(limits: &Limits) -> Option<Duration> {
 pub(crate) struct CellRequest {
     pub source: String,
     pub stdin: Option<Vec<u8>>,
+    /// What is sent later follows `stdin`.
+    pub stdin_open: bool,
     pub limits: Limits,
     pub warn: Option<Duration>,
     pub warn_signal: Option<i32>,
@@ -202,6 +204,7 @@ impl CellRequest {
         CellRequest {
             source,
             stdin: None,
+            stdin_open: false,
             limits,
             warn: None,
             warn_signal: None,
@@ -237,6 +240,7 @@ impl CellRequest {
         let request = CellRequest {
             source,
             stdin: fields.bytes("stdin", "stdin_encoding")?,
+            stdin_open: fields.truth("stdin_open")?.unwrap_or(false),
             limits: fields.limits(&EACH)?,
             warn: fields.milliseconds("warn_ms")?,
             warn_signal: warn_signal(&mut fields)?,
@@ -249,6 +253,10 @@ impl CellRequest {
             parent: None,
         };
         fields.finish()?;
+        if request.stdin_open && language == Language::JavaScript {
+            let message = "stdin_open: code in JavaScript is given all of its input with `stdin`";
+            return Err(Refusal::new(Code::BadField, message).with("key", "stdin_open"));
+        }
         Ok(request)
     }
 }

@@ -175,6 +175,7 @@ fn cell(source: &str) -> Value {
         "code": text("What to execute."),
         "stdin": text("What it reads from its stdin; without it there is nothing to read."),
         "stdin_encoding": with(reference("Encoding"), "What `stdin` is in; `utf-8` unless given."),
+        "stdin_open": truth("Keeps stdin open for POST /v1/runs/{id}/stdin while it runs; not for JavaScript."),
         "warn_ms": number("How long before the wall limit, and before the cpu limit, a `warning` event comes."),
         "warn_signal": with(json!({"oneOf": [text("Such as `SIGUSR1`."), number("1 to 31.")]}), "A signal that is then sent to those of the context's processes that handle it."),
         "on_output_limit": with(words(&["drop", "end"]), "What happens past the output limit; `drop` unless given."),

@@ -140,7 +140,7 @@ async fn stdin(
 }
 
 /// What was given with the request, and the memory that is reserved for it.
-type FirstInput = (Vec<u8>, Option<Reservation>);
+pub(crate) type FirstInput = (Vec<u8>, Option<Reservation>);
 
 /// The way to a run's stdin, for [`sandtimer::Stdin::Piped`], or to its terminal.
 #[derive(Debug)]
@@ -154,14 +154,28 @@ pub(crate) struct Input {
 
 impl Input {
     pub fn closed() -> Self {
-        Input { pipe: Mutex::new(None), first: SyncMutex::new(None), closed: watch::Sender::new(true) }
+        Input::later(None)
+    }
+
+    /// Closed until the run that it is for has begun.
+    pub fn later(first: Option<FirstInput>) -> Self {
+        Input { pipe: Mutex::new(None), first: SyncMutex::new(first), closed: watch::Sender::new(true) }
+    }
+
+    /// Opens it where the run has a stdin to write to. Inside the runtime, and before anything is written.
+    pub fn open(&self, run: &Run) {
+        let pipe = run.take_stdin().and_then(|pipe| sender(pipe).ok());
+        if let (Some(pipe), Ok(mut place)) = (pipe, self.pipe.try_lock()) {
+            *place = Some(pipe);
+            self.closed.send_replace(false);
+        }
     }
 
     /// Of a run that has one. Must be called inside the runtime.
     pub fn of(run: &Run, first: Option<FirstInput>) -> Self {
-        let pipe = run.take_stdin().and_then(|pipe| sender(pipe).ok());
-        let closed = watch::Sender::new(pipe.is_none());
-        Input { pipe: Mutex::new(pipe), first: SyncMutex::new(first), closed }
+        let input = Input::later(first);
+        input.open(run);
+        input
     }
 
     /// Writes what was given with the request.
@@ -173,9 +187,10 @@ impl Input {
         }
     }
 
-    /// Closes it, also under one that waits to write.
+    /// Closes it, also under one that waits to write, and forgets what was not written.
     pub fn close(&self) {
         self.closed.send_replace(true);
+        drop(self.first.lock().unwrap_or_else(PoisonError::into_inner).take());
         if let Ok(mut pipe) = self.pipe.try_lock() {
             *pipe = None;
         }

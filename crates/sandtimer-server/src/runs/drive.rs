@@ -10,7 +10,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -30,8 +30,10 @@ use super::record::Record;
 use super::request::RunRequest;
 use crate::Shared;
 use crate::auth::Owner;
+use crate::connection::OnDrop;
 use crate::error::{Code, Refusal, storage};
-use crate::intake::Reservation;
+use crate::intake::{MAX_SHORT_BYTES, Reservation};
+use crate::metrics::Queued;
 use crate::owned::Owned;
 use crate::quota::{Kind, Share, Shares, Taken};
 use crate::trace;
@@ -41,6 +43,8 @@ use crate::workspaces::{self, TemporaryDirectory, Using};
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 /// How often somebody looks whether there are files for more records.
 const PREPARE_EVERY: Duration = Duration::from_millis(100);
+/// Runs that are being started on threads that serve requests, at a time: another thread serves in the place of each.
+const MAX_STARTS_HERE: usize = 64;
 /// Why a run was cancelled whose request went away.
 pub(crate) const CLIENT_GONE: &str = "the client that waited for it went away";
 /// Why a run is cancelled that the disk does not take.
@@ -79,50 +83,80 @@ pub(crate) async fn start_noted(
     request: RunRequest,
     note: impl FnOnce(&Arc<LiveRun>) + Send + 'static,
 ) -> Result<Arc<LiveRun>, Refusal> {
-    if *app.closing.borrow() {
-        return Err(Refusal::new(Code::ShuttingDown, "the server is ending and takes no more runs"));
-    }
-    if request.network {
-        app.tenants.check_network(&owner, "runs")?;
-    }
-    let place = app.places.take(&owner, Kind::Runs)?;
-    let terminal = request.terminal.is_some().then(|| TERMINALS.take(&owner)).transpose()?;
-    let temporary = request.temporary.clone();
-    let mut stdin = app.intake.reserve_long(&owner, request.stdin.as_ref().map_or(0, Vec::len))?;
+    let admission = Admission::new(&app, &owner, &request)?;
     let (tell, told) = oneshot::channel();
-    let here = trace::here();
-    // A task of its own: were the request dropped in the middle, there would be a run that nobody knows.
-    tokio::spawn(async move {
+    // On a thread of its own, so that a request that is dropped leaves no run without a driver.
+    tokio::task::spawn_blocking(move || {
         let cancel = !request.detach;
-        let queued = app.metrics.queued();
-        let starter = app.clone();
-        let beginning = move || {
-            let started = trace::within(here, || begin(&starter, &owner, request, &mut stdin));
-            started.inspect(|(live, ..)| note(live)).map(|started| (started, stdin))
-        };
-        let started = tokio::task::spawn_blocking(beginning).await;
-        let started = started.unwrap_or_else(|_| Err(could_not_start()));
-        if started.is_ok() {
-            queued.begun();
-        } else {
-            drop(queued);
-        }
-        // One that is not heard is dropped.
-        let _ = tell.send(started.map(|((live, run, using), stdin)| {
-            trace::begun(&live);
-            let held = RunResources {
-                _place: Some(place),
-                _using: using,
-                _temporary: temporary,
-                _terminal: terminal,
-                _stdin: stdin,
-            };
-            tokio::spawn(drive(app, live.clone(), run, held));
+        let begun = admission.begin(&app, &owner, request);
+        // Where nothing waits for it any more, the handover cancels it.
+        let _ = tell.send(begun.map(|live| {
+            note(&live);
             Handover { run: Some(live), cancel }
         }));
     });
     let mut handover = told.await.map_err(|_| could_not_start())??;
     handover.run.take().ok_or_else(could_not_start)
+}
+
+/// As [`start`], on this thread where not too many do the same: that saves the waking of another. For a request that has its task for
+/// itself.
+pub(crate) async fn start_here(
+    app: &Shared,
+    owner: &Owner,
+    request: RunRequest,
+) -> Result<Arc<LiveRun>, Refusal> {
+    static STARTS: AtomicUsize = AtomicUsize::new(0);
+    let _one_less = OnDrop::new(|| {
+        STARTS.fetch_sub(1, Ordering::Relaxed);
+    });
+    if STARTS.fetch_add(1, Ordering::Relaxed) >= MAX_STARTS_HERE {
+        return start(app.clone(), owner.clone(), request).await;
+    }
+    let admission = Admission::new(app, owner, &request)?;
+    tokio::task::block_in_place(|| admission.begin(app, owner, request))
+}
+
+/// What a run is given before it begins.
+struct Admission {
+    place: Taken,
+    terminal: Option<Share>,
+    stdin: Option<Reservation>,
+    queued: Queued,
+    asked_in: Option<trace::Place>,
+}
+
+impl Admission {
+    fn new(app: &Shared, owner: &Owner, request: &RunRequest) -> Result<Self, Refusal> {
+        if *app.closing.borrow() {
+            return Err(Refusal::new(Code::ShuttingDown, "the server is ending and takes no more runs"));
+        }
+        if request.network {
+            app.tenants.check_network(owner, "runs")?;
+        }
+        let place = app.places.take(owner, Kind::Runs)?;
+        let terminal = request.terminal.is_some().then(|| TERMINALS.take(owner)).transpose()?;
+        let stdin = app.intake.reserve_long(owner, request.stdin.as_ref().map_or(0, Vec::len))?;
+        Ok(Admission { place, terminal, stdin, queued: app.metrics.queued(), asked_in: trace::here() })
+    }
+
+    /// Starts the run and its driver. Blocks, inside the runtime.
+    fn begin(mut self, app: &Shared, owner: &Owner, request: RunRequest) -> Result<Arc<LiveRun>, Refusal> {
+        let temporary = request.temporary.clone();
+        let started = trace::within(self.asked_in, || begin(app, owner, request, &mut self.stdin));
+        let (live, run, using) = started?;
+        self.queued.begun();
+        trace::begun(&live);
+        let held = RunResources {
+            _place: Some(self.place),
+            _using: using,
+            _temporary: temporary,
+            _terminal: self.terminal,
+            _stdin: self.stdin,
+        };
+        tokio::spawn(drive(app.clone(), live.clone(), run, held));
+        Ok(live)
+    }
 }
 
 fn could_not_start() -> Refusal {
@@ -182,9 +216,10 @@ pub(crate) fn queue(
     id: String,
     command: Vec<String>,
     withdrawn: Arc<AtomicBool>,
+    input: Input,
 ) -> Arc<LiveRun> {
     let begun = beginning(owner, id, command);
-    let live = Arc::new(LiveRun::new(begun, Phase::Queued(withdrawn), Input::closed()));
+    let live = Arc::new(LiveRun::new(begun, Phase::Queued(withdrawn), input));
     app.runs.registry.add(live.clone());
     live
 }
@@ -193,6 +228,7 @@ pub(crate) fn queue(
 pub(crate) fn begin_queued(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>) -> Result<(), Refusal> {
     record_beginning(app, live, run).inspect_err(|refusal| end_unbegun(app, live, &refusal.message))?;
     trace::begun(live);
+    live.input.open(run);
     if !live.begin(run) {
         // It was cancelled at the last moment, which it is recorded with in its turn.
         run.cancel("it was cancelled before it began");
@@ -311,7 +347,12 @@ async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, held: RunResource
     let pending = outcome.tree.proof == Proof::Pending;
     let learned = live.question().and_then(|question| app.durations.learn(question, &outcome));
     // Not on a thread for what blocks: waking one would cost more than what is written, as a rule.
-    tokio::task::block_in_place(|| record(&app, &live, &run, outcome.clone(), ended_at));
+    let write = || record(&app, &live, &run, outcome.clone(), ended_at);
+    if app.runs.is_quick() && is_short(&outcome) {
+        write();
+    } else {
+        tokio::task::block_in_place(write);
+    }
     let last = if pending {
         let settled = run.settled().await;
         // Not if it was purged meanwhile.
@@ -326,6 +367,13 @@ async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, held: RunResource
         app.keep_duration(&finished);
     }
     over(&app, &live, &last, ended_at);
+}
+
+/// Its record is written in less time than other tasks need to move to another thread.
+fn is_short(outcome: &Outcome) -> bool {
+    let is_truncated = outcome.stdout_truncated || outcome.stderr_truncated;
+    let is_plain = outcome.value.is_none() && outcome.results.is_empty() && outcome.error.is_none();
+    is_plain && !is_truncated && outcome.stdout.len() + outcome.stderr.len() <= MAX_SHORT_BYTES
 }
 
 /// Writes the record, then lets everybody know that the run is over. Blocks.

@@ -389,12 +389,15 @@ impl LiveRun {
 
     /// Ends it, if it has not begun.
     pub(super) fn end_unbegun(&self, reason: &str) {
-        self.phase.send_if_modified(|phase| {
+        let is_ended = self.phase.send_if_modified(|phase| {
             let Phase::Queued(withdrawn) = &*phase else { return false };
             withdrawn.store(true, Ordering::Release);
             *phase = Phase::Ended(Record::unbegun(self.id(), reason));
             true
         });
+        if is_ended {
+            self.input.close();
+        }
     }
 }
 

@@ -45,6 +45,8 @@ pub struct Cell {
     pub source: String,
     /// What it reads from stdin; nothing by default.
     pub stdin: Option<Vec<u8>>,
+    /// Its stdin stays open, and [`Run::take_stdin`] gives the pipe to it: nothing of `stdin` is written there.
+    pub stdin_open: bool,
     pub limits: Limits,
     pub defaults: Vec<(Source, Limits)>,
     /// As [`Spec::warn`] and [`Spec::warn_signal`].
@@ -251,8 +253,10 @@ impl Context {
         spec.parent = cell.parent.or(self.spec.parent);
         (spec.warn, spec.warn_signal) = (cell.warn, cell.warn_signal);
         spec.end_on_output_limit = cell.end_on_output_limit;
-        let has_stdin = cell.stdin.is_some();
-        if let Some(bytes) = cell.stdin {
+        let has_stdin = cell.stdin_open || cell.stdin.is_some();
+        if cell.stdin_open {
+            spec.stdin = Stdin::Piped;
+        } else if let Some(bytes) = cell.stdin {
             spec.stdin = Stdin::Bytes(bytes);
         }
         let id = cell.run_id.unwrap_or_else(opened::new_run_id);
@@ -284,11 +288,11 @@ impl Context {
             &spec,
             (Some(job), place::Belongings::default()),
         );
-        let (attachment, _) = streams.attach(running.clone());
+        let (attachment, pipes) = streams.attach(running.clone());
         let brought = start::watch(inner, attachment);
         let growing: Vec<_> = self.spec.workspace.iter().chain(&self.spec.temporary).cloned().collect();
         inner.disk.watch(&running, &growing, &inner.enforcer);
-        let run = Run { inner: inner.clone(), running, scope, spools, pipes: Mutex::default() };
+        let run = Run { inner: inner.clone(), running, scope, spools, pipes: Mutex::new(pipes) };
         Ok((Arc::new(run), brought, Heard::new(words, limit)))
     }
 
