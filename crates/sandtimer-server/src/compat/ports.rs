@@ -1,24 +1,51 @@
 //! Waiting for a port of a process. Each has its own loopback, so a port of no process in particular is never listened on: that is
 //! reported, instead of a wait without end.
+//!
+//! ```text
+//! watching ─▶ a process listens ─▶ (mode "http") its answer has the status that is waited for ─▶ ready
+//!          └▶ the process has ended: process_exited
+//! ```
 
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::response::Response;
 use axum::routing::post;
-use serde_json::json;
+use sandtimer::Run;
+use sandtimer_os::clock::monotonic_nanoseconds;
+use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::failure::Failure;
 use super::frames::respond;
 use super::{Caller, Fielded, processes};
 use crate::Shared;
+use crate::body::Fields;
 use crate::events::{Event, EventSource};
-use crate::runs::{self, LiveRun};
+use crate::owned::Owned;
+use crate::quota::ConcurrencyLimit;
+use crate::runs::{self, LiveRun, Phase};
 
 /// What is said of a port of no process in particular.
 const NO_PROCESS: &str = "each process on this server has a loopback of its own: give `processId`, the process that listens on the \
                           port";
+/// How long a server has for its answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes of an answer that are read at most: the first line has its status.
+const MAX_READ: usize = 1024;
+/// Bytes of a path.
+const MAX_PATH: usize = 2048;
+/// How long between two requests, in milliseconds, unless the client says.
+const INTERVAL_MS: u64 = 500;
+/// The shortest and the longest that a client may say.
+const INTERVAL_BOUNDS_MS: (u64, u64) = (50, 10_000);
+
+/// Requests at a time, of one owner and in all: each keeps a thread until it is answered.
+static REQUESTS: ConcurrencyLimit = ConcurrencyLimit::new(4, 16);
 
 pub(super) fn routes() -> Router<Shared> {
     Router::new().route("/api/port-watch", post(watch))
@@ -33,32 +60,165 @@ async fn watch(
     let port = port.and_then(|port| u16::try_from(port).ok());
     let port =
         port.ok_or_else(|| Failure::new(400, "INVALID_PORT", "port: give a number from 1 to 65535"))?;
+    let http = HttpProbe::parse(&mut fields)?;
     let run = fields.text("processId")?.map(|id| processes::run_of(&caller, &id)).transpose()?;
-    Ok(respond(Answer { port, run, step: 0 }, app.heartbeat))
+    Ok(respond(PortWatch { port, http, run, step: 0 }, app.heartbeat))
 }
 
-struct Answer {
+/// What a server is asked, and the answer that is waited for.
+#[derive(Debug, Clone)]
+struct HttpProbe {
+    path: String,
+    status: (u64, u64),
+    interval: Duration,
+}
+
+impl HttpProbe {
+    /// `None`: it is enough that a process listens.
+    fn parse(fields: &mut Fields) -> Result<Option<Self>, Failure> {
+        if fields.word("mode", &["http", "tcp"])? != Some("http") {
+            return Ok(None);
+        }
+        let path = fields.text("path")?.unwrap_or_else(|| "/".to_owned());
+        let is_path = path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic());
+        if !is_path || path.len() > MAX_PATH {
+            let why = format!("give a path that begins with `/`, of at most {MAX_PATH} printable characters");
+            return Err(Failure::invalid("path", &why));
+        }
+        let status = (fields.number("statusMin")?.unwrap_or(200), fields.number("statusMax")?.unwrap_or(399));
+        let interval = fields
+            .number("interval")?
+            .unwrap_or(INTERVAL_MS)
+            .clamp(INTERVAL_BOUNDS_MS.0, INTERVAL_BOUNDS_MS.1);
+        Ok(Some(HttpProbe { path, status, interval: Duration::from_millis(interval) }))
+    }
+
+    /// Waits for the answer, or the end of the process. Where this server may not enter the process's network, a listening process counts
+    /// as ready.
+    async fn wait(&self, run: &LiveRun, port: u16) -> Value {
+        let mut phase = run.watch_phase();
+        loop {
+            let now = phase.borrow_and_update().clone();
+            let Phase::Running(running) = now else { return exited(run, port) };
+            match self.ask(run, running, port).await {
+                Ok(status) if (self.status.0..=self.status.1).contains(&u64::from(status)) => {
+                    return json!({"type": "ready", "port": port, "statusCode": status});
+                }
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    return json!({"type": "ready", "port": port});
+                }
+                Ok(_) | Err(_) => {}
+            }
+            // Whether the time is over or the process has ended, it is looked at again.
+            let _ = timeout(self.interval, phase.changed()).await;
+        }
+    }
+
+    async fn ask(&self, run: &LiveRun, running: Arc<Run>, port: u16) -> io::Result<u16> {
+        let turn = REQUESTS.enter(run.owner()).await;
+        let path = self.path.clone();
+        let asked = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            answer_status(running.connect(port, ANSWER_TIMEOUT)?, &path, port)
+        });
+        asked.await.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+    }
+}
+
+/// The status of the answer to a request for this path (RFC 9112, section 4).
+fn answer_status(mut stream: TcpStream, path: &str, port: u16) -> io::Result<u16> {
+    let end = monotonic_nanoseconds() + ANSWER_TIMEOUT.as_nanos() as u64;
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\nAccept: */*\r\n\r\n");
+    stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+    stream.write_all(request.as_bytes())?;
+    let mut read = Vec::with_capacity(MAX_READ);
+    let mut part = [0; MAX_READ];
+    while !read.contains(&b'\n') && read.len() < MAX_READ {
+        let left = Duration::from_nanos(end.saturating_sub(monotonic_nanoseconds()));
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut part)? {
+            0 => break,
+            count => read.extend_from_slice(&part[..count]),
+        }
+    }
+    let line = String::from_utf8_lossy(&read);
+    let mut words = line.lines().next().unwrap_or_default().split(' ');
+    let is_http = words.next().is_some_and(|version| version.starts_with("HTTP/1."));
+    let status = words.next().and_then(|word| word.parse().ok()).filter(|_| is_http);
+    status.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+fn exited(run: &LiveRun, port: u16) -> Value {
+    json!({"type": "process_exited", "port": port, "exitCode": processes::exit_code(run)})
+}
+
+struct PortWatch {
     port: u16,
+    http: Option<HttpProbe>,
     run: Option<Arc<LiveRun>>,
     step: u8,
 }
 
-impl EventSource for Answer {
+impl PortWatch {
+    async fn ready(&self, run: &LiveRun) -> Value {
+        match runs::listens(run, self.port, None).await {
+            Ok(true) => match &self.http {
+                Some(probe) => probe.wait(run, self.port).await,
+                None => json!({"type": "ready", "port": self.port}),
+            },
+            Ok(false) => exited(run, self.port),
+            Err(refusal) => json!({"type": "error", "port": self.port, "error": refusal.message}),
+        }
+    }
+}
+
+impl EventSource for PortWatch {
     async fn next(&mut self) -> Option<Event> {
         let data = match (self.step, &self.run) {
             (0, _) => json!({"type": "watching", "port": self.port}),
             (1, None) => json!({"type": "error", "port": self.port, "error": NO_PROCESS}),
-            (1, Some(run)) => match runs::listens(run, self.port, None).await {
-                Ok(true) => json!({"type": "ready", "port": self.port}),
-                Ok(false) => {
-                    json!({"type": "process_exited", "port": self.port, "exitCode": processes::exit_code(run)})
-                }
-                Err(refusal) => json!({"type": "error", "port": self.port, "error": refusal.message}),
-            },
+            (1, Some(run)) => self.ready(run).await,
             _ => return None,
         };
         // Only here: the future may be dropped before.
         self.step += 1;
         Some(Event { id: String::new(), name: "", data })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn answered(answer: &'static [u8]) -> io::Result<u16> {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let port = listener.local_addr().expect("an address").port();
+        let serving = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("accepted");
+            let mut asked = [0; 256];
+            let count = stream.read(&mut asked).expect("a request");
+            stream.write_all(answer).expect("written");
+            String::from_utf8_lossy(&asked[..count]).into_owned()
+        });
+        let status =
+            answer_status(TcpStream::connect(("127.0.0.1", port)).expect("connected"), "/ready", port);
+        let asked = serving.join().expect("served");
+        assert!(asked.starts_with("GET /ready HTTP/1.1\r\n") && asked.ends_with("\r\n\r\n"), "{asked}");
+        status
+    }
+
+    #[test]
+    fn status_is_that_of_the_first_line() {
+        assert_eq!(answered(b"HTTP/1.0 404 Not Found\r\n\r\n").expect("a status"), 404);
+        assert_eq!(answered(b"HTTP/1.1 204\r\n\r\n").expect("a status"), 204);
+        for wrong in [&b"SSH-2.0-OpenSSH\r\n"[..], b"HTTP/1.1 two hundred\r\n", b"", &[b'x'; 4096]] {
+            assert_eq!(answered(wrong).expect_err("no status").kind(), io::ErrorKind::InvalidData);
+        }
     }
 }

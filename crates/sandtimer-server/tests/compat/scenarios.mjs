@@ -350,7 +350,24 @@ export const scenarios = {
     // Each process has a loopback of its own.
     const serving = await box.startProcess("python3 -m http.server 8080");
     await serving.waitForPort(8080, { timeout: 20_000 });
+    await serving.waitForPort(8080, { mode: "tcp", timeout: 20_000 });
+    await serving.waitForPort(8080, { path: "/nothing", status: 404, timeout: 20_000 });
+    await assert.rejects(() => serving.waitForPort(8080, { path: "/nothing", timeout: 1500, interval: 100 }),
+      (error) => error.name === "ProcessReadyTimeoutError");
     await serving.kill();
+    // It listens for a while before it answers as one waits for.
+    const warming = await box.startProcess(`python3 -c "
+import http.server, time
+begun = time.monotonic()
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if time.monotonic() - begun > 1.5 else 503)
+        self.end_headers()
+http.server.HTTPServer(('127.0.0.1', 8081), Handler).serve_forever()"`);
+    const asked = Date.now();
+    await warming.waitForPort(8081, { timeout: 20_000, interval: 100 });
+    assert.ok(Date.now() - asked > 1000);
+    await warming.kill();
     await assert.rejects(() => staying.waitForPort(8080, { timeout: 20_000 }),
       (error) => error.name === "ProcessExitedBeforeReadyError");
   },
