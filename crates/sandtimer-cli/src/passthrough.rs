@@ -1,12 +1,13 @@
 //! Moves bytes between the caller's descriptors and a run's, one thread for each direction.
 //!
 //! A thread here may be stuck for ever in a write that nobody reads, so nobody may ever join one: its owner looks at its
-//! progress, and leaves when there is none. Bytes are moved by splice(2) where the descriptors allow it.
+//! progress, and leaves when there is none. Bytes are moved by splice(2) where the descriptors allow it. Those for stderr
+//! are copied: their end is looked at for what there is to say of the run.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{
@@ -81,6 +82,23 @@ struct Shared {
     delivered: AtomicU64,
     dropped: AtomicU64,
     mid_line: AtomicBool,
+    /// The end of what was copied.
+    copied: Mutex<Vec<u8>>,
+}
+
+impl Shared {
+    fn copied(&self) -> std::sync::MutexGuard<'_, Vec<u8>> {
+        // Bytes to be searched; whole whatever happened.
+        self.copied.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the end of what was copied.
+    fn keep(&self, bytes: &[u8]) {
+        let mut copied = self.copied();
+        copied.extend_from_slice(&bytes[bytes.len().saturating_sub(Run::REMARKED_OUTPUT)..]);
+        let surplus = copied.len().saturating_sub(Run::REMARKED_OUTPUT);
+        copied.drain(..surplus);
+    }
 }
 
 /// One direction: from a run to the caller.
@@ -108,8 +126,8 @@ impl Pump {
     /// When the system refuses a thread.
     pub(crate) fn start(sink: Sink, flow: Flow, owner: &Owner) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        let worker =
-            Worker { sink: sink.descriptor(), owner: owner.clone(), shared: shared.clone(), copy: None };
+        let copy = (sink == Sink::Stderr).then(|| vec![0; BUFFER_BYTES].into_boxed_slice());
+        let worker = Worker { sink: sink.descriptor(), owner: owner.clone(), shared: shared.clone(), copy };
         std::thread::Builder::new().name(format!("st-{}", sink.name())).stack_size(64 << 10).spawn(
             move || {
                 worker.serve(flow);
@@ -130,6 +148,11 @@ impl Pump {
     /// Bytes the sink has taken.
     pub(crate) fn delivered(&self) -> u64 {
         self.shared.delivered.load(Ordering::Relaxed)
+    }
+
+    /// The end of what it has copied, which is what there was for stderr or a terminal.
+    pub(crate) fn copied(&self) -> Vec<u8> {
+        self.shared.copied().clone()
     }
 
     /// Bytes past the output limit.
@@ -159,7 +182,7 @@ struct Worker {
     sink: BorrowedFd<'static>,
     owner: Owner,
     shared: Arc<Shared>,
-    /// Present once splice has turned out not to work here.
+    /// Present where splice is not used, or has turned out not to work.
     copy: Option<Box<[u8]>>,
 }
 
@@ -220,6 +243,7 @@ impl Worker {
         }
         let Some(mut buffer) = self.copy.take() else { return Ok(0) };
         let count = read_some(from.as_fd(), &mut buffer[..most.min(BUFFER_BYTES)]);
+        self.shared.keep(&buffer[..count]);
         let result = self.write(&buffer[..count]);
         self.copy = Some(buffer);
         result.map(|()| count)

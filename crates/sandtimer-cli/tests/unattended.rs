@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "the command is started here")]
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -95,6 +96,11 @@ fn editors_end_at_once() {
     if has_program("vi") {
         let ended = outcome(&["--workspace", directory, "--", "vi", "file"]);
         assert_eq!((&ended["ending"], &ended["exit_code"]), (&"exited".into(), &1.into()), "{ended}");
+    } else {
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: there is no vi here, so its end without a terminal is not seen"
+        );
     }
     assert!(!run(&["--", "sh", "-c", "$EDITOR file"]).status.success());
 }
@@ -148,6 +154,21 @@ fn a_missing_network_is_told_at_once() {
         assert!(ended["ok"] == false && ended["remarks"][0]["kind"] == "no_network", "{ended}");
         let message = ended["remarks"][0]["message"].as_str().expect("a message");
         assert!(message.contains("--network"), "{message}");
+    }
+}
+
+#[test]
+fn a_missing_network_is_told_where_output_is_passed_through() {
+    let fetch = "import urllib.request as u; u.urlopen('https://pypi.org')";
+    let output = run(&["--", "python3", "-c", fetch]);
+    assert!(
+        stderr(&output).contains("sandtimer: This run has no network but a loopback"),
+        "{}",
+        stderr(&output)
+    );
+    let says = "echo 'curl: (6) Could not resolve host: pypi.org' >&2; head -c 100000 /dev/zero >&2";
+    for quiet in [&["--network", "--", "sh", "-c", says][..], &["--", "sh", "-c", says], &["--", "true"]] {
+        assert!(!stderr(&run(quiet)).contains("sandtimer:"), "{quiet:?}");
     }
 }
 

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandtimer::Run;
 use sandtimer::engine::{Settled, Stream, Warned};
-use sandtimer::model::{Ending, LimitKind, Outcome, Source};
+use sandtimer::model::{Ending, LimitKind, Outcome, Remark, RemarkKind, Source};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::Failure;
@@ -313,7 +313,10 @@ impl<'a> Session<'a> {
             let ceiling = verdict.kind.filter(|_| verdict.source == Source::Ceiling);
             render::verdict(verdict, ceiling.and_then(|kind| self.config.ceiling_file(kind)), mid_line);
         }
-        for remark in &outcome.remarks {
+        let is_network = |remark: &Remark| remark.kind == RemarkKind::NoNetwork;
+        let passed = self.pumps.iter().find_map(|pump| self.run.remark_of(&pump.copied()));
+        let passed = passed.filter(|_| !outcome.remarks.iter().any(is_network));
+        for remark in outcome.remarks.iter().chain(&passed) {
             render::note(&remark.message);
         }
         if self.settings.verbose {
