@@ -158,3 +158,21 @@ def test_bytes_at_an_abrupt_end_are_kept(doors: Doors, door: str) -> None:
     ended = getattr(doors, door)(code)
     assert ended.stdout == "first\nsecond\n", ended.whole
     assert ended.ending in ("signaled", "exited"), ended.whole
+
+
+SHORT_PRINTS = "import time\nprint('first')\nprint('second')\n"
+
+
+@named("http_session", "mcp_bash_session")
+def test_output_before_a_limit_is_kept_in_a_session(server: str, door: str) -> None:
+    with sandtimer.Sandbox(timeout=60.0) as box:
+        ended = getattr(Doors(server, box, 3.0), door)(f"{SHORT_PRINTS}time.sleep(100)")
+    assert (ended.ending, ended.stdout) == ("timeout", "first\nsecond\n"), ended.whole
+
+
+@named("context", "http_context", "mcp_run_code")
+def test_output_of_a_process_of_a_cell_is_kept(server: str, door: str) -> None:
+    code = f"import subprocess; subprocess.run(['python3', '-c', {SHORT_PRINTS + 'time.sleep(100)'!r}])"
+    with sandtimer.Sandbox(timeout=60.0) as box:
+        ended = getattr(Doors(server, box, 3.0), door)(code)
+    assert (ended.ending, ended.stdout) == ("timeout", "first\nsecond\n"), ended.whole

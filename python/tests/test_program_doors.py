@@ -15,7 +15,7 @@ from typing import Any, Iterator
 import pytest
 import sandtimer
 from doors import Doors, Ended, named
-from serving import BINARY
+from serving import BINARY, Serving
 from test_programs import PROGRAMS, STDIN
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
@@ -140,3 +140,19 @@ def test_file_of_the_command_line_is_started_again(tmp_path: Path) -> None:
     command = [BINARY, "python", "--wall", "60s", "program.py"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90, cwd=tmp_path)
     assert done.stdout.endswith("fork [2, 4, 6]\ndef double(x): return 2 * x\n") and done.returncode == 0, done.stderr
+
+
+@named("http_code", "http_job")
+def test_first_program_of_a_server_finds_its_file(tmp_path: Path, door: str) -> None:
+    serving = Serving(tmp_path)
+    try:
+        with sandtimer.Sandbox(timeout=60.0) as box:
+            ended = getattr(Doors(serving.url, box), door)(STARTS_AGAIN)
+    finally:
+        serving.stop()
+    assert ended.stdout.endswith("fork [2, 4, 6]\ndef double(x): return 2 * x\n"), ended.whole
+
+
+def test_program_with_a_variable_finds_its_file(doors: Doors) -> None:
+    ended = doors.http_code(STARTS_AGAIN, env={"PYTHONHASHSEED": "1"})
+    assert ended.stdout.endswith("fork [2, 4, 6]\ndef double(x): return 2 * x\n"), ended.whole

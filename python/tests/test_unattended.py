@@ -140,3 +140,9 @@ def test_installers_do_not_wait_for_a_network(doors: Doors, door: str) -> None:
     # 9 and 70 seconds of tries before.
     assert time.monotonic() - begun < 35
     assert ended.stdout == "pip 1\n" + ("npm 1\n" if has_npm else ""), ended.whole
+
+
+def test_editor_in_a_job_ends(server: str) -> None:
+    with sandtimer.Sandbox(timeout=60.0) as box:
+        ended = Doors(server, box, 20.0).job_shell("cd /tmp; vi file; echo $?")
+    assert ended.ending == "exited", ended.whole

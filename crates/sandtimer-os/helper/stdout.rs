@@ -443,7 +443,7 @@ fn identity() -> Option<[u64; 2]> {
     (call!(nr::FSTAT, STDOUT, status.as_mut_ptr()) == 0).then_some([status[0], status[1]])
 }
 
-fn now() -> u64 {
+pub fn now() -> u64 {
     const MONOTONIC_COARSE: c_int = 6;
     let mut time = [0i64; 2];
     // SAFETY: room for what it fills in.

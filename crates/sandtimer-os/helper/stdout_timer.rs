@@ -3,11 +3,14 @@
 //! A timer of the process's own sends it a real-time signal, whose handler writes. It is set when something waits, and once; so a process
 //! that prints nothing is never interrupted, and one that prints without a pause is interrupted fifty times a second. There is no thread: Python warns of
 //! forks where there are.
+//!
+//! In a session or a context timers with a signal of one's choice are refused, as they could continue what is stopped there. What
+//! is printed is written at once then; where it is more than a thousand pieces without a pause, every two milliseconds.
 
 use core::ffi::c_int;
 use core::ptr::{null, null_mut};
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicI32};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 
 use crate::signal_action::{DEFAULT_ACTION, SignalAction};
 use crate::stdout;
@@ -22,6 +25,13 @@ const TIMER_SETTIME: usize = 223;
 const MONOTONIC: usize = 1;
 const SA_RESTART: c_int = 0x1000_0000;
 const NO_TIMER: i32 = -1;
+/// Timers are refused.
+const REFUSED: i32 = -2;
+/// Without a timer: pieces that are written at once after a pause, how long a pause is, and how soon something is written again after
+/// them, both in nanoseconds.
+const MAX_AT_ONCE: u32 = 1000;
+const PAUSE: u64 = 20_000_000;
+const NEXT: u64 = 2_000_000;
 
 unsafe extern "C" {
     fn sigaction(signal: c_int, new: *const SignalAction, old: *mut SignalAction) -> c_int;
@@ -29,6 +39,8 @@ unsafe extern "C" {
 
 static TIMER: AtomicI32 = AtomicI32::new(NO_TIMER);
 static IS_SET: AtomicBool = AtomicBool::new(false);
+static AT_ONCE: AtomicU32 = AtomicU32::new(0);
+static WRITTEN_AT: AtomicU64 = AtomicU64::new(0);
 
 /// Has this process handle the signal. False where something else does.
 pub fn install() -> bool {
@@ -54,16 +66,31 @@ pub fn set() {
         let mut event = [0u64; 8];
         event[1] = SIGNAL as u64;
         if call!(TIMER_CREATE, MONOTONIC, event.as_ptr(), &raw mut timer) < 0 {
-            // Then it is written with what comes next.
-            IS_SET.store(false, Relaxed);
-            return;
+            timer = REFUSED;
         }
         TIMER.store(timer, Relaxed);
+    }
+    if timer == REFUSED {
+        IS_SET.store(false, Relaxed);
+        write_soon(stdout::now());
+        return;
     }
     // `struct itimerspec`: no interval, and the time.
     let once = [0i64, 0, 0, WAIT];
     if call!(TIMER_SETTIME, timer, 0, once.as_ptr(), 0) < 0 {
         IS_SET.store(false, Relaxed);
+    }
+}
+
+/// Writes without a timer.
+fn write_soon(now: u64) {
+    let since = now.saturating_sub(WRITTEN_AT.load(Relaxed));
+    let count = if since >= PAUSE { 0 } else { AT_ONCE.load(Relaxed) };
+    if count < MAX_AT_ONCE || since >= NEXT {
+        AT_ONCE.store(count.saturating_add(1), Relaxed);
+        WRITTEN_AT.store(now, Relaxed);
+        // What the pipe has no room for is written with what comes next.
+        stdout::write_without_waiting();
     }
 }
 

@@ -113,7 +113,12 @@ pub(super) fn environment(
 fn unattended(spec: &Spec) -> impl Iterator<Item = (&'static str, &'static str)> {
     let has_terminal = spec.terminal.is_some();
     let terminal: &[_] = if has_terminal { &[] } else { &WITHOUT_TERMINAL };
-    let has_input = has_terminal || !matches!(spec.stdin, Stdin::Null);
+    let is_empty = match &spec.stdin {
+        Stdin::Null => true,
+        Stdin::Bytes(bytes) => bytes.is_empty(),
+        _ => false,
+    };
+    let has_input = has_terminal || !is_empty;
     let input: &[_] = if has_input { &[] } else { &WITHOUT_INPUT };
     let network: &[_] = if spec.network { &[] } else { &WITHOUT_NETWORK };
     terminal.iter().chain(input).chain(network).copied()

@@ -34,6 +34,8 @@ const READY: usize = 1;
 /// Modules that do something at their first import that a program may want, or that read what it may set before.
 const NOT_LEARNED: [&str; 7] =
     ["__future__", "__main__", "antigravity", "faulthandler", "idlelib", "this", "tkinter"];
+/// What an interpreter that is started for a program executes.
+const PROGRAM_FILE: &str = include_str!("../zygote/program_file.py");
 /// What a program that sets or removes variables contains, other than an assignment to one.
 const SETS_VARIABLES: [&str; 6] =
     ["environ.setdefault", "environ.update", "environ.pop", "environ |", "putenv", "del os.environ"];
@@ -66,11 +68,23 @@ impl Interpreters {
         Interpreters { engine, interpreter: interpreter.into(), owners: Mutex::default() }
     }
 
-    /// Starts a program of this owner's as [`Calls::start_program`] does. `None`: the caller starts an interpreter.
+    /// Starts a program of this owner's as [`Calls::start_program`] does. `None`: the caller starts an interpreter; if the command of `spec`
+    /// ends with `-c` and the source, it has become one that gives the program a file.
     ///
     /// # Errors
     /// As [`Calls::start_program`].
     pub fn start(&self, owner: &str, spec: &mut Spec, source: &str) -> Result<Option<Run>, Error> {
+        let started = self.start_ready(owner, spec, source)?;
+        if let (None, [.., option, code]) = (&started, &mut spec.command[..])
+            && option == "-c"
+        {
+            *code = PROGRAM_FILE.into();
+            spec.program = Some(source.to_owned());
+        }
+        Ok(started)
+    }
+
+    fn start_ready(&self, owner: &str, spec: &mut Spec, source: &str) -> Result<Option<Run>, Error> {
         let (of_owner, imported) = (self.of(owner), imports(source));
         let (serving, has_learned, replaced) = {
             let mut of_owner = of_owner.lock().unwrap_or_else(PoisonError::into_inner);
