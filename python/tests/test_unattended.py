@@ -86,7 +86,7 @@ def test_editors_of_git_end_at_once(doors: Doors, door: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("vi") is None, reason="vi is not installed")
-@named(*(door for door in SHELL if door != "job_shell"))
+@named(*SHELL)
 def test_editor_of_the_screen_ends_at_once(doors: Doors, door: str) -> None:
     ended = getattr(doors, door)("vi /tmp/file > /dev/null 2>&1; echo $?")
     assert ended.stdout == "1\n", ended.whole
@@ -140,9 +140,3 @@ def test_installers_do_not_wait_for_a_network(doors: Doors, door: str) -> None:
     # 9 and 70 seconds of tries before.
     assert time.monotonic() - begun < 35
     assert ended.stdout == "pip 1\n" + ("npm 1\n" if has_npm else ""), ended.whole
-
-
-def test_editor_in_a_job_ends(server: str) -> None:
-    with sandtimer.Sandbox(timeout=60.0) as box:
-        ended = Doors(server, box, 20.0).job_shell("cd /tmp; vi file; echo $?")
-    assert ended.ending == "exited", ended.whole

@@ -123,7 +123,7 @@ pub(crate) async fn while_there(
     done: impl Future<Output = ()>,
     gone: impl FnOnce(),
 ) {
-    let mut gone = OnDrop(Some(gone));
+    let mut gone = OnDrop::new(gone);
     tokio::select! {
         // First: of what is done already nobody has to ask.
         biased;
@@ -137,7 +137,7 @@ pub(crate) fn awaited() -> (impl Fn() -> bool + Send + Sync + 'static, OnDrop<im
     let withdrawn = Arc::new(AtomicBool::new(false));
     let asked = withdrawn.clone();
     let withdraw = move || withdrawn.store(true, Ordering::Release);
-    (move || !asked.load(Ordering::Acquire), OnDrop(Some(withdraw)))
+    (move || !asked.load(Ordering::Acquire), OnDrop::new(withdraw))
 }
 
 /// Calls a function when it is dropped.

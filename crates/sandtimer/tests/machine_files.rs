@@ -1,5 +1,5 @@
 //! What runs read of the machine in /proc and /sys: their own processors and memory, and nothing of the rest.
-#![allow(clippy::disallowed_methods)] // the control is no run, and some tests start as another user
+#![allow(clippy::disallowed_methods)] // the control is not a run, and some tests start as another user
 
 mod as_user;
 mod programs;

@@ -109,7 +109,7 @@ impl HttpProbe {
                 }
                 Ok(_) | Err(_) => {}
             }
-            // Whether the time is over or the process has ended, it is looked at again.
+            // After the time, or once the process has ended, it is asked again.
             let _ = timeout(self.interval, phase.changed()).await;
         }
     }

@@ -59,7 +59,7 @@ pub(crate) struct Job {
     pub program: bool,
     /// 0, or what was taken for its answer: one of the two below.
     pub answered: AtomicU8,
-    /// 0, or one more than there were processes when whoever took the answer ended them, or a program ended by itself.
+    /// 0, or one more than there were processes when its answer was taken and they were ended, or 1 for a program that exited.
     pub killed: AtomicU64,
     /// What it is in a live sandbox.
     pub live: Option<Live>,
