@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 
+pub(crate) use interpreted::PROGRAM_FILE;
 pub use interpreted::{Interpreted, MOST_ARGUMENT};
 pub use remark::{Remark, RemarkKind};
 

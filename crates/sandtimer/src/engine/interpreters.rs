@@ -18,6 +18,7 @@ use sandtimer_os::thread;
 
 use super::error::Error;
 use super::{Calls, Engine, Run, Spec};
+use crate::model::PROGRAM_FILE;
 use crate::zygote::Profile;
 
 /// Owners whose interpreters stand ready at a time; those of the one whose last program is longest ago go first.
@@ -34,8 +35,6 @@ const READY: usize = 1;
 /// Modules that do something at their first import that a program may want, or that read what it may set before.
 const NOT_LEARNED: [&str; 7] =
     ["__future__", "__main__", "antigravity", "faulthandler", "idlelib", "this", "tkinter"];
-/// What an interpreter that is started for a program executes.
-const PROGRAM_FILE: &str = include_str!("../zygote/program_file.py");
 /// What a program that sets or removes variables contains, other than an assignment to one.
 const SETS_VARIABLES: [&str; 6] =
     ["environ.setdefault", "environ.update", "environ.pop", "environ |", "putenv", "del os.environ"];

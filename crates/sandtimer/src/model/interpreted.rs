@@ -3,6 +3,9 @@
 /// The longest argument of a command, in bytes: execve(2) takes 128 KiB with the NUL.
 pub const MOST_ARGUMENT: usize = 128 * 1024 - 1;
 
+/// What an interpreter of Python executes to give the code at descriptor 3 a file.
+pub(crate) const PROGRAM_FILE: &str = include_str!("../zygote/program_file.py");
+
 /// A command that executes code, and what it reads at descriptor 3 where that is longer than an argument may be
 /// ([`Spec::program`](crate::Spec::program)).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,9 +17,7 @@ pub struct Interpreted {
 impl Interpreted {
     /// Code for this interpreter of Python.
     pub fn python(interpreter: &str, code: &str) -> Self {
-        // Nothing is left open, and no name is left defined.
-        const READS: &str = "exec(compile(open(3, 'rb').read(), '<string>', 'exec'))";
-        Self::of(&[interpreter, "-c", code], &[interpreter, "-c", READS], code)
+        Self::of(&[interpreter, "-c", code], &[interpreter, "-c", PROGRAM_FILE], code)
     }
 
     /// Code for bash.
