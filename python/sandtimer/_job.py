@@ -330,6 +330,11 @@ def of_program(source: str, stdin: bytes, name: str, options: dict[str, Any]) ->
     return Job({**options, "kind": "program", "name": name}, body, stdin=stdin)
 
 
+def of_compiled(code: bytes, stdin: bytes, name: str, options: dict[str, Any]) -> Job:
+    """A whole program that was compiled by `_submission` in the same interpreter: its marshalled source and code."""
+    return Job({**options, "kind": "program", "name": name, "compiled": True}, code, stdin=stdin)
+
+
 def of_fork(call: Callable[[], Any], options: dict[str, Any]) -> Job:
     """A call that a fork of this process finds in its memory."""
     job = Job({**options, "kind": "call"}, b"")

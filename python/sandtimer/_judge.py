@@ -117,10 +117,6 @@ _FROM_CODE = (
     "(lambda parts, space: (exec(parts[0], space), space['entering'](*parts[1:]))[1])"
     "(__import__('marshal').loads(payload), {})"
 )
-_PROGRAM = (
-    "(lambda parts, space: (exec(parts[0], space), space['run_program'](*parts[1:], globals()))[1])"
-    "(__import__('marshal').loads(bytes.fromhex({!r})), {{}})"
-)
 
 
 class _Submission:
@@ -229,7 +225,9 @@ class _Submission:
             if self.payload is None and self.error is None:
                 view = self.box.limits(timeout=_COMPILE_SECONDS, cpu=None, stall=None)
                 compiler = _Shipped(_FROM_SOURCE, {"source": _launcher(), "space": {}})
-                job = _job.of_text(compiler, (_job.strip_byte_order_mark(str(self.program)), self.name, _launcher()), self.box._options, frozenset())
+                launcher = None if self.entry is None else _launcher()
+                text = _job.strip_byte_order_mark(str(self.program))
+                job = _job.of_text(compiler, (text, self.name, launcher), self.box._options, frozenset())
                 outcome = self._perform(view, job, future)
                 if outcome.ending == "infra_error":
                     raise outcome.error or SandboxUnavailable("the sandbox failed")
@@ -259,8 +257,7 @@ class _Submission:
             return self.box._make(self.program, case.arguments, case.keywords)
         payload = self.payload or b""
         if self.entry is None:
-            stub = _PROGRAM.format(payload.hex())
-            return _job.of_program(stub, case.stdin, self.hidden, options)
+            return _job.of_compiled(payload, case.stdin, self.name, options)
         shipped = _Shipped(_FROM_CODE, {"payload": payload})
         hidden = hidden_modules(self.box)
         return _job.of_text(shipped, (self.entry, case.arguments, case.keywords), options, hidden)

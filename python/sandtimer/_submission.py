@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 
-def compile_submission(source: str, name: str, launcher: str) -> "tuple[Any, ...]":
-    """The launcher and the submission as code, and the file name whose frames tracebacks leave out: the caller's."""
+def compile_submission(source: str, name: str, launcher: "str | None") -> "tuple[Any, ...]":
+    """The submission's source and code, and with a launcher before them that one's code and behind the source the name; and the file
+    name whose frames tracebacks leave out: the caller's."""
     import marshal
     import sys
 
@@ -23,6 +24,8 @@ def compile_submission(source: str, name: str, launcher: str) -> "tuple[Any, ...
         return (type(error).__name__, error.msg, error.lineno, error.offset, error.text)
     except (ValueError, OverflowError, MemoryError, RecursionError) as error:
         return (type(error).__name__, str(error), None, None, None)
+    if launcher is None:
+        return marshal.dumps((source, code)), hidden
     launch = compile(launcher, hidden, "exec", dont_inherit=True, optimize=2)
     return marshal.dumps((launch, source, name, code)), hidden
 
@@ -32,20 +35,6 @@ def show_source(source: str, name: str) -> None:
     import linecache
 
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
-
-
-def run_program(source: str, name: str, code: "CodeType", main: "dict[str, Any]") -> None:
-    import sys
-
-    show_source(source, name)
-    sys.argv[:] = [name]
-    # The frames from the sandbox's own program on are not the submission's.
-    frame: "Any" = sys._getframe()
-    count = 1
-    while frame is not None and frame.f_code.co_name != "program":
-        frame, count = frame.f_back, count + 1
-    sys.setrecursionlimit(sys.getrecursionlimit() + count)
-    exec(code, main)
 
 
 def entering(source: str, name: str, code: "CodeType") -> "Callable[..., Any]":

@@ -49,6 +49,11 @@ def test_tracebacks_show_the_lines_of_the_program_and_no_others(box: sandtimer.S
     assert lines.count("File ") == 2
 
 
+def test_program_finds_its_own_text_in_its_file(box: sandtimer.Sandbox) -> None:
+    program = "print(open(__file__).read().count('count'))"
+    assert box.judge(program, [("", "2")]).verdicts == ["accepted"], "the text of the program, and no wrapper's"
+
+
 def test_a_deep_recursion_is_reported_soon(box: sandtimer.Sandbox) -> None:
     program = "import sys\nsys.setrecursionlimit(300_000)\ndef f(n): return f(n + 1)\ntry: f(0)\nexcept RecursionError: raise ValueError(1)\n"
     judgement = box.judge(program, [("", "")])

@@ -37,6 +37,20 @@ PROGRAMS = {
     "atexit": "import atexit\natexit.register(print, 'at exit')\nprint('main')",
     "atexit after an exception": "import atexit\natexit.register(print, 'at exit')\n1 / 0",
     "atexit after an exit": "import atexit, sys\natexit.register(print, 'at exit')\nsys.exit(4)",
+    "object that is finalised": "import weakref\nclass Thing: pass\nthing = Thing()\nweakref.finalize(thing, print, 'finalised')\nprint('main')",
+    "object that is finalised, after imports": (
+        "import concurrent.futures, logging, multiprocessing.util, tempfile, weakref\n"
+        "kept = set()\nweakref.finalize(kept, print, 'finalised')\nprint('main')"
+    ),
+    "handler that has not written": (
+        "import logging, logging.handlers, sys\n"
+        "handler = logging.handlers.MemoryHandler(9, target=logging.StreamHandler(sys.stdout))\n"
+        "logging.getLogger().addHandler(handler)\nlogging.warning('kept')\nprint('main')"
+    ),
+    "threads of a pool": (
+        "import concurrent.futures, time\npool = concurrent.futures.ThreadPoolExecutor()\n"
+        "pool.submit(lambda: (time.sleep(0.2), print('thread')))\nprint('main')"
+    ),
     "thread that still runs": "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()\nprint('main')",
     "thread after an exception": (
         "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()\n1 / 0"

@@ -416,7 +416,7 @@ def run(job, files):
     options, body, buffers = load(job, files)
     prepare(options)
     if options["kind"] == "program":
-        return program(bytes(body).decode("utf-8", "surrogatepass"), options)
+        return program(body, options)
     try:
         function, arguments, keywords = pickle.loads(body, buffers=buffers)
     except ModuleNotFoundError as error:

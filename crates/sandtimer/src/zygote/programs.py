@@ -2,17 +2,24 @@
 
 import atexit
 import linecache
+import marshal
 
 
-def program(source, options):
-    """Runs a whole program as __main__, to its end; the answer: the value of its last line, if that is an expression."""
-    import ast
+def program(body, options):
+    """Runs a whole program as __main__, to its end; the answer: the value of its last line, if that is an expression.
 
-    name = options.get("name") or "<program>"
+    With the option `compiled`, `body` is its source and its code, marshalled, and there is no value.
+    """
+    name, code = options.get("name") or "<program>", None
+    if options.get("compiled"):
+        source, code = marshal.loads(body)
+    else:
+        source = bytes(body).decode("utf-8", "surrogatepass")
     show_source(name, source)
     sys.argv = [name] + list(options.get("arguments", ()))
     # Not the stream's own, which would put back the ways in which it writes.
-    type(sys.stdout).reconfigure(sys.stdout, errors=sys.stdin.errors)
+    if sys.stdout.errors != sys.stdin.errors:
+        type(sys.stdout).reconfigure(sys.stdout, errors=sys.stdin.errors)
     main = sys.modules["__main__"].__dict__
     main["__builtins__"] = __builtins__
     main.setdefault("__annotations__", {})
@@ -21,13 +28,14 @@ def program(source, options):
         main["__file__"] = FILE
     # The frames below it are not the program's.
     sys.setrecursionlimit(sys.getrecursionlimit() + depth() + frames_lost)
-    tree = compile(source, name, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    last = None
+    if code is None:
+        code, last = parts(source, name)
     try:
-        exec(compile(tree, name, "exec", dont_inherit=True), main)
+        exec(code, main)
         said = nothing()
         if last is not None:
-            kind, *rest = written(eval(compile(ast.Expression(last.value), name, "eval", dont_inherit=True), main))
+            kind, *rest = written(eval(last, main))
             # A program's last line is often not data, and its value was not asked for.
             said = (kind, *rest) if kind == VALUE else nothing()
         end_program(main)
@@ -40,6 +48,16 @@ def program(source, options):
             sys.excepthook(type(error), error, without_own(error))
         end_program(main)
         raise
+
+
+def parts(source, name):
+    """The code of a program without its last line, and that of its last line; None for that where it is no expression."""
+    import ast
+
+    tree = compile(source, name, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    code = compile(tree, name, "exec", dont_inherit=True)
+    return code, last and compile(ast.Expression(last.value), name, "eval", dont_inherit=True)
 
 
 def show_source(name, source):
@@ -61,12 +79,14 @@ def keep_source(source):
     except OSError:
         return False
     try:
-        with open(file, "wb") as written:
-            written.write(source.encode("utf-8", "surrogatepass"))
-            written.flush()
-            os.dup2(file, SOURCE, inheritable=False)
+        rest = source.encode("utf-8", "surrogatepass")
+        while rest:
+            rest = rest[os.write(file, rest) :]
+        os.dup2(file, SOURCE, inheritable=False)
     except OSError:
         return False
+    finally:
+        os.close(file)
     return True
 
 
@@ -219,7 +239,7 @@ def listed(path):
 
 
 def nothing():
-    return (VALUE, *encode(None))
+    return written(None)
 
 
 def depth():
@@ -267,13 +287,25 @@ def without_own(error):
 
 def end_program(main):
     """What an interpreter does at a program's end: waits for its threads, calls what it registered, and lets go of its objects."""
-    if "threading" in sys.modules:
-        sys.modules["threading"]._shutdown()
-    atexit._run_exitfuncs()
-    if threads() > 1:
-        # A thread that is not waited for would find them gone.
-        return
+    # Where there is nothing to wait for or to call, that would only write to fifty pages that the zygote's children share.
+    if threads() > 1 or has_registered():
+        if "threading" in sys.modules:
+            sys.modules["threading"]._shutdown()
+        atexit._run_exitfuncs()
+        if threads() > 1:
+            # A thread that is not waited for would find them gone.
+            return
     let_go(main)
+
+
+def has_registered():
+    """Whether something is to be called at this program's end, beside the call of a `logging` that has no more than its own handler."""
+    threading, logging = sys.modules.get("threading"), sys.modules.get("logging")
+    return (
+        atexit._ncallbacks() > int(logging is not None)
+        or len(getattr(logging, "_handlerList", ())) > 1
+        or bool(getattr(threading, "_threading_atexits", ()))
+    )
 
 
 def let_go(main):
