@@ -22,7 +22,9 @@ use commands::{
 
 fn main() -> ExitCode {
     // A panic has been reported on stderr by then; what is left is that it is Sandtimer's failure.
-    std::panic::catch_unwind(start).unwrap_or(ExitCode::from(125))
+    let code = std::panic::catch_unwind(start).unwrap_or(ExitCode::from(125));
+    signals::end_if_interrupted();
+    code
 }
 
 fn start() -> ExitCode {

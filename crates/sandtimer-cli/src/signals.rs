@@ -5,11 +5,45 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rustix::process::Signal;
 use sandtimer_os::thread::signal_descriptor;
 
 const WATCHED: [Signal; 5] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::WINCH];
+
+/// The code of signals that the kernel sends by itself, as for keys on a terminal; sigaction(2).
+const SI_KERNEL: i32 = 0x80;
+
+/// Whom Ctrl-C has reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interrupted {
+    /// This process and all of its process group, from their terminal.
+    Group,
+    /// Only the command, on a terminal of its own: this process has passed the key on.
+    Command,
+}
+
+/// What this process is to end as.
+static INTERRUPTED: OnceLock<Interrupted> = OnceLock::new();
+
+/// Has this process end by SIGINT once all else is done. A shell ends its loop or script with a command that Ctrl-C has ended, and
+/// sees that by the signals that reach both, not by exit code 130.
+pub(crate) fn end_as_interrupted(interrupted: Interrupted) {
+    let _ = INTERRUPTED.set(interrupted);
+}
+
+/// Ends this process by SIGINT where that was asked for. The last thing that it does.
+pub(crate) fn end_if_interrupted() {
+    let Some(interrupted) = INTERRUPTED.get() else { return };
+    sandtimer_os::thread::unblock_signal(Signal::INT.as_raw());
+    // Refused or ignored, the exit code says it.
+    let _ = match interrupted {
+        Interrupted::Group => rustix::process::kill_process(rustix::process::getpid(), Signal::INT),
+        // As their terminal does where nothing passes the key on.
+        Interrupted::Command => rustix::process::kill_current_process_group(Signal::INT),
+    };
+}
 
 /// What arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,17 +56,26 @@ pub(crate) enum Arrived {
 
 /// A signal that asks for an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ending(Signal);
+pub(crate) struct Ending {
+    signal: Signal,
+    /// A key on a terminal sent it, and no process.
+    by_terminal: bool,
+}
 
 impl Ending {
+    /// Somebody pressed Ctrl-C, and the shell that waits for this process was told as well.
+    pub(crate) fn is_interactive_interrupt(self) -> bool {
+        self.signal == Signal::INT && self.by_terminal
+    }
+
     /// 128 and the signal's number.
     pub(crate) fn exit_code(self) -> u8 {
-        u8::try_from(128 + self.0.as_raw()).unwrap_or(125)
+        u8::try_from(128 + self.signal.as_raw()).unwrap_or(125)
     }
 
     /// For the verdict.
     pub(crate) fn reason(self) -> &'static str {
-        match self.0 {
+        match self.signal {
             Signal::INT => "interrupted by Ctrl-C (SIGINT)",
             Signal::HUP => "its terminal was closed (SIGHUP)",
             Signal::QUIT => "sandtimer was told to quit (SIGQUIT)",
@@ -52,14 +95,17 @@ impl Signals {
 
     /// The next signal that is not ignored; `None` when there is none.
     pub(crate) fn next(&self) -> Option<Arrived> {
-        // signalfd_siginfo, of which the first four bytes are the number.
+        // signalfd_siginfo: the number, an error number, and the code that says who sent it, of four bytes each.
         let mut information = [0; 128];
         loop {
             if !matches!(rustix::io::read(&self.0, &mut information), Ok(128)) {
                 return None;
             }
-            let number = u32::from_ne_bytes([information[0], information[1], information[2], information[3]]);
-            let Some(signal) = WATCHED.into_iter().find(|signal| signal.as_raw() as u32 == number) else {
+            let word = |at: usize| {
+                let bytes = [information[at], information[at + 1], information[at + 2], information[at + 3]];
+                i32::from_ne_bytes(bytes)
+            };
+            let Some(signal) = WATCHED.into_iter().find(|signal| signal.as_raw() == word(0)) else {
                 continue;
             };
             if signal == Signal::WINCH {
@@ -67,7 +113,7 @@ impl Signals {
             }
             // A descriptor gets ignored signals too, and nohup(1) and shells mean what they ignore.
             if !is_ignored(signal) {
-                return Some(Arrived::End(Ending(signal)));
+                return Some(Arrived::End(Ending { signal, by_terminal: word(8) == SI_KERNEL }));
             }
         }
     }
@@ -105,7 +151,8 @@ mod tests {
 
     #[test]
     fn exit_codes_are_128_and_the_number() {
-        let codes = [Signal::INT, Signal::TERM, Signal::HUP].map(|signal| Ending(signal).exit_code());
+        let codes = [Signal::INT, Signal::TERM, Signal::HUP]
+            .map(|signal| Ending { signal, by_terminal: false }.exit_code());
         assert_eq!(codes, [130, 143, 129]);
     }
 }

@@ -5,6 +5,8 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::{
@@ -90,15 +92,25 @@ const INSISTING: u64 = 1_000_000_000;
 pub(crate) struct Interrupts {
     typed: Vec<u64>,
     asked: bool,
+    /// The key was typed where the terminal makes it a signal.
+    pressed: Arc<AtomicBool>,
 }
 
 impl Interrupts {
+    /// Becomes true once the key was typed where the terminal makes it a signal.
+    pub(crate) fn pressed(&self) -> Arc<AtomicBool> {
+        self.pressed.clone()
+    }
+
     /// How often `bytes`, which are about to be typed on this pseudo-terminal, ask for an end.
     pub(crate) fn hear(&mut self, master: impl AsFd, bytes: &[u8], now: u64) -> usize {
         let Ok(settings) = tcgetattr(master) else { return 0 };
         let interrupt = settings.special_codes[SpecialCodeIndex::VINTR];
         // 0 stands for no such key.
         let count = bytes.iter().filter(|byte| interrupt != 0 && **byte == interrupt).count();
+        if count > 0 && settings.local_modes.contains(LocalModes::ISIG) {
+            self.pressed.store(true, Ordering::Relaxed);
+        }
         self.count(settings.local_modes.contains(LocalModes::ISIG | LocalModes::ICANON), count, now)
     }
 

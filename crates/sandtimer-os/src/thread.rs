@@ -42,6 +42,17 @@ pub fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
     }
 }
 
+/// Lets a blocked signal reach the calling thread again.
+pub fn unblock_signal(signal: i32) {
+    // SAFETY: plain-data set on the stack, initialised by the first call.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+    }
+}
+
 /// Has the calling thread, and no other, meet files as this uid and gid would: in no other group, without a capability, for
 /// the rest of its life. It stays root's in all else, so processes of that uid cannot signal or trace it.
 pub fn use_files_as(uid: u32, gid: u32) -> io::Result<()> {

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,7 +24,7 @@ use crate::bell::Bell;
 use crate::config::{Config, written};
 use crate::passthrough::{self, Flow, Owner, Pump, Sink, State};
 use crate::render;
-use crate::signals::{Arrived, Signals};
+use crate::signals::{Arrived, Interrupted, Signals, end_as_interrupted};
 use crate::terminal::{Interrupts, Raw, copy_size};
 
 /// How long a reader may take nothing, once a limit or a cancel has ended the run.
@@ -73,6 +73,10 @@ pub(super) struct Session<'a> {
     /// How often an end was asked for on the job's terminal.
     asked: Arc<AtomicUsize>,
     why: Option<Why>,
+    /// Ctrl-C was pressed, and is why it ends.
+    is_interrupted: bool,
+    /// The interrupt key was typed on the job's terminal.
+    pressed: Arc<AtomicBool>,
     outcome: Option<Arc<Outcome>>,
 }
 
@@ -101,6 +105,8 @@ impl<'a> Session<'a> {
             raw: None,
             asked: Arc::default(),
             why: None,
+            is_interrupted: false,
+            pressed: Arc::default(),
             outcome: None,
         })
     }
@@ -133,7 +139,14 @@ impl<'a> Session<'a> {
         let patience = (!is_own_end(&outcome)).then_some(DELIVERY_PATIENCE);
         let delivered = self.deliver(None, patience.unwrap_or(u64::MAX));
         self.report_output(delivered);
-        Ok(ExitCode::from(self.exit_code(&outcome)))
+        let code = self.exit_code(&outcome);
+        // On a terminal of its own the key has interrupted the command itself.
+        let is_own = self.pressed.load(Ordering::Relaxed) && outcome.signal.as_deref() == Some("SIGINT");
+        if code == INTERRUPTED && (self.is_interrupted || is_own) {
+            let passed_on = self.run.has_terminal();
+            end_as_interrupted(if passed_on { Interrupted::Command } else { Interrupted::Group });
+        }
+        Ok(ExitCode::from(code))
     }
 
     fn attach(&mut self, streams: Streams) -> Result<(), Failure> {
@@ -147,6 +160,7 @@ impl<'a> Session<'a> {
             self.raw = Some(Raw::enter().map_err(Failure::system("cannot set the terminal to raw mode"))?);
             let (asked, wake, mut interrupts) =
                 (self.asked.clone(), self.wake.clone(), Interrupts::default());
+            self.pressed = interrupts.pressed();
             let heard = move |master: &OwnedFd, bytes: &[u8]| {
                 let count = interrupts.hear(master, bytes, monotonic_nanoseconds());
                 if count > 0 {
@@ -207,11 +221,13 @@ impl<'a> Session<'a> {
             self.look_at_pumps();
             for _ in 0..self.asked.swap(0, Ordering::Relaxed) {
                 self.why.get_or_insert(Why::Signal(INTERRUPTED));
+                self.is_interrupted = true;
                 self.run.cancel("interrupted by Ctrl-C, again and again");
             }
             if let Some(code) = self.listen(None) {
                 let reason = code.reason();
                 self.why.get_or_insert(Why::Signal(code.exit_code()));
+                self.is_interrupted |= code.is_interactive_interrupt();
                 // A second one does not wait for the grace; the engine knows by itself that it is the second.
                 self.run.cancel(reason);
             }
