@@ -163,7 +163,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__bash)
-            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --show-credentials --cwd --config --env --require --json --verbose --errors --without --help"
+            opts="-c -v -h --timeout --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --show-credentials --cwd --config --env --require --json --verbose --errors --without --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -174,6 +174,10 @@ _sandtimer() {
                     return 0
                     ;;
                 --wall)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1073,13 +1077,17 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__mcp)
-            opts="-h --wall --turns --stall --workspace --network --tools --state-dir --help"
+            opts="-h --timeout --wall --turns --stall --workspace --network --tools --state-dir --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --wall)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1117,7 +1125,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__node)
-            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --show-credentials --cwd --config --env --require --json --verbose --errors --without --help"
+            opts="-c -v -h --timeout --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --show-credentials --cwd --config --env --require --json --verbose --errors --without --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1128,6 +1136,10 @@ _sandtimer() {
                     return 0
                     ;;
                 --wall)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1312,7 +1324,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__python)
-            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --show-credentials --cwd --config --env --require --json --verbose --errors --without --help"
+            opts="-c -v -h --timeout --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --show-credentials --cwd --config --env --require --json --verbose --errors --without --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1323,6 +1335,10 @@ _sandtimer() {
                     return 0
                     ;;
                 --wall)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1470,13 +1486,17 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__run)
-            opts="-v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --show-credentials --cwd --config --env --require --json --verbose --errors --without --help"
+            opts="-v -h --timeout --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --show-credentials --cwd --config --env --require --json --verbose --errors --without --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --wall)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1681,7 +1701,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__ts)
-            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --show-credentials --cwd --config --env --require --json --verbose --errors --without --help"
+            opts="-c -v -h --timeout --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --show-credentials --cwd --config --env --require --json --verbose --errors --without --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1692,6 +1712,10 @@ _sandtimer() {
                     return 0
                     ;;
                 --wall)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -48,7 +48,7 @@ complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "config" -d 'Sho
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "completions" -d 'Print completions for a shell'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "read-typescript" -d 'Read TypeScript from stdin, for an engine'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "generate" -d 'Write the manual page, completions and references'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l wall -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l wall -l timeout -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l cpu -d 'Processor time of all its processes together' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l stall -d 'Longest time without output and without CPU use, or as --stall-by says' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l grace -d 'Time between SIGTERM and the kill' -r
@@ -85,7 +85,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l json -d 'Cap
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -s v -l verbose -d 'Say on stderr which limits applied and who set them, what was not shown, and which walls are missing'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -s c -d 'Run this code instead of a file' -r
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l wall -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l wall -l timeout -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l cpu -d 'Processor time of all its processes together' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l stall -d 'Longest time without output and without CPU use, or as --stall-by says' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l grace -d 'Time between SIGTERM and the kill' -r
@@ -122,7 +122,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l json -d '
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -s v -l verbose -d 'Say on stderr which limits applied and who set them, what was not shown, and which walls are missing'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -s c -d 'Run this code instead of a file' -r
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l wall -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l wall -l timeout -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l cpu -d 'Processor time of all its processes together' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l stall -d 'Longest time without output and without CPU use, or as --stall-by says' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l grace -d 'Time between SIGTERM and the kill' -r
@@ -159,7 +159,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l json -d 'Ca
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -s v -l verbose -d 'Say on stderr which limits applied and who set them, what was not shown, and which walls are missing'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -s c -d 'Run this code instead of a file' -r
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l wall -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l wall -l timeout -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l cpu -d 'Processor time of all its processes together' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l stall -d 'Longest time without output and without CPU use, or as --stall-by says' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l grace -d 'Time between SIGTERM and the kill' -r
@@ -196,7 +196,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l json -d 'Ca
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -s v -l verbose -d 'Say on stderr which limits applied and who set them, what was not shown, and which walls are missing'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -s c -d 'Run this code instead of a file' -r
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l wall -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l wall -l timeout -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l cpu -d 'Processor time of all its processes together' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l stall -d 'Longest time without output and without CPU use, or as --stall-by says' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l grace -d 'Time between SIGTERM and the kill' -r
@@ -254,7 +254,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l pool -d 'H
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l private-webhooks -d 'Let ends of jobs be told to loopback, private and link-local addresses'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l end-when-unused -d 'End when nobody is connected and nothing runs; for the server that `sandtimer mcp` starts'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l wall -d 'Longest time for all that this connection starts, from now on' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l wall -l timeout -d 'Longest time for all that this connection starts, from now on' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l turns -d 'How many calls that start something this connection may make' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l stall -d 'Longest time that something it started may neither write nor compute' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l workspace -d 'Show this directory, writable, at its own path to all that this connection starts; /workspace is a link to it' -r -f -a "(__fish_complete_directories)"

@@ -1082,6 +1082,10 @@ export interface components {
             processes?: components["schemas"]["Limit"];
             result_bytes?: components["schemas"]["Limit"];
             stall_ms?: components["schemas"]["Limit"];
+            /** @description The same, with its unit, such as `30s`. */
+            timeout?: string | null;
+            /** @description The same as `wall_ms`; give one of them. */
+            timeout_ms?: components["schemas"]["Limit"];
             wall_ms?: components["schemas"]["Limit"];
         };
         CellRequest: {
@@ -1112,6 +1116,10 @@ export interface components {
             stdin_encoding?: components["schemas"]["Encoding"];
             /** @description Keeps stdin open for POST /v1/runs/{id}/stdin while it runs; not for JavaScript. */
             stdin_open?: boolean;
+            /** @description The same, with its unit, such as `30s`. */
+            timeout?: string | null;
+            /** @description The same as `wall_ms`; give one of them. */
+            timeout_ms?: components["schemas"]["Limit"];
             /** @description How long the answer waits for its turn, where that is longer than `wait_ms`. */
             turn_ms?: number;
             /** @description How long the answer waits for the end; without it until the end, however long; 0 is not at all. */
@@ -1152,6 +1160,10 @@ export interface components {
             stdin_encoding?: components["schemas"]["Encoding"];
             /** @description Keeps stdin open for POST /v1/runs/{id}/stdin while it runs; not for JavaScript. */
             stdin_open?: boolean;
+            /** @description The same, with its unit, such as `30s`. */
+            timeout?: string | null;
+            /** @description The same as `wall_ms`; give one of them. */
+            timeout_ms?: components["schemas"]["Limit"];
             /** @description How long the answer waits for its turn, where that is longer than `wait_ms`. */
             turn_ms?: number;
             /** @description How long the answer waits for the end; without it until the end, however long; 0 is not at all. */
@@ -1244,6 +1256,10 @@ export interface components {
             processes?: components["schemas"]["Limit"];
             result_bytes?: components["schemas"]["Limit"];
             stall_ms?: components["schemas"]["Limit"];
+            /** @description The same, with its unit, such as `30s`. */
+            timeout?: string | null;
+            /** @description The same as `wall_ms`; give one of them. */
+            timeout_ms?: components["schemas"]["Limit"];
             wall_ms?: components["schemas"]["Limit"];
             /** @description The id of the workspace that it works in, as /workspace; one of its own unless given, which goes with it. */
             workspace?: string;
@@ -1730,6 +1746,10 @@ export interface components {
             steps?: Record<string, never>[];
             /** @description What every duration of the spec is multiplied by. */
             time_scale?: number;
+            /** @description The same, with its unit, such as `30s`. */
+            timeout?: string | null;
+            /** @description The same as `wall_ms`; give one of them. */
+            timeout_ms?: components["schemas"]["Limit"];
             /** @description An attempt with less time left than this is not begun. */
             useful_ms?: unknown;
             /** @description Of the whole job, from its submission. */
@@ -2027,7 +2047,7 @@ export interface components {
         /** @description Something that the owner of a run may not expect. */
         Remark: {
             /** @enum {string} */
-            kind: "killed_leftovers" | "no_network";
+            kind: "killed_leftovers" | "no_network" | "shortened_grace";
             /** @description What happened, and what to do for another result. */
             message: string;
         };
@@ -2103,6 +2123,10 @@ export interface components {
             /** @description What kind of work it is: its duration is remembered as that, too. */
             task_type?: components["schemas"]["TaskType"];
             terminal?: components["schemas"]["Terminal"];
+            /** @description The same, with its unit, such as `30s`. */
+            timeout?: string | null;
+            /** @description The same as `wall_ms`; give one of them. */
+            timeout_ms?: components["schemas"]["Limit"];
             /** @description How long the answer waits for the end; without it until the end, however long, but with a terminal not at all; 0 is not at all. */
             wait_ms?: number;
             wall_ms?: components["schemas"]["Limit"];
@@ -2158,6 +2182,10 @@ export interface components {
             processes?: components["schemas"]["Limit"];
             result_bytes?: components["schemas"]["Limit"];
             stall_ms?: components["schemas"]["Limit"];
+            /** @description The same, with its unit, such as `30s`. */
+            timeout?: string | null;
+            /** @description The same as `wall_ms`; give one of them. */
+            timeout_ms?: components["schemas"]["Limit"];
             wall_ms?: components["schemas"]["Limit"];
             /** @description The id of the workspace that it works in, as /workspace; one of its own unless given, which goes with it. */
             workspace?: string;

@@ -216,7 +216,7 @@ share. `/`, homes and what holds keys are refused.";
 #[derive(Debug, Args)]
 pub(crate) struct McpArguments {
     /// Longest time for all that this connection starts, from now on
-    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    #[arg(long, visible_alias = "timeout", value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) wall: Option<OsString>,
     /// How many calls that start something this connection may make
     #[arg(long, value_name = "COUNT", allow_hyphen_values = true)]
@@ -386,7 +386,7 @@ pub(crate) struct LanguageArguments {
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitFlags {
     /// Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none
-    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    #[arg(long, visible_alias = "timeout", value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) wall: Option<OsString>,
     /// Processor time of all its processes together
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]

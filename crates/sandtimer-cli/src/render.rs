@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn flags_of_other_tools_are_named_by_ours() {
         for (given, ours) in [
-            ("--timeout", "'--wall'"),
+            ("--time-limit", "'--wall'"),
             ("--memory-limit", "'--memory'"),
             ("--workdir", "'--cwd'"),
             ("--volume", "'--workspace'"),

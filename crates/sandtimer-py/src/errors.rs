@@ -27,7 +27,7 @@ pub(crate) fn exception_of<'py>(py: Python<'py>, name: &str, arguments: impl PyC
 pub(crate) fn from_engine(py: Python<'_>, error: &Error) -> PyErr {
     let name = match error {
         Error::Files(FilesError::NoGpu { .. }) => "SandboxUnavailable",
-        Error::Limit(_) | Error::Grace { .. } => "InvalidLimit",
+        Error::Limit(_) => "InvalidLimit",
         Error::Interpreter(_) | Error::SpawnLimit(_) | Error::Files(_) => "ProfileRefused",
         Error::Refused(_) => "IsolationRefused",
         Error::NoBranch(_) => "BranchRefused",

@@ -15,7 +15,8 @@ use axum::response::{IntoResponse, Response};
 use base64::prelude::{BASE64_STANDARD as STANDARD, Engine as _};
 use http_body_util::BodyExt;
 use sandtimer::Limits;
-use sandtimer::limits::{Key, from_json};
+use sandtimer::limits::{Key, from_json, name_wall};
+use sandtimer::model::LimitKind;
 use sandtimer::vocabulary;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
@@ -307,6 +308,9 @@ impl Fields {
     /// The limits of these kinds, by their names on wires.
     pub fn limits(&mut self, keys: &[Key]) -> Result<Limits, Refusal> {
         let mut limits = Limits::new();
+        if keys.contains(&LimitKind::Wall.into()) {
+            name_wall(&mut self.left, "the request")?;
+        }
         for key in keys {
             self.known.push(key.wire());
             if let Some(value) = self.left.remove(key.wire()) {
@@ -314,6 +318,15 @@ impl Fields {
             }
         }
         Ok(limits)
+    }
+
+    /// The refusal of a field that is another tool's name for one of these, which are missing.
+    pub fn misnamed(&self, names: &[&str]) -> Option<Refusal> {
+        let meant =
+            |name: &String| vocabulary::meant(name, names.iter().copied()).map(|meant| (name.clone(), meant));
+        let (name, meant) = self.left.keys().find_map(meant)?;
+        let message = format!("unknown field `{}`, which is `{meant}` here", shortened(&name));
+        Some(Refusal::new(Code::UnknownField, message).with("key", name).with("nearest", meant))
     }
 
     /// Refuses what was not taken.
@@ -564,7 +577,6 @@ impl<S: Send + Sync> FromRequestParts<S> for Id {
 
 #[cfg(test)]
 mod tests {
-    use sandtimer::model::LimitKind;
     use serde_json::json;
 
     use super::*;

@@ -297,7 +297,7 @@ impl From<&sandtimer::Error> for Code {
             Error::Files(FilesError::NotFound { .. }) => Code::CommandNotFound,
             Error::Files(FilesError::NotExecutable { .. }) => Code::CommandNotExecutable,
             Error::Files(_) | Error::Script(_) | Error::Directory { .. } => Code::BadField,
-            Error::Limit(_) | Error::Grace { .. } | Error::Budget(_) => Code::BadLimit,
+            Error::Limit(_) | Error::Budget(_) => Code::BadLimit,
             Error::Scope(ScopeError::Unknown(_)) => Code::RunEnded,
             Error::Scope(_) => Code::WrongState,
             Error::Refused(_) => Code::Refused,

@@ -118,7 +118,7 @@ fn names_of_other_tools_are_named_by_ours() {
     let serving = Serving::start();
     let client = serving.client();
     for (theirs, ours) in
-        [("timeout", "wall_ms"), ("workdir", "cwd"), ("cmd", "command"), ("memory_limit", "memory_bytes")]
+        [("time_limit", "wall_ms"), ("workdir", "cwd"), ("cmd", "command"), ("memory_limit", "memory_bytes")]
     {
         let mut asked = json!({"command": "true"});
         asked[theirs] = 5.into();
@@ -129,12 +129,42 @@ fn names_of_other_tools_are_named_by_ours() {
             "{refused}"
         );
     }
+    let (status, refused) = client.post("/v1/runs", &json!({"cmd": ["true"]}));
+    assert_eq!((status, &refused["details"]["nearest"]), (400, &json!("command")), "{refused}");
     for (language, code) in [("py", "print(2)"), ("js", "console.log(2)"), ("sh", "echo 2")] {
         assert_eq!(
             client.run(&json!({"language": language, "code": code}))["outcome"]["stdout"],
             "2\n",
             "{language}"
         );
+    }
+}
+
+#[test]
+fn wall_limit_has_its_other_names() {
+    let serving = Serving::start();
+    let client = serving.client();
+    for (name, value) in [("timeout", json!("300ms")), ("timeout_ms", json!(300)), ("wall_ms", json!(300))] {
+        let mut asked = json!({"command": ["sleep", "1000"]});
+        asked[name] = value;
+        let verdict = &client.run(&asked)["outcome"]["verdict"];
+        assert_eq!(
+            (&verdict["kind"], &verdict["limit_ms"]),
+            (&json!("wall"), &json!(300)),
+            "{name}: {verdict}"
+        );
+    }
+    // To some it is seconds, to others milliseconds.
+    for (given, said) in [
+        (json!({"timeout": 3}), "use `3s` or `3ms` as a text, or `wall_ms`"),
+        (json!({"timeout": "3s", "wall_ms": 5}), "give one of wall_ms, timeout_ms, timeout"),
+        (json!({"timeout_ms": "soon"}), "timeout_ms: `soon` is not a duration"),
+    ] {
+        let mut asked = json!({"command": "true"});
+        asked.as_object_mut().expect("fields").extend(given.as_object().expect("fields").clone());
+        let (status, refused) = client.post("/v1/runs", &asked);
+        let message = refused["message"].as_str().unwrap_or_default();
+        assert!(status == 400 && message.contains(said), "{refused}");
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use crate::limits::FAR_FUTURE;
-use crate::limits::{bound_wall, nanoseconds};
+use crate::limits::{bound_wall, fitting_grace, nanoseconds};
 
 /// A point on CLOCK_MONOTONIC, in nanoseconds. Comparable within one boot of one machine only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -109,7 +109,8 @@ pub struct DeadlineCell {
     /// When the innermost ancestor's tree is dead, or `NEVER`. True by itself at every moment, whatever the
     /// wall says, so it needs no common transaction with it.
     bound: AtomicU64,
-    grace: Duration,
+    /// Time between wall end and kill, in nanoseconds.
+    grace: AtomicU64,
     /// Those that set count from the beginning of the clock by now.
     has_begun: AtomicBool,
 }
@@ -120,7 +121,7 @@ impl DeadlineCell {
         Self {
             wall: AtomicU64::new(NEVER),
             bound: AtomicU64::new(NEVER),
-            grace,
+            grace: AtomicU64::new(nanoseconds(grace)),
             has_begun: AtomicBool::new(false),
         }
     }
@@ -142,7 +143,7 @@ impl DeadlineCell {
     }
 
     /// Sets the wall end of a clock that begins at `start`: what `own_end` makes of the one from before, or earlier if the bound
-    /// leaves no grace behind it. Beside one that sets: what that has set is what `own_end` is asked about, and stays where it
+    /// leaves no grace behind it. A grace that does not fit any more is cut to half of what the bound leaves. Beside one that sets: what that has set is what `own_end` is asked about, and stays where it
     /// counts from `start` already.
     ///
     /// # Errors
@@ -159,7 +160,11 @@ impl DeadlineCell {
             }
             let bound = decode(self.bound.load(Ordering::Acquire)).map(Moment::as_nanos);
             let own_end = own_end(decode(word)).map(Moment::as_nanos);
-            let walled = bound_wall(own_end, nanoseconds(self.grace), start.as_nanos(), &[bound]);
+            let from_start = |end: u64| end.saturating_sub(start.as_nanos());
+            let grace =
+                fitting_grace(own_end.map(from_start), nanoseconds(self.grace()), bound.map(from_start));
+            self.set_grace(Duration::from_nanos(grace));
+            let walled = bound_wall(own_end, grace, start.as_nanos(), &[bound]);
             let new = encode(walled.map(|walled| Moment::from_nanos(walled.wall)));
             match self.wall.compare_exchange_weak(word, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Ok(()),
@@ -178,6 +183,11 @@ impl DeadlineCell {
     /// fired.
     pub fn set_bound(&self, bound: Option<Moment>) {
         self.bound.store(encode(bound), Ordering::Release);
+    }
+
+    /// Sets the time between wall end and kill.
+    pub fn set_grace(&self, grace: Duration) {
+        self.grace.store(nanoseconds(grace), Ordering::Release);
     }
 
     /// Fires the deadline if it is due: exactly one call does, and no [`set`](Self::set) succeeds after it.
@@ -211,6 +221,11 @@ impl DeadlineCell {
         self.wall.load(Ordering::Acquire) & FIRED != 0
     }
 
+    /// The time between wall end and kill.
+    pub fn grace(&self) -> Duration {
+        Duration::from_nanos(self.grace.load(Ordering::Acquire))
+    }
+
     /// When the deadline fires, or fired; `None` without a deadline.
     pub fn wall_end(&self) -> Option<Moment> {
         decode(self.wall.load(Ordering::Acquire))
@@ -219,7 +234,7 @@ impl DeadlineCell {
     /// When everything must be dead: wall end plus grace, and not after the bound. An enforcer reads it again
     /// when it wakes for it, for the bound may have moved.
     pub fn hard_end(&self) -> Option<Moment> {
-        let own = self.wall_end().map(|wall_end| wall_end.after(self.grace));
+        let own = self.wall_end().map(|wall_end| wall_end.after(self.grace()));
         let bound = decode(self.bound.load(Ordering::Acquire));
         [own, bound].into_iter().flatten().min()
     }

@@ -80,6 +80,48 @@ const NAMES: &[(&[&str], &[&str])] = &[
     (&["title", "purpose", "explanation", "summary"], &["description"]),
     (&["name", "task", "task_name"], &["label"]),
     (&["tty", "pty", "interactive", "it"], &["terminal"]),
+    (
+        &[
+            "retries",
+            "retry",
+            "max_retries",
+            "max_attempts",
+            "max_tries",
+            "tries",
+            "retry_count",
+            "retry_limit",
+        ],
+        &["attempts"],
+    ),
+    (&["backoff", "retry_delay", "retry_backoff", "retry_delay_ms", "default_retry_delay"], &["backoff_ms"]),
+    (
+        &[
+            "delay",
+            "delay_ms",
+            "countdown",
+            "eta",
+            "defer_until",
+            "defer_by",
+            "run_at",
+            "scheduled_at",
+            "schedule_at",
+            "not_before",
+        ],
+        &["not_before_ms"],
+    ),
+    (&["expires", "expires_at", "expire", "expires_in"], &["deadline_ms"]),
+    (&["result_ttl", "result_expires", "keep_result", "retention", "failure_ttl"], &["retention_ms"]),
+    (&["max_deliveries", "max_deliver", "max_receive_count"], &["deliveries"]),
+    (
+        &["unique_key", "dedupe_key", "deduplication_id", "dedup_key", "unique", "msg_id"],
+        &["idempotency_key"],
+    ),
+    (&["callback", "callback_url", "hook", "webhook_url", "on_complete", "notify_url"], &["webhook"]),
+    (&["queue_name", "task_queue", "topic"], &["queue"]),
+    (&["depends_on", "depends", "dependencies", "after", "parents"], &["needs"]),
+    (&["exit_codes", "ok_codes", "success_exit_codes", "allowed_exit_codes"], &["expected"]),
+    (&["artifacts", "output_files"], &["outputs"]),
+    (&["input_files", "files"], &["inputs"]),
 ];
 
 /// Other names of languages, with ours.
@@ -147,6 +189,9 @@ mod tests {
             ("-v", &flags, Some("workspace")),
             ("cmd", &flags, None),
             ("rocket", &bash, None),
+            ("maxRetries", &["attempts", "wall_ms"], Some("attempts")),
+            ("countdown", &["not_before_ms", "wall_ms"], Some("not_before_ms")),
+            ("visibility_timeout", &["wall_ms", "deliveries"], None),
         ] {
             assert_eq!(meant(name, known.iter().copied()), ours, "{name}");
         }

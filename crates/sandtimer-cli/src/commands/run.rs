@@ -248,7 +248,6 @@ fn by_flag(error: sandtimer::Error) -> Failure {
         sandtimer::Error::Files(FilesError::Workspace { .. }) => "--workspace: ",
         sandtimer::Error::Files(FilesError::StartingDirectory { .. }) => "--cwd: ",
         sandtimer::Error::Refused(_) => "--require: ",
-        sandtimer::Error::Grace { .. } => "--grace: ",
         sandtimer::Error::NothingToFollow => "--stall-by: ",
         sandtimer::Error::NoticeSignal(_) => "--warn: ",
         _ => "",

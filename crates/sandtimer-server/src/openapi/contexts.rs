@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use super::Answer::{Json, Nothing};
 use super::Operation;
-use super::schema::{answer, body, list, nullable, number, reference, text, text_errors, truth, with, words};
+use super::schema::{
+    answer, body, limit_fields, list, nullable, number, reference, text, text_errors, truth, with, words,
+};
 use crate::contexts::{EACH, LANGUAGES, WHOLE};
 use crate::error::Code;
 
@@ -153,9 +155,7 @@ fn context(chooses: bool) -> Value {
     if chooses {
         fields["language"] = with(words(&LANGUAGES), "python unless given.");
     }
-    for key in WHOLE.iter().chain(&EACH) {
-        fields[key.wire()] = reference("Limit");
-    }
+    limit_fields(&mut fields, &[&WHOLE[..], &EACH].concat());
     body(fields)
 }
 
@@ -164,9 +164,7 @@ fn branch() -> Value {
         "count": {"type": "integer", "minimum": 1, "maximum": BRANCHES, "description": "How many; 1 unless given."},
         "idle_ms": reference("Limit"),
     });
-    for key in WHOLE.iter().chain(&EACH) {
-        fields[key.wire()] = reference("Limit");
-    }
+    limit_fields(&mut fields, &[&WHOLE[..], &EACH].concat());
     body(fields)
 }
 
@@ -188,8 +186,6 @@ fn cell(source: &str) -> Value {
     if source == "command" {
         fields["command"] = text("The same as `code`.");
     }
-    for key in EACH {
-        fields[key.wire()] = reference("Limit");
-    }
+    limit_fields(&mut fields, &EACH);
     body(fields)
 }

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::Answer::{Json, Text};
 use super::schema::{
-    answer, anything, body, list, nullable, number, reference, text, text_errors, truth, with, words,
+    answer, anything, body, list, nullable, number, reference, text, text_errors, truth, wall_names, with,
+    words,
 };
 use super::{OF_FOLLOWING, Operation};
 use crate::error::Code;
@@ -262,7 +263,7 @@ fn verdict() -> Value {
 /// The fields at the top of a spec; what is inside `steps`, `loop` and `fallback` is written in the README.
 fn request() -> Value {
     let texts = |meaning: &str| with(list(text("")), meaning);
-    body(json!({
+    let mut fields = json!({
         "name": text("For people; `job` unless given."),
         "queue": text("`default` unless given. Each token has queues of its own."),
         "priority": {"type": "integer", "minimum": -100, "maximum": 100, "description": "A head start of 60 s for each point."},
@@ -296,5 +297,7 @@ fn request() -> Value {
         })),
         "network": truth("Gives runs the host's network; where there are tokens, only to those whose line says `network`."),
         "time_scale": {"type": "number", "description": "What every duration of the spec is multiplied by."},
-    }))
+    });
+    wall_names(&mut fields);
+    body(fields)
 }

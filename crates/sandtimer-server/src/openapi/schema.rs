@@ -1,6 +1,7 @@
 //! The shapes of bodies and answers.
 
 use sandtimer::limits::{Key, Unit};
+use sandtimer::model::LimitKind;
 use serde_json::{Map, Value, json};
 
 use crate::contexts::{EACH, LANGUAGES};
@@ -114,9 +115,7 @@ fn requests() -> Value {
         "attached": truth("Whoever sends this asks again as long as they wait: it is cancelled once nobody has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`."),
         "detach": truth("The run goes on if this client goes away while it waits. Without it, it is cancelled."),
     });
-    for key in LIMITS {
-        run[key.wire()] = reference("Limit");
-    }
+    limit_fields(&mut run, &LIMITS);
     json!({
         "RunRequest": body(run),
         "Terminal": with(body(json!({
@@ -329,7 +328,7 @@ fn outcome() -> Value {
             "remarks": list(reference("Remark")),
         })),
         "Remark": with(answer(json!({
-            "kind": words(&["killed_leftovers", "no_network"]),
+            "kind": words(&["killed_leftovers", "no_network", "shortened_grace"]),
             "message": text("What happened, and what to do for another result."),
         })), "Something that the owner of a run may not expect."),
         "Notice": answer(json!({
@@ -417,6 +416,22 @@ fn verdict() -> Value {
         "By how much the run was extended, where it was; limit_ms is the limit as it was when it fired.",
     );
     verdict
+}
+
+/// Adds fields for these limits, and for the other names of the wall limit.
+pub(super) fn limit_fields(fields: &mut Value, keys: &[Key]) {
+    for key in keys {
+        fields[key.wire()] = reference("Limit");
+    }
+    if keys.contains(&LimitKind::Wall.into()) {
+        wall_names(fields);
+    }
+}
+
+/// Adds the other names of the wall limit.
+pub(super) fn wall_names(fields: &mut Value) {
+    fields["timeout_ms"] = with(reference("Limit"), "The same as `wall_ms`; give one of them.");
+    fields["timeout"] = nullable(text("The same, with its unit, such as `30s`."));
 }
 
 fn limits() -> Value {

@@ -371,10 +371,10 @@ fn command(fields: &mut Fields) -> Result<Said, Refusal> {
             format!("code needs its language: one of {}", LANGUAGES.join(", ")),
         )
         .with("key", "language")),
-        (None, None, _) => {
-            Err(Refusal::new(Code::BadField, "command is missing; give it, or code and language")
-                .with("key", "command"))
-        }
+        (None, None, _) => Err(fields.misnamed(&["command", "code"]).unwrap_or_else(|| {
+            Refusal::new(Code::BadField, "command is missing; give it, or code and language")
+                .with("key", "command")
+        })),
         (Some(_), _, _) => {
             Err(Refusal::new(Code::BadField, "give either command, or code and language")
                 .with("key", "command"))

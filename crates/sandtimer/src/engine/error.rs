@@ -47,9 +47,6 @@ pub enum Error {
     /// The host cannot give the isolation that was required.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The grace leaves nothing of a wall ceiling: the run would be ended as it starts.
-    #[error("a grace of {grace:?} leaves nothing of the ceiling of {ceiling:?} for the wall limit; use less")]
-    Grace { grace: Duration, ceiling: Duration },
     /// More workspaces than a sandbox can be given.
     #[error("{0} workspaces are more than the {WORKSPACES} that a run can have; give a directory above them")]
     Workspaces(usize),

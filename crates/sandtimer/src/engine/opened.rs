@@ -51,6 +51,8 @@ pub(super) struct Opened {
     pub(super) cell: Arc<DeadlineCell>,
     /// The own wall under its ceiling.
     pub wall: Option<u64>,
+    /// The chosen grace under its ceiling, before the limits around the run.
+    pub(super) asked_grace: Duration,
     /// The limit of the outer scope that bounds the wall, where one does, in nanoseconds from that scope's start.
     pub outer_wall: Option<u64>,
     pub(super) place: String,
@@ -128,21 +130,14 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
     let now = Moment::from_nanos(submitted_at);
     let mut scopes = inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
     let ceilings = scopes.ceilings(spec.parent)?.clone();
-    let most = ceilings.get(Key::Grace).unwrap_or(u64::MAX);
-    let own_grace = opening.own.limit(Key::Grace).map(|grace| grace.min(most));
+    let ceiling = ceilings.get(Key::Grace).unwrap_or(u64::MAX);
+    let asked_grace = Duration::from_nanos(own.limit(Key::Grace).unwrap_or(0).min(ceiling));
     let scope = scopes.open(opening, now)?;
     let effective = scopes.effective(scope, now)?;
     let disk = if spec.private_workspace { LEAST_DISK } else { 0 };
     check_least(&effective)
         .and_then(|()| check_at_least(&effective, Key::Kind(LimitKind::Disk), disk))
         .inspect_err(|_| scopes.close(scope))?;
-    if let (Some(ceiling), Some(grace)) = (ceilings.get(LimitKind::Wall), own_grace)
-        && grace >= ceiling
-    {
-        scopes.close(scope);
-        let [grace, ceiling] = [grace, ceiling].map(Duration::from_nanos);
-        return Err(Error::Grace { grace, ceiling });
-    }
     let deadline = scopes.deadline(scope)?;
     let outer = deadline.filter(|deadline| deadline.effect.source == Source::Ancestor);
     let outer_wall = outer.map(|deadline| nanoseconds(deadline.limit));
@@ -152,5 +147,5 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
     let place = scopes.place(scope)?.clone();
     let alone = nest(&place, &own, &[], &ceilings);
     let wall = alone.get(LimitKind::Wall).map(|effect| effect.value);
-    Ok(Opened { id, scope, effective, submitted_at, cell, wall, outer_wall, place: place.scope })
+    Ok(Opened { id, scope, effective, submitted_at, cell, wall, asked_grace, outer_wall, place: place.scope })
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::files::{self, InputFile, OutputSpec};
 use super::graph;
 use super::program::{Program, program};
-use super::table::{Table, refused};
+use super::table::{Table, name_wall_of, refused};
 use super::webhook::{self, Webhook};
 use crate::limits::{Limits, Setting};
 use crate::model::LimitKind;
@@ -223,7 +223,9 @@ impl JobSpec {
         Self::read_as(source, true)
     }
 
-    fn read_as(source: Value, stored: bool) -> Result<Self, SpecError> {
+    fn read_as(mut source: Value, stored: bool) -> Result<Self, SpecError> {
+        // What is kept has its own name for it, by which specs are compared.
+        name_wall_of(&mut source)?;
         let mut table = Table::of(source.clone(), "", 1.0)?;
         let time_scale = scale(&mut table)?;
         table.scale = time_scale;
@@ -460,7 +462,9 @@ fn work(table: &mut Table) -> Result<Work, SpecError> {
         ["steps"] => steps(table),
         ["loop"] => Ok(Work::Loop(Box::new(turns(table)?))),
         // Seen by the reader of the rest, so that it is not unknown as well.
-        [] => Err(missing("command", "one of `command`, `code` with `language`, `handler`, `steps`, `loop`")),
+        [] => Err(table.misnamed(&KINDS).unwrap_or_else(|| {
+            missing("command", "one of `command`, `code` with `language`, `handler`, `steps`, `loop`")
+        })),
         _ => {
             let problem = format!("stands beside `{}`; a job has exactly one of them", given[1]);
             Err(SpecError { path: given[0].to_owned(), problem })

@@ -6,10 +6,14 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::spec::SpecError;
-use crate::limits::{Format, Key, Limits, Setting, Unit, Zero, parse_text};
+use crate::limits::{Format, Key, LimitError, Limits, Setting, Unit, Zero, name_wall, parse_text};
+use crate::model::LimitKind;
+use crate::vocabulary;
 
 /// The longest part of a refused value that a message repeats.
 const SHOWN: usize = 80;
+/// What errors about limits name as where they are from.
+const ORIGIN: &str = "the job's spec";
 
 /// One object of a spec.
 #[derive(Debug)]
@@ -99,6 +103,9 @@ impl Table {
 
     /// A duration: `None` where nothing is said, `Some(None)` where it is said that there is no limit.
     pub fn limit(&mut self, key: &'static str) -> Result<Option<Option<Duration>>, SpecError> {
+        if key == Key::Kind(LimitKind::Wall).wire() {
+            self.name_wall()?;
+        }
         let Some(value) = self.take(key) else { return Ok(None) };
         self.one_time(&self.at(key), &value, Zero::Unlimited).map(Some)
     }
@@ -143,10 +150,16 @@ impl Table {
         Duration::from_nanos((nanoseconds as f64 * self.scale) as u64).min(crate::limits::FAR_FUTURE)
     }
 
+    /// Gives a wall limit by another name its own.
+    fn name_wall(&mut self) -> Result<(), SpecError> {
+        name_wall(&mut self.left, ORIGIN).map_err(|error| refused_limit(&self.at(error.key()), &error))
+    }
+
     /// The limits in a table of their own, by their names on wires.
     pub fn limits(&mut self, key: &'static str) -> Result<Limits, SpecError> {
         let mut limits = Limits::new().standing_in(self.at(key));
         let Some(mut table) = self.table(key)? else { return Ok(Limits::new()) };
+        table.name_wall()?;
         for key in Key::ALL {
             let Some(value) = table.take(key.wire()) else { continue };
             let path = table.at(key.wire());
@@ -200,11 +213,23 @@ impl Table {
         self.left.into_iter().map(one).collect()
     }
 
+    /// The refusal of a field that is another tool's name for one of these, which are missing.
+    pub fn misnamed(&self, names: &[&'static str]) -> Option<SpecError> {
+        let meant =
+            |key: &String| vocabulary::meant(key, names.iter().copied()).map(|name| (self.at(key), name));
+        let (path, name) = self.left.keys().find_map(meant)?;
+        Some(SpecError { path, problem: format!("unknown field, which is `{name}` here") })
+    }
+
     /// Refuses what nobody took.
     pub fn done(self) -> Result<(), SpecError> {
         let Some(key) = self.left.keys().next() else { return Ok(()) };
-        let hint = nearest(key, self.known.iter().copied());
-        let hint = hint.map_or_else(String::new, |name| format!("; the nearest known one is `{name}`"));
+        let known = || self.known.iter().copied();
+        let hint = match (vocabulary::meant(key, known()), nearest(key, known())) {
+            (Some(name), _) => format!(", which is `{name}` here"),
+            (None, Some(name)) => format!("; the nearest known one is `{name}`"),
+            (None, None) => String::new(),
+        };
         Err(SpecError { path: self.at(key), problem: format!("unknown field{hint}") })
     }
 }
@@ -224,12 +249,21 @@ fn setting(path: &str, format: Format, value: &Value) -> Result<Setting, SpecErr
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    parse_text(path, format, &text, "the job's spec").map_err(|error| {
-        let said = error.to_string();
-        // It begins with the path, which is said already.
-        let problem = said.strip_prefix(&format!("{path}: ")).unwrap_or(&said).to_owned();
-        SpecError { path: path.to_owned(), problem }
-    })
+    parse_text(path, format, &text, ORIGIN).map_err(|error| refused_limit(path, &error))
+}
+
+/// As [`limits::name_wall`](crate::limits::name_wall), of the top of a spec.
+pub(super) fn name_wall_of(spec: &mut Value) -> Result<(), SpecError> {
+    let Value::Object(fields) = spec else { return Ok(()) };
+    name_wall(fields, ORIGIN).map_err(|error| refused_limit(error.key(), &error))
+}
+
+/// The refusal of a limit in the field at `path`.
+fn refused_limit(path: &str, error: &LimitError) -> SpecError {
+    let said = error.to_string();
+    // It begins with the field's name, which is said already.
+    let problem = said.strip_prefix(&format!("{}: ", error.key())).unwrap_or(&said).to_owned();
+    SpecError { path: path.to_owned(), problem }
 }
 
 /// The known name that begins with this one, else the one with the fewest characters to change.

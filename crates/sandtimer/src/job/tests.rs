@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::limits::Setting;
 use crate::model::LimitKind;
 
 fn refused(source: Value) -> String {
@@ -9,6 +10,18 @@ fn refused(source: Value) -> String {
 
 fn step(name: &str, needs: &[&str]) -> Value {
     json!({"name": name, "needs": needs, "command": ["true"]})
+}
+
+#[test]
+fn other_names_of_the_wall_limit_are_as_good() {
+    let plain = JobSpec::read(json!({"command": ["true"], "wall_ms": "5s"})).expect("a spec");
+    for (name, value) in [("timeout", json!("5s")), ("timeout_ms", json!("5s"))] {
+        let spec = JobSpec::read(json!({"command": ["true"], name: value})).expect("a spec");
+        assert_eq!(spec.wall, plain.wall, "{name}");
+        assert_eq!(spec.stored(), plain.stored(), "{name}");
+    }
+    let spec = JobSpec::read(json!({"command": ["true"], "limits": {"timeout": "90s"}})).expect("a spec");
+    assert_eq!(spec.limits.get(LimitKind::Wall), Setting::At(90_000_000_000));
 }
 
 #[test]
@@ -29,11 +42,33 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
             json!({"command": command, "priority": 101}),
             "`priority`: 101 is not allowed; use a whole number from -100 to 100",
         ),
+        (json!({"cmd": command}), "`cmd`: unknown field, which is `command` here"),
+        (
+            json!({"command": command, "max_retries": 3}),
+            "`max_retries`: unknown field, which is `attempts` here",
+        ),
+        (
+            json!({"command": command, "countdown": 3}),
+            "`countdown`: unknown field, which is `not_before_ms` here",
+        ),
+        (
+            json!({"command": command, "timeout": 5}),
+            "`timeout`: `5` has no unit (from the job's spec); use `5s` or `5ms` as a text, or `wall_ms`",
+        ),
+        (
+            json!({"command": command, "limits": {"timeout": "5"}}),
+            "`limits.timeout`: `5` has no unit (from the job's spec); use `5s` or `5ms` as a text, or `wall_ms`",
+        ),
+        (json!({"command": command, "timeout_ms": "soon"}), "`timeout_ms`: `soon` is not a duration"),
+        (
+            json!({"command": command, "timeout": "5s", "wall_ms": 5000}),
+            "`timeout`: `5s` is given under another name of the same limit as well",
+        ),
         (json!({"command": command, "wall_ms": -1}), "`wall_ms`"),
         (json!({"command": command, "limits": {"wall_ms": "soon"}}), "`limits.wall_ms`"),
         (
             json!({"command": command, "limits": {"memory": 1}}),
-            "`limits.memory`: unknown field; the nearest known one is `memory_bytes`",
+            "`limits.memory`: unknown field, which is `memory_bytes` here",
         ),
         (json!({"command": command, "cwd": "here"}), "`cwd`: \"here\" is not allowed; use an absolute path"),
         (json!({"command": [""]}), "`command`: is missing; use a program and its arguments"),
@@ -193,7 +228,7 @@ fn steps_are_put_in_order_and_times_are_scaled() {
     let Work::Steps(steps) = &spec.work else { panic!("steps") };
     assert_eq!(steps.iter().map(|step| step.name.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
     assert_eq!(spec.wall.expect("a wall").as_secs(), 60);
-    assert_eq!(spec.limits.get(LimitKind::Wall), crate::limits::Setting::At(50_000_000));
+    assert_eq!(spec.limits.get(LimitKind::Wall), Setting::At(50_000_000));
     assert_eq!(spec.limits.get(LimitKind::Memory), crate::limits::Setting::At(1 << 20));
 }
 

@@ -18,9 +18,9 @@ use serde_json::{Map, Value};
 use crate::model::LimitKind;
 
 pub use key::{Key, Unit};
-pub(crate) use nest::bound_wall;
 pub use nest::{Bound, Ceilings, Chosen, Effect, Effective, Own, Place, nest, precedence};
-pub use parse::{Format, LimitError, Zero, from_json, from_json_as, parse_text};
+pub(crate) use nest::{bound_wall, fitting_grace};
+pub use parse::{Format, LimitError, Zero, from_json, from_json_as, name_wall, parse_text};
 pub(crate) use parse::{check_at_least, check_least};
 
 /// The longest duration: 30 years. Longer ones saturate here.

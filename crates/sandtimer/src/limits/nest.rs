@@ -230,27 +230,35 @@ fn nest_kind(
 
 fn nest_wall(here: &Place, own: &Own, ancestors: &[Bound], ceilings: &Ceilings) -> (Option<Effect>, Effect) {
     let wall_key = Key::Kind(LimitKind::Wall);
-    let (grace, grace_from) = own_grace(own, ceilings);
+    let (asked, asked_from) = own_grace(own, ceilings);
     let mut bounds = vec![ceilings.get(wall_key)];
     bounds.extend(ancestors.iter().map(|bound| bound.get(wall_key)));
+    // Who set the bound of this index, and whose it is.
+    let named = |index: usize| match index.checked_sub(1) {
+        None => ((Source::Ceiling, None), here),
+        Some(index) => ((ancestors[index].wall_source, None), &ancestors[index].place),
+    };
+    let tightest = tightest(&bounds);
+    let grace = fitting_grace(own.limit(wall_key), asked, tightest.map(|(_, bound)| bound));
+    let effective_grace = match tightest {
+        Some((index, _)) if grace < asked => {
+            let (from, place) = named(index);
+            effect(grace, from, place)
+        }
+        _ => effect(grace, asked_from, here),
+    };
     let Some(walled) = bound_wall(own.limit(wall_key), grace, 0, &bounds) else {
-        return (None, effect(grace, grace_from, here));
+        return (None, effective_grace);
     };
-    let (from, place) = match walled.bound {
-        None => (
-            own.get(wall_key)
-                .map_or((Source::Builtin, None), |chosen| (chosen.source, chosen.origin.as_ref())),
-            here,
-        ),
-        Some(0) => ((Source::Ceiling, None), here),
-        Some(index) => ((ancestors[index - 1].wall_source, None), &ancestors[index - 1].place),
-    };
-    let left = walled.hard - walled.wall;
-    let grace = if left < grace { effect(left, from, place) } else { effect(grace, grace_from, here) };
-    (Some(effect(walled.wall, from, place)), grace)
+    let chosen = own.get(wall_key);
+    let (from, place) = walled.bound.map_or_else(
+        || (chosen.map_or((Source::Builtin, None), |chosen| (chosen.source, chosen.origin.as_ref())), here),
+        named,
+    );
+    (Some(effect(walled.wall, from, place)), effective_grace)
 }
 
-/// A scope's grace under its ceiling, before what is left of its ancestors shortens it. 0 unless chosen.
+/// A scope's grace under its ceiling, before what its outer limits leave shortens it. 0 unless chosen.
 fn own_grace<'a>(own: &'a Own, ceilings: &Ceilings) -> (u64, SetBy<'a>) {
     let (grace, source, origin) = own.finite(Key::Grace).unwrap_or((0, Source::Builtin, None));
     match ceilings.get(Key::Grace) {
@@ -277,17 +285,27 @@ pub(crate) struct Walled {
     pub(crate) bound: Option<usize>,
 }
 
+/// The grace of a scope to which its outer limits leave `left`: as it was chosen where the own wall and it fit in, else at most
+/// half of what is left, so that the other half is for what the scope is to do.
+pub(crate) fn fitting_grace(own: Option<u64>, grace: u64, left: Option<u64>) -> u64 {
+    match left {
+        Some(left) if own.is_none_or(|own| own.saturating_add(grace) > left) => grace.min(left / 2),
+        _ => grace,
+    }
+}
+
+/// The least of the bounds and its index; of equals the outermost.
+fn tightest(bounds: &[Option<u64>]) -> Option<(usize, u64)> {
+    let each = bounds.iter().enumerate().filter_map(|(index, bound)| Some((index, (*bound)?)));
+    each.min_by_key(|(_, bound)| *bound)
+}
+
 /// Bounds an own wall so that `wall + grace` stays within every bound; outermost bound first.
 ///
 /// Works on durations (`floor` 0) and on moments (`floor` the start) alike. When a bound leaves less than the
 /// grace after `floor`, the grace is what shrinks.
 pub(crate) fn bound_wall(own: Option<u64>, grace: u64, floor: u64, bounds: &[Option<u64>]) -> Option<Walled> {
-    let tightest = bounds
-        .iter()
-        .enumerate()
-        .filter_map(|(index, bound)| bound.map(|bound| (index, bound)))
-        .min_by_key(|(_, bound)| *bound);
-    let Some((index, bound)) = tightest else {
+    let Some((index, bound)) = tightest(bounds) else {
         return own.map(|wall| Walled { wall, hard: wall.saturating_add(grace), bound: None });
     };
     let capped = bound.saturating_sub(grace).max(floor).min(bound);

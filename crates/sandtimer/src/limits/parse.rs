@@ -6,9 +6,10 @@
 
 use std::fmt;
 
-use serde_json::{Number, Value};
+use serde_json::{Map, Number, Value};
 
 use super::{Effective, FAR_FUTURE, Key, Setting, Unit, nanoseconds};
+use crate::model::LimitKind;
 
 /// The longest part of a refused value that a message repeats.
 const SHOWN_CHARS: usize = 60;
@@ -109,6 +110,8 @@ enum Problem {
     TooSmall,
     NoLimit,
     UnknownKey,
+    NoUnit,
+    Twice,
 }
 
 impl Problem {
@@ -132,6 +135,8 @@ impl fmt::Display for Problem {
             Problem::TooSmall => "is less than any command needs",
             Problem::NoLimit => "would leave it without a limit",
             Problem::UnknownKey => "is set, but there is no limit of that name",
+            Problem::NoUnit => "has no unit",
+            Problem::Twice => "is given under another name of the same limit as well",
         })
     }
 }
@@ -211,6 +216,38 @@ pub fn from_json_as(name: &str, key: Key, value: &Value, origin: &str) -> Result
         Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(Problem::not_a(format.unit)),
     };
     setting.map_err(|problem| refusal(name, &written(value), origin, (problem, format.remedy(problem))))
+}
+
+/// Other names of `wall_ms` in JSON, as tools for the same work have them.
+const WALL_NAMES: [&str; 2] = ["timeout_ms", "timeout"];
+
+/// Gives a wall limit that is called `timeout_ms` or `timeout` among the fields of an object its name, `wall_ms`.
+///
+/// # Errors
+/// A limit by two names; a value that cannot be one; a `timeout` without a unit, which is seconds to some and milliseconds to others.
+pub fn name_wall(fields: &mut Map<String, Value>, origin: &str) -> Result<(), LimitError> {
+    let wall = Key::Kind(LimitKind::Wall);
+    for name in WALL_NAMES {
+        let Some(value) = fields.remove(name) else { continue };
+        let refuse = |problem, remedy: String| refusal(name, &written(&value), origin, (problem, remedy));
+        if fields.contains_key(wall.wire()) {
+            return Err(refuse(
+                Problem::Twice,
+                format!("give one of {}, {}", wall.wire(), WALL_NAMES.join(", ")),
+            ));
+        }
+        let number = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        if name == "timeout" && number.trim().parse::<f64>().is_ok_and(|number| number != 0.0) {
+            let number = number.trim();
+            return Err(refuse(
+                Problem::NoUnit,
+                format!("use `{number}s` or `{number}ms` as a text, or `wall_ms`"),
+            ));
+        }
+        from_json_as(name, wall, &value, origin)?;
+        fields.insert(wall.wire().to_owned(), value);
+    }
+    Ok(())
 }
 
 /// A value as it was given; of a text, what is between the quotes.

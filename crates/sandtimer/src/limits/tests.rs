@@ -274,14 +274,33 @@ fn ancestors_and_ceilings_bound_the_wall_with_its_grace() {
     let mine = own(&Limits::new().wall(Duration::from_secs(10)).grace(Duration::from_secs(2)));
     let alone = nest(&place("run-1"), &mine, &[], &Ceilings::none());
     assert_eq!(alone.get(LimitKind::Wall).unwrap().value, 10 * SECOND);
-    for (left, wall, grace) in [(20, 10, 2), (13, 10, 2), (11, 9, 2), (2, 0, 2), (1, 0, 1), (0, 0, 0)] {
-        let bound = Bound::new(job()).with(LimitKind::Wall, left * SECOND);
+    // In half seconds.
+    for (left, wall, grace) in
+        [(40, 20, 4), (26, 20, 4), (22, 18, 4), (8, 4, 4), (4, 2, 2), (2, 1, 1), (0, 0, 0)]
+    {
+        let [left, wall, grace] = [left, wall, grace].map(|halves| halves * SECOND / 2);
+        let around = if grace < 2 * SECOND { Source::Ancestor } else { Source::Call };
+        let bound = Bound::new(job()).with(LimitKind::Wall, left);
         let effective = nest(&place("run-1"), &mine, &[bound], &Ceilings::none());
-        assert_eq!(effective.get(LimitKind::Wall).unwrap().value, wall * SECOND, "{left} left");
-        assert_eq!(effective.get(Key::Grace).unwrap().value, grace * SECOND, "{left} left");
-        let ceiling = Ceilings::none().with_operator(&Limits::new().wall(Duration::from_secs(left)));
+        assert_eq!(effective.get(LimitKind::Wall).unwrap().value, wall, "{left} left");
+        let effect = effective.get(Key::Grace).unwrap();
+        assert_eq!((effect.value, effect.source), (grace, around), "{left} left");
+        let around = if grace < 2 * SECOND { Source::Ceiling } else { Source::Call };
+        let ceiling = Ceilings::none().with_operator(&Limits::new().wall(Duration::from_nanos(left)));
         let effective = nest(&place("run-1"), &mine, &[], &ceiling);
-        assert_eq!(effective.get(LimitKind::Wall).unwrap().value, wall * SECOND, "ceiling {left}");
+        assert_eq!(effective.get(LimitKind::Wall).unwrap().value, wall, "ceiling {left}");
+        let effect = effective.get(Key::Grace).unwrap();
+        assert_eq!((effect.value, effect.source), (grace, around), "ceiling {left}");
+    }
+    // A short wall with a long grace: they fit in as they are, or the grace is cut and the wall stays the scope's own.
+    let short = own(&Limits::new().wall(Duration::from_secs(1)).grace(Duration::from_secs(5)));
+    for (left, grace, source) in [(7, 5, Source::Call), (4, 2, Source::Ancestor)] {
+        let bound = Bound::new(job()).with(LimitKind::Wall, left * SECOND);
+        let effective = nest(&place("run-1"), &short, &[bound], &Ceilings::none());
+        let wall = effective.get(LimitKind::Wall).unwrap();
+        assert_eq!((wall.value, wall.source), (SECOND, Source::Call), "{left} left");
+        let effect = effective.get(Key::Grace).unwrap();
+        assert_eq!((effect.value, effect.source), (grace * SECOND, source), "{left} left");
     }
 }
 

@@ -22,6 +22,8 @@ pub enum RemarkKind {
     KilledLeftovers,
     /// The run has no network, and its output says that it looked for one.
     NoNetwork,
+    /// The grace that was asked for did not fit into the limits around the run, and was cut.
+    ShortenedGrace,
 }
 
 impl Outcome {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Node, ScopeError, ScopeId, ScopeTree};
-use crate::limits::{Effect, bound_wall};
+use crate::limits::{Effect, bound_wall, fitting_grace, nanoseconds};
 use crate::model::{Layer, LimitKind, Source};
 use crate::time::{Moment, TooLate};
 
@@ -127,7 +127,10 @@ impl ScopeTree {
 
         // While the own clock stands, only what is around the scope can end it.
         let own_end = node.timing.own_end(now).filter(|_| !stopped).map(Moment::as_nanos);
-        let grace = u64::try_from(node.grace.as_nanos()).unwrap_or(u64::MAX);
+        let from_start = |end: u64| end.saturating_sub(start.as_nanos());
+        let left = bounds.iter().flatten().min().map(|bound| from_start(*bound));
+        let grace = fitting_grace(own_end.map(from_start), nanoseconds(node.grace), left);
+        node.cell.set_grace(Duration::from_nanos(grace));
         let ends = bound_wall(own_end, grace, start.as_nanos(), &bounds).map(|walled| Ends {
             wall_end: Moment::from_nanos(walled.wall),
             hard_end: Moment::from_nanos(walled.hard),

@@ -112,7 +112,7 @@ struct Node {
     ceilings: Ceilings,
     /// The ceiling of the wall is for what is inside, and not for the scope itself.
     is_lifted: bool,
-    /// Own grace under its ceiling.
+    /// The chosen grace under its ceiling; that of the cell is what of it fits into the limits around the scope.
     grace: Duration,
     timing: Timing,
     ends: Option<Ends>,
@@ -164,9 +164,7 @@ impl ScopeTree {
         };
         let ceilings = self.ceilings(opening.parent)?.clone();
         let grace = opening.own.limit(Key::Grace).unwrap_or(0);
-        // A ceiling of the wall bounds the grace within it.
-        let bounds = [ceilings.get(Key::Grace), ceilings.get(LimitKind::Wall)];
-        let grace = bounds.into_iter().flatten().fold(grace, u64::min);
+        let grace = ceilings.get(Key::Grace).map_or(grace, |ceiling| grace.min(ceiling));
         let grace = Duration::from_nanos(grace).min(FAR_FUTURE);
         let node = Node {
             parent: opening.parent,

@@ -363,7 +363,7 @@ impl Walk {
         for (id, node) in &self.tree.nodes {
             let mine = ends(&self.tree, *id);
             let hard = mine.map_or(Moment::MAX, |(wall_end, hard_end)| {
-                assert!(wall_end <= hard_end && hard_end <= wall_end.after(node.grace));
+                assert!(wall_end <= hard_end && hard_end <= wall_end.after(node.cell.grace()));
                 hard_end
             });
             let around = node.parent.and_then(|parent| ends(&self.tree, parent));

@@ -1,10 +1,12 @@
-//! What the owner of a run may not expect: processes that were killed after its command had ended, a network that is not there.
+//! What the owner of a run may not expect: processes that were killed after its command had ended, a network that is not there,
+//! a grace that was cut.
 
 use memchr::memmem;
 
 use super::output::Collected;
 use super::run::{Cause, Facts, Running};
-use crate::model::{Remark, RemarkKind};
+use crate::limits::Key;
+use crate::model::{Remark, RemarkKind, Source, time};
 
 /// Bytes at the end of each stream that are searched.
 pub(crate) const SEARCHED: usize = 16 << 10;
@@ -45,7 +47,7 @@ pub(super) fn remarks(
         outputs.chain([traceback.as_bytes()]).any(names_network_error)
     };
     let network = (run.lacks_network && is_network_error()).then(no_network);
-    leftovers.into_iter().chain(network).collect()
+    leftovers.into_iter().chain(network).chain(shortened_grace(run)).collect()
 }
 
 /// The remark for a run whose last output this is, where the engine does not see its output.
@@ -55,6 +57,26 @@ pub(crate) fn of_output(run: &Running, output: &[u8]) -> Option<Remark> {
 
 fn no_network() -> Remark {
     Remark { kind: RemarkKind::NoNetwork, message: NO_NETWORK.to_owned() }
+}
+
+/// What is said of a grace that the limits around the run have cut.
+fn shortened_grace(run: &Running) -> Option<Remark> {
+    let grace = run.cell.grace();
+    if grace >= run.asked_grace {
+        return None;
+    }
+    let cut_by = run.effective.get(Key::Grace).filter(|effect| effect.source != Source::Call);
+    let owner = match cut_by {
+        Some(effect) if effect.source == Source::Ceiling => "the operator's".to_owned(),
+        Some(effect) => format!("the {}'s", format!("{:?}", effect.layer).to_lowercase()),
+        None => "the outer".to_owned(),
+    };
+    let [grace, asked] =
+        [grace, run.asked_grace].map(|grace| time(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX)));
+    let message = format!(
+        "Its grace was {grace} instead of {asked}: where wall limit and grace do not fit into {owner} wall limit together, the          grace is at most half of what that one leaves."
+    );
+    Some(Remark { kind: RemarkKind::ShortenedGrace, message })
 }
 
 /// What was killed after a command had ended by itself.

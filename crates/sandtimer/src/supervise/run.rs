@@ -305,6 +305,8 @@ pub(crate) struct Running {
     /// The limit of the outer scope that bounds the wall, where one does, in nanoseconds from that scope's start.
     pub outer_wall: Option<u64>,
     pub grace: u64,
+    /// The chosen grace under its ceiling, before the limits around the run.
+    pub asked_grace: Duration,
     /// The wall limit as it was last extended.
     pub extended: Mutex<Option<Extended>>,
     /// How long before the wall its owner wants to hear of it, in nanoseconds.
