@@ -6,32 +6,19 @@ The engine decides and knows no clock: here is what the time is, what is called,
 from __future__ import annotations
 
 import asyncio
-import functools
-import inspect
 import json
-import math
 import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Generator, Optional, TypeVar, Union
+from typing import Any, Callable, Optional, Union
 
-from ._outcome import Outcome
+from ._breaker_snapshot import FRESH, checked
+from ._protected import F, awaited, check_callable, check_value, decorated, judge, name_of
 from ._sandtimer import Attempts, Breakers
-from .errors import (
-    Cancelled,
-    CircuitOpen,
-    InvalidArgument,
-    InvalidArgumentType,
-    SandboxUnavailable,
-    SandtimerError,
-)
+from .errors import CircuitOpen, InvalidArgument, InvalidArgumentType
 
-F = TypeVar("F", bound=Callable[..., Any])
 Classes = Union[type[Exception], tuple[type[Exception], ...]]
-
-#: Endings of an Outcome that say nothing about what was run.
-_NOBODYS = ("cancelled", "infra_error", "budget")
 
 
 class CircuitBreaker:
@@ -44,7 +31,11 @@ class CircuitBreaker:
     `probe_seconds`. What was begun before it opened says nothing about it afterwards.
 
     A failure is an exception of the classes in `on`, or an `Outcome` that is not `ok`; but not one that was cancelled, or that
-    a limit of something around it ended. Usable from any thread; each process has its own.
+    a limit of something around it ended. Usable from any thread; each process has its own: a copy, by pickle too, has the
+    settings and what is known at that moment, and counts for itself from then on.
+
+    Functions and async functions can be called and decorated. Generators, and other functions that return before their work
+    is done, are refused with TypeError.
 
     `name` is what it stands for, as `name:action`. The parameters are checked at once: ValueError and TypeError name them.
 
@@ -81,6 +72,9 @@ class CircuitBreaker:
     ) -> None:
         if not isinstance(name, str) or not name:
             raise InvalidArgumentType(f"name={name!r:.200}: use a text such as 'calculator:calculate'")
+        if not name.isprintable():
+            raise InvalidArgument(f"name={name!r:.200}: use printable characters, as in 'calculator:calculate'")
+        check_callable(clock, f"clock={clock!r:.200}", awaits=False)
         if failures is not None:
             _count("failures", failures)
         if rate is not None and (not _is_number(rate) or not 0 < rate <= 1):
@@ -100,6 +94,18 @@ class CircuitBreaker:
         rule = None if rate is None else (float(rate), window, least)
         open_times = (float(open_seconds), float(most_open_seconds))
         self._native = Breakers(failures, rule, open_times, successes, float(probe_seconds), _seed())
+        self._settings: dict[str, Any] = {
+            "failures": failures,
+            "rate": rate,
+            "window": window,
+            "least": least,
+            "open_seconds": open_seconds,
+            "most_open_seconds": most_open_seconds,
+            "successes": successes,
+            "probe_seconds": probe_seconds,
+            "on": on,
+            "clock": clock,
+        }
 
     @property
     def state(self) -> str:
@@ -114,19 +120,23 @@ class CircuitBreaker:
 
     def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Calls a function, unless the breaker is open: then `CircuitOpen`. Its exceptions pass through."""
+        check_callable(function, name_of(function), awaits=False)
         with _Guarded(self) as guarded:
             guarded.value = function(*args, **kwargs)
+        check_value(guarded.value, function)
         return guarded.value
 
     async def acall(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """As `call`, for an async function."""
+        """As `call`, for an async function, or another that returns an awaitable."""
+        check_callable(function, name_of(function), awaits=True)
         with _Guarded(self) as guarded:
-            guarded.value = await function(*args, **kwargs)
+            guarded.value = await awaited(function(*args, **kwargs))
+        check_value(guarded.value, function)
         return guarded.value
 
     def __call__(self, function: F) -> F:
         """Decorates a function, async ones too: each of its calls goes through the breaker."""
-        return _decorated(function, self.call, self.acall)
+        return decorated(function, self.call, self.acall)
 
     def hold(self, state: Optional[str]) -> None:
         """Keeps it `"open"` or `"closed"` until `hold(None)`, which closes it and forgets what failed."""
@@ -137,30 +147,27 @@ class CircuitBreaker:
     def snapshot(self) -> dict[str, Any]:
         """All that it knows, as plain values that JSON takes; its times are spans in milliseconds."""
         known = [each for each in json.loads(self._native.snapshot(self._clock())) if each["key"] == self.name]
-        return dict(known[0]) if known else dict(_FRESH, key=self.name)
+        return dict(known[0]) if known else dict(FRESH, key=self.name)
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Takes up what a snapshot says, of another process or an earlier one."""
-        self._native.restore(json.dumps([dict(snapshot, key=self.name)]), self._clock())
+        """Takes up what a snapshot says, of another process or an earlier one. A probe that was running is forgotten."""
+        kept = dict(checked(snapshot), key=self.name)
+        try:
+            self._native.restore(json.dumps([kept]), self._clock())
+        except ValueError as error:
+            raise InvalidArgument(f"snapshot={snapshot!r:.200}: {error}; use what snapshot() gave") from None
+
+    def __reduce__(self) -> Any:
+        return _copied, (self.name, self._settings, self.snapshot())
 
     def __repr__(self) -> str:
         return f"<CircuitBreaker {self.name!r} {self.state}>"
 
 
-_FRESH: dict[str, Any] = {
-    "key": "",
-    "state": "closed",
-    "held": None,
-    "retry_after_ms": None,
-    "failures_in_a_row": 0,
-    "times_opened": 0,
-    "successes": 0,
-    "probe_ends_ms": None,
-    "probe_of": None,
-    "generation": 0,
-    "window": [],
-    "said": [],
-}
+def _copied(name: str, settings: dict[str, Any], snapshot: dict[str, Any]) -> CircuitBreaker:
+    breaker = CircuitBreaker(name, **settings)
+    breaker.restore(snapshot)
+    return breaker
 
 
 class _Guarded:
@@ -182,11 +189,14 @@ class _Guarded:
 
     def __exit__(self, _: Any, error: Optional[BaseException], __: Any) -> None:
         breaker = self._breaker
-        kind, said, _ = _judge(self.value, error, breaker._on)
-        if isinstance(error, CircuitOpen):
+        kind, text = "ignored", ""
+        try:
             # What another breaker refused says nothing about this one's.
-            kind = "ignored"
-        breaker._native.settle(self._ticket, kind, said, breaker._clock())
+            if not isinstance(error, CircuitOpen):
+                judged = judge(self.value, error, breaker._on)
+                kind, text = judged.kind, judged.text
+        finally:
+            breaker._native.settle(self._ticket, kind, text, breaker._clock())
 
 
 @dataclass(frozen=True)
@@ -226,7 +236,11 @@ def retry(
     at random up to 0.1 s, 0.2 s, … 20 s. A failure is an exception of the classes in `on`, or an `Outcome` that is not `ok`; any
     other exception is the caller's, at once. `total` is in seconds: no attempt begins after it, or is waited for that would;
     it ends none, which a sandbox's `timeout` does. When all attempts have failed the functions in `fallback` are called in
-    turn with the same arguments. `breaker` is asked before, and told once: after all attempts and fallbacks.
+    turn with the same arguments. `breaker` is asked before, and told once: after all attempts and fallbacks; a call that is
+    cancelled or interrupted, also in a pause, counts neither as a success nor as a failure.
+
+    Functions and async functions can be called and decorated. Generators, and other functions that return before their work
+    is done, are refused with TypeError.
 
     >>> import sandtimer
     >>> tries = []
@@ -263,10 +277,14 @@ class Retry:
             pauses = [_seconds("pauses", pause, least=0.0) for pause in pauses]
         if total is not None:
             total = _seconds("total", total)
-        fallbacks = (fallback,) if callable(fallback) else tuple(fallback)
+        if callable(fallback):
+            fallbacks: tuple[Callable[..., Any], ...] = (fallback,)
+        elif isinstance(fallback, (str, bytes)) or not isinstance(fallback, Iterable):
+            raise InvalidArgumentType(f"fallback={fallback!r:.200} cannot be called: use a function, or a list of functions")
+        else:
+            fallbacks = tuple(fallback)
         for each in fallbacks:
-            if not callable(each):
-                raise InvalidArgumentType(f"fallback={each!r:.200} cannot be called: use a function, or several")
+            check_callable(each, f"fallback={each!r:.200}", awaits=True)
         if breaker is not None and not isinstance(breaker, CircuitBreaker):
             raise InvalidArgumentType(f"breaker={breaker!r:.200}: use a CircuitBreaker, or None")
         self._attempts, self._pauses, self._total = attempts, pauses, total
@@ -282,115 +300,103 @@ class Retry:
 
     def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Retried:
         """As `call`, and never raises for a failure; what is none is raised."""
-        steps = self._steps(function)
-        step = next(steps)
-        while not isinstance(step, Retried):
-            if isinstance(step, float):
-                time.sleep(step)
-                step = steps.send(None)
-                continue
-            try:
-                ended: tuple[Any, Optional[BaseException]] = (step(*args, **kwargs), None)
-            except BaseException as error:
-                ended = (None, error)
-            step = steps.send(ended)
-        return step
+        with _Call(self, function, awaits=False) as call:
+            while True:
+                step = call.next()
+                if isinstance(step, Retried):
+                    return step
+                if isinstance(step, float):
+                    time.sleep(step)
+                    continue
+                try:
+                    value, error = step(*args, **kwargs), None
+                except BaseException as raised:
+                    value, error = None, raised
+                call.ended(value, error)
 
     async def arun(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Retried:
         """As `run`, for an async function; fallbacks may be async or not."""
-        steps = self._steps(function)
-        step = next(steps)
-        while not isinstance(step, Retried):
-            if isinstance(step, float):
-                await asyncio.sleep(step)
-                step = steps.send(None)
-                continue
-            try:
-                value = step(*args, **kwargs)
-                ended: tuple[Any, Optional[BaseException]] = (await value if inspect.isawaitable(value) else value, None)
-            except BaseException as error:
-                ended = (None, error)
-            step = steps.send(ended)
-        return step
+        with _Call(self, function, awaits=True) as call:
+            while True:
+                step = call.next()
+                if isinstance(step, Retried):
+                    return step
+                if isinstance(step, float):
+                    await asyncio.sleep(step)
+                    continue
+                try:
+                    value, error = await awaited(step(*args, **kwargs)), None
+                except BaseException as raised:
+                    value, error = None, raised
+                call.ended(value, error)
 
     def __call__(self, function: F) -> F:
         """Decorates a function, async ones too."""
-        return _decorated(function, self.call, self.acall)
+        return decorated(function, self.call, self.acall)
 
-    def _steps(
-        self, function: Callable[..., Any]
-    ) -> Generator[Union[Retried, float, Callable[..., Any]], Any, None]:
-        """What is to be called, or waited for in seconds, and at last how it ended. Raises what is no failure."""
-        breaker, ways = self._breaker, (function, *self._fallbacks)
-        clock = time.monotonic_ns if breaker is None else breaker._clock
-        native = _unused() if breaker is None else breaker._native
+
+class _Call:
+    """One call from its first attempt to its end. However it is left, its breaker waits for nothing of it afterwards."""
+
+    def __init__(self, policy: Retry, function: Callable[..., Any], awaits: bool) -> None:
+        check_callable(function, name_of(function), awaits)
+        for each in policy._fallbacks:
+            check_callable(each, f"fallback={each!r:.200}", awaits)
+        self._breaker = breaker = policy._breaker
+        self._native = _unused() if breaker is None else breaker._native
+        self._clock = time.monotonic_ns if breaker is None else breaker._clock
+        self._ways, self._on = (function, *policy._fallbacks), policy._on
+        deadline = None if policy._total is None else self._clock() + int(policy._total * 1e9)
         key = None if breaker is None else breaker.name
-        deadline = None if self._total is None else clock() + int(self._total * 1e9)
-        attempts = Attempts(key, self._attempts, self._pauses, len(self._fallbacks), deadline, _seed())
-        value: Any = None
-        error: Optional[BaseException] = None
-        while True:
-            step, way, seconds, why = attempts.next(native, clock())
-            if step == "wait":
-                yield seconds
-            elif step == "attempt":
-                value, error = yield ways[way]
-                kind, said, retryable = _judge(value, error, self._on)
-                is_timeout = isinstance(error, TimeoutError) or getattr(value, "ending", None) == "timeout"
-                asked: Any = getattr(error, "retry_after", None)
-                after = float(asked) if _is_number(asked) and 0 <= asked < math.inf else None
-                attempts.ended(native, kind, said, retryable, is_timeout, after, clock())
-                if kind == "ignored" and error is not None:
-                    raise error
-            else:
-                spent = tuple(json.loads(attempts.spent()))
-                if step == "open" and error is None and value is None:
-                    error = CircuitOpen(key or "", None if breaker is None else breaker.retry_after, why)
-                yield Retried(step == "done", value, error, way if step == "done" else None, why, spent)
-                return
+        self._attempts = Attempts(key, policy._attempts, policy._pauses, len(policy._fallbacks), deadline, _seed())
+        self._way = 0
+        self._value: Any = None
+        self._error: Optional[BaseException] = None
+
+    def __enter__(self) -> _Call:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._attempts.abandon(self._native, self._clock())
+
+    def next(self) -> Union[Retried, float, Callable[..., Any]]:
+        """What is to be called, or waited for in seconds, and at last how it ended."""
+        step, way, seconds, why = self._attempts.next(self._native, self._clock())
+        if step == "wait":
+            return seconds
+        if step == "attempt":
+            self._way = way
+            return self._ways[way]
+        spent = tuple(json.loads(self._attempts.spent()))
+        if step == "open" and self._error is None and self._value is None:
+            breaker = self._breaker
+            name, after = ("", None) if breaker is None else (breaker.name, breaker.retry_after)
+            self._error = CircuitOpen(name, after, why)
+        is_done = step == "done"
+        return Retried(is_done, self._value, self._error, way if is_done else None, why, spent)
+
+    def ended(self, value: Any, error: Optional[BaseException]) -> None:
+        """Takes an attempt's value, or what it raised. Raises what is no failure."""
+        judged = judge(value, error, self._on)
+        self._value, self._error = value, error
+        self._attempts.ended(
+            self._native,
+            judged.kind,
+            judged.text,
+            judged.retryable,
+            judged.is_timeout,
+            judged.retry_after,
+            self._clock(),
+        )
+        if judged.kind == "ignored" and error is not None:
+            raise error
+        check_value(value, self._ways[self._way])
 
 
 def _value(retried: Retried) -> Any:
     if retried.error is not None:
         raise retried.error
     return retried.value
-
-
-def _judge(value: Any, error: Optional[BaseException], on: tuple[type[Exception], ...]) -> tuple[str, str, bool]:
-    """Whether that is a success, a failure, or says nothing; what it said; and whether it may be tried again."""
-    if isinstance(error, CircuitOpen):
-        return "failure", str(error), False
-    if isinstance(error, (Cancelled, SandboxUnavailable)):
-        return "ignored", "", False
-    outcome = error.outcome if isinstance(error, SandtimerError) else value
-    if isinstance(outcome, Outcome) and not outcome.ok:
-        source = outcome.verdict.source if outcome.verdict is not None else None
-        if outcome.ending in _NOBODYS or source in ("ancestor", "ceiling"):
-            return "ignored", "", False
-    if error is None:
-        failed = isinstance(value, Outcome) and not value.ok
-        return ("failure", _said(value), True) if failed else ("success", "", False)
-    if isinstance(error, on):
-        return "failure", f"{type(error).__name__}: {error}", True
-    return "ignored", "", False
-
-
-def _said(outcome: Outcome) -> str:
-    if outcome.verdict is not None:
-        return str(outcome.verdict.sentence)
-    return str(outcome.error) if outcome.error is not None else f"{outcome.ending} {outcome.exit_code}"
-
-
-def _decorated(function: F, call: Callable[..., Any], acall: Callable[..., Any]) -> F:
-    if not callable(function):
-        raise InvalidArgumentType(f"{function!r:.200} cannot be decorated: use a function")
-    way = acall if inspect.iscoroutinefunction(function) else call
-
-    @functools.wraps(function)
-    def decorated(*args: Any, **kwargs: Any) -> Any:
-        return way(function, *args, **kwargs)
-
-    return decorated  # type: ignore[return-value]
 
 
 def _unused() -> Breakers:

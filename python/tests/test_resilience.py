@@ -260,6 +260,11 @@ def test_a_sandbox_is_tried_again() -> None:
     assert ended.why.startswith("all attempts failed; the last: ")
 
 
+def restored(**fields: Any) -> None:
+    breaker = sandtimer.CircuitBreaker("a")
+    breaker.restore({**breaker.snapshot(), **fields})
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -273,16 +278,28 @@ def test_a_sandbox_is_tried_again() -> None:
         (lambda: sandtimer.CircuitBreaker("a", open_seconds=700), "most_open_seconds=600"),
         (lambda: sandtimer.CircuitBreaker("a", on=BaseException), "on=<class 'BaseException'>"),  # type: ignore[arg-type]
         (lambda: sandtimer.CircuitBreaker("a").hold("half"), "state='half'"),
-        (lambda: sandtimer.CircuitBreaker("a").restore({"state": 3}), "no snapshot"),
+        (lambda: sandtimer.CircuitBreaker("a").restore({"state": 3}), "has no 'failures_in_a_row'"),
+        (lambda: sandtimer.CircuitBreaker("a").restore(5), "snapshot=5"),  # type: ignore[arg-type]
+        (lambda: restored(state="half"), "state='half' of the snapshot: use 'closed', 'open' or 'half_open'"),
+        (lambda: restored(state=3), "state=3"),
+        (lambda: restored(held="shut"), "held='shut' of the snapshot: use 'open', 'closed' or None"),
+        (lambda: restored(retry_after_ms=-1), "retry_after_ms=-1"),
+        (lambda: restored(failures_in_a_row=2**40), "failures_in_a_row=1099511627776"),
+        (lambda: restored(window=[3]), "window=[3] of the snapshot: use a list of True and False"),
+        (lambda: restored(said="lost"), "said='lost' of the snapshot: use a list of texts"),
+        (lambda: sandtimer.CircuitBreaker("a\ud800"), "name='a\\ud800'"),
+        (lambda: sandtimer.CircuitBreaker("a", clock=5), "clock=5"),  # type: ignore[arg-type]
         (lambda: sandtimer.retry(0), "attempts=0"),
         (lambda: sandtimer.retry(2, pauses="soon"), "pauses='soon'"),  # type: ignore[arg-type]
         (lambda: sandtimer.retry(2, pauses=[float("nan")]), "pauses=nan"),
         (lambda: sandtimer.retry(2, total=float("inf")), "total=inf"),
         (lambda: sandtimer.retry(2, fallback=[3]), "fallback=3"),  # type: ignore[list-item]
+        (lambda: sandtimer.retry(2, fallback=5), "fallback=5 cannot be called: use a function"),  # type: ignore[arg-type]
+        (lambda: sandtimer.retry(2, fallback="later"), "fallback='later'"),  # type: ignore[arg-type]
         (lambda: sandtimer.retry(2, breaker="a:b"), "breaker='a:b'"),  # type: ignore[arg-type]
     ],
 )
 def test_wrong_parameters_are_refused_by_name(make: Callable[[], Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError)) as caught:
         make()
-    assert message in str(caught.value)
+    assert message in str(caught.value) and isinstance(caught.value, sandtimer.SandtimerError)

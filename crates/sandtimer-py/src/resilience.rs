@@ -184,6 +184,11 @@ impl Attempts {
         Ok(())
     }
 
+    /// Gives up the call: its breakers wait for no further result of it.
+    fn abandon(&mut self, breakers: &mut Breakers, now: u64) {
+        self.0.abandon(&mut breakers.breakers, Moment::from_nanos(now));
+    }
+
     /// Where its time went, as JSON.
     fn spent(&self) -> PyResult<String> {
         serde_json::to_string(self.0.spent()).map_err(|error| PyValueError::new_err(error.to_string()))
