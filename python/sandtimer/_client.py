@@ -16,6 +16,7 @@ from ._client_request import ContextOptions, RunOptions, fields, program
 from ._client_run import WAIT_MS, ClientRun, outcome_of
 from ._client_wire import AWAITING, BLOCKING, Io, Server, now
 from ._outcome import Outcome
+from ._vocabulary import named_parameters
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 Command = Union[str, Sequence[str], None]
 
 
+@named_parameters
 class Client:
     """A client of a server, as `sandtimer serve` starts one.
 

@@ -13,6 +13,7 @@ from ._client_request import BranchOptions, CellOptions, fields
 from ._client_run import WAIT_MS, ClientRun, outcome_of
 from ._client_wire import AWAITING, BLOCKING, Io, Server, now
 from ._outcome import Outcome
+from ._vocabulary import named_parameters
 from .errors import ContextLost, ServerError, ServerNotFound
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _TURN_MS = 240_000
 
 
+@named_parameters
 class ClientContext:
     """A live interpreter of a server's, or a live shell, by its `id`: what one run leaves, the next one finds.
 

@@ -8,10 +8,12 @@ from typing import Any, AsyncGenerator, AsyncIterator, Iterator, Mapping, Option
 
 from . import _arguments
 from ._client_wire import AWAITING, BLOCKING, Io, Server, iterate, now
+from ._vocabulary import named_parameters
 
 Entry = dict[str, Any]
 
 
+@named_parameters
 class ClientFiles:
     """The files of one workspace. Paths are relative to it, or below /workspace.
 
@@ -206,6 +208,7 @@ class ClientFiles:
         await self._ask(AWAITING, "DELETE", self._at("", {"path": path, "recursive": recursive}))
 
 
+@named_parameters
 class ClientWorkspace:
     """A workspace of a server's, by its `id`, with its `files`. It stays until it is deleted. Made by `Client.workspace`."""
 

@@ -6,7 +6,7 @@ import base64
 import math
 from typing import Any, Callable, Mapping, Optional, Sequence, TypedDict, Union
 
-from . import _arguments
+from . import _arguments, _vocabulary
 from .errors import InvalidArgumentType, InvalidLimit
 
 Seconds = Union[int, float, None]
@@ -148,13 +148,22 @@ _FIELDS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
 }
 
 
+#: What the methods with these options are given besides.
+_POSITIONAL: dict[Any, tuple[str, ...]] = {
+    RunOptions: ("command", "code", "language"),
+    CellOptions: ("code",),
+    ContextOptions: ("language",),
+    BranchOptions: ("n",),
+}
+
+
 def fields(options: Mapping[str, Any], allowed: Any) -> dict[str, Any]:
     """The fields of a request from the options of a method."""
     known = sorted(allowed.__annotations__)
     asked: dict[str, Any] = {}
     for name, value in options.items():
         if name not in known:
-            raise InvalidArgumentType(f"{name}={value!r:.200} is no option here: use one of {', '.join(known)}")
+            raise _vocabulary.refusal("the call", name, value, (*known, *_POSITIONAL[allowed]))
         if name == "stdin":
             asked.update({} if value is None else input_fields("stdin", "stdin_encoding", value))
             continue

@@ -15,6 +15,7 @@ from . import _arguments, _results
 from ._client_request import Seconds, _milliseconds, input_fields
 from ._client_wire import AWAITING, BLOCKING, Io, Server, iterate, now
 from ._outcome import Outcome
+from ._vocabulary import named_parameters
 from .errors import InvalidArgument, ResultTooLarge, ServerNotFound
 
 # How long one request waits for an end, in milliseconds: less than proxies do. And how much longer for its answer, in seconds.
@@ -103,6 +104,7 @@ class _Chunks:
         return [OutputChunk(stream, text, b"", 0, 0) for stream, text in rest if text]
 
 
+@named_parameters
 class ClientRun:
     """A run of a server's, by its `id`. Its limits are the server's to keep: whoever holds this may go away.
 

@@ -22,6 +22,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Union
 
 from . import _arguments, _results
 from ._outcome import Outcome
+from ._vocabulary import named_parameters
 from .errors import ContextLost, InvalidArgument, InvalidArgumentType, ResultTooLarge, SandboxUnavailable
 
 Seconds = Union[int, float, None]
@@ -101,6 +102,7 @@ def _defaults(limits: Mapping[str, Any]) -> Any:
     return _arguments.limits({name: value for name, value in limits.items() if name != "require"})
 
 
+@named_parameters
 class Context:
     """A live Python interpreter in a sandbox: what one run defines, the next one sees. Made by `Sandbox.context`.
 

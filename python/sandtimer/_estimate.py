@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
+from ._vocabulary import named
 from .errors import EstimateRefused, UnsupportedPlatform
 
 # An exabyte, and thirty years: what is more is a mistake.
@@ -51,6 +52,7 @@ class Estimate:
         return self.text
 
 
+@named
 def estimate(
     task_type: Optional[str] = None,
     data_size_mb: Optional[float] = None,

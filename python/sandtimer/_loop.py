@@ -8,12 +8,14 @@ from typing import Any, Iterator, Optional
 from . import _arguments
 from ._resilience import _count
 from ._sandtimer import LoopGuard as Native
+from ._vocabulary import named_parameters
 from .errors import InvalidArgument, InvalidArgumentType, LoopStopped
 
 #: What the engine counts, by the parameter that limits it.
 _RULES = {"turns": "iterations", "failed turns": "failures", "turns in a row with the same action and input": "repeats"}
 
 
+@named_parameters
 class LoopGuard:
     """Counts the turns of an agent's loop and stops it where it goes round in circles.
 

@@ -16,11 +16,13 @@ from typing import Any, Callable, Optional, Union
 from ._breaker_snapshot import FRESH, checked
 from ._protected import F, awaited, check_callable, check_value, decorated, judge, name_of
 from ._sandtimer import Attempts, Breakers
+from ._vocabulary import named, named_parameters
 from .errors import CircuitOpen, InvalidArgument, InvalidArgumentType
 
 Classes = Union[type[Exception], tuple[type[Exception], ...]]
 
 
+@named_parameters
 class CircuitBreaker:
     """Stops what keeps failing from being tried, and tries it again after a while.
 
@@ -221,6 +223,7 @@ class Retried:
         return bool(self.way)
 
 
+@named
 def retry(
     attempts: int = 3,
     pauses: Optional[Sequence[float]] = None,

@@ -14,6 +14,7 @@ from ._answers import Answer, answer_of, awaited_value_of, value_of
 from ._futures import CallFuture, in_order
 from ._outcome import Outcome, not_executed
 from ._pool import Pool
+from ._vocabulary import named_parameters
 from .errors import InvalidArgument, InvalidArgumentType
 
 T = TypeVar("T")
@@ -28,6 +29,7 @@ def _itself(outcome: Outcome) -> Outcome:
     return outcome
 
 
+@named_parameters
 class Sandbox:
     """Runs functions, code and programs in processes of their own, under hard limits.
 

@@ -17,6 +17,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Union
 
 from . import _arguments, _native
 from ._locks import Guard
+from ._vocabulary import named_parameters
 from .errors import InvalidArgument, InvalidLimit
 
 Seconds = Union[int, float, None]
@@ -38,6 +39,7 @@ _SHELLS = ("Bash", "bash")
 _KILLERS = ("KillShell", "kill")
 
 
+@named_parameters
 class TimeoutManager:
     """What an agent's run may use: time, turns, silence, failures, and the longest time of each task.
 

@@ -15,6 +15,7 @@ from .. import _arguments, _job, _shared
 from .._decorated import Decorated, Way, decorate
 from .._outcome import Outcome
 from .._results import RemoteTraceback
+from .._vocabulary import named_parameters
 from ..errors import InvalidArgument, InvalidArgumentType, RemoteError, Unserializable
 
 __all__ = ["ExecutionResults", "SandboxExecutor", "SandboxExecutorRay", "sandbox_run"]
@@ -32,6 +33,7 @@ class ExecutionResults(TypedDict):
     error_msg: str
 
 
+@named_parameters
 class SandboxExecutor:
     """Calls methods of a worker object, each call in a process of its own.
 
@@ -199,6 +201,7 @@ def _print(outcome: Outcome) -> None:
                 stream.flush()
 
 
+@named_parameters
 class SandboxExecutorRay(SandboxExecutor):
     """Calls methods of a worker object on the machines of a Ray cluster; see `sandtimer.ray`.
 

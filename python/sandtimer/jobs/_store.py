@@ -22,6 +22,7 @@ from .._locks import Guard
 from .._outcome import build
 from .._progress import Bar
 from .._sandbox import Sandbox
+from .._vocabulary import named_parameters
 from ..errors import (
     InvalidArgument,
     JobConflict,
@@ -100,6 +101,7 @@ if sys.platform.startswith("linux"):
     atexit.register(_close)
 
 
+@named_parameters
 class Jobs:
     """Jobs of a store: a state directory, or a NATS server with JetStream that programs on any number of machines share.
 

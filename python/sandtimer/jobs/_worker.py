@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence
 from .. import _arguments, _native, _values
 from .._results import RemoteTraceback
 from .._sandbox import Sandbox
+from .._vocabulary import named_parameters
 from ..errors import (
     InvalidArgument,
     InvalidArgumentType,
@@ -29,6 +30,7 @@ LOOK = 0.1
 _MOST_SLOTS = 1024
 
 
+@named_parameters
 class Worker:
     """Executes jobs in the background, from its making to `close`: `slots` at a time, from all queues or from those named.
 
