@@ -13,7 +13,7 @@ import math
 import os
 import re
 import time
-from typing import Any, Callable, Iterator, Mapping, Optional, Union
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Union
 
 from . import _arguments, _native
 from ._locks import Guard
@@ -31,6 +31,10 @@ _log = logging.getLogger("sandtimer")
 # Only there: what follows is the process's own.
 _COMPLETED = re.compile(r"\s*(?:=+\s*)?(?:\[|Status:\s*)COMPLETED\b(?:.*?exit code:\s*(-?\d+))?")
 _EXITED = re.compile(r"EXITED (\d+)|(STOPPED BY cancel)|STOPPED BY ")
+# The same of a process that was killed, and of one that a limit ended.
+_KILLED = re.compile(r"\s*(?:=+\s*)?(?:\[|Status:\s*)(?:KILLED\b|(STOPPED)\b)")
+# Exit codes of a shell whose command a signal has ended.
+_BY_SIGNAL = range(129, 193)
 _BACKGROUND = re.compile(r"\s*Started background process:\s*(\w+)|STILL RUNNING\nRun (\w+) goes on in the background")
 # What `wait` prints of each run, below its own first line.
 _WAITED = re.compile(r"^(\w+) ((?:EXITED|STOPPED BY) .*)", re.MULTILINE)
@@ -49,8 +53,8 @@ class TimeoutManager:
     of its own; the turn after it is refused, and `state` is "over".
 
     max_runtime_seconds: of the whole run (default 7200); max_turns (default 100); stall_timeout_seconds: without a turn,
-    a task begun or completed, a run of `Sandbox.within`, or `register_activity` (default 1200); max_failures: calls of
-    `register_failure` (default: unlimited). Durations are seconds; None and 0 mean unlimited.
+    a task begun or completed, a run of `Sandbox.within`, or `register_activity` (default 1200, and as long as a task that
+    is going on may take); max_failures: calls of `register_failure` (default: unlimited). Durations are seconds; None and 0 mean unlimited.
     wrap_up: seconds kept for the last turn within max_runtime_seconds (None: a twentieth of it, 60 without; 0: no such
     turn); max_duration_factor: a task's time is up at its max_duration times this; on_task_timeout: "tell" tells the agent,
     "end" also ends the runs of `Sandbox.within(manager, task=…)`, at the suggested limit of the estimate, or else at four
@@ -131,7 +135,7 @@ class TimeoutManager:
         if status is not None:
             _, elapsed, estimated, _, percent, _ = status
             if estimated is not None and percent is not None:
-                _log.info("Task status: %s / %s (%.0f%% complete)", _formatted(elapsed), _formatted(estimated), percent)
+                _log.info("Task status: %s", _tracked(elapsed, estimated, percent))
         return self._budget.start_turn(now)
 
     def check_timeout(self) -> dict[str, Any]:
@@ -240,7 +244,7 @@ class TimeoutManager:
             "max_duration": longest,
             "progress_percent": percent,
             "is_overdue": is_overdue,
-            "formatted_elapsed": _formatted(elapsed),
+            "formatted_elapsed": _elapsed(elapsed, estimated),
             "formatted_estimated": None if estimated is None else _formatted(estimated),
         }
 
@@ -277,8 +281,9 @@ class TimeoutManager:
         """Takes note of what one of the agent's tools printed, so that tasks need no calls of their own.
 
         An estimate by EstimateTaskDuration makes a task of the next background process that Bash starts; the task's clock
-        begins with the process, and it is completed when ReadBashOutput says so in its first line, or by KillShell. The
-        tools of `sandtimer mcp` are understood under all of their names. A process that failed counts as a failure.
+        begins with the process, and it is completed when ReadBashOutput says so in its first line. It is stopped, and does not
+        count as completed, where the process was killed: by KillShell, a limit or a signal. The tools of `sandtimer mcp` are
+        understood under all of their names. A process that failed, and one that a limit or a signal ended, counts as a failure.
         Everything is activity, and looked at for repetitions.
 
         >>> import sandtimer
@@ -300,9 +305,9 @@ class TimeoutManager:
                 self._estimated = self.parse_estimate_result(result) or self._estimated
             elif tool in _SHELLS:
                 self._begun(result, tool_input)
-            for process, _ in over:
-                self._over(process)
-        failed = any(failed for _, failed in over)
+            for each in over:
+                self._over(each)
+        failed = any(each.failed for each in over)
         if tool in _READERS or tool == "wait":
             # Asking again whether it is done is how one waits.
             self.register_activity()
@@ -325,16 +330,27 @@ class TimeoutManager:
         limit = estimated.get("suggested_limit")
         self.start_task(name, estimated["typical"], estimated["max"], alongside=True, suggested_limit=limit)
         if background is None:
-            self.complete_task(name)
-        else:
-            self._processes[(background[1] or background[2]).removeprefix("bash_")] = name
+            self._end_task(name, _exited("", result).killed)
+            return
+        self._processes[(background[1] or background[2]).removeprefix("bash_")] = name
+        status = self._budget.task_status(name, self._now())
+        if status is not None and status[2] is not None and status[4] is not None:
+            _log.info("TimeoutManager tracking: %s", _tracked(status[1], status[2], status[4]))
 
-    def _over(self, process: str) -> None:
-        """This process is over. One that nobody can tell from others is the one begun last."""
-        if process in self._processes:
-            self.complete_task(self._processes.pop(process))
-        elif not process or not self._processes:
-            self.complete_task()
+    def _over(self, ended: _Process) -> None:
+        """This process has ended. One that cannot be told from others is the one begun last."""
+        if ended.name in self._processes:
+            self._end_task(self._processes.pop(ended.name), ended.killed)
+        elif not ended.name or not self._processes:
+            self._end_task(None, ended.killed)
+
+    def _end_task(self, task_name: Optional[str], killed: bool) -> None:
+        if not killed:
+            self.complete_task(task_name)
+            return
+        stopped = self._budget.stop_task(task_name, self._now())
+        if stopped is not None:
+            _log.info("✗ Task stopped: %s (after: %s)", stopped[0], _formatted(stopped[1]))
 
     # The end
 
@@ -430,23 +446,40 @@ def _named(tool_input: Mapping[str, Any]) -> str:
     return str(next((name for name in names if name), "")).removeprefix("bash_")
 
 
-def _ended(tool: str, process: str, result: str) -> list[tuple[str, bool]]:
-    """The processes that a tool says are over, and whether each has failed."""
+class _Process(NamedTuple):
+    """A process that has ended."""
+
+    name: str
+    failed: bool
+    #: By what ends processes: it is not completed.
+    killed: bool
+
+
+def _ended(tool: str, process: str, result: str) -> list[_Process]:
+    """The processes that a tool says are over."""
     if tool == "wait":
-        return [(run, _has_failed(line)) for run, line in _WAITED.findall(result)]
+        return [_exited(run, line) for run, line in _WAITED.findall(result)]
     if tool in _KILLERS:
-        return [] if result.startswith("STILL RUNNING\n") else [(process, False)]
+        # It may have ended by itself before.
+        had_ended = result.startswith("EXITED ")
+        return [] if result.startswith("STILL RUNNING\n") else [_Process(process, False, not had_ended)]
     if tool not in _READERS:
         return []
-    completed = _COMPLETED.match(result)
+    completed, killed = _COMPLETED.match(result), _KILLED.match(result)
     if completed is not None:
-        return [(process, completed[1] not in (None, "0"))]
-    return [(process, _has_failed(result))] if _EXITED.match(result) else []
+        code = int(completed[1] or 0)
+        return [_Process(process, code != 0, code < 0 or code in _BY_SIGNAL)]
+    if killed is not None:
+        return [_Process(process, killed[1] is not None, True)]
+    return [_exited(process, result)] if _EXITED.match(result) else []
 
 
-def _has_failed(line: str) -> bool:
+def _exited(process: str, line: str) -> _Process:
+    """The process of a line of `sandtimer mcp`."""
     exited = _EXITED.match(line)
-    return exited is not None and exited[2] is None and exited[1] != "0"
+    code = None if exited is None else exited[1]
+    killed = exited is not None and (code is None or int(code) in _BY_SIGNAL)
+    return _Process(process, exited is not None and exited[2] is None and code != "0", killed)
 
 
 def _finite(name: str, value: Any) -> None:
@@ -458,6 +491,16 @@ def _formatted(seconds: float) -> str:
     from ._sandtimer import duration_text
 
     return duration_text(seconds)
+
+
+def _elapsed(seconds: float, estimated: Optional[float]) -> str:
+    """An elapsed time in the unit of its estimate: `0m 0s` of `30m 0s`."""
+    in_minutes = estimated is not None and estimated >= 60 and seconds < 60
+    return f"0m {int(seconds)}s" if in_minutes else _formatted(seconds)
+
+
+def _tracked(elapsed: float, estimated: float, percent: float) -> str:
+    return f"{_elapsed(elapsed, estimated)} / {_formatted(estimated)} ({percent:.0f}% complete)"
 
 
 def _in_seconds(check: str) -> dict[str, Any]:

@@ -262,6 +262,77 @@ def test_how_far_a_task_is_goes_to_the_log_with_each_turn(clock: Clock, caplog: 
     assert "Task status: 10m 27s / 30m 0s (35% complete)" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("tool", "printed", "failures"),
+    [
+        ("KillShell", "Killed bash_1", 0),
+        ("ReadBashOutput", "=== Status: KILLED ===\nEpoch 3/15", 0),
+        ("ReadBashOutput", "=== Status: STOPPED (timeout) ===\nEpoch 3/15", 1),
+        ("ReadBashOutput", "[COMPLETED (exit code: -9)] bash_1", 1),
+        ("ReadBashOutput", "[COMPLETED (exit code: 137)] bash_1", 1),
+        ("read_output", "STOPPED BY cancel\nEpoch 3/15", 0),
+        ("read_output", "STOPPED BY call wall limit of 5s\nEpoch 3/15", 1),
+        ("wait", "EXITED 0\n1 EXITED 143 in 3 s", 1),
+    ],
+)
+def test_killed_task_is_not_completed(
+    clock: Clock, caplog: pytest.LogCaptureFixture, tool: str, printed: str, failures: int
+) -> None:
+    caplog.set_level("INFO", logger="sandtimer")
+    manager = TimeoutManager(max_failures=5, clock=clock)
+    manager.observe_tool("EstimateTaskDuration", ESTIMATE)
+    manager.observe_tool("Bash", "Started background process: bash_1")
+    assert "TimeoutManager tracking: 0m 0s / 30m 0s (0% complete)" in caplog.text
+    clock.minute = 5
+    manager.observe_tool(tool, printed, {"shell_id": "bash_1"})
+    assert manager.get_task_status() is None
+    assert "✗ Task stopped: train_complex_model (after: 5m 0s)" in caplog.text
+    assert "Task completed" not in caplog.text
+    assert limit(manager.check_timeout(), "failures")["used"] == failures
+    summary = manager.get_summary()
+    assert summary["tasks_completed"] == 0 and "Tasks stopped: 1 (train_complex_model)" in summary["text"]
+
+
+def test_killing_an_ended_process_leaves_its_task_completed(clock: Clock) -> None:
+    manager = TimeoutManager(clock=clock)
+    manager.observe_tool("EstimateTaskDuration", ESTIMATE)
+    manager.observe_tool("Bash", "Started background process: bash_1")
+    manager.observe_tool("KillShell", "EXITED 0\n\nBackground process bash_1 had ended", {"shell_id": "bash_1"})
+    assert manager.get_summary()["tasks_completed"] == 1
+
+
+def test_elapsed_time_has_the_unit_of_its_estimate(clock: Clock) -> None:
+    manager = TimeoutManager(clock=clock)
+    for estimated, text in ((1800, "0m 0s"), (60, "0m 0s"), (30, "0ms"), (None, "0ms")):
+        manager.start_task("train", estimated, None)
+        status = manager.get_task_status()
+        assert status is not None and status["formatted_elapsed"] == text, estimated
+    manager.start_task("train", 1800, 5400)
+    for clock.minute, text in ((0.5, "0m 30s"), (10.45, "10m 27s"), (90, "1h 30m")):
+        status = manager.get_task_status()
+        assert status is not None and status["formatted_elapsed"] == text
+
+
+def test_task_may_be_quiet_for_as_long_as_it_may_take(clock: Clock) -> None:
+    manager = TimeoutManager(clock=clock)
+    manager.start_task("train", 1800, 5400)
+    clock.minute = 25
+    check = manager.check_timeout()
+    assert not check["timed_out"] and "✓ Stall: 25m / 90m OK (within the time of the task)" in check["text"]
+    assert limit(check, "stall")["source"] == "builtin"
+    assert manager.run_limits()["stall"] == 5400.0
+    clock.minute = 90
+    assert manager.check_timeout()["reason"] == "Task timeout: 'train' exceeded 1h 30m (estimated 30m 0s)"
+
+
+def test_stall_limit_is_kept_where_it_was_chosen(clock: Clock) -> None:
+    manager = TimeoutManager(stall_timeout_seconds=1200, clock=clock)
+    manager.start_task("train", 1800, 5400)
+    clock.minute = 20
+    assert manager.check_timeout()["reason"] == "Stalled: no activity for 20m 0s"
+    assert manager.run_limits()["stall"] == 1200.0
+
+
 def test_a_suggested_limit_is_when_a_task_is_ended(clock: Clock) -> None:
     manager = TimeoutManager(None, None, None, on_task_timeout="end", clock=clock)
     manager.observe_tool("EstimateTaskDuration", f"{ESTIMATE}\nSuggested limit: 2h 0m (a guess)")

@@ -144,6 +144,12 @@ impl Budget {
         completed.map(|(name, took)| (name, took.as_secs_f64()))
     }
 
+    /// The name of the task that was killed, and its seconds.
+    fn stop_task(&self, name: Option<&str>, now: f64) -> Option<(String, f64)> {
+        let stopped = self.lock().stop_task(name, moment(now));
+        stopped.map(|(name, took)| (name, took.as_secs_f64()))
+    }
+
     /// Name, elapsed seconds, estimated and longest duration, progress in percent, whether it is overdue.
     #[allow(clippy::type_complexity)]
     fn task_status(

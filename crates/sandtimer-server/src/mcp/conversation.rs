@@ -316,8 +316,12 @@ impl Conversation {
         let (run, task) = (run.clone(), name.clone());
         tokio::spawn(async move {
             run.wait_ended(None).await;
+            let is_killed = is_killed(&run.summary());
             let (mut budget, now) = budget.lock();
-            budget.complete_task(Some(&task), now);
+            let _ = match is_killed {
+                true => budget.stop_task(Some(&task), now),
+                false => budget.complete_task(Some(&task), now),
+            };
         });
         Ok(Some(name))
     }
@@ -394,6 +398,12 @@ fn open_budget(owner: &OwnerState, limits: Limits) -> Result<Arc<AgentBudget>, R
     let options = Options { resumes_after_task: true, idle_is_silence: false, ..Options::default() };
     let spec = BudgetSpec { name, limits, parent, options, ..BudgetSpec::default() };
     Ok(Arc::new(owner.app.engine.open_budget(spec)?))
+}
+
+/// Whether a run that has ended was killed, by a limit or by a signal, its last command's included.
+fn is_killed(run: &serde_json::Value) -> bool {
+    let by_signal = run["exit_code"].as_i64().is_some_and(|code| (129..=192).contains(&code));
+    by_signal || !matches!(run["ending"].as_str(), Some("exited" | "returned" | "raised" | "no_result"))
 }
 
 /// Begins a task beside those that go on, under its name or, where one of that name goes on, one like it.

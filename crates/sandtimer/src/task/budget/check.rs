@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::ser::{Serialize, Serializer};
 
 use super::{Budget, Cause, Phase, Repeated, words};
-use crate::limits::Effect;
+use crate::limits::{Effect, nanoseconds};
 use crate::model::{Layer, LimitKind, Source};
 
 /// Where a budget stands.
@@ -175,7 +175,10 @@ fn limits(budget: &Budget, cause: Option<&Cause>) -> Vec<LimitUse> {
 /// One of the budget's own limits.
 fn own(budget: &Budget, kind: LimitKind, used: Quantity) -> LimitUse {
     let effect = budget.limit(kind);
-    let value = effect.map(|effect| effect.value);
+    let value = match kind {
+        LimitKind::Stall => budget.stall_limit(None).map(nanoseconds),
+        _ => effect.map(|effect| effect.value),
+    };
     let (limit, remaining, unit) = match used {
         Quantity::Time(time) => {
             let limit = value.map(Duration::from_nanos);

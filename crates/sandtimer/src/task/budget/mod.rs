@@ -22,7 +22,7 @@ mod words;
 use std::time::Duration;
 
 use crate::limits::{Effect, Effective, nanoseconds};
-use crate::model::{Layer, LimitKind};
+use crate::model::{Layer, LimitKind, Source};
 use crate::time::Moment;
 
 pub use check::{Check, LimitUse, Quantity, State, WrapUp};
@@ -177,6 +177,14 @@ impl Budget {
         completed
     }
 
+    /// As [`complete_task`](Self::complete_task), for a task whose process was killed: it does not count as completed.
+    pub fn stop_task(&mut self, name: Option<&str>, now: Moment) -> Option<(String, Duration)> {
+        self.note_activity(now);
+        let stopped = self.tasks.stop(name, self.now);
+        self.forget_task_hit();
+        stopped
+    }
+
     /// How the task of this name, or the one begun last, stands.
     pub fn task_status(&mut self, name: Option<&str>, now: Moment) -> Option<TaskStatus> {
         self.advance(now);
@@ -230,7 +238,7 @@ impl Budget {
             Phase::WrapUp { granted, until, .. } => (Layer::Turn, *granted, Some(*until)),
             Phase::Over(_) => (Layer::Turn, self.now, Some(self.now)),
         };
-        let stall = self.limit(LimitKind::Stall).map(|effect| Duration::from_nanos(effect.value));
+        let stall = self.stall_limit(task);
         let now = self.now;
         RunBound { layer, start, end, now, stall }
     }
@@ -274,10 +282,22 @@ impl Budget {
         if self.options.idle_is_silence { self.now.since(self.last_activity) } else { Duration::ZERO }
     }
 
+    /// The longest silence, of what runs in this task, or at all. A built-in limit is widened to the time that the tasks
+    /// which are going on may take, since work of that length may be quiet for long; a limit that was chosen stands.
+    fn stall_limit(&self, task: Option<&str>) -> Option<Duration> {
+        let effect = self.limit(LimitKind::Stall)?;
+        let own = Duration::from_nanos(effect.value);
+        if effect.source != Source::Builtin {
+            return Some(own);
+        }
+        let tasks = self.tasks.active().filter(|active| task.is_none_or(|name| active.name() == name));
+        Some(tasks.filter_map(Task::quiet).fold(own, Duration::max))
+    }
+
     fn stall_end(&self) -> Option<Moment> {
-        self.limit(LimitKind::Stall)
+        self.stall_limit(None)
             .filter(|_| self.options.idle_is_silence)
-            .map(|effect| self.last_activity.after(Duration::from_nanos(effect.value)))
+            .map(|limit| self.last_activity.after(limit))
     }
 
     /// The beginning and the end of a task whose runs the engine ends.
@@ -310,7 +330,7 @@ impl Budget {
         }
     }
 
-    /// The limit that was passed, of several the first; of equals the outermost.
+    /// The limit that was passed, of several the first; of equals the outermost, but a task's before the silence in it.
     fn passed(&self) -> Option<Cause> {
         let used_up = |kind, used| self.limit(kind).is_some_and(|effect| used >= effect.value);
         if used_up(LimitKind::Turns, self.turns) {
@@ -319,8 +339,9 @@ impl Budget {
         if used_up(LimitKind::Failures, self.failures) {
             return Some(Cause::Failures);
         }
-        let mut ends = vec![(self.work_end(), Cause::Wall), (self.stall_end(), Cause::Stall)];
+        let mut ends = vec![(self.work_end(), Cause::Wall)];
         ends.extend(self.tasks.active().map(|task| (task.end(), task.overrun())));
+        ends.push((self.stall_end(), Cause::Stall));
         let passed = ends.into_iter().filter_map(|(end, cause)| Some((end?, cause)));
         passed.filter(|(end, _)| *end <= self.now).min_by_key(|(end, _)| *end).map(|(_, cause)| cause)
     }

@@ -85,6 +85,11 @@ impl Task {
         now.since(self.started)
     }
 
+    /// How long it may be quiet: it is ended at its limit, whatever is heard of it until then.
+    pub(super) fn quiet(&self) -> Option<Duration> {
+        self.limit.or(self.estimated)
+    }
+
     /// When its estimate is reached.
     pub(super) fn due(&self) -> Option<Moment> {
         self.estimated.map(|estimated| self.started.after(estimated))
@@ -138,6 +143,9 @@ pub(super) struct Tasks {
     /// The last ones.
     pub(super) completed: VecDeque<Completed>,
     pub(super) completed_count: u64,
+    /// Names of the last ones that were killed.
+    pub(super) stopped: VecDeque<String>,
+    pub(super) stopped_count: u64,
 }
 
 impl Tasks {
@@ -168,11 +176,7 @@ impl Tasks {
     }
 
     pub(super) fn complete(&mut self, name: Option<&str>, now: Moment) -> Option<(String, Duration)> {
-        let index = match name {
-            Some(name) => self.active.iter().position(|task| task.name == name)?,
-            None => self.active.len().checked_sub(1)?,
-        };
-        let task = self.active.remove(index);
+        let task = self.take(name)?;
         let took = task.elapsed(now);
         let (estimated, max) = (task.estimated, task.max);
         if self.completed.len() == MOST_KEPT {
@@ -181,5 +185,25 @@ impl Tasks {
         self.completed.push_back(Completed { name: task.name.clone(), took, estimated, max });
         self.completed_count += 1;
         Some((task.name, took))
+    }
+
+    /// Takes out a task that was killed: it ends, and is not completed.
+    pub(super) fn stop(&mut self, name: Option<&str>, now: Moment) -> Option<(String, Duration)> {
+        let task = self.take(name)?;
+        let took = task.elapsed(now);
+        if self.stopped.len() == MOST_KEPT {
+            self.stopped.pop_front();
+        }
+        self.stopped.push_back(task.name.clone());
+        self.stopped_count += 1;
+        Some((task.name, took))
+    }
+
+    fn take(&mut self, name: Option<&str>) -> Option<Task> {
+        let index = match name {
+            Some(name) => self.active.iter().position(|task| task.name == name)?,
+            None => self.active.len().checked_sub(1)?,
+        };
+        Some(self.active.remove(index))
     }
 }

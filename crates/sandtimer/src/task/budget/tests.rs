@@ -488,6 +488,69 @@ fn where_it_was_chosen_work_goes_on_when_the_task_is_done_whose_time_was_up() {
     }
 }
 
+/// Where 20 minutes of silence are built in, or chosen.
+fn with_stall_of(source: Source) -> Budget {
+    let place = Place { layer: Layer::Loop, scope: "agent".to_owned() };
+    let limits = Limits::new().stall(Duration::from_secs(20 * MINUTE));
+    let limits = nest(&place, &precedence(&[(source, &limits)]), &[], &Ceilings::none());
+    Budget::new(limits, Options::default(), at(0)).expect("sound options")
+}
+
+#[test]
+fn builtin_stall_limit_is_widened_by_a_task() {
+    let mut budget = with_stall_of(Source::Builtin);
+    training(&mut budget, at(0));
+    assert!(budget.check(minutes(2)).text.contains("✓ Stall: 2m / 20m OK\n"));
+    let check = budget.check(minutes(25));
+    assert!(!check.timed_out, "{}", check.text);
+    assert!(check.text.contains("✓ Stall: 25m / 90m OK (within the time of the task)"), "{}", check.text);
+    assert_eq!(
+        budget.run_bound(Some("train_complex_model"), minutes(25)).stall,
+        Some(Duration::from_secs(90 * MINUTE))
+    );
+    assert_eq!(budget.run_bound(Some("other"), minutes(25)).stall, Some(Duration::from_secs(20 * MINUTE)));
+    assert!(!budget.check(minutes(89)).timed_out);
+    let reason = budget.check(minutes(90)).reason;
+    assert_eq!(
+        reason.as_deref(),
+        Some("Task timeout: 'train_complex_model' exceeded 1h 30m (estimated 30m 0s)")
+    );
+}
+
+#[test]
+fn stall_limit_is_its_own_again_after_the_task() {
+    let mut budget = with_stall_of(Source::Builtin);
+    training(&mut budget, at(0));
+    budget.complete_task(None, minutes(40));
+    assert!(!budget.check(minutes(59)).timed_out);
+    assert_eq!(budget.check(minutes(60)).reason.as_deref(), Some("Stalled: no activity for 20m 0s"));
+    // Silence before the task counts.
+    let mut budget = with_stall_of(Source::Builtin);
+    training(&mut budget, minutes(21));
+    assert!(budget.check(minutes(21)).timed_out);
+}
+
+#[test]
+fn chosen_stall_limit_stands_in_a_task() {
+    for source in [Source::Call, Source::Env, Source::Config] {
+        let mut budget = with_stall_of(source);
+        training(&mut budget, at(0));
+        assert_eq!(budget.check(minutes(20)).reason.as_deref(), Some("Stalled: no activity for 20m 0s"));
+    }
+}
+
+#[test]
+fn killed_task_is_not_completed() {
+    let mut budget = source();
+    training(&mut budget, at(0));
+    let took = Duration::from_secs(5 * MINUTE);
+    assert_eq!(budget.stop_task(None, minutes(5)), Some(("train_complex_model".to_owned(), took)));
+    assert_eq!(budget.check(minutes(5)).tasks_completed, 0);
+    let summary = budget.summary(minutes(5));
+    assert!(summary.contains("Tasks completed: 0\n  - Tasks stopped: 1 (train_complex_model)"), "{summary}");
+    assert_eq!(budget.stop_task(None, minutes(5)), None);
+}
+
 #[test]
 fn where_it_was_chosen_only_what_runs_is_silent() {
     for idle_is_silence in [true, false] {

@@ -41,7 +41,9 @@ pub(super) fn reason(budget: &Budget, cause: &Cause) -> String {
             _ => format!("Global timeout: exceeded {}", time(LimitKind::Wall)),
         },
         Cause::Turns => format!("Turn limit: {} turns are used up", limit(LimitKind::Turns)),
-        Cause::Stall => format!("Stalled: no activity for {}", time(LimitKind::Stall)),
+        Cause::Stall => {
+            format!("Stalled: no activity for {}", brief(budget.stall_limit(None).unwrap_or_default()))
+        }
         Cause::Failures => format!("Failure limit: {} failures are used up", limit(LimitKind::Failures)),
         Cause::Task { name, limit, estimated } => {
             format!("Task timeout: '{name}' {}", exceeded(*limit, *estimated))
@@ -140,8 +142,17 @@ fn own_line(budget: &Budget, limit: &LimitUse) -> Option<String> {
     if limit.hit {
         return Some(format!("❌ {name}: {used} / {most} USED UP"));
     }
-    let active = limit.kind == LimitKind::Stall && used.starts_with('0');
-    Some(format!("✓ {name}: {used} / {most} OK{}", if active { " (activity registered)" } else { "" }))
+    if limit.kind != LimitKind::Stall {
+        return Some(format!("✓ {name}: {used} / {most} OK"));
+    }
+    // A task that is going on widens a built-in limit, which is shown as it is until that matters.
+    let own = Duration::from_nanos(budget.limit(LimitKind::Stall).map_or(0, |effect| effect.value));
+    if budget.silence() >= own {
+        return Some(format!("✓ {name}: {used} / {most} OK (within the time of the task)"));
+    }
+    let (used, most) = (short(budget.silence(), Some(own)), short(own, Some(own)));
+    let note = if used.starts_with('0') { " (activity registered)" } else { "" };
+    Some(format!("✓ {name}: {used} / {most} OK{note}"))
 }
 
 fn task_lines(budget: &Budget, task: &Task) -> Vec<String> {
@@ -187,6 +198,10 @@ pub(super) fn summary(budget: &Budget) -> String {
     if !names.is_empty() {
         let _ = write!(text, " ({})", names.join(", "));
     }
+    let stopped: Vec<&str> = tasks.stopped.iter().map(String::as_str).collect();
+    if !stopped.is_empty() {
+        let _ = write!(text, "\n  - Tasks stopped: {} ({})", tasks.stopped_count, stopped.join(", "));
+    }
     let active: Vec<&str> = tasks.active().map(Task::name).collect();
     if !active.is_empty() {
         let _ = write!(text, "\n  - Tasks not completed: {} ({})", active.len(), active.join(", "));
@@ -204,8 +219,10 @@ pub(super) fn summary(budget: &Budget) -> String {
         let _ = write!(text, "\n  - Over their maximum durations: {}", over_max.join(", "));
     } else if !over_estimate.is_empty() {
         let _ = write!(text, "\n  - Over their estimates: {}", over_estimate.join(", "));
-        text.push_str("\n  - All tasks within maximum durations");
-    } else if !names.is_empty() {
+        if stopped.is_empty() {
+            text.push_str("\n  - All tasks within maximum durations");
+        }
+    } else if !names.is_empty() && stopped.is_empty() {
         text.push_str("\n  - All tasks within estimated durations");
     }
     if let Phase::Hit(cause) | Phase::WrapUp { cause, .. } | Phase::Over(cause) = &budget.phase {
