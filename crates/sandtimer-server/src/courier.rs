@@ -1,7 +1,8 @@
 //! Sends what the ends of jobs are told with: one POST of JSON, over HTTP.
 //!
 //! Addresses are written by whoever submits jobs, so they are not trusted: a name is resolved once, what it resolves to is
-//! checked, and just that is connected to. Unless the operator allows it nothing that is not public is reached. No redirect is
+//! checked, and just that is connected to. Unless the operator allows it nothing that is not public is reached, and what leads
+//! there is left to other workers. No redirect is
 //! followed, no proxy used, and of the answer only its status is read.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -60,7 +61,7 @@ impl Courier for HttpCourier {
         match request.send(body) {
             Ok(answer) => taken(answer.status().as_u16()),
             Err(Error::BadUri(why)) => Sent::Refused(format!("the address cannot be used: {why}")),
-            Err(Error::Other(error)) if error.is::<NotPublic>() => Sent::Refused(error.to_string()),
+            Err(Error::Other(error)) if error.is::<NotPublic>() => Sent::Forbidden(error.to_string()),
             Err(error) => {
                 tracing::debug!("the webhook of the job {id} failed: {error}");
                 Sent::Failed(class_of(&error).to_owned())
@@ -263,7 +264,7 @@ mod tests {
             ("http://169.254.169.254/latest", "169.254.169.254"),
         ] {
             match HttpCourier::new(false).send(&to(url), "j", b"{}") {
-                Sent::Refused(why) => {
+                Sent::Forbidden(why) => {
                     assert!(why.contains("--private-webhooks"), "{url}: {why}");
                     // What `localhost` resolves to must not be there.
                     let rest = why.replace(host, "");

@@ -140,19 +140,26 @@ fn a_receiver_that_fails_is_asked_again_and_one_that_refuses_is_not() {
 }
 
 #[test]
-fn addresses_that_are_not_public_are_refused_unless_the_operator_allows_them() {
+fn addresses_that_are_not_public_wait_for_a_worker_that_may_reach_them() {
     let (listener, address) = listening();
     let requests = receiver(listener, &["200 OK"]);
     let serving = Serving::start();
     let client = serving.client();
     for host in ["127.0.0.1", "localhost"] {
         let url = format!("http://{host}:{}/", address.port());
-        let told =
-            until_settled(&client, &submit(&client, &json!({"command": ["true"], "webhook": {"url": url}})));
-        let error = told["error"].as_str().expect("a reason");
-        assert!(error.contains("not allowed") && error.contains("--private-webhooks"), "{told}");
+        let id = submit(&client, &json!({"command": ["true"], "webhook": {"url": url}}));
+        wait_until("it is refused", || webhook(&client, &id)["error"].is_string());
+        let waiting = webhook(&client, &id);
+        let error = waiting["error"].as_str().expect("a reason");
+        assert!(error.contains("not allowed") && error.contains("--private-webhooks"), "{waiting}");
+        assert_eq!((&waiting["attempts"], waiting["due_ms"].is_u64()), (&json!(0), true), "{waiting}");
     }
     assert!(requests.try_recv().is_err(), "nothing was reached");
+    let serving = Serving::at(serving.stop(), |settings| settings.jobs.private_webhooks = true);
+    for _ in 0..2 {
+        requests.recv_timeout(HARD_STOP).expect("a request");
+    }
+    drop(serving);
 }
 
 #[test]

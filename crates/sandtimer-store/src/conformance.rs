@@ -40,6 +40,9 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     files_are_kept_in_pieces_and_fenced(&of("files"));
     ends_are_told_until_somebody_has_taken_them(&of("webhooks"));
     webhooks_are_shared_out_among_owners(&of("shares"));
+    returned_webhook_counts_no_attempt_and_keeps_its_error(&of("returned"));
+    paused_destinations_hide_no_other_webhook(&of("hidden"));
+    webhook_outlives_its_jobs_record(&of("outlives"));
     a_listing_goes_on_behind_its_cursor(&of("list"));
     what_is_over_is_purged_and_forgotten(&of("purge"));
     memory_admits_what_fits_and_keeps_room_for_who_waits(&of("memory"));
@@ -82,6 +85,14 @@ impl Part<'_> {
     fn finish(&self, held: &Held, status: Status, again: bool) -> Finished {
         let result = JobResult::bare(status, (status != Status::Ok).then(|| "it failed".to_owned()));
         self.store.finish(&[Finish { held: held.clone(), result, again }]).expect("finished").remove(0)
+    }
+
+    /// Claims what is due, of all owners. Returns the part's own.
+    fn claim_own(&self, claim: Duration) -> Vec<Delivery> {
+        let mut claimed =
+            self.store.claim_webhooks(1_000, claim, &WebhookShares::default()).expect("claimed");
+        claimed.retain(|delivery| delivery.owner == self.name);
+        claimed
     }
 
     fn get(&self, id: &str) -> JobRecord {
@@ -565,6 +576,90 @@ fn webhooks_are_shared_out_among_owners(part: &Part<'_>) {
     shares.paused.clear();
     assert_eq!(claim(&shares), ["a http://two/3"], "the host has its share then");
     assert_eq!(claim(&WebhookShares::default()), ["a http://two/4", "b http://Two/6", "c http://two/7"]);
+}
+
+fn returned_webhook_counts_no_attempt_and_keeps_its_error(part: &Part<'_>) {
+    let id = part.submit(json!({"webhook": {"url": "http://private/"}}));
+    part.store.cancel(&id, "over").expect("cancelled");
+    let claim = || part.claim_own(LONG).remove(0);
+    let settle = |delivery: &Delivery, came| part.store.settle_webhook(delivery, &came).expect("settled");
+    let returned = |error: &str| Delivered::Returned { after: Duration::ZERO, error: error.to_owned() };
+    let state = || part.get(&id).webhook.expect("there is one");
+    settle(&claim(), returned("forbidden here"));
+    let waiting = state();
+    assert_eq!((waiting.attempts, waiting.error.as_deref()), (0, Some("forbidden here")));
+    assert!(waiting.due_ms.is_some() && waiting.delivered_ms.is_none(), "{waiting:?}");
+    let second = claim();
+    assert_eq!((second.attempts, second.returns), (1, 1));
+    settle(&second, Delivered::Again { after: Duration::ZERO, error: "busy".to_owned() });
+    settle(&claim(), returned("forbidden here"));
+    assert_eq!((state().attempts, state().error.as_deref()), (1, Some("busy")), "an attempt found it");
+    let fourth = claim();
+    assert_eq!((fourth.attempts, fourth.returns), (2, 2));
+    settle(&fourth, Delivered::Taken);
+    assert_eq!((state().attempts, state().error), (2, None));
+}
+
+fn paused_destinations_hide_no_other_webhook(part: &Part<'_>) {
+    let submit = |url: String| {
+        let id = part.submit(json!({"webhook": {"url": url}}));
+        part.store.cancel(&id, "over").expect("cancelled");
+        id
+    };
+    // More of one owner's than a claim looks at.
+    for number in 0..70 {
+        submit(format!("http://Forbidden/{number}"));
+    }
+    let open = submit("http://open/".to_owned());
+    let forbidden = Destination { owner: part.name.to_owned(), host: "forbidden".to_owned() };
+    let shares = WebhookShares { each: 2, under_way: Vec::new(), paused: vec![forbidden] };
+    let claim = || part.store.claim_webhooks(9, LONG, &shares).expect("claimed");
+    assert_eq!(claim().into_iter().map(|delivery| delivery.id).collect::<Vec<_>>(), [open]);
+    assert!(claim().is_empty());
+    let filter = Filter { queue: Some(part.name.to_owned()), ..Filter::default() };
+    for delivery in part.claim_own(LONG) {
+        part.store.settle_webhook(&delivery, &Delivered::Taken).expect("settled");
+    }
+    assert_eq!(part.store.purge(&filter).expect("purged"), 71);
+}
+
+fn webhook_outlives_its_jobs_record(part: &Part<'_>) {
+    let hook = json!({"url": "http://host/", "secret": "s"});
+    let claim = |claim| part.claim_own(claim);
+    let settle = |delivery: &Delivery, came| part.store.settle_webhook(delivery, &came).expect("settled");
+    let filter = Filter { queue: Some(part.name.to_owned()), ..Filter::default() };
+    let purged = part.submit(json!({"name": "purged", "webhook": hook}));
+    part.finish(&part.lease(1).remove(0).held, Status::Failed, false);
+    let first = claim(LONG).remove(0);
+    assert_eq!(first.body, None, "the record is there");
+    assert_eq!(part.store.purge(&filter).expect("purged"), 1);
+    assert!(part.store.get(&purged).expect("readable").is_none());
+    let expired = part.submit(json!({"name": "expired", "webhook": hook, "retention_ms": 50}));
+    part.finish(&part.lease(1).remove(0).held, Status::Ok, false);
+    (part.pass)(Duration::from_millis(70));
+    part.store.sweep().expect("swept");
+    assert!(part.store.get(&expired).expect("readable").is_none());
+    // What was claimed before the purge is settled as ever.
+    settle(&first, Delivered::Again { after: Duration::ZERO, error: "busy".to_owned() });
+    let mut left = claim(LONG);
+    left.sort_by_key(|delivery| delivery.attempts);
+    let names = |delivery: &Delivery| {
+        let body: Value = serde_json::from_slice(delivery.body.as_ref().expect("a body")).expect("JSON");
+        (body["name"].clone(), body["result"]["status"].clone())
+    };
+    assert_eq!(left.iter().map(|delivery| delivery.id.clone()).collect::<Vec<_>>(), [expired, purged]);
+    assert_eq!(names(&left[0]), (json!("expired"), json!("ok")));
+    assert_eq!(names(&left[1]), (json!("purged"), json!("failed")));
+    assert_eq!((left[1].owner.as_str(), left[1].webhook.secret.as_deref()), (part.name, Some("s")));
+    settle(&left[0], Delivered::Taken);
+    settle(&left[1], Delivered::Never { error: "no".to_owned() });
+    assert!(claim(LONG).is_empty(), "nothing is left of them");
+    // One that has been settled goes with its record.
+    let done = part.submit(json!({"webhook": hook}));
+    part.store.cancel(&done, "over").expect("cancelled");
+    settle(&claim(LONG).remove(0), Delivered::Taken);
+    assert_eq!(part.store.purge(&filter).expect("purged"), 1);
+    assert!(claim(LONG).is_empty());
 }
 
 fn a_listing_goes_on_behind_its_cursor(part: &Part<'_>) {

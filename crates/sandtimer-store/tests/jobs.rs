@@ -377,6 +377,83 @@ impl Courier for NoCourier {
     }
 }
 
+/// Answers every request in the same way.
+#[derive(Debug)]
+struct ConstantCourier(Sent);
+
+impl Courier for ConstantCourier {
+    fn send(&self, _: &Webhook, _: &str, _: &[u8]) -> Sent {
+        self.0.clone()
+    }
+}
+
+#[test]
+fn webhook_that_one_worker_may_not_send_is_sent_by_another() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
+    let engine = Engine::new().expect("an engine");
+    let worker = |name: &str, sent: Sent| {
+        let place = Place::new(engine.clone(), Arc::clone(&store), directory.path());
+        Worker::new(place, settings(name)).telling(Arc::new(ConstantCourier(sent)))
+    };
+    let bystander = worker("bystander", Sent::Forbidden("not from here".to_owned()));
+    let sender = worker("sender", Sent::Taken);
+    let submit_cancelled = |number: usize| {
+        let hook = json!({"url": format!("http://host-{}/", number % 3)});
+        let id = submit(&*store, json!({"command": ["true"], "webhook": hook}));
+        store.cancel(&id, "over").expect("cancelled");
+        id
+    };
+    let ids: Vec<String> = (0..6).map(submit_cancelled).collect();
+    let webhook = |id: &String| store.get(id).expect("readable").expect("there").webhook.expect("one");
+    std::thread::scope(|scope| {
+        scope.spawn(|| bystander.work());
+        until("a delivery waits visibly", || ids.iter().any(|id| webhook(id).error.is_some()));
+        for state in ids.iter().map(webhook).filter(|state| state.error.is_some()) {
+            let error = state.error.expect("a reason");
+            assert!(error.contains("not from here") && error.contains("waits for a worker"), "{error}");
+        }
+        scope.spawn(|| sender.work());
+        until("all are sent", || ids.iter().all(|id| webhook(id).delivered_ms.is_some()));
+        bystander.drain();
+        sender.drain();
+    });
+    assert!(
+        ids.iter().all(|id| webhook(id).attempts == 1),
+        "{:?}",
+        ids.iter().map(webhook).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn webhook_of_a_removed_job_is_sent_by_the_next_worker() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (store, _) = store_and_worker(directory.path());
+    let hook = json!({"url": "http://host/"});
+    let id = submit(&*store, json!({"command": ["true"], "webhook": hook}));
+    store.cancel(&id, "over").expect("cancelled");
+    assert_eq!(store.purge(&Default::default()).expect("purged"), 1);
+    #[derive(Debug, Default)]
+    struct Bodies(Mutex<Vec<Value>>);
+    impl Courier for Bodies {
+        fn send(&self, _: &Webhook, _: &str, body: &[u8]) -> Sent {
+            self.0.lock().expect("no panic").push(serde_json::from_slice(body).expect("JSON"));
+            Sent::Taken
+        }
+    }
+    let bodies = Arc::new(Bodies::default());
+    let courier: Arc<dyn Courier> = Arc::clone(&bodies) as _;
+    let worker = store_and_worker(directory.path()).1.telling(courier);
+    std::thread::scope(|scope| {
+        scope.spawn(|| worker.work());
+        until("it is sent", || !bodies.0.lock().expect("no panic").is_empty());
+        worker.drain();
+    });
+    let bodies = bodies.0.lock().expect("no panic");
+    assert_eq!(bodies.len(), 1, "{bodies:?}");
+    assert_eq!((&bodies[0]["id"], &bodies[0]["state"]), (&json!(id), &json!("cancelled")));
+}
+
 #[test]
 fn that_ends_cannot_be_told_is_said_once_and_that_they_can_again() {
     static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());

@@ -15,14 +15,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::sqlite::submitting::NewJob;
 use crate::sqlite::turns::Turns;
+use crate::sqlite::webhooks::WebhookRules;
 use crate::sqlite::{breakers, files, leasing, moving, reading, submitting, webhooks};
 
 /// The version of the log. A program reads no later one.
-pub(super) const FORMAT: i64 = 5;
+pub(super) const FORMAT: i64 = 6;
 /// From this version on a job is left alone for a while that could not be executed.
 const DEFERS: i64 = 4;
 /// From this version on owners take turns, and not only queues.
 const OWNERS_IN_TURNS: i64 = 5;
+/// From this version on webhooks that are due outlive their jobs' records.
+const LASTING_WEBHOOKS: i64 = 6;
 
 /// One call of the store.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -114,13 +117,17 @@ impl Entry {
 impl Command {
     fn perform(self, tx: &Transaction<'_>, now: i64, format: i64) -> Result<Answer, StoreError> {
         let turns = if format >= OWNERS_IN_TURNS { Turns::Owners } else { Turns::Queues };
+        let rules = match format >= LASTING_WEBHOOKS {
+            true => WebhookRules::OutliveRecord,
+            false => WebhookRules::EndWithRecord,
+        };
         match self {
             Command::Submit(new) => {
                 let taken = new.iter().map(|one| submitting::submit(tx, (one, turns), now));
                 taken.collect::<Result<_, _>>().map(Answer::Submitted)
             }
             Command::Lease(request) => {
-                moving::sweep(tx, now)?;
+                moving::sweep(tx, rules, now)?;
                 leasing::lease(tx, (&request, turns), now).map(Answer::Leased)
             }
             Command::Renew { held, lease } => {
@@ -134,9 +141,9 @@ impl Command {
             }
             Command::Cancel { id, reason } => moving::cancel(tx, &id, &reason, now).map(Answer::Cancelled),
             Command::Retry(id) => moving::retry(tx, &id, now).map(Answer::State),
-            Command::Purge(filter) => moving::purge(tx, &filter, usize::MAX).map(Answer::Count),
+            Command::Purge(filter) => moving::purge(tx, &filter, (usize::MAX, rules)).map(Answer::Count),
             Command::Pause { queue, paused } => moving::pause(tx, &queue, paused).map(|()| Answer::Done),
-            Command::Sweep => moving::sweep(tx, now).map(|()| Answer::Done),
+            Command::Sweep => moving::sweep(tx, rules, now).map(|()| Answer::Done),
             Command::AppendLog { held, bytes } => {
                 reading::append_log(tx, &held, &bytes).map(|()| Answer::Done)
             }
@@ -144,7 +151,7 @@ impl Command {
                 files::write(tx, &held, (&name, start), &bytes).map(|()| Answer::Done)
             }
             Command::ClaimWebhooks { most, claim, shares } => {
-                webhooks::claim(tx, most, claim, &shares, now).map(Answer::Deliveries)
+                webhooks::claim(tx, most, claim, (&shares, rules), now).map(Answer::Deliveries)
             }
             Command::SettleWebhook { delivery, came } => {
                 webhooks::settle(tx, &delivery, &came, now).map(|()| Answer::Done)

@@ -385,7 +385,7 @@ impl JobStore for NatsJobs {
         claim: Duration,
         shares: &WebhookShares,
     ) -> Result<Vec<Delivery>, StoreError> {
-        if !self.look_here(webhooks::is_due)? {
+        if !self.look_here(|tx, now| webhooks::is_due(tx, shares, now))? {
             return Ok(Vec::new());
         }
         match self.append(Command::ClaimWebhooks { most, claim, shares: shares.clone() })? {

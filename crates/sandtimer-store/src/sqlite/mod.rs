@@ -49,6 +49,7 @@ use clock::StoreClock;
 use reserve::Reserve;
 use submitting::NewJob;
 use turns::Turns;
+use webhooks::WebhookRules;
 
 /// How long another writer is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -56,6 +57,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(5);
 /// Jobs that are forgotten in one transaction where there is little room for it.
 const FEW: usize = 16;
+/// This store has no commands of earlier versions.
+const RULES: WebhookRules = WebhookRules::OutliveRecord;
 /// What a point of priority is worth, in milliseconds of waiting.
 const PRIORITY_STEP_MS: i64 = 60_000;
 
@@ -154,7 +157,7 @@ impl SqliteJobs {
     fn purge_bit_by_bit(&self, filter: &Filter) -> Result<u64, StoreError> {
         let mut forgotten = 0;
         loop {
-            match self.write(|tx, _| moving::purge(tx, filter, FEW))? {
+            match self.write(|tx, _| moving::purge(tx, filter, (FEW, RULES)))? {
                 0 => return Ok(forgotten),
                 some => forgotten += some,
             }
@@ -193,11 +196,11 @@ impl JobStore for SqliteJobs {
         }
         // What goes on needs the last room to end.
         if let Err(full) = self.reserve.leave(|| self.reusable()) {
-            self.write_still(moving::sweep)?;
+            self.write_still(|tx, now| moving::sweep(tx, RULES, now))?;
             return Err(full);
         }
         self.write(|tx, now| {
-            moving::sweep(tx, now)?;
+            moving::sweep(tx, RULES, now)?;
             leasing::lease(tx, (request, Turns::Owners), now)
         })
     }
@@ -233,7 +236,7 @@ impl JobStore for SqliteJobs {
     }
 
     fn purge(&self, filter: &Filter) -> Result<u64, StoreError> {
-        let purged = match self.write(|tx, _| moving::purge(tx, filter, usize::MAX)) {
+        let purged = match self.write(|tx, _| moving::purge(tx, filter, (usize::MAX, RULES))) {
             Err(StoreError::Full(_)) => {
                 self.reserve.give_up();
                 self.purge_bit_by_bit(filter)
@@ -261,7 +264,7 @@ impl JobStore for SqliteJobs {
         if !self.read(moving::has_time_done_something)? {
             return Ok(());
         }
-        self.write_still(moving::sweep)
+        self.write_still(|tx, now| moving::sweep(tx, RULES, now))
     }
 
     fn append_log(&self, held: &Held, bytes: &[u8]) -> Result<(), StoreError> {
@@ -286,10 +289,10 @@ impl JobStore for SqliteJobs {
         claim: Duration,
         shares: &WebhookShares,
     ) -> Result<Vec<Delivery>, StoreError> {
-        if !self.read(webhooks::is_due)? {
+        if !self.read(|tx, now| webhooks::is_due(tx, shares, now))? {
             return Ok(Vec::new());
         }
-        self.write(|tx, now| webhooks::claim(tx, most, claim, shares, now))
+        self.write(|tx, now| webhooks::claim(tx, most, claim, (shares, RULES), now))
     }
 
     fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError> {

@@ -5,7 +5,8 @@ use sandtimer::job::{
     Cancelled, Filter, Finish, Finished, JobResult, JobState, LeaseRequest, Status, StoreError,
 };
 
-use super::{broken, integer, natural, rank, state_number, state_of, unreadable, webhooks};
+use super::webhooks::{self, WebhookRules};
+use super::{broken, integer, natural, rank, state_number, state_of, unreadable};
 
 /// Of each kind of thing that time does, so many in one transaction.
 const CHUNK: i64 = 512;
@@ -206,7 +207,7 @@ pub(crate) fn has_time_done_something(tx: &Transaction<'_>, now: i64) -> Result<
 }
 
 /// What time alone does, in pieces.
-pub(crate) fn sweep(tx: &Transaction<'_>, now: i64) -> Result<(), StoreError> {
+pub(crate) fn sweep(tx: &Transaction<'_>, rules: WebhookRules, now: i64) -> Result<(), StoreError> {
     for job in rows(tx, "jobs_leased WHERE state = 2 AND lease_ms <= ?1 ORDER BY lease_ms", now)? {
         lose(tx, &job, "the lease ran out", now)?;
     }
@@ -223,7 +224,7 @@ pub(crate) fn sweep(tx: &Transaction<'_>, now: i64) -> Result<(), StoreError> {
         enter(tx, job.seq)?;
     }
     for job in rows(tx, "jobs_expiry WHERE expires_ms <= ?1", now)? {
-        forget(tx, job.seq)?;
+        forget(tx, job.seq, rules)?;
     }
     Ok(())
 }
@@ -379,7 +380,11 @@ pub(crate) fn retry(tx: &Transaction<'_>, id: &str, now: i64) -> Result<JobState
 }
 
 /// Forgets jobs that are over.
-pub(crate) fn purge(tx: &Transaction<'_>, filter: &Filter, most: usize) -> Result<u64, StoreError> {
+pub(crate) fn purge(
+    tx: &Transaction<'_>,
+    filter: &Filter,
+    (most, rules): (usize, WebhookRules),
+) -> Result<u64, StoreError> {
     let (which, values) = super::reading::wanted(filter);
     let sql =
         format!("SELECT seq FROM jobs WHERE state >= 3 AND {which} LIMIT {}", most.min(i64::MAX as usize));
@@ -387,7 +392,7 @@ pub(crate) fn purge(tx: &Transaction<'_>, filter: &Filter, most: usize) -> Resul
     let found = select.query_map(params_from_iter(values), |row| row.get::<_, i64>(0)).map_err(broken)?;
     let found: Vec<i64> = found.collect::<Result<_, _>>().map_err(broken)?;
     for seq in &found {
-        forget(tx, *seq)?;
+        forget(tx, *seq, rules)?;
     }
     Ok(found.len() as u64)
 }
@@ -398,13 +403,13 @@ pub(crate) fn pause(tx: &Transaction<'_>, queue: &str, paused: bool) -> Result<(
     execute(tx, set, (queue, paused)).map(drop)
 }
 
-fn forget(tx: &Transaction<'_>, seq: i64) -> Result<(), StoreError> {
+fn forget(tx: &Transaction<'_>, seq: i64, rules: WebhookRules) -> Result<(), StoreError> {
+    webhooks::part(tx, seq, rules)?;
     let tables = ["DELETE FROM jobs WHERE seq = ?1", "DELETE FROM specs WHERE job = ?1"];
     let more = [
         "DELETE FROM results WHERE job = ?1",
         "DELETE FROM log WHERE job = ?1",
         "DELETE FROM files WHERE job = ?1",
-        "DELETE FROM webhooks WHERE job = ?1",
     ];
     tables.into_iter().chain(more).try_for_each(|sql| execute(tx, sql, [seq]).map(drop))
 }

@@ -78,6 +78,12 @@ pub(crate) fn list(
     Ok(Page { jobs: found.into_iter().map(|(line, _)| line).collect(), next })
 }
 
+/// A job as a listing has it.
+pub(crate) fn line_of(tx: &Transaction<'_>, seq: i64) -> Result<JobLine, StoreError> {
+    let mut select = tx.prepare_cached(&format!("SELECT {LINE} FROM jobs WHERE seq = ?1")).map_err(broken)?;
+    select.query_row([seq], line).map(|(line, _)| line).map_err(broken)
+}
+
 /// Everything about a job.
 pub(crate) fn get(tx: &Transaction<'_>, id: &str, now: i64) -> Result<Option<JobRecord>, StoreError> {
     let found = tx.query_row(&format!("SELECT {LINE} FROM jobs WHERE id = ?1"), [id], line);
@@ -97,7 +103,8 @@ pub(crate) fn get(tx: &Transaction<'_>, id: &str, now: i64) -> Result<Option<Job
     }))
 }
 
-fn results(tx: &Transaction<'_>, seq: i64, kind: Kind) -> Result<Vec<JobResult>, StoreError> {
+/// The results of a job, of one kind.
+pub(crate) fn results(tx: &Transaction<'_>, seq: i64, kind: Kind) -> Result<Vec<JobResult>, StoreError> {
     let select = "SELECT body FROM results WHERE job = ?1 AND kind = ?2 ORDER BY rowid";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
     let bodies = select.query_map((seq, kind as i64), |row| row.get::<_, String>(0)).map_err(broken)?;

@@ -6,7 +6,8 @@ use sandtimer::job::StoreError;
 use super::broken;
 
 /// One step for each version of the schema; never changed once it is released.
-const MIGRATIONS: [&str; 8] = [FIRST, OWNERS, FILES, WEBHOOKS, ADMISSION, DURATIONS, BREAKERS, TURNS];
+const MIGRATIONS: [&str; 9] =
+    [FIRST, OWNERS, FILES, WEBHOOKS, ADMISSION, DURATIONS, BREAKERS, TURNS, LASTING_WEBHOOKS];
 
 /// An owner's listing walks over that owner's jobs only. `outcomes` is how many jobs have ended in each way since it is there,
 /// also those that are forgotten.
@@ -62,6 +63,18 @@ CREATE INDEX breakers_expiry ON breakers (expires_ms);
 /// The number of each owner's last turn. It stays when the owner's queues are forgotten.
 const TURNS: &str = "
 CREATE TABLE owners (owner TEXT PRIMARY KEY, served INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+";
+
+/// What a webhook needs of its job, so that it outlives the job's record: `body` is what is sent once the record is gone, and
+/// `job` is negative then. `host` is empty in rows of earlier versions.
+const LASTING_WEBHOOKS: &str = "
+ALTER TABLE webhooks ADD COLUMN id TEXT NOT NULL DEFAULT '';
+ALTER TABLE webhooks ADD COLUMN owner TEXT NOT NULL DEFAULT '';
+ALTER TABLE webhooks ADD COLUMN host TEXT NOT NULL DEFAULT '';
+ALTER TABLE webhooks ADD COLUMN returns INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE webhooks ADD COLUMN body BLOB;
+UPDATE webhooks SET (id, owner) = (SELECT id, owner FROM jobs WHERE seq = job) WHERE job IN (SELECT seq FROM jobs);
+CREATE INDEX webhooks_id ON webhooks (id);
 ";
 
 /// States are numbers in the order of `JobState::ALL`. A queued job is `ready` unless its concurrency key is used up.

@@ -139,7 +139,7 @@ pub(crate) fn submit(
     tx.prepare_cached(insert).and_then(|mut insert| insert.execute((seq, &new.body))).map_err(broken)?;
     keep_inputs(tx, seq, &new.inputs)?;
     if let Some(webhook) = &new.webhook {
-        webhooks::keep(tx, seq, webhook)?;
+        webhooks::keep(tx, (seq, &id, &new.owner), webhook)?;
     }
     open_queue(tx, &new.queue, &new.owner, turns)?;
     if state == JobState::Queued {

@@ -53,7 +53,7 @@ fn a_database_of_the_first_schema_keeps_its_jobs() {
         .execute_batch(
             "DROP INDEX jobs_took; ALTER TABLE jobs DROP COLUMN work; ALTER TABLE jobs DROP COLUMN took_ms;
              ALTER TABLE queues DROP COLUMN owner; DROP INDEX jobs_ready; ALTER TABLE jobs DROP COLUMN memory;
-             CREATE INDEX jobs_ready ON jobs (queue, rank, seq) WHERE state = 1 AND ready = 1; DROP TABLE owners; DROP TABLE webhooks; DROP TABLE files; DROP TABLE outcomes; DROP INDEX jobs_owner;
+             CREATE INDEX jobs_ready ON jobs (queue, rank, seq) WHERE state = 1 AND ready = 1; DROP TABLE owners; DROP INDEX webhooks_id; DROP TABLE webhooks; DROP TABLE files; DROP TABLE outcomes; DROP INDEX jobs_owner;
              DROP INDEX breakers_expiry; ALTER TABLE breakers DROP COLUMN version; ALTER TABLE breakers DROP COLUMN expires_ms; PRAGMA user_version = 1",
         )
         .expect("set back");

@@ -1,23 +1,43 @@
-//! Ends of jobs that somebody is to be told of: due from the transaction that ends the job, claimed by one worker at a time.
+//! Ends of jobs that somebody is to be told of: due from the transaction that ends the job, claimed by one worker at a time. What is
+//! due when the job's record is removed stays until it is settled.
 
 use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Row, Transaction, params};
-use sandtimer::job::{Delivered, Delivery, StoreError, Webhook, WebhookShares, WebhookState};
+use sandtimer::job::{
+    Delivered, Delivery, Destination, StoreError, Webhook, WebhookShares, WebhookState, webhook_body,
+};
+use serde_json::json;
 
-use super::moving::execute;
+use super::moving::{Kind, execute};
+use super::reading::{line_of, results};
 use super::{broken, integer, natural, unreadable};
 
-/// Keeps whom to tell.
-pub(crate) fn keep(tx: &Transaction<'_>, seq: i64, webhook: &Webhook) -> Result<(), StoreError> {
+/// Which version of the rules of webhooks applies: a log on a NATS server has commands of earlier versions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WebhookRules {
+    /// A webhook is removed with its job's record, and destinations that are paused count among those that are looked at.
+    EndWithRecord,
+    /// A webhook that is due outlives the record, and destinations that are paused are not looked at.
+    OutliveRecord,
+}
+
+/// Stores a job's webhook.
+pub(crate) fn keep(
+    tx: &Transaction<'_>,
+    (seq, id, owner): (i64, &str, &str),
+    webhook: &Webhook,
+) -> Result<(), StoreError> {
     let target = serde_json::to_string(webhook).map_err(unreadable)?;
-    execute(tx, "INSERT INTO webhooks (job, target) VALUES (?1, ?2)", params![seq, target]).map(drop)
+    let insert = "INSERT INTO webhooks (job, id, owner, host, target) VALUES (?1, ?2, ?3, ?4, ?5)";
+    execute(tx, insert, params![seq, id, owner, webhook.destination_host(), target]).map(drop)
 }
 
 /// The job is over: from now on its end is to be told.
 pub(crate) fn ended(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<(), StoreError> {
-    let update = "UPDATE webhooks SET since_ms = ?2, due_ms = ?2, attempts = 0, claim = claim + 1, delivered_ms = NULL,
-        error = NULL WHERE job = ?1";
+    let update =
+        "UPDATE webhooks SET since_ms = ?2, due_ms = ?2, attempts = 0, returns = 0, claim = claim + 1,
+        delivered_ms = NULL, error = NULL WHERE job = ?1";
     execute(tx, update, (seq, now)).map(drop)
 }
 
@@ -27,37 +47,71 @@ pub(crate) fn reopened(tx: &Transaction<'_>, seq: i64) -> Result<(), StoreError>
     execute(tx, update, [seq]).map(drop)
 }
 
-/// Whether something is to be told. Reads only.
-pub(crate) fn is_due(tx: &Transaction<'_>, now: i64) -> Result<bool, StoreError> {
-    let look = "SELECT EXISTS (SELECT 1 FROM webhooks WHERE due_ms <= ?1)";
-    tx.prepare_cached(look).and_then(|mut look| look.query_row([now], |row| row.get(0))).map_err(broken)
+/// Removes the webhook of a job whose record is removed; one that is due gets its body, and stays until it is settled.
+pub(crate) fn part(tx: &Transaction<'_>, seq: i64, rules: WebhookRules) -> Result<(), StoreError> {
+    let select = "SELECT EXISTS (SELECT 1 FROM webhooks WHERE job = ?1 AND due_ms IS NOT NULL)";
+    let is_due: bool = tx
+        .prepare_cached(select)
+        .and_then(|mut select| select.query_row([seq], |row| row.get(0)))
+        .map_err(broken)?;
+    if !is_due || rules == WebhookRules::EndWithRecord {
+        return execute(tx, "DELETE FROM webhooks WHERE job = ?1", [seq]).map(drop);
+    }
+    let update =
+        "UPDATE webhooks SET body = ?2, job = (SELECT min(0, min(job)) - 1 FROM webhooks) WHERE job = ?1";
+    execute(tx, update, (seq, body(tx, seq)?)).map(drop)
 }
 
-/// What is due, of each owner in turn what is due longest. Of an owner's no more are looked at than a few times what is ever
-/// handed out: where all of these lead to hosts that have their share, the others wait as well.
-const IN_TURN: &str = "SELECT seq, id, target, claim, attempts, since_ms, owner FROM (
-        SELECT seq, id, target, claim, webhooks.attempts AS attempts, since_ms, owner, webhooks.due_ms AS due,
-            row_number() OVER (PARTITION BY owner ORDER BY webhooks.due_ms, seq) AS turn
-        FROM webhooks JOIN jobs ON job = seq WHERE webhooks.due_ms <= ?1)
-    WHERE turn <= 64 ORDER BY turn, due, seq";
-/// What is due, the longest due first.
-const IN_ORDER: &str =
-    "SELECT seq, id, target, claim, webhooks.attempts, since_ms, owner FROM webhooks JOIN jobs ON job = seq
-    WHERE webhooks.due_ms <= ?1 ORDER BY webhooks.due_ms, seq";
+/// What is sent for a job. A result that cannot be read is left out.
+fn body(tx: &Transaction<'_>, seq: i64) -> Result<Vec<u8>, StoreError> {
+    let result = results(tx, seq, Kind::Recorded).ok().and_then(|mut results| results.pop());
+    Ok(webhook_body(&line_of(tx, seq)?, result.as_ref()))
+}
+
+/// Destinations of an owner's that are not to be looked at.
+const PAUSED: &str =
+    "SELECT json_extract(value, '$.owner'), json_extract(value, '$.host') FROM json_each(?2)";
+
+/// Whether something is to be sent that the shares do not leave alone. Reads only.
+pub(crate) fn is_due(tx: &Transaction<'_>, shares: &WebhookShares, now: i64) -> Result<bool, StoreError> {
+    let look = format!(
+        "SELECT EXISTS (SELECT 1 FROM webhooks WHERE due_ms <= ?1 AND (owner, host) NOT IN ({PAUSED}))"
+    );
+    let paused = json!(shares.paused).to_string();
+    let mut look = tx.prepare_cached(&look).map_err(broken)?;
+    look.query_row((now, paused), |row| row.get(0)).map_err(broken)
+}
+
+/// What is due: the longest due first, or of each owner in turn what is due longest. Of an owner's no more are looked at than a
+/// few times what is ever handed out: where all of these lead to hosts that have their share, the others wait as well.
+fn due_query(is_in_turn: bool) -> String {
+    let columns = "job, id, target, claim, attempts, since_ms, owner, returns, body";
+    let due = format!("webhooks WHERE due_ms <= ?1 AND (owner, host) NOT IN ({PAUSED})");
+    match is_in_turn {
+        false => format!("SELECT {columns} FROM {due} ORDER BY due_ms, job"),
+        true => format!(
+            "SELECT {columns} FROM (SELECT {columns}, due_ms,
+                row_number() OVER (PARTITION BY owner ORDER BY due_ms, job) AS turn FROM {due})
+            WHERE turn <= 64 ORDER BY turn, due_ms, job"
+        ),
+    }
+}
 
 /// Hands out what is due. It is due again after `claim` if nothing is heard of it.
 pub(crate) fn claim(
     tx: &Transaction<'_>,
     most: usize,
     claim: Duration,
-    shares: &WebhookShares,
+    (shares, rules): (&WebhookShares, WebhookRules),
     now: i64,
 ) -> Result<Vec<Delivery>, StoreError> {
     let until = now.saturating_add(i64::try_from(claim.as_millis()).unwrap_or(i64::MAX));
     let mut shares = shares.clone();
     let mut claimed = Vec::new();
-    let mut select = tx.prepare_cached(if shares.each == 0 { IN_ORDER } else { IN_TURN }).map_err(broken)?;
-    let mut found = select.query([now]).map_err(broken)?;
+    let paused: &[Destination] = if rules == WebhookRules::OutliveRecord { &shares.paused } else { &[] };
+    let paused = json!(paused).to_string();
+    let mut select = tx.prepare_cached(&due_query(shares.each > 0)).map_err(broken)?;
+    let mut found = select.query((now, paused)).map_err(broken)?;
     while claimed.len() < most
         && let Some(row) = found.next().map_err(broken)?
     {
@@ -83,15 +137,18 @@ fn read(row: &Row<'_>, now: i64) -> Result<(i64, Delivery), StoreError> {
         Ok((
             (row.get::<_, i64>(0)?, row.get(1)?, row.get::<_, String>(2)?),
             (row.get::<_, i64>(3)?, row.get::<_, u32>(4)?, row.get::<_, i64>(5)?, row.get(6)?),
+            (row.get(7)?, row.get(8)?),
         ))
     };
-    let ((seq, id, target), (claim, attempts, since, owner)) = parts().map_err(broken)?;
+    let ((seq, id, target), (claim, attempts, since, owner), (returns, body)) = parts().map_err(broken)?;
     let delivery = Delivery {
         id,
         owner,
         claim: natural(claim + 1),
         webhook: serde_json::from_str(&target).map_err(unreadable)?,
         attempts: attempts + 1,
+        returns,
+        body,
         age: Duration::from_millis(natural(now - since)),
     };
     Ok((seq, delivery))
@@ -104,16 +161,20 @@ pub(crate) fn settle(
     came: &Delivered,
     now: i64,
 ) -> Result<(), StoreError> {
-    let (due, delivered, error) = match came {
-        Delivered::Taken => (None, Some(now), None),
-        Delivered::Again { after, error } => {
-            (Some(now.saturating_add(integer(after.as_millis() as u64))), None, Some(error))
-        }
-        Delivered::Never { error } => (None, None, Some(error)),
+    let later = |after: &Duration| Some(now.saturating_add(integer(after.as_millis() as u64)));
+    let (due, delivered, error, is_returned) = match came {
+        Delivered::Taken => (None, Some(now), None, false),
+        Delivered::Again { after, error } => (later(after), None, Some(error), false),
+        Delivered::Returned { after, error } => (later(after), None, Some(error), true),
+        Delivered::Never { error } => (None, None, Some(error), false),
     };
-    let update = "UPDATE webhooks SET due_ms = ?3, delivered_ms = ?4, error = ?5
-        WHERE claim = ?2 AND job = (SELECT seq FROM jobs WHERE id = ?1)";
-    execute(tx, update, params![delivery.id, integer(delivery.claim), due, delivered, error]).map(drop)
+    // What an attempt found is worth more than that another worker may not send it.
+    let update = "UPDATE webhooks SET due_ms = ?3, delivered_ms = ?4, error = CASE WHEN ?6 THEN coalesce(error, ?5) ELSE ?5 END,
+        attempts = attempts - ?6, returns = returns + ?6 WHERE id = ?1 AND claim = ?2";
+    let id = &delivery.id;
+    execute(tx, update, params![id, integer(delivery.claim), due, delivered, error, is_returned])?;
+    let settled = "DELETE FROM webhooks WHERE id = ?1 AND body IS NOT NULL AND due_ms IS NULL";
+    execute(tx, settled, [id]).map(drop)
 }
 
 /// What became of it.

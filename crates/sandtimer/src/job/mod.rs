@@ -48,4 +48,4 @@ pub use store::{
     LeaseRequest, Leased, Log, MOST_QUEUES, Page, QueueFacts, Renewal, Room, ShownState, StoreError,
     Submission, Submitted, is_queue_name, requeue_dead,
 };
-pub use webhook::{Delivered, Delivery, Destination, Webhook, WebhookShares, WebhookState};
+pub use webhook::{Delivered, Delivery, Destination, Webhook, WebhookShares, WebhookState, webhook_body};

@@ -432,7 +432,7 @@ pub trait JobStore: Send + Sync + Debug {
     /// A job that is not there, goes on, or succeeded.
     fn retry(&self, id: &str) -> Result<JobState, StoreError>;
 
-    /// Forgets jobs that are over. How many that were.
+    /// Removes jobs that are over; webhooks that are due or under way are still sent. Returns how many jobs that were.
     ///
     /// # Errors
     /// See [`JobStore::lease`].

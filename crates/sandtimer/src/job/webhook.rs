@@ -6,12 +6,16 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::result::JobResult;
 use super::spec::{SpecError, missing};
+use super::store::JobLine;
 use super::table::{Table, refused};
 
 const MOST_URL: usize = 2_048;
 const MOST_HEADERS: usize = 32;
 const MOST_TEXT: usize = 4_096;
+/// The longest body; of a longer result the body has only how it ended.
+const MAX_BODY_BYTES: usize = 1 << 20;
 const URL: &str = "an address such as `https://host/path`, without a name and password, in printable ASCII";
 /// Headers that a request has anyway.
 const OURS: [&str; 9] = [
@@ -61,6 +65,11 @@ impl Webhook {
         let behind_scheme = self.url.split_once("://").map_or(self.url.as_str(), |(_, rest)| rest);
         behind_scheme.split(['/', '?', '#']).next().unwrap_or_default()
     }
+
+    /// The same as destinations are compared by.
+    pub fn destination_host(&self) -> String {
+        self.host().to_ascii_lowercase()
+    }
 }
 
 /// Whose webhook goes where.
@@ -106,13 +115,19 @@ pub struct Delivery {
     pub webhook: Webhook,
     /// This one included.
     pub attempts: u32,
+    /// How often workers returned it since the job ended, because their policy forbids the destination.
+    #[serde(default)]
+    pub returns: u32,
     /// How long ago the job ended.
     pub age: Duration,
+    /// What is to be sent, where the job's record has been removed since.
+    #[serde(skip)]
+    pub body: Option<Vec<u8>>,
 }
 
 impl Delivery {
     pub fn destination(&self) -> Destination {
-        Destination { owner: self.owner.clone(), host: self.webhook.host().to_ascii_lowercase() }
+        Destination { owner: self.owner.clone(), host: self.webhook.destination_host() }
     }
 }
 
@@ -126,10 +141,50 @@ pub enum Delivered {
         after: Duration,
         error: String,
     },
+    /// This worker may not send it: the claim counts as no attempt, and other workers may have it when this time has passed.
+    Returned {
+        after: Duration,
+        error: String,
+    },
     /// It failed, and is not tried any more.
     Never {
         error: String,
     },
+}
+
+/// The body of a request: the job's end and its result without the output, which the log has.
+pub fn webhook_body(line: &JobLine, result: Option<&JobResult>) -> Vec<u8> {
+    let complete = body_with(line, result);
+    if complete.len() <= MAX_BODY_BYTES {
+        return complete;
+    }
+    let bare = |result: &JobResult| JobResult {
+        verdict: result.verdict.clone(),
+        files: result.files.clone(),
+        ..JobResult::bare(result.status, result.error.clone())
+    };
+    body_with(line, result.map(bare).as_ref())
+}
+
+fn body_with(line: &JobLine, result: Option<&JobResult>) -> Vec<u8> {
+    // Plain data with string keys always serialises.
+    let mut result = serde_json::to_value(result).unwrap_or_default();
+    if let Some(outcome) = result.get_mut("outcome").and_then(Value::as_object_mut) {
+        outcome.remove("stdout");
+        outcome.remove("stderr");
+    }
+    let body = serde_json::json!({
+        "id": line.id,
+        "name": line.name,
+        "state": line.state,
+        "ok": line.ok,
+        "error": line.error,
+        "submitted_ms": line.submitted_ms,
+        "ended_ms": line.ended_ms,
+        "deliveries": line.deliveries,
+        "result": result,
+    });
+    body.to_string().into_bytes()
 }
 
 /// Reads `webhook`: from what somebody submits, or as a store gives it back.

@@ -6,6 +6,9 @@
 //! A place that gets free is filled at once, by the owners in turn. No owner and no host has more than a few of the places, and
 //! where an owner's webhooks to a host fail, its others to that host wait for longer and longer: a host that never answers
 //! delays nothing but what is sent to it.
+//!
+//! A destination that this worker's policy forbids may be open to another worker: the claim is returned without counting as an
+//! attempt, and this worker claims nothing for that destination for a minute.
 
 mod sending;
 
@@ -14,12 +17,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
 use self::sending::{Sending, SendingPlace};
 use super::level::now;
 use super::worker::{Concern, Worker};
-use crate::job::{Delivered, Delivery, JobRecord, JobResult, Webhook};
+use crate::job::{Delivered, Delivery, StoreError, Webhook, webhook_body};
 use crate::resilience::{Backoff, Retry};
 
 /// Ends that are told at a time, and those of them of one owner, or to one host.
@@ -41,8 +42,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_millis(500);
 /// How long a worker that ends still tells of what is due.
 const LAST: Duration = Duration::from_secs(5);
-/// The longest body; of a longer result only how it ended is told.
-const MOST_BODY: usize = 1 << 20;
+/// How long a worker claims nothing for a destination that its policy forbids.
+const FORBIDDEN_PAUSE: Duration = Duration::from_secs(60);
 
 /// Sends what jobs' ends are told with.
 pub trait Courier: Send + Sync + Debug {
@@ -56,6 +57,8 @@ pub enum Sent {
     Taken,
     /// It may be taken another time.
     Failed(String),
+    /// This worker may not send it there, and another one may.
+    Forbidden(String),
     /// It never will be.
     Refused(String),
 }
@@ -116,13 +119,15 @@ impl Worker {
     }
 
     fn tell(&self, courier: &dyn Courier, (place, delivery): &(SendingPlace<'_>, Delivery)) {
-        let came = match self.store().get(&delivery.id) {
-            // It was forgotten, and whom to tell with it.
-            Ok(None) => return,
-            Ok(Some(record)) => {
-                let sent = courier.send(&delivery.webhook, &delivery.id, &body(&record));
-                place.note(matches!(sent, Sent::Failed(_)));
+        let came = match self.body(delivery) {
+            Ok(Some(body)) => {
+                let sent = courier.send(&delivery.webhook, &delivery.id, &body);
+                place.note(&sent);
                 came(sent, delivery)
+            }
+            // Its record was removed after the claim: the next claim has the body.
+            Ok(None) => {
+                Delivered::Returned { after: Duration::ZERO, error: "its job was removed".to_owned() }
             }
             Err(error) => came(Sent::Failed(error.to_string()), delivery),
         };
@@ -134,6 +139,15 @@ impl Worker {
             ));
         }
     }
+
+    /// What is to be sent; `None` where the job's record is gone and the claim was made before that.
+    fn body(&self, delivery: &Delivery) -> Result<Option<Vec<u8>>, StoreError> {
+        if let Some(body) = &delivery.body {
+            return Ok(Some(body.clone()));
+        }
+        let record = self.store().get(&delivery.id)?;
+        Ok(record.map(|record| webhook_body(&record.line, record.result.as_ref())))
+    }
 }
 
 fn came(sent: Sent, delivery: &Delivery) -> Delivered {
@@ -142,6 +156,7 @@ fn came(sent: Sent, delivery: &Delivery) -> Delivered {
     match sent {
         Sent::Taken => Delivered::Taken,
         Sent::Refused(error) => Delivered::Never { error },
+        Sent::Forbidden(error) => returned(&error, delivery),
         Sent::Failed(error) => {
             let after =
                 retry.backoff.after(delivery.attempts, &mut fastrand::Rng::with_seed(now().as_nanos()));
@@ -155,38 +170,53 @@ fn came(sent: Sent, delivery: &Delivery) -> Delivered {
     }
 }
 
-/// What is told: the job's end and its result, without the output, which the log has.
-fn body(record: &JobRecord) -> Vec<u8> {
-    let whole = told(record, record.result.as_ref());
-    if whole.len() <= MOST_BODY {
-        return whole;
+/// Leaves a delivery to workers whose policy permits it, until its time has passed and it was offered often enough: a store whose
+/// workers were all away for hours still has the delivery tried.
+fn returned(error: &str, delivery: &Delivery) -> Delivered {
+    let after = (delivery.age / 4).min(FORBIDDEN_PAUSE);
+    match delivery.returns + 1 < ATTEMPTS || delivery.age + after < LONGEST {
+        true => Delivered::Returned {
+            after,
+            error: format!("{error}; this delivery waits for a worker that may send it"),
+        },
+        false => Delivered::Never {
+            error: format!(
+                "{error}; no worker of this store that may send it did so within {} h",
+                LONGEST.as_secs() / 3600
+            ),
+        },
     }
-    let bare = |result: &JobResult| JobResult {
-        verdict: result.verdict.clone(),
-        files: result.files.clone(),
-        ..JobResult::bare(result.status, result.error.clone())
-    };
-    told(record, record.result.as_ref().map(bare).as_ref())
 }
 
-fn told(record: &JobRecord, result: Option<&JobResult>) -> Vec<u8> {
-    let line = &record.line;
-    // Plain data with text keys always serialises.
-    let mut result = serde_json::to_value(result).unwrap_or_default();
-    if let Some(outcome) = result.get_mut("outcome").and_then(Value::as_object_mut) {
-        outcome.remove("stdout");
-        outcome.remove("stderr");
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delivery(returns: u32, age: Duration) -> Delivery {
+        let webhook = Webhook { url: "http://host/".to_owned(), headers: Vec::new(), secret: None };
+        let (id, owner) = ("j".to_owned(), "a".to_owned());
+        Delivery { id, owner, claim: 1, webhook, attempts: 1, returns, age, body: None }
     }
-    let body = json!({
-        "id": line.id,
-        "name": line.name,
-        "state": line.state,
-        "ok": line.ok,
-        "error": line.error,
-        "submitted_ms": line.submitted_ms,
-        "ended_ms": line.ended_ms,
-        "deliveries": line.deliveries,
-        "result": result,
-    });
-    body.to_string().into_bytes()
+
+    #[test]
+    fn forbidden_delivery_is_returned_until_its_time_is_up() {
+        let forbidden = |returns, age| came(Sent::Forbidden("no".to_owned()), &delivery(returns, age));
+        for (returns, age, pause) in [
+            (0, Duration::ZERO, Duration::ZERO),
+            (500, Duration::from_secs(8), Duration::from_secs(2)),
+            (3, LONGEST * 2, FORBIDDEN_PAUSE),
+        ] {
+            match forbidden(returns, age) {
+                Delivered::Returned { after, error } => {
+                    assert_eq!(after, pause);
+                    assert!(error.starts_with("no; ") && error.contains("waits for a worker"), "{error}");
+                }
+                other => panic!("{returns} returns after {age:?}: {other:?}"),
+            }
+        }
+        match forbidden(ATTEMPTS - 1, LONGEST) {
+            Delivered::Never { error } => assert!(error.contains("no worker of this store"), "{error}"),
+            other => panic!("{other:?}"),
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::super::level::now;
-use super::{AT_ONCE, EACH, FIRST_PAUSE, MAX_DESTINATION_PAUSE, MAX_FAILING};
+use super::{AT_ONCE, EACH, FIRST_PAUSE, FORBIDDEN_PAUSE, MAX_DESTINATION_PAUSE, MAX_FAILING, Sent};
 use crate::job::{Delivery, Destination, WebhookShares};
 use crate::time::Moment;
 
@@ -73,14 +73,20 @@ impl Sending {
 
 impl SendingPlace<'_> {
     /// What came of it decides when the next one goes there.
-    pub fn note(&self, has_failed: bool) {
+    pub fn note(&self, sent: &Sent) {
         let mut table = self.sending.table();
-        if !has_failed {
-            table.failing.remove(&self.destination);
-            return;
-        }
-        let times = table.failing.get(&self.destination).map_or(0, |failing| failing.times) + 1;
-        let pause = FIRST_PAUSE.saturating_mul(1 << (times - 1).min(16)).min(MAX_DESTINATION_PAUSE);
+        let times = table.failing.get(&self.destination).map_or(0, |failing| failing.times);
+        let (times, pause) = match sent {
+            Sent::Taken | Sent::Refused(_) => {
+                table.failing.remove(&self.destination);
+                return;
+            }
+            Sent::Failed(_) => {
+                let pause = FIRST_PAUSE.saturating_mul(1 << times.min(16));
+                (times + 1, pause.min(MAX_DESTINATION_PAUSE))
+            }
+            Sent::Forbidden(_) => (times, FORBIDDEN_PAUSE),
+        };
         table.failing.insert(self.destination.clone(), Failing { times, until: now().after(pause) });
         if table.failing.len() > MAX_FAILING {
             let least = table.failing.iter().min_by_key(|(_, failing)| failing.times);
@@ -115,7 +121,9 @@ mod tests {
             claim: 1,
             webhook,
             attempts: 1,
+            returns: 0,
             age: Duration::ZERO,
+            body: None,
         }
     }
 
@@ -124,13 +132,15 @@ mod tests {
         let sending = Sending::default();
         let to = delivery("a", "https://Host:8443/hook?x");
         let admits = |delivery: &Delivery| sending.room().1.admit(&delivery.destination());
-        sending.begin(&to).note(true);
+        sending.begin(&to).note(&Sent::Failed(String::new()));
         assert!(!admits(&to) && !admits(&delivery("a", "https://host:8443/other")));
         assert!(
             admits(&delivery("b", "https://host:8443/hook")) && admits(&delivery("a", "https://host/hook"))
         );
-        sending.begin(&to).note(false);
+        sending.begin(&to).note(&Sent::Taken);
         assert!(admits(&to) && sending.is_idle());
+        sending.begin(&to).note(&Sent::Forbidden(String::new()));
+        assert!(!admits(&to), "it is left to other workers");
     }
 
     #[test]
