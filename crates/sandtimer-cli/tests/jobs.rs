@@ -92,6 +92,32 @@ fn stderr(output: &Output) -> String {
 }
 
 #[test]
+fn idempotency_key_from_another_directory_is_the_same_job() {
+    let jobs = Jobs::new();
+    let submit_in = |directory: &Path, line: &str| {
+        let mut command = jobs.command(&["submit", "-", "--json"]);
+        let mut child = command.current_dir(directory).stdin(Stdio::piped()).spawn().expect("it starts");
+        child.stdin.take().expect("piped").write_all(line.as_bytes()).expect("written");
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{}", stderr(&output));
+        let answer: Value = serde_json::from_slice(&output.stdout).expect("an answer");
+        answer["jobs"][0].clone()
+    };
+    let one = tempfile::tempdir().expect("a directory");
+    let line = r#"{"command": ["cat", "/proc/self/comm"], "idempotency_key": "k"}"#;
+    let first = submit_in(one.path(), line);
+    std::fs::write(one.path().join("word"), "here").expect("written");
+    let reading = submit_in(one.path(), r#"{"command": ["cat", "word"]}"#);
+    // The worker that executes the first need not have its submitter's directory.
+    let second = submit_in(Path::new("/"), line);
+    assert_eq!((&second["id"], &second["existed"]), (&first["id"], &json!(true)));
+    let spec = |job: &Value| jobs.json(&["show", job["id"].as_str().expect("an id")])["spec"].clone();
+    assert_eq!(spec(&first)["cwd"], Value::Null);
+    let here = one.path().canonicalize().expect("a path");
+    assert_eq!(spec(&reading)["cwd"], here.to_str().expect("UTF-8"));
+}
+
+#[test]
 fn output_that_is_not_text_is_replaced_on_request() {
     let jobs = Jobs::new();
     let spec = jobs.0.path().join("bytes.json");
