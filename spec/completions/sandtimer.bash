@@ -962,7 +962,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__work)
-            opts="-h --slots --queue --lease --files --memory --private-webhooks --state-dir --store --json --help"
+            opts="-h --slots --queue --lease --drain --files --memory --private-webhooks --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -977,6 +977,10 @@ _sandtimer() {
                     return 0
                     ;;
                 --lease)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --drain)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1597,7 +1601,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__serve)
-            opts="-h --listen --state-dir --token-file --keep-runs --keep-for --store --job-slots --job-files --job-memory --private-webhooks --end-when-unused --log --log-format --interpreter-spawn-timeout-ms --interpreter-prewarm-timeout-ms --interpreter-execution-timeout-ms --vm-execution-timeout-ms --command-timeout-ms --max-output-size-bytes --prewarm --pool --help"
+            opts="-h --listen --state-dir --token-file --keep-runs --keep-for --store --job-slots --job-files --job-memory --private-webhooks --drain --end-when-unused --log --log-format --interpreter-spawn-timeout-ms --interpreter-prewarm-timeout-ms --interpreter-execution-timeout-ms --vm-execution-timeout-ms --command-timeout-ms --max-output-size-bytes --prewarm --pool --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1650,6 +1654,10 @@ _sandtimer() {
                     return 0
                     ;;
                 --job-memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --drain)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -265,6 +265,58 @@ fn a_worker_takes_jobs_is_cancelled_and_drains() {
     assert_eq!(jobs.json(&["purge"])["purged"], 3);
 }
 
+fn tell_to_end(child: &Child) {
+    let pid = rustix::process::Pid::from_child(child);
+    let child = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).expect("a pidfd");
+    rustix::process::pidfd_send_signal(&child, rustix::process::Signal::TERM).expect("sent");
+}
+
+/// Ends once the process has ended by itself, after several deployments would have made the job dead.
+fn assert_deployments_cost_no_delivery(start: &dyn Fn(&Jobs) -> Child, signals: usize) {
+    let jobs = Jobs::new();
+    let id = jobs.submit(&json!({"command": ["sleep", "600"], "deliveries": 1}));
+    for _ in 0..3 {
+        let mut worker = Working(start(&jobs));
+        jobs.until_it_is(&id, "leased");
+        (0..signals).for_each(|_| tell_to_end(&worker.0));
+        assert!(worker.0.wait().expect("it ends").success());
+        let job = jobs.json(&["show", &id]);
+        assert_eq!((&job["state"], &job["deliveries"]), (&json!("queued"), &json!(0)), "{job}");
+    }
+}
+
+#[test]
+fn drain_time_of_worker_gives_long_job_back() {
+    let work = |jobs: &Jobs| jobs.command(&["work", "--drain", "0.3s"]).spawn().expect("it starts");
+    assert_deployments_cost_no_delivery(&work, 1);
+}
+
+#[test]
+fn drain_time_of_server_gives_long_job_back() {
+    let serve = |jobs: &Jobs| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--drain", "0.3s"]);
+        command.env("SANDTIMER_STATE_DIR", jobs.0.path()).stdin(Stdio::null()).stdout(Stdio::null());
+        command.spawn().expect("it starts")
+    };
+    assert_deployments_cost_no_delivery(&serve, 1);
+}
+
+#[test]
+fn drain_lets_short_job_finish_and_bad_times_are_refused() {
+    let jobs = Jobs::new();
+    let id = jobs.submit(&json!({"command": ["sh", "-c", "sleep 1; echo done"]}));
+    let mut worker = Working(jobs.command(&["work", "--drain", "10m"]).spawn().expect("it starts"));
+    jobs.until_it_is(&id, "leased");
+    tell_to_end(&worker.0);
+    assert!(worker.0.wait().expect("it ends").success());
+    assert_eq!(jobs.json(&["show", &id])["result"]["status"], "ok");
+    let refused = jobs.run(&["work", "--drain", "soon"]);
+    assert_eq!(refused.status.code(), Some(125));
+    let said = stderr(&refused);
+    assert!(said.contains("--drain") && said.contains("soon"), "{said}");
+}
+
 #[test]
 fn a_paused_queue_waits_and_unknown_jobs_are_named() {
     let jobs = Jobs::new();

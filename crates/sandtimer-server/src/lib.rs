@@ -433,6 +433,21 @@ impl Server {
         self.connections.are_closed() && !executes && app.contexts.is_empty()
     }
 
+    /// Begins no more jobs; all else continues.
+    pub fn drain_jobs(&self) {
+        self.app.jobs.drain();
+    }
+
+    /// How many jobs are executed here.
+    pub fn running_jobs(&self) -> usize {
+        self.app.jobs.running()
+    }
+
+    /// Ends the jobs that are executed here and gives them back, which counts as no delivery.
+    pub fn give_back_jobs(&self) {
+        self.app.jobs.give_back();
+    }
+
     /// Ends it: no new requests and jobs; open ones have 5 s; then all runs are cancelled and recorded, and jobs that go on are
     /// given back to the store, where the next server finds them. Takes at most 10 s.
     pub fn stop(self) {

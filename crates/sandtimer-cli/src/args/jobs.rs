@@ -24,8 +24,9 @@ elsewhere a line for each change of its state. Both are on standard error. The e
 first that did not succeed.";
 
 const WORK_NOTES: &str = "\
-SIGTERM or Ctrl-C drains: nothing more is leased, what goes on is brought to its end. A second one ends what goes on and gives it \
-back, to be handed out again. A job without a wall limit keeps its slot until it ends by itself: give every job of a shared queue a \
+SIGTERM or Ctrl-C drains: nothing more is leased, what goes on is brought to its end. A second one, and the end of the time that \
+`--drain` gives, ends what goes on and gives it back, to be handed out again; that counts as no delivery. Let it be shorter than the time \
+after which a deployment kills the worker, or a long job is dead after three of them. A job without a wall limit keeps its slot until it ends by itself: give every job of a shared queue a \
 `wall_ms`, or bound each run of all jobs (`wall` in sandtimer.toml, SANDTIMER_WALL).";
 
 #[derive(Debug, Args)]
@@ -143,6 +144,9 @@ pub(crate) struct WorkArguments {
     /// How long a job stays with this worker if it says nothing more [default: 30s]; at least 1s
     #[arg(long, value_name = "DURATION")]
     pub(crate) lease: Option<String>,
+    /// How long jobs may continue after SIGTERM before they are given back [default: unlimited]; SANDTIMER_DRAIN sets it too
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) drain: Option<OsString>,
     /// Of the files that a job leaves, so many bytes are kept [default: 64M]; SANDTIMER_JOB_FILES sets it too
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) files: Option<OsString>,

@@ -19,6 +19,7 @@ use crate::args::jobs::{
     RequeueArguments, ShowArguments, StoreFlags,
 };
 use crate::render;
+use crate::signals::Signals;
 
 mod files;
 mod following;
@@ -71,6 +72,11 @@ fn open(flags: &StoreFlags) -> Result<Arc<dyn JobStore>, Failure> {
         Some(url) => open_server(url, render::complaint),
         None => Ok(Arc::new(SqliteJobs::open(&state_directory(flags)?)?)),
     }
+}
+
+/// Whether a signal to end comes within this time.
+pub(super) fn is_told_to_end(signals: &Signals, within: Duration) -> bool {
+    following::ending(signals, within).is_some()
 }
 
 /// The store of a NATS server, with the files that the environment names.

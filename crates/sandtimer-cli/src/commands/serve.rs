@@ -41,6 +41,8 @@ pub(super) const IN_USE: u8 = 75;
 /// How long a server stays that ends when nobody uses it, and how often it looks.
 const UNUSED: Duration = Duration::from_secs(60);
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// How often a server that drains looks whether its jobs have ended.
+const LOOK_AT_JOBS: Duration = Duration::from_millis(200);
 
 /// A setting and where it came from.
 #[derive(Debug)]
@@ -108,6 +110,7 @@ pub(crate) fn main(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
         let _ = rustix::process::setsid();
     }
     let settings = settings(arguments)?;
+    let drain = drain_time(&Given::read("drain", arguments.drain.as_ref()))?;
     // Before the engine, whose threads must not get these signals.
     let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
     let server = Server::start(settings).map_err(|error| Failure {
@@ -122,6 +125,9 @@ pub(crate) fn main(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
         wait_for_end(&signals, Some(&server));
     } else {
         wait_for_end(&signals, None);
+    }
+    if let Some(time) = drain {
+        drain_jobs(&server, &signals, time);
     }
     server.stop();
     Ok(ExitCode::SUCCESS)
@@ -166,6 +172,20 @@ impl Log {
     }
 }
 
+/// Lets the server's jobs continue for this time, without a limit where it is `None`, or until another signal; what still runs then is
+/// given back.
+fn drain_jobs(server: &Server, signals: &Signals, time: Option<Duration>) {
+    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let until = time.map(|time| monotonic_nanoseconds().saturating_add(nanoseconds(time)));
+    server.drain_jobs();
+    while server.running_jobs() > 0 {
+        let is_late = until.is_some_and(|until| monotonic_nanoseconds() >= until);
+        if is_late || jobs::is_told_to_end(signals, LOOK_AT_JOBS) {
+            return server.give_back_jobs();
+        }
+    }
+}
+
 /// Waits for a signal, or until the server has been unused for [`UNUSED`], if it is to end then.
 fn wait_for_end(signals: &Signals, unless_used: Option<&Server>) {
     let mut used_at = monotonic_nanoseconds();
@@ -200,6 +220,8 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
     let job_file_bytes = file_bytes(&job_files)?;
     let job_memory = Given::read("job-memory", arguments.job_memory.as_ref());
     let memory = memory(&job_memory)?;
+    let drain = Given::read("drain", arguments.drain.as_ref());
+    let drain_ms = drain_time(&drain)?.map_or(Some(5_000), |time| time.map(|time| time.as_millis() as u64));
     let webhooks = Given::switch("private-webhooks", arguments.private_webhooks);
     let private_webhooks = private_webhooks(&webhooks)?;
     let log = Log::begin(arguments)?;
@@ -235,6 +257,7 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             "job_files": job_files.shown(job_file_bytes),
             "job_memory": job_memory.shown(memory),
             "private_webhooks": webhooks.shown(private_webhooks),
+            "drain_ms": drain.shown(drain_ms),
             "log": log.level.shown(log.level.text()?.unwrap_or("warn")),
             "log_format": log.format.shown(log.format.text()?.unwrap_or("text")),
         },
@@ -316,6 +339,12 @@ fn shared_store(given: &Given, state_directory: &Path) -> Result<Option<Arc<dyn 
 /// Without a password.
 fn shown_store(text: &str) -> String {
     NatsAddress::parse(text).map_or_else(|_| text.to_owned(), |address| address.to_string())
+}
+
+/// How long jobs may continue once their worker is told to end: `None` where that is not given, `Some(None)` for any time.
+pub(super) fn drain_time(given: &Given) -> Result<Option<Option<Duration>>, Failure> {
+    let time = given.limit(Unit::Seconds, None)?.map(Duration::from_nanos);
+    Ok(given.value.is_some().then_some(time))
 }
 
 /// Of the files that a job leaves, so many bytes are kept.

@@ -9,13 +9,14 @@ use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
 use sandtimer::job::{JobStore, StoreError};
 use sandtimer::limits::Limits;
 use sandtimer::{Engine, Options};
+use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_server::HttpCourier;
 
 use super::following::{Followed, Follower, exit_code};
 use super::{answer_job, duration, open, state_directory, submitting, text};
 use crate::args::jobs::{RunArguments, StoreFlags, WorkArguments};
 use crate::commands::Failure;
-use crate::commands::serve::{Given, file_bytes, memory as bytes_of_memory, private_webhooks};
+use crate::commands::serve::{Given, drain_time, file_bytes, memory as bytes_of_memory, private_webhooks};
 use crate::config::{Config, Uses};
 use crate::render;
 use crate::signals::Signals;
@@ -42,6 +43,7 @@ pub(super) fn work(given: &WorkArguments) -> Result<ExitCode, Failure> {
     let lease = given.lease.as_deref().map(|typed| duration("--lease", typed, LEAST_LEASE)).transpose()?;
     let store = open(&given.store)?;
     let bounds = Bounds::read(given.files.as_ref(), given.private_webhooks)?;
+    let drain = drain_time(&Given::named("drain", "SANDTIMER_DRAIN", given.drain.as_ref()))?.flatten();
     let memory = Given::named("memory", "SANDTIMER_JOB_MEMORY", given.memory.as_ref());
     let default = WorkerSettings::new(render::complaint);
     let settings = WorkerSettings {
@@ -55,16 +57,27 @@ pub(super) fn work(given: &WorkArguments) -> Result<ExitCode, Failure> {
     std::thread::scope(|scope| {
         let working = std::thread::Builder::new().spawn_scoped(scope, || worker.work());
         let working = working.map_err(Failure::system("cannot start a thread"))?;
-        let mut asked = 0;
+        let (mut is_draining, mut until) = (false, None);
         while !working.is_finished() {
-            if super::following::ending(&signals, Duration::from_millis(200)).is_some() {
-                asked += 1;
-                if asked == 1 {
-                    render::note("draining: what goes on is brought to its end; once more gives it back");
-                    worker.drain();
-                } else {
-                    worker.give_back();
+            let is_asked = super::following::ending(&signals, Duration::from_millis(200)).is_some();
+            let is_late = until.is_some_and(|until| monotonic_nanoseconds() >= until);
+            if is_asked && !is_draining {
+                let limit = drain.map_or_else(String::new, |drain| format!(" within {drain:?}"));
+                render::note(&format!(
+                    "draining: what goes on is brought to its end{limit}; once more gives it back"
+                ));
+                worker.drain();
+                is_draining = true;
+                until = drain.map(|drain| {
+                    monotonic_nanoseconds()
+                        .saturating_add(u64::try_from(drain.as_nanos()).unwrap_or(u64::MAX))
+                });
+            } else if is_asked || is_late {
+                if is_late {
+                    render::note("the drain time has passed: what still runs is given back");
                 }
+                until = None;
+                worker.give_back();
             }
         }
         Ok(ExitCode::SUCCESS)
