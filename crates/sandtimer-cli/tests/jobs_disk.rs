@@ -49,6 +49,37 @@ echo
 "$SANDTIMER" jobs watch "$id" 2>&1 | cut -c 1-60 | grep -vE '^[0-9]+$'
 "#;
 
+/// A job that prints without an end while there is no room, and then leaves a result for which there is none.
+const EATS: &str = r#"
+set -u
+jobs() { "$SANDTIMER" jobs "$@" 2>&1; }
+state() { jobs show "$1" --json | grep -o '"state":"[a-z]*"' | head -1; }
+mount -t tmpfs -o size=16m none "$SANDTIMER_STATE_DIR" || { echo no file system; exit 0; }
+printf '{"command": ["sh", "-c", "until [ -e %s/full ]; do sleep 0.05; done; seq 2000000; touch %s/printed; sleep 600"], "workspaces": ["%s"]}'     "$MARKS" "$MARKS" "$MARKS" > "$MARKS/endless.json"
+printf '{"command": ["sh", "-c", "until [ -e %s/full ]; do sleep 0.05; done; seq 2000000"], "workspaces": ["%s"], "deliveries": 2, "wall_ms": "90s"}'     "$MARKS" "$MARKS" > "$MARKS/large.json"
+endless=$("$SANDTIMER" jobs submit "$MARKS/endless.json")
+large=$("$SANDTIMER" jobs submit "$MARKS/large.json")
+old=$(echo '{"command": ["true"]}' | "$SANDTIMER" jobs submit -)
+jobs cancel "$old" > /dev/null
+"$SANDTIMER" jobs work --slots 2 > "$MARKS/said" 2>&1 &
+worker=$!
+for id in "$endless" "$large"; do until [ "$(state "$id")" = '"state":"leased"' ]; do sleep 0.05; done; done
+dd if=/dev/zero of="$SANDTIMER_STATE_DIR/fill" bs=4k 2> /dev/null
+touch "$MARKS/full"
+until [ -e "$MARKS/printed" ]; do sleep 0.05; done
+"$SANDTIMER" jobs wait "$large" > /dev/null 2>&1
+echo "large: $?"
+jobs pause other > /dev/null
+echo "paused: $?"
+jobs cancel "$endless" > /dev/null
+echo "cancelled: $?"
+"$SANDTIMER" jobs wait "$endless" > /dev/null 2>&1
+echo "ended: $?"
+jobs purge
+echo "purged: $?"
+kill $worker
+"#;
+
 fn on_a_small_disk(script: &str, place: &Path, lines: &Path) -> Option<Vec<String>> {
     let state = place.join("state");
     std::fs::create_dir(&state).expect("made");
@@ -87,6 +118,18 @@ fn what_a_log_lacks_since_the_disk_was_full_is_said_there_and_in_the_result() {
     let said = said.join("\n");
     assert!(said.contains("bytes are missing that the store could not take"), "{said}");
     assert!(said.contains("\nsandtimer: 5") && said.contains("bytes are missing here\nlast\n"), "{said}");
+}
+
+#[test]
+fn full_disk_leaves_room_for_results_cancels_and_purges() {
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let Some(said) = on_a_small_disk(EATS, place.path(), place.path()) else { return };
+    let worker = std::fs::read_to_string(place.path().join("said")).unwrap_or_default();
+    let codes: Vec<&str> =
+        said.iter().map(String::as_str).filter(|line| line.split(' ').count() == 2).collect();
+    let all = ["large: 0", "paused: 0", "cancelled: 0", "ended: 130", "purged: 0"];
+    assert_eq!(codes, all, "{said:?}, and the worker: {worker}");
+    assert!(said.iter().any(|line| line.starts_with("3 jobs")), "{said:?}, and the worker: {worker}");
 }
 
 #[test]

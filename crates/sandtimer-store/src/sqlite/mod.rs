@@ -39,8 +39,9 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use sandtimer::job::{
-    Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobRecord, JobState, JobStore,
-    LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted, WebhookShares,
+    Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobRecord, JobResult, JobState,
+    JobStore, LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
+    WebhookShares,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -57,6 +58,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(5);
 /// Jobs that are forgotten in one transaction where there is little room for it.
 const FEW: usize = 16;
+/// How often the reserve is given up for one transaction while other processes contend for it.
+const MAX_RESERVE_TRIES: usize = 5;
 /// This store has no commands of earlier versions.
 const RULES: WebhookRules = WebhookRules::OutliveRecord;
 /// What a point of priority is worth, in milliseconds of waiting.
@@ -143,14 +146,26 @@ impl SqliteJobs {
         &self,
         work: impl Fn(&Transaction<'_>, i64) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        match self.write(&work) {
-            Err(StoreError::Full(_)) => {
-                // It may have been given up by another at the same moment.
-                self.reserve.give_up();
-                self.write(work)
+        let mut done = self.write(&work);
+        for _ in 0..MAX_RESERVE_TRIES {
+            if !matches!(done, Err(StoreError::Full(_))) {
+                break;
             }
-            done => done,
+            // Another process may have given it up, or taken back what this one gave up, at the same moment.
+            self.reserve.give_up();
+            done = self.write(&work);
+            self.reserve.take_back();
         }
+        done
+    }
+
+    /// The same for what a job writes: it leaves the last room to what ends jobs.
+    fn write_of_job<T>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>, i64) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.reserve.leave(|| self.reusable())?;
+        self.write(work)
     }
 
     /// Forgets a few jobs at a time, so that SQLite's log stays small.
@@ -214,9 +229,16 @@ impl JobStore for SqliteJobs {
     }
 
     fn finish(&self, finishes: &[Finish]) -> Result<Vec<Finished>, StoreError> {
-        self.write_still(|tx, now| {
-            finishes.iter().map(|finish| moving::finish(tx, (finish, true), now)).collect()
-        })
+        let record = |finishes: &[Finish]| {
+            self.write_still(|tx, now| {
+                finishes.iter().map(|finish| moving::finish(tx, (finish, true), now)).collect()
+            })
+        };
+        match record(finishes) {
+            // What has ended is not executed again for want of room for its output.
+            Err(StoreError::Full(_)) => record(&finishes.iter().map(without_output).collect::<Vec<_>>()),
+            done => done,
+        }
     }
 
     fn cancel(&self, id: &str, reason: &str) -> Result<Cancelled, StoreError> {
@@ -239,7 +261,9 @@ impl JobStore for SqliteJobs {
         let purged = match self.write(|tx, _| moving::purge(tx, filter, (usize::MAX, RULES))) {
             Err(StoreError::Full(_)) => {
                 self.reserve.give_up();
-                self.purge_bit_by_bit(filter)
+                let purged = self.purge_bit_by_bit(filter);
+                self.reserve.take_back();
+                purged
             }
             done => done,
         };
@@ -268,7 +292,7 @@ impl JobStore for SqliteJobs {
     }
 
     fn append_log(&self, held: &Held, bytes: &[u8]) -> Result<(), StoreError> {
-        self.write(|tx, _| reading::append_log(tx, held, bytes))
+        self.write_of_job(|tx, _| reading::append_log(tx, held, bytes))
     }
 
     fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError> {
@@ -276,7 +300,7 @@ impl JobStore for SqliteJobs {
     }
 
     fn write_file(&self, held: &Held, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.write(|tx, _| files::write(tx, held, (name, start), bytes))
+        self.write_of_job(|tx, _| files::write(tx, held, (name, start), bytes))
     }
 
     fn read_file(&self, id: &str, file: FileOf<'_>, start: u64, most: usize) -> Result<Vec<u8>, StoreError> {
@@ -296,7 +320,7 @@ impl JobStore for SqliteJobs {
     }
 
     fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError> {
-        self.write(|tx, now| webhooks::settle(tx, delivery, came, now))
+        self.write_still(|tx, now| webhooks::settle(tx, delivery, came, now))
     }
 
     fn load_breaker(&self, key: &str) -> Result<(u64, Option<BreakerSnapshot>), StoreError> {
@@ -306,6 +330,23 @@ impl JobStore for SqliteJobs {
     fn swap_breaker(&self, version: u64, snapshot: &BreakerSnapshot) -> Result<bool, StoreError> {
         self.write(|tx, now| breakers::swap(tx, version, snapshot, now))
     }
+}
+
+/// The same result without the output, values and calls, which the disk has no room for.
+fn without_output(finish: &Finish) -> Finish {
+    let missing = "its output and value were not recorded, because the store is full";
+    let error = finish
+        .result
+        .error
+        .as_ref()
+        .map_or_else(|| missing.to_owned(), |error| format!("{error}; {missing}"));
+    let result = JobResult {
+        ok: finish.result.ok,
+        verdict: finish.result.verdict.clone(),
+        spent: finish.result.spent,
+        ..JobResult::bare(finish.result.status, Some(error))
+    };
+    Finish { held: finish.held.clone(), result, again: finish.again }
 }
 
 fn connect(path: &Path) -> Result<(Connection, StoreClock), StoreError> {

@@ -1,8 +1,9 @@
 //! Room on the disk for when that is full: jobs that go on can still be renewed, finished and cancelled, and those that are over
 //! forgotten.
 //!
-//! It is a file beside the database that is given up where something like this finds no room; opening the database, purging and
-//! sweeping bring it back. New jobs never get it: while the disk has less than that free none is taken in, and none is handed out.
+//! It is a file beside the database that is given up where something like this finds no room, and taken back as far as there is room
+//! as soon as that is done, so that nothing else gets it; opening the database, purging and sweeping bring back the rest. New jobs, logs
+//! and files never get it: while the disk has less than that free no job is taken in or handed out, and logs and files are refused.
 
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -42,6 +43,27 @@ impl Reserve {
         let kept = file.map(|file| fallocate(&file, FallocateFlags::empty(), 0, ROOM).is_ok());
         if !kept.unwrap_or(false) {
             // Where it cannot be had, a full disk is what it is without.
+            self.give_up();
+        }
+    }
+
+    /// Takes back what is left of the room that was given up.
+    pub fn take_back(&self) {
+        let path = self.path();
+        let length = self.free().unwrap_or(0).min(ROOM);
+        let is_there = std::fs::metadata(&path).is_ok_and(|file| file.len() > 0);
+        if is_there || length == 0 {
+            return;
+        }
+        let file =
+            std::fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+        // Where the rest has gone in this moment, half of it is tried once.
+        let is_taken = file.is_ok_and(|file| {
+            [length, length / 2]
+                .into_iter()
+                .any(|length| length > 0 && fallocate(&file, FallocateFlags::empty(), 0, length).is_ok())
+        });
+        if !is_taken {
             self.give_up();
         }
     }
