@@ -26,6 +26,14 @@ static DEAF: AtomicBool = AtomicBool::new(false);
 /// What fits into a pipe that is ready for writing, whatever else is in it; pipe(7).
 const ATOMIC: usize = 4096;
 
+/// The first failure to write to stdout, apart from a reader that is gone.
+static STDOUT_FAILURE: std::sync::OnceLock<rustix::io::Errno> = std::sync::OnceLock::new();
+
+/// Why something is missing on stdout, if it is.
+pub(crate) fn stdout_failure() -> Option<rustix::io::Errno> {
+    STDOUT_FAILURE.get().copied()
+}
+
 /// Prints to stdout. A reader that is gone is no error: nobody misses what nobody reads.
 pub(crate) fn print(text: &str) {
     write(To::Stdout, text.as_bytes());
@@ -40,7 +48,8 @@ pub(crate) enum To {
 
 /// Writes bytes as they are. False when nobody reads them any more.
 pub(crate) fn write(to: To, bytes: &[u8]) -> bool {
-    let to = if to == To::Stderr { stderr() } else { stdout() };
+    let is_stdout = to == To::Stdout;
+    let to = if is_stdout { stdout() } else { stderr() };
     let mut rest = bytes;
     while !rest.is_empty() {
         match rustix::io::write(to, rest) {
@@ -50,7 +59,13 @@ pub(crate) fn write(to: To, bytes: &[u8]) -> bool {
                 // A failure to wait shows again at the next write.
                 let _ = poll(&mut [PollFd::new(&to, PollFlags::OUT)], None);
             }
-            Err(_) => return false,
+            Err(error) => {
+                // A reader that is gone misses nothing; a disk that is full does.
+                if is_stdout && error != rustix::io::Errno::PIPE {
+                    let _ = STDOUT_FAILURE.set(error);
+                }
+                return false;
+            }
         }
     }
     true

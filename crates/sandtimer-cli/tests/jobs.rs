@@ -118,6 +118,16 @@ fn idempotency_key_from_another_directory_is_the_same_job() {
 }
 
 #[test]
+fn answer_that_cannot_be_written_is_an_error() {
+    let jobs = Jobs::new();
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("there");
+    let refused = jobs.command(&["queues"]).stdout(full).output().expect("it starts");
+    assert_eq!(refused.status.code(), Some(125));
+    let said = stderr(&refused);
+    assert!(said.contains("standard output cannot be written: No space left on device"), "{said}");
+}
+
+#[test]
 fn output_that_is_not_text_is_replaced_on_request() {
     let jobs = Jobs::new();
     let spec = jobs.0.path().join("bytes.json");

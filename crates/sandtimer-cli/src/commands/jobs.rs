@@ -30,6 +30,16 @@ mod working;
 
 /// `sandtimer jobs`.
 pub(crate) fn main(given: JobsArguments) -> Result<ExitCode, Failure> {
+    let code = dispatch(given)?;
+    match render::stdout_failure() {
+        None => Ok(code),
+        Some(error) => Err(Failure::usage(format!(
+            "standard output cannot be written: {error}; what was asked for is done, and its answer is missing"
+        ))),
+    }
+}
+
+fn dispatch(given: JobsArguments) -> Result<ExitCode, Failure> {
     match given.action {
         JobsAction::Submit(given) => submitting::submit(&given),
         JobsAction::Run(given) => working::run(&given),
