@@ -1,8 +1,8 @@
 //! `/`: a page for people, which asks this same server for everything else that it shows.
 //!
-//! It is one file without anything from elsewhere. Its policy lets nothing run but its own script, which carries a nonce of
-//! this answer: what a run prints or is called stays text, whatever it is. The page itself says nothing about anybody and
-//! asks for no token; what it shows needs one.
+//! It is one document, joined from the files of `page/`, without anything from elsewhere. Its policy lets nothing run but
+//! its own script, which carries a nonce of this answer: what a run prints or is called stays text, whatever it is. The
+//! page itself has no data of any owner and asks for no token; what it shows needs one.
 
 use axum::Router;
 use axum::http::{HeaderName, header};
@@ -14,7 +14,23 @@ use crate::{Shared, new_id};
 /// Where it is.
 pub(crate) const PATH: &str = "/";
 
-const PAGE: &str = include_str!("page/index.html");
+/// Its parts in their order: markup around one style and one script.
+const PAGE: &str = concat!(
+    include_str!("page/head.html"),
+    include_str!("page/style.css"),
+    include_str!("page/body.html"),
+    include_str!("page/words.js"),
+    include_str!("page/server.js"),
+    include_str!("page/rows.js"),
+    include_str!("page/terminal.js"),
+    include_str!("page/results.js"),
+    include_str!("page/chosen.js"),
+    include_str!("page/run.js"),
+    include_str!("page/jobs.js"),
+    include_str!("page/sections.js"),
+    include_str!("page/keys.js"),
+    include_str!("page/foot.html"),
+);
 /// What stands in the file where the nonce belongs.
 const NONCE: &str = "{nonce}";
 

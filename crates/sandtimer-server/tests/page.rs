@@ -1,6 +1,6 @@
 //! The page at `/`: its headers, and what a person sees and does there, in a real browser.
 //!
-//! Each browser test is a scenario of `page/scenarios.mjs`. `cargo xtask npm` installs what drives the browser; without
+//! Each browser test is a scenario of `page/scenarios.mjs` or `page/sections.mjs`. `cargo xtask npm` installs what drives the browser; without
 //! Node or Chromium they are skipped.
 #![allow(clippy::disallowed_macros, reason = "a test says what it skips; it is not part of the product")]
 
@@ -38,6 +38,15 @@ scenarios! {
     output_goes_on_after_the_server_was_gone
     only_the_end_of_long_output_is_fetched
     nothing_is_asked_while_nobody_looks
+    sections_are_reached_and_searched_by_keyboard
+    runs_are_paused_resumed_interrupted_and_forgotten
+    the_layers_of_a_run_are_a_timeline
+    queued_cells_have_a_line_and_are_cancelled
+    results_of_cells_are_shown_and_stay_harmless
+    jobs_are_shown_cancelled_retried_and_purged
+    dead_letters_are_requeued
+    long_lists_draw_what_is_in_view
+    narrow_windows_show_one_thing_at_a_time
 }
 
 const TOKENS: &str = "one first-secret-token-1234\n";

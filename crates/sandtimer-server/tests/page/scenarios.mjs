@@ -1,6 +1,7 @@
 // What a person does on the page, and what it has to show then.
 import assert from "node:assert/strict";
 import net from "node:net";
+import { sectionScenarios } from "./sections.mjs";
 
 const TOKEN = process.env.SANDTIMER_TOKEN;
 const SECONDS = 20;
@@ -31,6 +32,12 @@ async function until(what, look) {
 
 const row = (page, list, id) => page.locator(`#${list} li[data-id="${id}"] button`);
 const text = (page, id) => page.locator(`#${id}`).textContent();
+/** Presses an action's button, and yes. */
+async function confirm(page, id) {
+  await page.locator(`#${id}`).click();
+  await page.locator("#yes").click();
+}
+
 const COUNTING = "i=0; while :; do i=$((i+1)); echo line $i; sleep 0.1; done";
 
 /** A way to the server that can be cut. */
@@ -55,13 +62,15 @@ async function forwarder(url) {
 }
 
 export const scenarios = {
+  ...sectionScenarios({ ask, start, until, row, text, confirm }),
+
   async a_run_is_watched_extended_and_killed(page, url) {
     await page.goto(url);
     await page.locator("#nothing").waitFor();
     assert.match(await text(page, "example"), /curl -s http:\/\/127\.0\.0\.1:\d+\/v1\/runs -d/);
     const id = await start(url, `${COUNTING} & wait`, { wall_ms: 600_000 });
     await row(page, "running", id).waitFor();
-    assert.ok(await row(page, "running", id).locator("progress").isVisible());
+    assert.ok(await row(page, "running", id).locator("progress.wall").isVisible());
     // By keyboard alone.
     await row(page, "running", id).focus();
     await page.keyboard.press("Enter");
@@ -78,7 +87,11 @@ export const scenarios = {
     await until("the answer", async () => /^\d+ min \d\d s left now\.$/.test(await text(page, "answer")));
     assert.ok((await left()) > 3_000_000);
 
+    // Nothing is done without a yes.
     await page.locator("#kill").click();
+    await page.keyboard.press("Escape");
+    assert.equal((await ask(url, `/v1/runs/${id}`)).status, "running");
+    await confirm(page, "kill");
     await page.locator("#verdict").waitFor();
     const { outcome } = await ask(url, `/v1/runs/${id}`);
     assert.equal(outcome.ending, "cancelled");
@@ -86,10 +99,11 @@ export const scenarios = {
     assert.equal(await text(page, "verdict"), outcome.verdict.sentence);
     assert.match(await text(page, "usage"), /Still alive0Proof/);
     assert.match(await text(page, "time"), /In all.*Computing/);
+    await page.locator("#tab-ended").click();
     await row(page, "ended", id).waitFor();
     assert.ok((await row(page, "ended", id).textContent()).includes(outcome.verdict.sentence));
-    assert.ok(await page.locator("#kill").isHidden());
-    await until("its end is told", async () => (await text(page, "told")).includes(`Run ${id} is over: cancelled`));
+    assert.equal(await page.locator("#kill").count(), 0);
+    await until("its end is told", async () => (await text(page, "told")).includes(`Run ${id} has ended: cancelled`));
     assert.equal(await text(page, "output"), outcome.stdout);
   },
 
@@ -99,6 +113,7 @@ export const scenarios = {
     await page.goto(url);
     await row(page, "running", id).click();
     await until("all of it", async () => (await text(page, "output")) === "100%\nred\n");
+    assert.equal(await page.locator("#output .f1.tb").textContent(), "red");
     const { data } = await ask(url, `/v1/runs/${id}/output`);
     assert.ok(data.startsWith("\r10%\r20%") && data.includes("\x1b[1;31m"), JSON.stringify(data));
   },
@@ -127,6 +142,7 @@ export const scenarios = {
     assert.ok((await text(page, "what")).includes(evil));
     await ask(url, `/v1/runs/${id}/kill`, { reason: evil });
     await page.locator("#verdict").waitFor();
+    await page.locator("#tab-ended").click();
     await row(page, "ended", id).waitFor();
     assert.ok((await text(page, "verdict")).includes(evil));
     assert.deepEqual(await page.evaluate(() => [window.owned, document.scripts.length, document.images.length]), [undefined, 1, 0]);
@@ -149,17 +165,26 @@ export const scenarios = {
     const cell = (code) => ask(url, `/v1/contexts/${id}/execute`, { code, wait_ms: 0, detach: true, wall_ms: 300_000 });
     const { run_id: run } = await cell("import time\nprint('in the cell', flush=True)\ntime.sleep(100)");
     assert.equal((await cell("1")).status, "queued");
-    await page.goto(url);
+    await page.goto(`${url}/#contexts`);
     const shown = row(page, "contexts", id);
-    await until("who waits", async () => (await shown.textContent()).includes("1 waits for a turn"));
+    await until("who waits", async () => (await shown.textContent()).includes("1 cell waits for a turn"));
     assert.ok((await shown.textContent()).includes(`runs ${run}`));
-    assert.ok(await shown.locator("progress").isVisible());
-    assert.ok((await row(page, "sessions", shell).textContent()).includes("idle"));
+    assert.ok(await shown.locator("progress.wall").isVisible());
+    assert.ok((await row(page, "contexts", shell).textContent()).includes("idle"));
+    await page.locator('[data-kind="sessions"]').click();
+    await until("sessions alone", async () => (await row(page, "contexts", id).count()) === 0);
+    assert.equal(await row(page, "contexts", shell).count(), 1);
+    await page.locator('[data-kind="all"]').click();
     await shown.click();
+    await page.locator("#show-run").click();
     await until("its output", async () => (await text(page, "output")).includes("in the cell"));
-    await page.locator("#kill").click();
+    await confirm(page, "kill");
     await page.locator("#verdict").waitFor();
     await until("the next one had its turn", async () => (await shown.textContent()).includes("idle"));
+    await shown.click();
+    await confirm(page, "close");
+    await until("it is closed", async () => (await row(page, "contexts", id).count()) === 0);
+    assert.match(await text(page, "state"), /It has ended/);
   },
 
   async output_goes_on_after_the_server_was_gone(page, url) {
@@ -181,7 +206,7 @@ export const scenarios = {
 
   async only_the_end_of_long_output_is_fetched(page, url) {
     const id = await start(url, "seq 200000");
-    await page.goto(url);
+    await page.goto(`${url}/#ended`);
     await row(page, "ended", id).click();
     await until("all", async () => (await text(page, "following")) === "complete");
     const shown = await text(page, "output");

@@ -1,0 +1,287 @@
+// The sections: what the server is asked for while the page is seen, searched and shown.
+
+/** Ended runs that each look asks for, and that the section has at most. */
+const LATEST = 25;
+const MAX_ENDED = 1000;
+const MAX_RUNNING = 1000;
+/** Jobs that a look asks for, and more of them as the list is read to its end. */
+const JOBS = 200;
+const MAX_JOBS = 1000;
+/** Jobs whose results are read for the breakers in them. */
+const BREAKER_JOBS = 100;
+const BREAKERS_EVERY_MS = 10000;
+/** How soon all ended runs are asked for again, after some were forgotten. */
+const WHOLE_EVERY_MS = 10000;
+
+const SECTIONS = ["running", "queue", "contexts", "ended"];
+let section = "running";
+let queuePart = "jobs";
+let contextKind = "all";
+let query = [];
+
+let running = [];
+let queued = [];
+let ended = { runs: [], total: 0, whole: false, at: 0 };
+let contexts = [];
+let queues = [];
+let jobs = [];
+let jobLimit = JOBS;
+let moreJobs = false;
+let jobsError = "";
+let breakers = [];
+const breakersOf = new Map();
+/** Every run that a list knows, by its id. */
+let runs = new Map();
+
+let polling = null;
+let failures = 0;
+let latest = null;
+let wake = () => {};
+
+const openRun = (run, keys) => opened("run", run.run_id, keys);
+const lists = {
+  running: new Rows("running", { key: "run_id", draw: drawRun, open: openRun }),
+  queue: new Rows("jobs", {
+    key: "line", draw: (item, parts) => (item.job ? drawBreaker(item, parts) : drawJob(item, parts)),
+    open: (item, keys) => (item.job ? opened("breaker", item.key, keys) : opened("job", item.job_id, keys)), atEnd: () => askForMoreJobs(),
+  }),
+  contexts: new Rows("contexts", { key: "context_id", draw: drawContext, open: (item, keys) => opened(item.language === "bash" ? "session" : "context", item.context_id, keys) }),
+  ended: new Rows("ended", { key: "run_id", draw: drawRun, open: openRun }),
+};
+
+const VIEWS = {
+  run: { draw: drawChosenRun, follow: followRun },
+  job: { draw: drawChosenJob, follow: followJob },
+  context: { draw: drawChosenContext, follow: async () => {} },
+  session: { draw: drawChosenContext, follow: async () => {} },
+  breaker: { draw: drawChosenBreaker, follow: async () => {} },
+};
+
+// Asking.
+
+function halt() {
+  polling?.abort();
+  following?.abort();
+  polling = following = null;
+}
+
+function go() {
+  if (locked || document.hidden || polling) return;
+  polling = new AbortController();
+  void poll(polling.signal);
+  if (chosen) follow();
+}
+
+/** Looks again at once, after an action or where another section is shown. */
+const pollSoon = () => wake();
+
+async function poll(signal) {
+  for (let look = 0; !signal.aborted; look += 1) {
+    let next = POLL_MS;
+    try {
+      const woken = new Promise((done) => { wake = () => done(true); });
+      await Promise.all([lookAtRuns(signal), look % 2 === 0 || section === "queue" ? lookAtJobs(signal) : null]);
+      if (signal.aborted) return;
+      failures = 0;
+      document.body.classList.remove("stale");
+      say(at("connection"), "Connected.");
+      draw();
+      await Promise.race([pause(next, signal), woken]);
+      continue;
+    } catch (error) {
+      if (signal.aborted || locked) return;
+      next = Math.min(LONGEST_PAUSE_MS, POLL_MS * 2 ** failures);
+      failures += 1;
+      document.body.classList.add("stale");
+      say(at("connection"), `${reason(error)} Trying again in ${Math.round(next / 1000)} s.`);
+    }
+    await pause(next, signal);
+  }
+}
+
+async function lookAtRuns(signal) {
+  const all = section === "ended" && !ended.whole && Date.now() - ended.at > WHOLE_EVERY_MS;
+  const limit = all ? MAX_ENDED : LATEST;
+  const [now, waiting, over, open] = await Promise.all([
+    get(`/v1/runs?status=running&limit=${MAX_RUNNING}`),
+    get(`/v1/runs?status=queued&limit=${MAX_RUNNING}`),
+    get(`/v1/runs?status=ended&limit=${limit}`),
+    get("/v1/contexts"),
+  ]);
+  if (signal.aborted) return;
+  // The oldest first: what comes later does not move what one is about to press.
+  running = now.runs.reverse();
+  queued = waiting.runs.reverse();
+  running.total = now.total;
+  queued.total = waiting.total;
+  contexts = open.contexts;
+  takeEnded(over, all, limit);
+  runs = new Map([...ended.runs, ...queued, ...running].map((run) => [run.run_id, run]));
+}
+
+/** Joins the runs that ended last with those that are known: an ended run does not change. */
+function takeEnded(answer, all, limit) {
+  const fresh = new Set(answer.runs.map((run) => run.run_id));
+  const joined = answer.runs.length < limit || ended.runs.some((run) => fresh.has(run.run_id));
+  const rest = all || !joined ? [] : ended.runs.filter((run) => !fresh.has(run.run_id));
+  const list = [...answer.runs, ...rest].slice(0, Math.min(MAX_ENDED, answer.total));
+  const wanted = Math.min(MAX_ENDED, answer.total);
+  const forgotten = answer.total < ended.total && ended.whole && list.length === ended.runs.length;
+  if (all) ended.at = Date.now();
+  ended = { runs: list, total: answer.total, at: joined || all ? ended.at : 0, whole: (all || (ended.whole && joined && !forgotten)) && (all || list.length >= wanted) };
+}
+
+/** Takes a run out of the list that this page had forgotten. */
+function dropEnded(id) {
+  ended = { ...ended, runs: ended.runs.filter((run) => run.run_id !== id), total: Math.max(0, ended.total - 1) };
+  runs.delete(id);
+  draw();
+}
+
+async function lookAtJobs(signal) {
+  try {
+    const shown = section === "queue" && queuePart !== "breakers";
+    const state = queuePart === "dead" ? "dead" : at("job-state").value;
+    const [depths, listing] = await Promise.all([
+      get("/v1/jobs/queues"),
+      shown ? get(`/v1/jobs?limit=${jobLimit}${state ? `&state=${state}` : ""}`) : null,
+    ]);
+    if (signal.aborted) return;
+    queues = depths.queues;
+    jobsError = "";
+    if (!listing) return;
+    jobs = listing.jobs;
+    for (const job of jobs) job.line = job.job_id;
+    moreJobs = listing.next !== null;
+  } catch (error) {
+    // Without its store the server still has its runs.
+    if (!(error instanceof Refused) || error.status === 401) throw error;
+    jobsError = reason(error);
+  }
+}
+
+function askForMoreJobs() {
+  if (queuePart === "breakers" || !moreJobs || jobLimit >= MAX_JOBS || jobs.length < jobLimit) return;
+  jobLimit = Math.min(MAX_JOBS, jobLimit + JOBS);
+  pollSoon();
+}
+
+/** Reads the breakers in the results of the latest jobs, four at a time: no route lists them. */
+async function lookAtBreakers() {
+  while (section === "queue" && queuePart === "breakers" && polling) {
+    try {
+      const { jobs: latestJobs } = await get(`/v1/jobs?limit=${BREAKER_JOBS}`);
+      const waiting = latestJobs.filter((job) => job.ended_ms !== null && breakersOf.get(job.job_id)?.ended_ms !== job.ended_ms);
+      const reader = async () => {
+        for (let job = waiting.pop(); job; job = waiting.pop()) {
+          const { result, ended_ms, name, job_id } = await get(`/v1/jobs/${job.job_id}`);
+          breakersOf.set(job_id, { ended_ms, job: { job_id, name, ended_ms }, breakers: result?.breakers ?? [] });
+        }
+      };
+      await Promise.all([reader(), reader(), reader(), reader()]);
+      const known = new Map();
+      for (const { job, breakers: left } of [...breakersOf.values()].sort((one, other) => one.ended_ms - other.ended_ms)) {
+        for (const breaker of left) known.set(breaker.key, { ...breaker, job, line: breaker.key });
+      }
+      const order = { open: 0, half_open: 1, closed: 2 };
+      breakers = [...known.values()].sort((one, other) => order[one.state] - order[other.state]);
+      draw();
+    } catch (error) {
+      say(at("jobs-note"), reason(error));
+    }
+    await pause(BREAKERS_EVERY_MS, polling?.signal);
+  }
+}
+
+document.addEventListener("visibilitychange", () => (document.hidden ? halt() : go()));
+
+// Showing.
+
+const wordsOf = new WeakMap();
+
+function matching(items, words) {
+  if (query.length === 0) return items;
+  return items.filter((item) => {
+    let text = wordsOf.get(item);
+    if (text === undefined) wordsOf.set(item, text = words(item).toLowerCase());
+    return query.every((word) => text.includes(word));
+  });
+}
+
+/** The items of the section that is shown, and the words that a search finds them by. */
+function sectionItems() {
+  switch (section) {
+    case "running": return [[...running, ...queued], runWords];
+    case "queue": return queuePart === "breakers" ? [breakers, breakerWords] : [jobs, jobWords];
+    case "contexts": {
+      const kinds = { all: () => true, contexts: (one) => one.language !== "bash", sessions: (one) => one.language === "bash" };
+      const shown = contexts.filter(kinds[contextKind]);
+      // What is idle is below what is busy.
+      return [[...shown.filter((one) => one.run_id !== null), ...shown.filter((one) => one.run_id === null)], contextWords];
+    }
+    default: return [ended.runs, runWords];
+  }
+}
+
+function drawList() {
+  const [items, words] = sectionItems();
+  const shown = matching(items, words);
+  lists[section].set(shown);
+  say(at("matches"), query.length === 0 ? "" : `${shown.length} of ${items.length}`);
+}
+
+function draw() {
+  for (const id of ["lists", "detail", "tabs"]) show(at(id), true);
+  const open = queues.reduce((sum, queue) => sum + queue.queued + queue.scheduled + queue.leased, 0);
+  const dead = queues.reduce((sum, queue) => sum + queue.dead, 0);
+  const shells = contexts.filter((context) => context.language === "bash").length;
+  say(at("running-count"), queued.total ? `${running.total} + ${queued.total} queued` : String(running.total ?? 0));
+  say(at("queue-count"), dead ? `${open} + ${dead} dead` : String(open));
+  say(at("dead-count"), String(dead));
+  say(at("contexts-count"), String(contexts.length));
+  say(at("interpreters-count"), String(contexts.length - shells));
+  say(at("sessions-count"), String(shells));
+  say(at("ended-count"), String(ended.total));
+  show(at("nothing"), running.length + queued.length === 0);
+  note("running-note", running.total > running.length ? `The latest ${running.length} of ${running.total} are listed.` : "");
+  note("ended-note", ended.total === 0 ? "No run has ended yet." : ended.total > MAX_ENDED ? `The latest ${MAX_ENDED} of ${ended.total} are listed.` : "");
+  say(at("contexts-note"), contexts.length ? "" : "No live interpreter and no live shell. POST /v1/contexts opens an interpreter, POST /v1/sessions a shell.");
+  show(at("contexts-note"), contexts.length === 0);
+  note("jobs-note", jobsWords());
+  drawQueues(queues);
+  show(at("requeue-all"), dead > 0);
+  explain();
+  drawList();
+  announce();
+  drawChosen();
+}
+
+function note(id, text) {
+  say(at(id), text);
+  show(at(id), text !== "");
+}
+
+function jobsWords() {
+  if (jobsError) return jobsError;
+  if (queuePart === "breakers") {
+    return `As the latest ${BREAKER_JOBS} jobs left them${breakers.length ? "" : ": none has one"}.`;
+  }
+  if (jobs.length === 0) return queuePart === "dead" ? "No job is dead." : "No such job. POST /v1/jobs, or sandtimer jobs submit, submits one.";
+  if (moreJobs && jobs.length >= MAX_JOBS) return `The latest ${MAX_JOBS} are listed. Choose a state to see others.`;
+  return "";
+}
+
+/** Says for those who do not see the lists what has ended. */
+function announce() {
+  const now = new Set(running.map((run) => run.run_id));
+  const over = latest === null ? [] : ended.runs.slice(0, LATEST).filter((run) => latest.has(run.run_id));
+  const [run] = over;
+  if (run) say(at("told"), `Run ${run.run_id} has ended: ${ending(run.ending, run.exit_code)}${over.length > 1 ? `, and ${over.length - 1} more` : ""}.`);
+  latest = now;
+}
+
+/** What to type, where nothing runs. */
+function explain() {
+  const bearer = sessionStorage.getItem(TOKEN) ? ' -H "Authorization: Bearer $TOKEN"' : "";
+  say(at("example"), `curl -s${bearer} ${location.origin}/v1/runs -d '{"command": ["sh", "-c", "for i in 1 2 3 4 5; do echo $i; sleep 2; done"], "wall_ms": 60000, "wait_ms": 0}'`);
+}

@@ -1,0 +1,259 @@
+// What the sections of the page show and do, with the parts of scenarios.mjs that both files need.
+import assert from "node:assert/strict";
+
+export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => ({
+  async sections_are_reached_and_searched_by_keyboard(page, url) {
+    const one = await start(url, "sleep 60; echo needle");
+    const other = await start(url, "sleep 61");
+    const over = await start(url, "echo in the haystack");
+    await page.goto(url);
+    await row(page, "running", other).waitFor();
+    const active = () => page.evaluate(() => document.activeElement.closest("li")?.dataset.id ?? document.activeElement.id);
+    await page.keyboard.press("/");
+    assert.equal(await active(), "search");
+    await page.keyboard.type("sleep needle");
+    await until("one is found", async () => (await text(page, "matches")) === "1 of 2");
+    await until("the other is hidden", async () => (await row(page, "running", other).count()) === 0);
+    await page.keyboard.press("Escape");
+    await until("both are back", async () => (await row(page, "running", other).count()) === 1);
+    await page.keyboard.press("ArrowDown");
+    assert.equal(await active(), one);
+    await page.keyboard.press("ArrowDown");
+    assert.equal(await active(), other);
+    await page.keyboard.press("k");
+    assert.equal(await active(), one);
+    await page.keyboard.press("Enter");
+    assert.equal(await active(), "title");
+    assert.equal(await text(page, "title"), `Run ${one}`);
+    // The title has the focus without a frame.
+    assert.equal(await page.locator("#title").evaluate((node) => getComputedStyle(node).outlineStyle), "none");
+    await page.keyboard.press("Escape");
+    assert.equal(await active(), one);
+    await page.keyboard.press("4");
+    await row(page, "ended", over).waitFor();
+    assert.ok(await page.locator("#panel-running").isHidden());
+    await page.keyboard.press("1");
+    await page.keyboard.press("x");
+    assert.ok(await page.locator("#confirm").isVisible());
+    await page.keyboard.press("Enter");
+    await page.locator("#verdict").waitFor();
+    assert.equal((await ask(url, `/v1/runs/${one}`)).outcome.ending, "cancelled");
+    await page.keyboard.press("?");
+    assert.ok(await page.locator("#help").isVisible());
+    await page.keyboard.press("Escape");
+    // What is shown survives a reload, and the browser's way back.
+    await page.reload();
+    await until("the same run", async () => (await text(page, "title")) === `Run ${one}`);
+    await page.locator("#tab-running").waitFor();
+    await page.locator("#tab-running").focus();
+    await page.keyboard.press("ArrowRight");
+    assert.equal(await page.locator("#tab-queue").getAttribute("aria-selected"), "true");
+    await page.goBack();
+    await until("the section before", async () => (await page.locator("#tab-running").getAttribute("aria-selected")) === "true");
+  },
+
+  async runs_are_paused_resumed_interrupted_and_forgotten(page, url) {
+    const id = await start(url, "for i in 1 2 3; do echo \"epoch $i/9\"; sleep 0.3; done; sleep 300 & wait", { wall_ms: 600_000 });
+    await page.goto(url);
+    await row(page, "running", id).click();
+    await until("its progress", async () => (await text(page, "done-text")).startsWith("2 of 9 (22 %)"));
+    assert.ok((await row(page, "running", id).textContent()).includes("2 of 9"));
+    assert.ok((await row(page, "running", id).textContent()).includes("waits for a child process"));
+    await until("its processes", async () => (await text(page, "more")).includes("sleep"));
+    await confirm(page, "pause");
+    await until("it is paused", async () => (await text(page, "state")).includes("paused: its clock is stopped"));
+    assert.ok((await ask(url, "/v1/runs?status=running")).runs.find((run) => run.run_id === id).paused);
+    await page.locator("#resume").click();
+    await until("it runs", async () => !(await text(page, "state")).includes("paused"));
+    await confirm(page, "interrupt");
+    await page.locator("#forget").waitFor();
+    const { outcome } = await ask(url, `/v1/runs/${id}`);
+    assert.equal(outcome.signal, "SIGINT");
+    await confirm(page, "forget");
+    await until("it is forgotten", async () => (await text(page, "answer")) === "It is forgotten.");
+    await page.locator("#tab-ended").click();
+    await page.locator("#ended-note").waitFor();
+    assert.equal(await row(page, "ended", id).count(), 0);
+  },
+
+  async the_layers_of_a_run_are_a_timeline(page, url) {
+    const { run_id: id } = await ask(url, "/v1/runs", { command: ["sh", "-c", "trap '' TERM; sleep 30"], wall_ms: 300, grace_ms: 200 });
+    await page.goto(`${url}/#ended/run/${id}`);
+    await page.locator("#verdict").waitFor();
+    await until("its layers", async () => (await page.locator("#layers li").count()) === 5);
+    const layers = await page.locator("#layers li").allTextContents();
+    const { verdict } = (await ask(url, `/v1/runs/${id}`)).outcome;
+    assert.equal(layers[0], `queued ${verdict.spent.queued_ms} ms`);
+    assert.equal(layers[1], `spawn ${verdict.spent.spawn_ms} ms`);
+    const [term, kill] = verdict.signals.map(({ at_ms }) => at_ms);
+    assert.equal(layers[2], `run ${term} ms`);
+    assert.equal(layers[3], `grace ${kill - term} ms (SIGTERM to SIGKILL)`);
+    assert.match(layers[4], /^kill \d+ ms \(2 processes killed\)$/);
+  },
+
+  async queued_cells_have_a_line_and_are_cancelled(page, url) {
+    const { context_id: id } = await ask(url, "/v1/contexts", {});
+    const cell = (code) => ask(url, `/v1/contexts/${id}/execute`, { code, wait_ms: 0, detach: true });
+    const { run_id: busy } = await cell("import time\ntime.sleep(100)");
+    const { run_id: waits } = await cell("1");
+    await page.goto(url);
+    await row(page, "running", waits).waitFor();
+    assert.match(await text(page, "running-count"), /^1 \+ 1 queued$/);
+    assert.match(await row(page, "running", waits).textContent(), /queued: waits for its turn/);
+    await row(page, "running", waits).click();
+    await until("its layer", async () => (await page.locator("#layers li").allTextContents()).join().startsWith("queued"));
+    await confirm(page, "kill");
+    await page.locator("#verdict").waitFor();
+    assert.equal((await ask(url, `/v1/runs/${waits}`)).outcome.ending, "cancelled");
+    await row(page, "running", busy).click();
+    await confirm(page, "interrupt");
+    await page.locator("#verdict").waitFor();
+    assert.equal((await ask(url, `/v1/runs/${busy}`)).outcome.error.type, "KeyboardInterrupt");
+    await until("its error", async () => (await text(page, "results")).includes("KeyboardInterrupt"));
+  },
+
+  async results_of_cells_are_shown_and_stay_harmless(page, url) {
+    const { context_id: id } = await ask(url, "/v1/contexts", {});
+    const cell = async (code) => (await ask(url, `/v1/contexts/${id}/execute`, { code })).run_id;
+    const shown = async (code) => {
+      const run = await cell(code);
+      await page.goto(`${url}/#ended/run/${run}`);
+      await until("it is shown", async () => (await text(page, "title")) === `Run ${run}` && (await page.locator("#verdict").isVisible()));
+    };
+    const html = "<script>window.owned = 1</script><img src=x onerror='window.owned = 1'><iframe srcdoc='<script>parent.owned = 1</script>'></iframe>"
+      + "<svg onload='window.owned = 1'></svg><style>body { display: none }</style><table onclick='window.owned = 1' style='position: fixed'><tr><th colspan=2>head</th></tr>"
+      + "<tr><td>one<td>&lt;two&gt;<a href='javascript:window.owned = 1'>three</a></table><b title='\">'>four";
+    await shown(`class T:\n  def _repr_html_(self): return ${JSON.stringify(html)}\nT()`);
+    const result = page.locator("#results .result");
+    assert.deepEqual(await result.locator("td").allTextContents(), ["one", "<two>three"]);
+    assert.equal(await result.locator("th").getAttribute("colspan"), "2");
+    assert.equal(await result.locator("b").textContent(), "four");
+    const attributes = await result.evaluate((node) => [...node.querySelectorAll("*")].flatMap((one) => one.getAttributeNames()));
+    assert.deepEqual(attributes, ["class", "colspan"]);
+    assert.deepEqual(await page.evaluate(() => [window.owned, document.scripts.length, document.querySelectorAll("img, iframe, #results style, #results a").length]), [undefined, 1, 0]);
+    // Quotes and tags without an end take no more time than others.
+    await shown("class U:\n  def _repr_html_(self): return \"<a '\" * 100000 + '<b'\nU()");
+    const svg = "<svg xmlns='http://www.w3.org/2000/svg' width='40' height='20' onload='window.owned = 1'><script>window.owned = 1</script><rect width='40' height='20'/></svg>";
+    await shown(`class S:\n  def _repr_svg_(self): return ${JSON.stringify(svg)}\nS()`);
+    await until("the figure", () => page.locator("#results img").evaluate((image) => image.complete && image.naturalWidth === 40));
+    assert.equal(await page.evaluate(() => window.owned), undefined);
+    await shown("print('some')\n{'a': [1, 2]}");
+    await until("the value", async () => /'a': \[1, 2\]|"a"/.test(await text(page, "results")));
+    await shown("1/0");
+    await until("the error", async () => (await text(page, "results")).includes("ZeroDivisionError: division by zero"));
+  },
+
+  async jobs_are_shown_cancelled_retried_and_purged(page, url) {
+    const submit = async (job) => (await ask(url, "/v1/jobs", job)).jobs[0].job_id;
+    const evil = "<img src=x onerror='window.owned = 1'>";
+    const bad = await submit({ name: evil, key: "mail:send", breaker: { failures: 1, open_ms: 600_000, scope: "job" }, command: ["sh", "-c", 'printf "\\033[31mfrom the job\\033[0m\\n"; exit 3'], attempts: 2, backoff_ms: [10] });
+    const good = await submit({ name: "stepping", steps: [{ name: "first", command: ["true"] }, { name: "second", needs: ["first"], command: ["sh", "-c", "echo kept > out.txt"] }], outputs: ["*.txt"] });
+    await page.goto(`${url}/#queue`);
+    await until("both have ended", async () => (await row(page, "jobs", good).textContent()).includes("succeeded") && (await row(page, "jobs", bad).textContent()).includes("failed"));
+    await row(page, "jobs", good).click();
+    await until("its steps", async () => /first.*second/.test(await text(page, "more")));
+    assert.ok((await text(page, "more")).includes("out.txt"));
+    const saved = page.waitForEvent("download");
+    await page.getByRole("button", { name: "Save out.txt" }).click();
+    assert.equal((await saved).suggestedFilename(), "out.txt");
+    await row(page, "jobs", bad).click();
+    await until("its log", async () => (await text(page, "output")).includes("from the job\n"));
+    assert.equal(await page.locator("#output .f1").first().textContent(), "from the job");
+    await until("its breaker", async () => (await text(page, "more")).includes("mail:send"));
+    assert.ok((await text(page, "layers")).includes("attempts"));
+    await page.locator("#queue-breakers").click();
+    await until("the breaker's line", async () => (await page.locator('#jobs li[data-id="mail:send"]').count()) === 1);
+    await page.locator("#queue-jobs").click();
+    await row(page, "jobs", bad).click();
+    await confirm(page, "retry");
+    await until("it ran again", async () => (await ask(url, `/v1/jobs/${bad}`)).deliveries > 1 || (await ask(url, `/v1/jobs/${bad}`)).state === "ended");
+    const long = await submit({ name: "long", command: ["sleep", "300"] });
+    await row(page, "jobs", long).waitFor();
+    await page.locator("#search").fill("long");
+    await until("it alone", async () => (await page.locator("#jobs li").count()) === 1);
+    await row(page, "jobs", long).click();
+    await confirm(page, "cancel");
+    await until("it is cancelled", async () => (await text(page, "state")).startsWith("cancelled"));
+    await page.locator("#search").fill("");
+    await submit({ name: "later", queue: "mail", not_before_ms: Date.now() + 3_600_000, command: ["true"] });
+    const queue = page.locator('#queues tr[data-queue="mail"]');
+    await queue.waitFor();
+    await queue.getByRole("button", { name: "Pause" }).click();
+    await page.locator("#yes").click();
+    await until("the queue is paused", async () => (await ask(url, "/v1/jobs/queues")).queues.some(({ queue: name, paused }) => name === "mail" && paused));
+    await queue.getByRole("button", { name: "Resume" }).click();
+    await until("it hands out again", async () => (await ask(url, "/v1/jobs/queues")).queues.every(({ paused }) => !paused));
+    await page.locator("#purge").click();
+    await page.locator("#purge-state").selectOption("ok");
+    await page.locator("#yes").click();
+    await until("it is purged", async () => (await row(page, "jobs", good).count()) === 0);
+    assert.equal(await row(page, "jobs", bad).count(), 1);
+    assert.deepEqual(await page.evaluate(() => [window.owned, document.images.length]), [undefined, 0]);
+  },
+
+  async dead_letters_are_requeued(page, url) {
+    // A job is dead after several workers were lost with it; here the server is made to say so.
+    const dead = { job_id: "d0a", name: "lost", queue: "mail", state: "dead", cancel: null, deadline_ms: null, deliveries: 3, due_ms: 1, ended_ms: Date.now(), error: "its workers were lost", leased_ms: 1, ok: false, priority: 0, submitted_ms: 1, worker: "w" };
+    await page.route("**/v1/jobs/queues", (route) => route.fulfill({ json: { queues: [{ queue: "mail", dead: 1, leased: 0, oldest_ms: null, paused: false, queued: 0, scheduled: 0 }] } }));
+    await page.route("**/v1/jobs?*", (route) => route.fulfill({ json: { jobs: route.request().url().includes("state=dead") ? [dead] : [], next: null } }));
+    await page.goto(`${url}/#queue`);
+    await until("the count", async () => (await text(page, "dead-count")) === "1");
+    await page.locator("#queue-dead").click();
+    await row(page, "jobs", "d0a").waitFor();
+    assert.ok((await row(page, "jobs", "d0a").textContent()).includes("its workers were lost"));
+    const asked = page.waitForRequest("**/v1/jobs/requeue");
+    await page.locator('#queues tr[data-queue="mail"]').getByRole("button", { name: "Requeue" }).click();
+    await page.locator("#yes").click();
+    assert.deepEqual((await asked).postDataJSON(), { queue: "mail" });
+    await until("the answer", async () => (await text(page, "queue-answer")) === "0 jobs are queued again.");
+  },
+
+  async long_lists_draw_what_is_in_view(page, url) {
+    const now = Date.now();
+    const runs = Array.from({ length: 999 }, (_, index) => ({
+      run_id: `run${index}`, command: ["echo", `word${index}`], created_at_ms: now - index * 1000, elapsed_ms: 5, ended_at_ms: now - index * 1000, ending: "exited",
+      exit_code: 0, ok: true, paused: false, progress: null, sentence: null, status: "ended", waiting_for: null, wall_left_ms: null, wall_ms: null,
+    }));
+    const limit = (route) => Number(new URL(route.request().url()).searchParams.get("limit"));
+    await page.route("**/v1/runs?status=ended*", (route) => route.fulfill({ json: { runs: runs.slice(0, limit(route)), total: runs.length } }));
+    await page.goto(`${url}/#ended`);
+    await row(page, "ended", "run0").waitFor();
+    const lines = () => page.locator("#ended li").count();
+    assert.ok((await lines()) < 60, `${await lines()}`);
+    await row(page, "ended", "run0").focus();
+    await page.keyboard.press("End");
+    await until("the last has the focus", () => page.evaluate(() => document.activeElement.closest("li")?.dataset.id === "run998"));
+    assert.ok((await lines()) < 60);
+    assert.equal(await page.locator('#ended li[data-id="run998"]').getAttribute("aria-posinset"), "999");
+    // What is in view stays in view when other runs end.
+    await page.keyboard.press("PageUp");
+    await page.keyboard.press("PageUp");
+    const active = await page.evaluate(() => document.activeElement.closest("li").dataset.id);
+    const place = () => page.locator(`#ended li[data-id="${active}"]`).evaluate((node) => Math.round(node.getBoundingClientRect().top));
+    const before = await place();
+    runs.unshift({ ...runs[0], run_id: "fresh", command: ["echo", "fresh"] });
+    await until("it is counted", async () => (await text(page, "ended-count")) === "1000");
+    await until("the view is as before", async () => (await place()) === before && (await page.locator(`#ended li[data-id="${active}"]`).getAttribute("aria-posinset")) !== null);
+    assert.equal(await page.evaluate(() => document.activeElement.closest("li").dataset.id), active);
+    await page.locator("#search").fill("word99");
+    await until("it alone", async () => (await text(page, "matches")) === "10 of 1000");
+    await until("its lines alone", async () => (await lines()) === (await page.locator("#ended li", { hasText: "word99" }).count()));
+  },
+
+  async narrow_windows_show_one_thing_at_a_time(page, url) {
+    const id = await start(url, "sleep 100");
+    await page.setViewportSize({ width: 360, height: 640 });
+    await page.goto(url);
+    await row(page, "running", id).click();
+    assert.ok(await page.locator("#lists").isHidden());
+    assert.equal(await text(page, "title"), `Run ${id}`);
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+    await page.locator("#back").click();
+    assert.ok(await page.locator("#detail").isHidden());
+    await until("the line has the focus", () => page.evaluate((id) => document.activeElement.closest("li")?.dataset.id === id, id));
+    for (const name of ["queue", "contexts", "ended"]) {
+      await page.locator(`#tab-${name}`).click();
+      assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), name);
+    }
+  },
+});
