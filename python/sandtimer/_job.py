@@ -16,7 +16,7 @@ from typing import AbstractSet, Any, Callable, Iterator, Optional, Sequence, Uni
 
 import cloudpickle
 
-from ._learned import Learned, note
+from ._learned import Learned, imported_by, kind_of, note
 from ._locks import Guard
 from .errors import InvalidArgument, InvalidArgumentType, Unserializable
 
@@ -41,7 +41,7 @@ class Job:
         # The module of what it calls.
         self.module: Optional[str] = None
         # Its function and arguments, and the modules that these come from; None where they are known.
-        self.needs: Optional[tuple[Callable[..., Any], tuple[Any, ...], set[str]]] = None
+        self.needs: Optional[tuple[Any, set[str]]] = None
         # What bounds it together with other calls.
         self.scope: Any = None
         # Functions or classes of it go with their code, or a text in it looks so.
@@ -146,7 +146,7 @@ def of_call(
     job.has_code = cloudpickle.Pickler.__module__.encode() in data
     if modules is not None:
         # What goes along with its code is not imported.
-        job.needs = function, arguments, {name for name in modules if name not in by_value}
+        job.needs = kind_of(function, arguments), needed(function, modules, by_value)
     job.again = lambda: of_call(function, arguments, keywords, options, by_value)
     return job
 
@@ -168,6 +168,11 @@ def of_text(
     job = Job({**options, "kind": "call"}, data, buffers)
     job.is_text = True
     return job
+
+
+def needed(function: Callable[..., Any], modules: set[str], by_value: AbstractSet[str]) -> set[str]:
+    """The modules that a call imports: those that pickling it has found, and those of the function's own statements."""
+    return {*modules.difference(by_value), *imported_by(function)}
 
 
 class _Collector(cloudpickle.Pickler):  # type: ignore[misc]

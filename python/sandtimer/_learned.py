@@ -60,15 +60,14 @@ class Learned:
 
     def is_known(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> bool:
         """Whether calls of this function with such arguments have been noted often enough."""
-        return self._calls.get(_kind(function, arguments), 0) >= _LEAST_USES
+        return self._calls.get(kind_of(function, arguments), 0) >= _LEAST_USES
 
-    def note_call(self, function: Callable[..., Any], arguments: tuple[Any, ...], modules: set[str]) -> bool:
-        """Notes the modules of a call. Whether there are some now that the zygote should import."""
-        kind = _kind(function, arguments)
+    def note_call(self, kind: Any, modules: Iterable[str]) -> bool:
+        """Notes the modules of a call of this kind. Whether there are some now that the zygote should import."""
         if len(self._calls) >= _MOST_CALLS:
             self._calls.clear()
         self._calls[kind] = self._calls.get(kind, 0) + 1
-        for name in {*modules, *_imported_by(function)}:
+        for name in modules:
             top = name.partition(".")[0] if isinstance(name, str) else "__main__"
             if top in _PRESENT or name in self._given or (name not in self._uses and len(self._uses) >= _MOST_MODULES):
                 continue
@@ -84,11 +83,12 @@ class Learned:
         self.preloaded = [name for name in self.preloaded if name not in self.left_out]
 
 
-def _kind(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def kind_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """What calls that need the same modules have in common."""
     return (getattr(function, "__code__", None) or type(function), *map(type, arguments[:8]))
 
 
-def _imported_by(function: Callable[..., Any]) -> Iterator[str]:
+def imported_by(function: Callable[..., Any]) -> Iterator[str]:
     """The modules that a function's own statements import when it is called."""
     first = getattr(function, "__code__", None)
     codes = [first] if isinstance(first, types.CodeType) else []

@@ -32,6 +32,7 @@ import numpy
 import ray
 import ray_subjects as subjects
 import sandtimer
+from learned_subjects import plain
 from ray.cluster_utils import Cluster
 from sandtimer import _job
 from sandtimer.adtools import SandboxExecutorRay, sandbox_run
@@ -157,6 +158,23 @@ def test_the_actors_stay_and_both_work(pool: Pool) -> None:
     assert None not in places
     assert actors(pool) == before
     assert all(each["calls"] > counted[name] for name, each in pool.stats().items())
+
+
+def test_nodes_learn_the_modules_of_functions(cluster: Any) -> None:
+    with Pool(timeout=LONG) as pool:
+        pool.warm()
+        # Whether it was there before the function's own statement has imported it.
+        assert pool.call(plain.import_fractions) is False
+        assert until(lambda: pool.call(plain.import_fractions), 120), pool.stats()
+        learned = [each["preloaded"] for each in pool.stats().values()]
+        assert ["fractions"] in learned
+        # A file that a node's own process has not imported may change unseen.
+        assert any("learned_subjects.plain" in each["not_preloaded"] for each in pool.stats().values())
+
+
+def test_nodes_learn_nothing_without_preloading(cluster: Any) -> None:
+    with Pool(timeout=LONG, preload=None) as pool:
+        assert not any(pool.call(plain.import_fractions) for _ in range(20))
 
 
 def test_many_calls_run_in_one_actor_at_a_time(cluster: Any) -> None:

@@ -87,12 +87,12 @@ class Actor:
         Behind them are the values of arguments that are references. The answer comes with its record: settled, or left out
         of what has a value and is not to `settle`.
         """
-        key, options, body, places, limits, scope, settle = pickle.loads(request)
+        key, options, body, places, limits, scope, settle, needs = pickle.loads(request)
         split = len(parts) - len(places)
         buffers, values = [memoryview(each) for each in parts[:split]], parts[split:]
         if body is None:
             body, *buffers = buffers
-        return _reply(self._call(key, options, body, buffers, places, values, limits, scope, settle))
+        return _reply(self._call(key, options, body, buffers, places, values, limits, scope, settle, needs))
 
     def _call(
         self,
@@ -105,6 +105,7 @@ class Actor:
         limits: dict[str, Any],
         scope: Optional[tuple[str, float]],
         settle: bool,
+        needs: tuple[str, ...],
     ) -> tuple[Any, ...]:
         try:
             if places:
@@ -114,6 +115,7 @@ class Actor:
                     if self._cancelled.pop(key, key) is None:
                         return ("cancelled",)
                     job.scope = None if scope is None else self._scope(*scope)
+                job.needs = (needs, set(needs)) if needs else None
                 call = self._box.limits(**limits)._begin(job)
                 with self._lock:
                     self._calls[key] = (call, time.monotonic())
@@ -193,10 +195,11 @@ def request_of(
     limits: dict[str, Any],
     scope: Optional[tuple[str, float]],
     settle: bool,
+    needs: tuple[str, ...],
 ) -> list[Any]:
     """The arguments of `Actor.call`: one of bytes, which costs Ray least, after it what is large, and what Ray resolves."""
     large = len(body) >= _LARGE
-    request = pickle.dumps((key, options, None if large else body, places, limits, scope, settle), 5)
+    request = pickle.dumps((key, options, None if large else body, places, limits, scope, settle, needs), 5)
     parts = [pickle.PickleBuffer(each) for each in ([memoryview(body)] if large else []) + list(buffers)]
     return [request, *parts, *references]
 

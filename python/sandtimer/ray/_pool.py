@@ -17,6 +17,7 @@ from ray.exceptions import RayError
 from .. import _arguments, _job
 from .._answers import awaited_value_of, value_of
 from .._futures import CallFuture, in_order
+from .._learned import kind_of
 from .._outcome import Outcome, Record, gone, lost, never_begun
 from .._sandbox import Sandbox, Seconds
 from ..errors import InvalidArgument, RemoteError, SandboxUnavailable, SandtimerError
@@ -31,6 +32,8 @@ _OURS = (
     "concurrency_groups", "get_if_exists", "lifetime", "max_concurrency", "max_pending_calls", "max_restarts",
     "max_task_retries", "name", "scheduling_strategy",
 )  # fmt: skip
+# Kinds of calls whose modules are remembered.
+_MAX_KINDS = 1024
 # The parameters that an actor is made with; all others go with each call, or stay here.
 STANDING = ("gpu", "network", "preload", "python", "require", "start", "workers")
 _RECORD = 10.0
@@ -101,6 +104,8 @@ class Pool:
         _arguments.gpu(parameters.get("gpu", False), parameters.get("start", "zygote"))
         options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": dict(resources or {}), **(actor_options or {})}
         self._nodes = Nodes({name: parameters[name] for name in STANDING if name in parameters}, options, patience)
+        # The modules of each kind of call.
+        self._needs: dict[Any, tuple[str, ...]] = {}
 
     def limits(self, **limits: Any) -> Pool:
         """A view of the same pool with other limits, named as in `Sandbox.limits`; those not named stay."""
@@ -141,13 +146,29 @@ class Pool:
 
     def _send(self, work: _Work) -> RemoteCall:
         args, kwargs, places, references = taken_out(work.args, work.kwargs)
-        data, buffers = _job.pickled(work.fn, args, kwargs, self._box._by_value)
+        data, buffers, needs = self._pickled(work.fn, args, kwargs)
         refuse(data, work.fn, args, kwargs)
         options = {**self._box._options, "kind": "call"}
         left = None if work.scope is None else (work.scope[0], work.scope[1] - time.monotonic())
         limits = {name: value for name, value in self._box._limits.items() if name != "require"}
-        message = (options, data, buffers, places, references, limits, left, work.settle)
+        message = (options, data, buffers, places, references, limits, left, work.settle, needs)
         return self._nodes.send(message, self._longest(left))
+
+    def _pickled(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, list[memoryview], tuple[str, ...]]:
+        """A call as bytes, its large buffers, and the modules that the zygotes of the nodes learn from it."""
+        by_value = self._box._by_value
+        if self._box._pool.learned is None:
+            return (*_job.pickled(fn, args, kwargs, by_value), ())
+        kind = kind_of(fn, args)
+        needs = self._needs.get(kind)
+        if needs is not None:
+            return (*_job.pickled(fn, args, kwargs, by_value), needs)
+        modules: set[str] = set()
+        data, buffers = _job.pickled(fn, args, kwargs, by_value, modules)
+        if len(self._needs) >= _MAX_KINDS:
+            self._needs.clear()
+        needs = self._needs[kind] = tuple(sorted(_job.needed(fn, modules, by_value)))
+        return data, buffers, needs
 
     def _longest(self, scope: Optional[tuple[str, float]]) -> Optional[float]:
         wall, grace = self._box._limits["timeout"], self._box._limits["grace"] or 0.0
