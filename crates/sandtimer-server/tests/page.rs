@@ -45,6 +45,9 @@ scenarios! {
     results_of_cells_are_shown_and_stay_harmless
     jobs_are_shown_cancelled_retried_and_purged
     dead_letters_are_requeued
+    a_store_that_is_away_leaves_the_rest
+    addresses_reach_nothing_but_ids
+    runs_forgotten_elsewhere_leave_the_list
     long_lists_draw_what_is_in_view
     narrow_windows_show_one_thing_at_a_time
 }

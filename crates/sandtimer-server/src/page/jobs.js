@@ -27,9 +27,9 @@ async function cancelJob(id) {
 async function retryJob(id) {
   const answer = await post(`/v1/jobs/${id}/retry`, {});
   if (chosen?.id === id) {
+    // Its log and its result begin again.
     choose("job", id, { line: chosen.line });
-    chosen.busy = "retry";
-    setTimeout(() => { if (chosen?.id === id) { chosen.busy = null; say(at("answer"), `It is ${answer.state} again.`); drawChosen(); } });
+    say(at("answer"), `It is ${answer.state} again.`);
   }
   return `It is ${answer.state} again.`;
 }

@@ -55,6 +55,9 @@ function chooseSection(name) {
   if (narrow.matches) document.querySelector("main").classList.remove("opened");
 }
 
+/** Ids of the server's things: nothing else of an address becomes part of a request. */
+const ID = /^[A-Za-z0-9_-]{1,64}$/;
+
 /** Shows what the address says. */
 function route() {
   const [name, kind, id] = location.hash.slice(1).split("/");
@@ -65,7 +68,7 @@ function route() {
   try {
     wanted = known ? decodeURIComponent(id) : null;
   } catch { /* Not an address of this page. */ }
-  if (wanted === null) unchoose();
+  if (wanted === null || (kind !== "breaker" && !ID.test(wanted))) unchoose();
   else if (chosen?.kind !== kind || chosen.id !== wanted) choose(kind, wanted);
 }
 

@@ -174,7 +174,7 @@ function states(run) {
   if (run.status === "running") {
     const left = run.wall_left_ms === null ? null : `${time(run.wall_left_ms)} left`;
     const doing = run.paused ? null : WAITS[run.waiting_for] ?? run.waiting_for;
-    return [run.paused ? ["paused: its clock is stopped", "late"] : "running", time(run.elapsed_ms), left, limit, doing];
+    return [run.paused ? ["paused: its clock is stopped", "late"] : "running", time(run.elapsed_ms), doing, left, limit];
   }
   const since = Date.now() - run.ended_at_ms;
   return [[ending(run.ending, run.exit_code), run.ok ? "good" : "bad"], `after ${time(run.elapsed_ms)}`, ago(since), limit];
@@ -238,7 +238,7 @@ const jobWords = (job) => `${job.job_id} ${job.name} ${job.queue} ${job.state} $
 function contextFacts(context, run) {
   const waits = context.waiting === 0 ? null : [`${some(context.waiting, "cell waits", "cells wait")} for a turn`, "late"];
   const idle = context.idle_left_ms === null ? "is kept" : context.run_id ? null : `ends in ${time(context.idle_left_ms)} if unused`;
-  return [context.run_id ? `runs ${context.run_id}` : context.status, run ? time(run.elapsed_ms) : null, waits,
+  return [context.run_id ? `runs ${context.run_id}` : context.status, waits, run ? time(run.elapsed_ms) : null,
     `${context.executions} done`, context.checkpoint ? null : "has no checkpoint", idle];
 }
 

@@ -126,7 +126,8 @@ function takeEnded(answer, all, limit) {
   const rest = all || !joined ? [] : ended.runs.filter((run) => !fresh.has(run.run_id));
   const list = [...answer.runs, ...rest].slice(0, Math.min(MAX_ENDED, answer.total));
   const wanted = Math.min(MAX_ENDED, answer.total);
-  const forgotten = answer.total < ended.total && ended.whole && list.length === ended.runs.length;
+  const known = new Set(ended.runs.map((run) => run.run_id));
+  const forgotten = answer.total < ended.total + answer.runs.filter((run) => !known.has(run.run_id)).length;
   if (all) ended.at = Date.now();
   ended = { runs: list, total: answer.total, at: joined || all ? ended.at : 0, whole: (all || (ended.whole && joined && !forgotten)) && (all || list.length >= wanted) };
 }

@@ -1,6 +1,7 @@
 // What a person does on the page, and what it has to show then.
 import assert from "node:assert/strict";
 import net from "node:net";
+import { frameScenarios } from "./frames.mjs";
 import { sectionScenarios } from "./sections.mjs";
 
 const TOKEN = process.env.SANDTIMER_TOKEN;
@@ -63,6 +64,7 @@ async function forwarder(url) {
 
 export const scenarios = {
   ...sectionScenarios({ ask, start, until, row, text, confirm }),
+  ...frameScenarios({ ask, text, until }),
 
   async a_run_is_watched_extended_and_killed(page, url) {
     await page.goto(url);

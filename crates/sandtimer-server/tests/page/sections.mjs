@@ -165,8 +165,11 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     await until("the breaker's line", async () => (await page.locator('#jobs li[data-id="mail:send"]').count()) === 1);
     await page.locator("#queue-jobs").click();
     await row(page, "jobs", bad).click();
+    const before = (await ask(url, `/v1/jobs/${bad}`)).submitted_ms;
     await confirm(page, "retry");
-    await until("it ran again", async () => (await ask(url, `/v1/jobs/${bad}`)).deliveries > 1 || (await ask(url, `/v1/jobs/${bad}`)).state === "ended");
+    await until("it was queued again", async () => (await ask(url, `/v1/jobs/${bad}`)).submitted_ms > before);
+    await until("it failed again", async () => (await text(page, "state")).startsWith("failed"));
+    await until("its new log", async () => (await text(page, "output")).includes("from the job\n"));
     const long = await submit({ name: "long", command: ["sleep", "300"] });
     await row(page, "jobs", long).waitFor();
     await page.locator("#search").fill("long");
@@ -206,6 +209,47 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     await page.locator("#yes").click();
     assert.deepEqual((await asked).postDataJSON(), { queue: "mail" });
     await until("the answer", async () => (await text(page, "queue-answer")) === "0 jobs are queued again.");
+  },
+
+  async a_store_that_is_away_leaves_the_rest(page, url) {
+    const id = await start(url, "sleep 60");
+    const away = { code: "store_unreachable", message: "the store is away", hint: "Start it.", retryable: true };
+    await page.route("**/v1/jobs*", (route) => route.fulfill({ status: 503, json: away }));
+    await page.route("**/v1/jobs/queues", (route) => route.fulfill({ status: 503, json: away }));
+    await page.goto(`${url}/#queue`);
+    await until("why", async () => (await text(page, "jobs-note")) === "the store is away. Start it.");
+    assert.equal(await text(page, "connection"), "Connected.");
+    await page.locator("#tab-running").click();
+    await row(page, "running", id).waitFor();
+    await page.unroute("**/v1/jobs*");
+    await page.unroute("**/v1/jobs/queues");
+    await page.locator("#tab-queue").click();
+    await until("it is back", async () => (await text(page, "jobs-note")).startsWith("No such job."));
+  },
+
+  async addresses_reach_nothing_but_ids(page, url) {
+    const asked = [];
+    page.on("request", (request) => asked.push(request.url()));
+    await page.goto(`${url}/#running/run/..%2F..%2Fhealthz`);
+    await until("it asks", () => asked.some((one) => one.includes("/v1/runs?")));
+    assert.equal(await text(page, "title"), "Nothing is chosen");
+    await page.goto(`${url}/#nowhere/run/%E0%A4%A`);
+    await page.reload();
+    await page.locator("#tab-running[aria-selected=true]").waitFor();
+    assert.deepEqual(asked.filter((one) => one.includes("healthz")), []);
+  },
+
+  async runs_forgotten_elsewhere_leave_the_list(page, url) {
+    const ids = [];
+    for (let number = 0; number < 30; number += 1) ids.push((await ask(url, "/v1/runs", { command: ["true"] })).run_id);
+    await page.goto(`${url}/#ended`);
+    await row(page, "ended", ids[29]).waitFor();
+    await page.locator("#ended").locator("button").first().focus();
+    await page.keyboard.press("End");
+    await row(page, "ended", ids[0]).waitFor();
+    const gone = await fetch(`${url}/v1/runs/${ids[2]}`, { method: "DELETE" });
+    assert.equal(gone.status, 204);
+    await until("it left", async () => (await row(page, "ended", ids[2]).count()) === 0 && (await row(page, "ended", ids[0]).count()) === 1);
   },
 
   async long_lists_draw_what_is_in_view(page, url) {
