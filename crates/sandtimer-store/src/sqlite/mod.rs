@@ -32,8 +32,8 @@ pub(crate) mod turns;
 pub(crate) mod webhooks;
 
 use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -69,6 +69,7 @@ const PRIORITY_STEP_MS: i64 = 60_000;
 #[derive(Debug)]
 pub struct SqliteJobs {
     connection: Mutex<Connection>,
+    file: DatabaseFile,
     clock: StoreClock,
     reserve: Reserve,
 }
@@ -84,12 +85,20 @@ impl SqliteJobs {
         DirBuilder::new().recursive(true).mode(0o700).create(state_directory).map_err(unusable)?;
         let path = state_directory.join("jobs.sqlite");
         let reserve = Reserve::below(state_directory);
-        let (connection, clock) = match connect(&path) {
-            Err(StoreError::Full(_)) if reserve.give_up() => connect(&path)?,
-            connected => connected?,
+        let with_path = |error| match error {
+            StoreError::Broken(why) if !why.contains(&*path.to_string_lossy()) => {
+                StoreError::Broken(format!("{}: {why}", path.display()))
+            }
+            other => other,
         };
+        let (connection, clock) = match connect(&path) {
+            Err(StoreError::Full(_)) if reserve.give_up() => connect(&path),
+            connected => connected,
+        }
+        .map_err(with_path)?;
         reserve.keep();
-        Ok(SqliteJobs { connection: Mutex::new(connection), clock, reserve })
+        let file = DatabaseFile::of(&path).map_err(unusable)?;
+        Ok(SqliteJobs { connection: Mutex::new(connection), file, clock, reserve })
     }
 
     /// Ends the leases of a worker that is known to be dead, as if they had run out. How many that were.
@@ -134,6 +143,7 @@ impl SqliteJobs {
         &self,
         work: impl FnOnce(&Transaction<'_>, i64) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        self.file.check()?;
         let mut connection = self.connection();
         let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(broken)?;
         let done = work(&tx, self.clock.now())?;
@@ -206,6 +216,7 @@ impl JobStore for SqliteJobs {
     }
 
     fn lease(&self, request: &LeaseRequest) -> Result<Vec<Leased>, StoreError> {
+        self.file.check()?;
         if request.slots == 0 || !self.read(|tx, now| moving::is_something_to_do(tx, request, now))? {
             return Ok(Vec::new());
         }
@@ -329,6 +340,33 @@ impl JobStore for SqliteJobs {
 
     fn swap_breaker(&self, version: u64, snapshot: &BreakerSnapshot) -> Result<bool, StoreError> {
         self.write(|tx, now| breakers::swap(tx, version, snapshot, now))
+    }
+}
+
+/// The file that a connection has open. What is written to one that was removed or replaced is lost with the connection.
+#[derive(Debug)]
+struct DatabaseFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl DatabaseFile {
+    fn of(path: &Path) -> std::io::Result<Self> {
+        let found = std::fs::metadata(path)?;
+        Ok(DatabaseFile { path: path.to_owned(), device: found.dev(), inode: found.ino() })
+    }
+
+    /// Refuses once the path leads elsewhere.
+    fn check(&self) -> Result<(), StoreError> {
+        let path = self.path.display();
+        match std::fs::metadata(&self.path) {
+            Ok(found) if (found.dev(), found.ino()) == (self.device, self.inode) => Ok(()),
+            Ok(_) => Err(StoreError::Broken(format!("{path} was replaced; start this program again"))),
+            Err(error) => Err(StoreError::Broken(format!(
+                "{path} is gone ({error}); put its directory back, or start this program again"
+            ))),
+        }
     }
 }
 

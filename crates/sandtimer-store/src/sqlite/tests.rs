@@ -88,8 +88,37 @@ fn a_file_that_is_no_database_is_refused_and_left_as_it_is() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("jobs.sqlite");
     std::fs::write(&path, "these are somebody's notes, and no database".repeat(100)).expect("written");
-    assert!(matches!(SqliteJobs::open(place.path()), Err(StoreError::Broken(_))));
+    match SqliteJobs::open(place.path()) {
+        Err(StoreError::Broken(why)) => assert!(why.starts_with(&*path.to_string_lossy()), "{why}"),
+        other => panic!("{other:?}"),
+    }
     assert!(std::fs::read(&path).expect("readable").starts_with(b"these are"));
+}
+
+#[test]
+fn removed_or_replaced_file_is_an_error_with_its_path() {
+    let place = tempfile::tempdir().expect("a directory");
+    let (state, away) = (place.path().join("state"), place.path().join("away"));
+    let store = SqliteJobs::open(&state).expect("opened");
+    let (worker, lease) = ("w".to_owned(), Duration::from_secs(60));
+    let request = LeaseRequest { worker, slots: 1, queues: Vec::new(), only: None, lease, memory: None };
+    let refused = |what: &str| {
+        let results = [store.lease(&request).map(drop), store.submit(&[submission(json!({}))]).map(drop)];
+        for result in results {
+            let said = result.expect_err("refused").to_string();
+            let path = state.join("jobs.sqlite").display().to_string();
+            assert!(said.contains(&path) && said.contains(what), "{said}");
+        }
+    };
+    std::fs::rename(&state, &away).expect("moved");
+    refused("is gone");
+    let other = SqliteJobs::open(&state).expect("opened");
+    refused("was replaced");
+    drop(other);
+    std::fs::remove_dir_all(&state).expect("removed");
+    std::fs::rename(&away, &state).expect("moved back");
+    store.submit(&[submission(json!({}))]).expect("it is there again");
+    assert_eq!(store.lease(&request).expect("leased").len(), 1);
 }
 
 #[test]
