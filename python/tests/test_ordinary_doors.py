@@ -91,7 +91,7 @@ def test_unknown_command_has_no_estimate_of_its_own(doors: Doors) -> None:
     ("path", "given", "ours"),
     [
         ("contexts", {"lang": "python"}, "language"),
-        ("contexts", {"timeout": 5}, "wall_ms"),
+        ("contexts", {"time_limit": 5}, "wall_ms"),
         ("sessions", {"workdir": "/tmp"}, "cwd"),
     ],
 )

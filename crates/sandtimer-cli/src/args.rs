@@ -158,7 +158,7 @@ pub(crate) struct ServeArguments {
     #[arg(long)]
     pub(crate) private_webhooks: bool,
     /// How long jobs may continue after SIGTERM, while requests are still answered, before they are given back and the server ends
-    /// [default: the 5s of open requests]; a second SIGTERM gives them back at once
+    /// [default: the 5s of open requests]; 0 and a second SIGTERM give them back at once
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) drain: Option<OsString>,
     /// End when nobody is connected and nothing runs; for the server that `sandtimer mcp` starts

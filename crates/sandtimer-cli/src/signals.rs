@@ -25,23 +25,23 @@ pub(crate) enum Interrupted {
 }
 
 /// What this process is to end as.
-static INTERRUPTED: OnceLock<Interrupted> = OnceLock::new();
+static END_AS: OnceLock<Interrupted> = OnceLock::new();
 
 /// Has this process end by SIGINT once all else is done. A shell ends its loop or script with a command that Ctrl-C has ended, and
 /// sees that by the signals that reach both, not by exit code 130.
 pub(crate) fn end_as_interrupted(interrupted: Interrupted) {
-    let _ = INTERRUPTED.set(interrupted);
+    let _ = END_AS.set(interrupted);
 }
 
 /// Ends this process by SIGINT where that was asked for. The last thing that it does.
 pub(crate) fn end_if_interrupted() {
-    let Some(interrupted) = INTERRUPTED.get() else { return };
+    let Some(interrupted) = END_AS.get() else { return };
     sandtimer_os::thread::unblock_signal(Signal::INT.as_raw());
     // Refused or ignored, the exit code says it.
     let _ = match interrupted {
-        Interrupted::Group => rustix::process::kill_process(rustix::process::getpid(), Signal::INT),
+        Interrupted::Group => sandtimer_os::thread::raise(Signal::INT.as_raw()),
         // As their terminal does where nothing passes the key on.
-        Interrupted::Command => rustix::process::kill_current_process_group(Signal::INT),
+        Interrupted::Command => rustix::process::kill_current_process_group(Signal::INT).map_err(Into::into),
     };
 }
 

@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::{
@@ -92,13 +92,13 @@ const INSISTING: u64 = 1_000_000_000;
 pub(crate) struct Interrupts {
     typed: Vec<u64>,
     asked: bool,
-    /// The key was typed where the terminal makes it a signal.
-    pressed: Arc<AtomicBool>,
+    /// When the key was typed last where the terminal makes it a signal, in monotonic nanoseconds; 0 is never.
+    pressed: Arc<AtomicU64>,
 }
 
 impl Interrupts {
-    /// Becomes true once the key was typed where the terminal makes it a signal.
-    pub(crate) fn pressed(&self) -> Arc<AtomicBool> {
+    /// When the key was typed last where the terminal makes it a signal, in monotonic nanoseconds; 0 is never.
+    pub(crate) fn pressed(&self) -> Arc<AtomicU64> {
         self.pressed.clone()
     }
 
@@ -109,7 +109,7 @@ impl Interrupts {
         // 0 stands for no such key.
         let count = bytes.iter().filter(|byte| interrupt != 0 && **byte == interrupt).count();
         if count > 0 && settings.local_modes.contains(LocalModes::ISIG) {
-            self.pressed.store(true, Ordering::Relaxed);
+            self.pressed.store(now, Ordering::Relaxed);
         }
         self.count(settings.local_modes.contains(LocalModes::ISIG | LocalModes::ICANON), count, now)
     }

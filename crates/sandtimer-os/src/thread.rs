@@ -53,6 +53,15 @@ pub fn unblock_signal(signal: i32) {
     }
 }
 
+/// Sends the calling thread a signal.
+///
+/// # Errors
+/// For what is no signal.
+pub fn raise(signal: i32) -> io::Result<()> {
+    // SAFETY: takes a plain number.
+    if unsafe { libc::raise(signal) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Has the calling thread, and no other, meet files as this uid and gid would: in no other group, without a capability, for
 /// the rest of its life. It stays root's in all else, so processes of that uid cannot signal or trace it.
 pub fn use_files_as(uid: u32, gid: u32) -> io::Result<()> {

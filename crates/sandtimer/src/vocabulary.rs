@@ -12,6 +12,7 @@ const NAMES: &[(&[&str], &[&str])] = &[
     (
         &[
             "timeout",
+            "wall",
             "timeout_s",
             "timeout_sec",
             "timeout_secs",
@@ -46,10 +47,10 @@ const NAMES: &[(&[&str], &[&str])] = &[
     (&["environment", "envs", "env_vars", "env_var", "environ", "variables", "vars", "e"], &["env"]),
     (&["input", "stdin_data", "stdin_text", "text", "keys", "chars"], &["data", "stdin"]),
     (
-        &["mem", "mem_limit", "memory_limit", "memory_mb", "max_memory", "ram", "m"],
+        &["memory", "mem", "mem_limit", "memory_limit", "memory_mb", "max_memory", "ram", "m"],
         &["memory_bytes", "memory"],
     ),
-    (&["cpus", "cpu_time", "cpu_limit", "cpu_time_limit", "max_cpu_time"], &["cpu_ms", "cpu"]),
+    (&["cpu", "cpu_time", "cpu_limit", "cpu_time_limit", "max_cpu_time"], &["cpu_ms", "cpu"]),
     (
         &["run_in_background", "is_background", "detached", "async", "nohup", "daemon", "d"],
         &["background", "detach"],
@@ -69,13 +70,16 @@ const NAMES: &[(&[&str], &[&str])] = &[
         &["max_bytes", "output_bytes", "output"],
     ),
     (&["wait", "wait_for", "wait_seconds", "wait_s", "yield_time_ms", "block_ms"], &["wait_ms"]),
-    (&["idle_timeout", "no_output_timeout", "inactivity_timeout", "silence_ms"], &["stall_ms", "stall"]),
-    (&["grace_period", "grace_seconds", "kill_after", "k"], &["grace_ms", "grace"]),
+    (
+        &["stall", "idle_timeout", "no_output_timeout", "inactivity_timeout", "silence_ms"],
+        &["stall_ms", "stall"],
+    ),
+    (&["grace", "grace_period", "grace_seconds", "kill_after", "k"], &["grace_ms", "grace"]),
     (&["sig", "kill_signal"], &["signal"]),
     (&["net", "internet", "allow_network", "enable_network"], &["network"]),
     (&["volume", "volumes", "mount", "bind", "v"], &["workspace"]),
     (&["pids", "nproc", "max_processes", "pids_limit", "process_limit"], &["processes"]),
-    (&["size", "file_size", "disk_limit", "max_disk", "fsize"], &["disk_bytes", "disk"]),
+    (&["disk", "size", "file_size", "disk_limit", "max_disk", "fsize"], &["disk_bytes", "disk"]),
     (&["nofile", "fds", "max_open_files"], &["open_files"]),
     (&["title", "purpose", "explanation", "summary"], &["description"]),
     (&["name", "task", "task_name"], &["label"]),
@@ -94,22 +98,8 @@ const NAMES: &[(&[&str], &[&str])] = &[
         &["attempts"],
     ),
     (&["backoff", "retry_delay", "retry_backoff", "retry_delay_ms", "default_retry_delay"], &["backoff_ms"]),
-    (
-        &[
-            "delay",
-            "delay_ms",
-            "countdown",
-            "eta",
-            "defer_until",
-            "defer_by",
-            "run_at",
-            "scheduled_at",
-            "schedule_at",
-            "not_before",
-        ],
-        &["not_before_ms"],
-    ),
-    (&["expires", "expires_at", "expire", "expires_in"], &["deadline_ms"]),
+    (&["eta", "defer_until", "run_at", "scheduled_at", "schedule_at", "not_before"], &["not_before_ms"]),
+    (&["expires_at", "expire_at"], &["deadline_ms"]),
     (&["result_ttl", "result_expires", "keep_result", "retention", "failure_ttl"], &["retention_ms"]),
     (&["max_deliveries", "max_deliver", "max_receive_count"], &["deliveries"]),
     (
@@ -189,8 +179,11 @@ mod tests {
             ("-v", &flags, Some("workspace")),
             ("cmd", &flags, None),
             ("rocket", &bash, None),
+            ("memory", &["memory_bytes", "wall_ms"], Some("memory_bytes")),
+            ("cpus", &["cpu_ms", "processes"], None),
             ("maxRetries", &["attempts", "wall_ms"], Some("attempts")),
-            ("countdown", &["not_before_ms", "wall_ms"], Some("not_before_ms")),
+            ("eta", &["not_before_ms", "wall_ms"], Some("not_before_ms")),
+            ("countdown", &["not_before_ms", "wall_ms"], None),
             ("visibility_timeout", &["wall_ms", "deliveries"], None),
         ] {
             assert_eq!(meant(name, known.iter().copied()), ours, "{name}");

@@ -144,7 +144,7 @@ pub(crate) struct WorkArguments {
     /// How long a job stays with this worker if it says nothing more [default: 30s]; at least 1s
     #[arg(long, value_name = "DURATION")]
     pub(crate) lease: Option<String>,
-    /// How long jobs may continue after SIGTERM before they are given back [default: unlimited]; SANDTIMER_DRAIN sets it too
+    /// How long jobs may continue after SIGTERM before they are given back, 0 at once [default: unlimited]; SANDTIMER_DRAIN sets it too
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) drain: Option<OsString>,
     /// Of the files that a job leaves, so many bytes are kept [default: 64M]; SANDTIMER_JOB_FILES sets it too

@@ -85,8 +85,12 @@ impl Given {
     }
 
     fn limit(&self, unit: Unit, default: Option<u64>) -> Result<Option<u64>, Failure> {
+        self.amount(unit, Zero::Unlimited, default)
+    }
+
+    fn amount(&self, unit: Unit, zero: Zero, default: Option<u64>) -> Result<Option<u64>, Failure> {
         let Some(text) = self.text()? else { return Ok(default) };
-        let format = Format { unit, zero: Zero::Unlimited, least: 0, whole: false };
+        let format = Format { unit, zero, least: 0, whole: false };
         Ok(match parse_text(&format!("--{}", self.flag), format, text, self.origin)? {
             Setting::At(value) => Some(value),
             Setting::Unlimited => None,
@@ -172,14 +176,13 @@ impl Log {
     }
 }
 
-/// Lets the server's jobs continue for this time, without a limit where it is `None`, or until another signal; what still runs then is
-/// given back.
-fn drain_jobs(server: &Server, signals: &Signals, time: Option<Duration>) {
-    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let until = time.map(|time| monotonic_nanoseconds().saturating_add(nanoseconds(time)));
+/// Lets the server's jobs continue for this time, or until another signal; what still runs then is given back.
+fn drain_jobs(server: &Server, signals: &Signals, time: Duration) {
+    let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let until = monotonic_nanoseconds().saturating_add(time);
     server.drain_jobs();
     while server.running_jobs() > 0 {
-        let is_late = until.is_some_and(|until| monotonic_nanoseconds() >= until);
+        let is_late = monotonic_nanoseconds() >= until;
         if is_late || jobs::is_told_to_end(signals, LOOK_AT_JOBS) {
             return server.give_back_jobs();
         }
@@ -221,7 +224,7 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
     let job_memory = Given::read("job-memory", arguments.job_memory.as_ref());
     let memory = memory(&job_memory)?;
     let drain = Given::read("drain", arguments.drain.as_ref());
-    let drain_ms = drain_time(&drain)?.map_or(Some(5_000), |time| time.map(|time| time.as_millis() as u64));
+    let drain_ms = drain_time(&drain)?.map_or(5_000, |time| time.as_millis() as u64);
     let webhooks = Given::switch("private-webhooks", arguments.private_webhooks);
     let private_webhooks = private_webhooks(&webhooks)?;
     let log = Log::begin(arguments)?;
@@ -341,10 +344,9 @@ fn shown_store(text: &str) -> String {
     NatsAddress::parse(text).map_or_else(|_| text.to_owned(), |address| address.to_string())
 }
 
-/// How long jobs may continue once their worker is told to end: `None` where that is not given, `Some(None)` for any time.
-pub(super) fn drain_time(given: &Given) -> Result<Option<Option<Duration>>, Failure> {
-    let time = given.limit(Unit::Seconds, None)?.map(Duration::from_nanos);
-    Ok(given.value.is_some().then_some(time))
+/// How long jobs may continue once their worker is told to end, where that is given: 0 is not at all.
+pub(super) fn drain_time(given: &Given) -> Result<Option<Duration>, Failure> {
+    Ok(given.amount(Unit::Seconds, Zero::Nothing, None)?.map(Duration::from_nanos))
 }
 
 /// Of the files that a job leaves, so many bytes are kept.

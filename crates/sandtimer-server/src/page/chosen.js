@@ -38,6 +38,8 @@ function unchoose() {
   say(at("title"), "Nothing is chosen");
   show(at("no-choice"), true);
   show(at("chosen"), false);
+  // What is not shown is not to be pressed by its key.
+  at("deeds").replaceChildren();
   for (const rows of Object.values(lists)) rows.plan(true);
 }
 
@@ -85,7 +87,7 @@ function offer(deeds) {
 /** Asks where that is needed, does it, and shows what the server answered. */
 async function act({ question, label, act: done }) {
   const subject = chosen;
-  if (subject.busy) return;
+  if (!subject || subject.busy) return;
   if (question && !(await confirmed(question, label.replace("…", "")))) return;
   if (chosen !== subject) return;
   subject.busy = label;

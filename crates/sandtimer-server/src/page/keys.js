@@ -62,7 +62,7 @@ const ID = /^[A-Za-z0-9_-]{1,64}$/;
 function route() {
   const [name, kind, id] = location.hash.slice(1).split("/");
   showSection(SECTIONS.includes(name) ? name : "running");
-  const known = kind in VIEWS && id;
+  const known = Object.hasOwn(VIEWS, kind ?? "") && id;
   document.querySelector("main").classList.toggle("opened", Boolean(known));
   let wanted = null;
   try {

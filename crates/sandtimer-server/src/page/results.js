@@ -17,7 +17,7 @@ const ENDS = { td: ["td", "th"], th: ["td", "th"], tr: ["td", "th", "tr"], tbody
 const NAMED = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", hellip: "…", mdash: "—", ndash: "–", times: "×", middot: "·" };
 
 const unescaped = (text) => text.replace(/&(?:#(\d{1,7})|#[xX]([0-9a-fA-F]{1,6})|([a-zA-Z]{2,8}));/g, (whole, decimal, hex, name) => {
-  if (name) return NAMED[name] ?? whole;
+  if (name) return Object.hasOwn(NAMED, name) ? NAMED[name] : whole;
   const point = decimal ? Number(decimal) : Number.parseInt(hex, 16);
   return point > 0 && point <= 0x10ffff && (point < 0xd800 || point > 0xdfff) ? String.fromCodePoint(point) : "\ufffd";
 });

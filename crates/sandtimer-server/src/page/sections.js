@@ -69,6 +69,7 @@ function go() {
   if (locked || document.hidden || polling) return;
   polling = new AbortController();
   void poll(polling.signal);
+  void lookAtBreakers();
   if (chosen) follow();
 }
 
@@ -141,8 +142,10 @@ function dropEnded(id) {
 
 async function lookAtJobs(signal) {
   try {
-    const shown = section === "queue" && queuePart !== "breakers";
-    const state = queuePart === "dead" ? "dead" : at("job-state").value;
+    const part = queuePart;
+    const shown = section === "queue" && part !== "breakers";
+    const chosenState = at("job-state").value;
+    const state = part === "dead" ? "dead" : chosenState;
     const [depths, listing] = await Promise.all([
       get("/v1/jobs/queues"),
       shown ? get(`/v1/jobs?limit=${jobLimit}${state ? `&state=${state}` : ""}`) : null,
@@ -150,7 +153,8 @@ async function lookAtJobs(signal) {
     if (signal.aborted) return;
     queues = depths.queues;
     jobsError = "";
-    if (!listing) return;
+    // Not into another list than it was asked for.
+    if (!listing || queuePart !== part || at("job-state").value !== chosenState) return;
     jobs = listing.jobs;
     for (const job of jobs) job.line = job.job_id;
     moreJobs = listing.next !== null;
@@ -167,15 +171,25 @@ function askForMoreJobs() {
   pollSoon();
 }
 
+let lookingAtBreakers = false;
+
 /** Reads the breakers in the results of the latest jobs, four at a time: no route lists them. */
 async function lookAtBreakers() {
+  if (lookingAtBreakers) return;
+  lookingAtBreakers = true;
   while (section === "queue" && queuePart === "breakers" && polling) {
     try {
       const { jobs: latestJobs } = await get(`/v1/jobs?limit=${BREAKER_JOBS}`);
+      const listed = new Set(latestJobs.map((job) => job.job_id));
+      for (const id of breakersOf.keys()) if (!listed.has(id)) breakersOf.delete(id);
       const waiting = latestJobs.filter((job) => job.ended_ms !== null && breakersOf.get(job.job_id)?.ended_ms !== job.ended_ms);
       const reader = async () => {
         for (let job = waiting.pop(); job; job = waiting.pop()) {
-          const { result, ended_ms, name, job_id } = await get(`/v1/jobs/${job.job_id}`);
+          const { result, ended_ms, name, job_id } = await get(`/v1/jobs/${job.job_id}`).catch((error) => {
+            // Removed since it was listed.
+            if (error instanceof Refused && error.status === 404) return job;
+            throw error;
+          });
           breakersOf.set(job_id, { ended_ms, job: { job_id, name, ended_ms }, breakers: result?.breakers ?? [] });
         }
       };
@@ -192,6 +206,7 @@ async function lookAtBreakers() {
     }
     await pause(BREAKERS_EVERY_MS, polling?.signal);
   }
+  lookingAtBreakers = false;
 }
 
 document.addEventListener("visibilitychange", () => (document.hidden ? halt() : go()));

@@ -39,9 +39,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use sandtimer::job::{
-    Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobRecord, JobResult, JobState,
-    JobStore, LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
-    WebhookShares,
+    Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobRecord, JobState, JobStore,
+    LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted, WebhookShares,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -378,12 +377,13 @@ fn without_output(finish: &Finish) -> Finish {
         .error
         .as_ref()
         .map_or_else(|| missing.to_owned(), |error| format!("{error}; {missing}"));
-    let result = JobResult {
-        ok: finish.result.ok,
-        verdict: finish.result.verdict.clone(),
-        spent: finish.result.spent,
-        ..JobResult::bare(finish.result.status, Some(error))
-    };
+    // What is kept besides, its files and what its log lacks, is small, and names what is stored already.
+    let mut result = finish.result.clone();
+    result.outcome = None;
+    result.value = None;
+    result.calls_dropped += u64::try_from(result.calls.len()).unwrap_or(u64::MAX);
+    result.calls.clear();
+    result.error = Some(error);
     Finish { held: finish.held.clone(), result, again: finish.again }
 }
 

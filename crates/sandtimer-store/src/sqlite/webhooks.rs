@@ -85,7 +85,7 @@ pub(crate) fn is_due(tx: &Transaction<'_>, shares: &WebhookShares, now: i64) -> 
 /// What is due: the longest due first, or of each owner in turn what is due longest. Of an owner's no more are looked at than a
 /// few times what is ever handed out: where all of these lead to hosts that have their share, the others wait as well.
 fn due_query(is_in_turn: bool) -> String {
-    let columns = "job, id, target, claim, attempts, since_ms, owner, returns, body";
+    let columns = "job, id, target, claim, attempts, since_ms, owner, returns";
     let due = format!("webhooks WHERE due_ms <= ?1 AND (owner, host) NOT IN ({PAUSED})");
     match is_in_turn {
         false => format!("SELECT {columns} FROM {due} ORDER BY due_ms, job"),
@@ -123,10 +123,13 @@ pub(crate) fn claim(
         }
     }
     drop(found);
-    for (seq, _) in &claimed {
+    for (seq, delivery) in &mut claimed {
         let update =
             "UPDATE webhooks SET due_ms = ?2, claim = claim + 1, attempts = attempts + 1 WHERE job = ?1";
         execute(tx, update, (*seq, until))?;
+        // Not in the query above, which looks at many more than it hands out.
+        let mut select = tx.prepare_cached("SELECT body FROM webhooks WHERE job = ?1").map_err(broken)?;
+        delivery.body = select.query_row((*seq,), |row| row.get(0)).map_err(broken)?;
     }
     Ok(claimed.into_iter().map(|(_, delivery)| delivery).collect())
 }
@@ -137,10 +140,10 @@ fn read(row: &Row<'_>, now: i64) -> Result<(i64, Delivery), StoreError> {
         Ok((
             (row.get::<_, i64>(0)?, row.get(1)?, row.get::<_, String>(2)?),
             (row.get::<_, i64>(3)?, row.get::<_, u32>(4)?, row.get::<_, i64>(5)?, row.get(6)?),
-            (row.get(7)?, row.get(8)?),
+            row.get(7)?,
         ))
     };
-    let ((seq, id, target), (claim, attempts, since, owner), (returns, body)) = parts().map_err(broken)?;
+    let ((seq, id, target), (claim, attempts, since, owner), returns) = parts().map_err(broken)?;
     let delivery = Delivery {
         id,
         owner,
@@ -148,7 +151,7 @@ fn read(row: &Row<'_>, now: i64) -> Result<(i64, Delivery), StoreError> {
         webhook: serde_json::from_str(&target).map_err(unreadable)?,
         attempts: attempts + 1,
         returns,
-        body,
+        body: None,
         age: Duration::from_millis(natural(now - since)),
     };
     Ok((seq, delivery))

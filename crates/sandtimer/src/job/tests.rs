@@ -49,7 +49,7 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
         ),
         (
             json!({"command": command, "countdown": 3}),
-            "`countdown`: unknown field, which is `not_before_ms` here",
+            "`countdown`: unknown field; a delay is given as `not_before_ms`, a moment in milliseconds since 1970",
         ),
         (
             json!({"command": command, "timeout": 5}),

@@ -74,7 +74,8 @@ fn shortened_grace(run: &Running) -> Option<Remark> {
     let [grace, asked] =
         [grace, run.asked_grace].map(|grace| time(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX)));
     let message = format!(
-        "Its grace was {grace} instead of {asked}: where wall limit and grace do not fit into {owner} wall limit together, the          grace is at most half of what that one leaves."
+        "Its grace was {grace} instead of {asked}: where wall limit and grace do not fit into {owner} wall limit together, \
+         the grace is at most half of what that one leaves."
     );
     Some(Remark { kind: RemarkKind::ShortenedGrace, message })
 }

@@ -43,7 +43,7 @@ pub(super) fn work(given: &WorkArguments) -> Result<ExitCode, Failure> {
     let lease = given.lease.as_deref().map(|typed| duration("--lease", typed, LEAST_LEASE)).transpose()?;
     let store = open(&given.store)?;
     let bounds = Bounds::read(given.files.as_ref(), given.private_webhooks)?;
-    let drain = drain_time(&Given::named("drain", "SANDTIMER_DRAIN", given.drain.as_ref()))?.flatten();
+    let drain = drain_time(&Given::named("drain", "SANDTIMER_DRAIN", given.drain.as_ref()))?;
     let memory = Given::named("memory", "SANDTIMER_JOB_MEMORY", given.memory.as_ref());
     let default = WorkerSettings::new(render::complaint);
     let settings = WorkerSettings {

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -45,6 +45,8 @@ pub(super) struct Streams {
 
 /// What a shell sees of a command that Ctrl-C ended.
 const INTERRUPTED: u8 = 128 + 2;
+/// What the interrupt key has ended ends within this.
+const AT_ONCE: u64 = 2_000_000_000;
 
 /// Why this process ended the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,8 +77,8 @@ pub(super) struct Session<'a> {
     why: Option<Why>,
     /// Ctrl-C was pressed, and is why it ends.
     is_interrupted: bool,
-    /// The interrupt key was typed on the job's terminal.
-    pressed: Arc<AtomicBool>,
+    /// When the interrupt key was typed last on the job's terminal, in monotonic nanoseconds.
+    pressed: Arc<AtomicU64>,
     outcome: Option<Arc<Outcome>>,
 }
 
@@ -116,6 +118,7 @@ impl<'a> Session<'a> {
         let position = streams.position.take();
         self.attach(streams)?;
         let outcome = self.wait_for_outcome();
+        let ended_at = monotonic_nanoseconds();
         if let Some(position) = position {
             position.hand_back();
         }
@@ -140,8 +143,9 @@ impl<'a> Session<'a> {
         let delivered = self.deliver(None, patience.unwrap_or(u64::MAX));
         self.report_output(delivered);
         let code = self.exit_code(&outcome);
-        // On a terminal of its own the key has interrupted the command itself.
-        let is_own = self.pressed.load(Ordering::Relaxed) && outcome.signal.as_deref() == Some("SIGINT");
+        // On a terminal of its own the key has interrupted the command itself, unless that was long before.
+        let since = ended_at.saturating_sub(self.pressed.load(Ordering::Relaxed));
+        let is_own = since < AT_ONCE && outcome.signal.as_deref() == Some("SIGINT");
         if code == INTERRUPTED && (self.is_interrupted || is_own) {
             let passed_on = self.run.has_terminal();
             end_as_interrupted(if passed_on { Interrupted::Command } else { Interrupted::Group });
