@@ -146,7 +146,6 @@ class _Submission:
         self.ends: Optional[float] = None
         self.scoping, self.compiling = threading.Lock(), threading.Lock()
         self.payload: Optional[bytes] = None
-        self.hidden = ""
         self.error: Optional[BaseException] = None
         self.stopped = len(cases)
         self.runs: list[Optional[_Run]] = [None] * len(cases)
@@ -238,10 +237,10 @@ class _Submission:
 
     def _compiled(self, outcome: Outcome) -> None:
         said = outcome.value
-        if not outcome.ok or not isinstance(said, tuple):
+        if outcome.ok and isinstance(said, bytes):
+            self.payload = said
+        elif not outcome.ok or not isinstance(said, tuple):
             self.error = outcome.error or RemoteError("SyntaxError", "it could not be compiled")
-        elif len(said) == 2:
-            self.payload, self.hidden = said
         else:
             kind, message, line, column, text = said
             if kind in ("SyntaxError", "IndentationError", "TabError"):

@@ -11,13 +11,15 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 
-def compile_submission(source: str, name: str, launcher: "str | None") -> "tuple[Any, ...]":
-    """The submission's source and code, and with a launcher before them that one's code and behind the source the name; and the file
-    name whose frames tracebacks leave out: the caller's."""
+def compile_submission(source: str, name: str, launcher: "str | None") -> "bytes | tuple[Any, ...]":
+    """The submission's source and code, marshalled; with a launcher, that one's code, the source, the name and the code. A tuple says
+    why it cannot be compiled.
+
+    The launcher's code has the file name of the caller's, whose frames tracebacks leave out.
+    """
     import marshal
     import sys
 
-    hidden = sys._getframe(1).f_code.co_filename
     try:
         code = compile(source, name, "exec", dont_inherit=True)
     except SyntaxError as error:
@@ -25,9 +27,10 @@ def compile_submission(source: str, name: str, launcher: "str | None") -> "tuple
     except (ValueError, OverflowError, MemoryError, RecursionError) as error:
         return (type(error).__name__, str(error), None, None, None)
     if launcher is None:
-        return marshal.dumps((source, code)), hidden
+        return marshal.dumps((source, code))
+    hidden = sys._getframe(1).f_code.co_filename
     launch = compile(launcher, hidden, "exec", dont_inherit=True, optimize=2)
-    return marshal.dumps((launch, source, name, code)), hidden
+    return marshal.dumps((launch, source, name, code))
 
 
 def show_source(source: str, name: str) -> None:

@@ -1,26 +1,19 @@
-"""The command line on a terminal, beside the command alone: keys, loops of a shell."""
+"""The command line on a terminal, compared with the command alone: keys, loops of a shell."""
 
 from __future__ import annotations
 
 import os
 import pty
 import select
-import shutil
 import signal
 import time
 from typing import Callable
 
 import pytest
+from serving import BINARY
 
-SANDTIMER = os.environ.get("SANDTIMER_BIN") or shutil.which("sandtimer") or ""
 PATIENCE = 60.0
 LOOP = "for number in 1 2 3; do {}; done; echo the loop is done"
-
-
-@pytest.fixture(autouse=True)
-def _needs_the_command_line() -> None:
-    if not SANDTIMER:
-        pytest.skip("there is no `sandtimer` on the PATH, and SANDTIMER_BIN does not name one")
 
 
 def on_terminal(script: str, key: bytes, is_time: Callable[[str], bool]) -> tuple[str, int]:
@@ -62,7 +55,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_interrupt_ends_the_loop_of_a_shell(name: str) -> None:
-    command = COMMANDS[name].format(sandtimer=SANDTIMER)
+    command = COMMANDS[name].format(sandtimer=BINARY)
     shown, status = on_terminal(LOOP.format(command), b"\x03", is_up)
     assert "the loop is done" not in shown, shown
     assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGINT, (status, shown)
@@ -71,6 +64,6 @@ def test_interrupt_ends_the_loop_of_a_shell(name: str) -> None:
 @pytest.mark.parametrize("output", ["", " </dev/null | cat"])
 def test_signal_of_a_process_ends_no_loop(output: str) -> None:
     """The control: no key has sent it."""
-    command = f"{SANDTIMER} run --wall 50 -- sh -c 'echo up; kill -INT $$; sleep 50'{output}"
+    command = f"{BINARY} run --wall 50 -- sh -c 'echo up; kill -INT $$; sleep 50'{output}"
     shown, status = on_terminal(LOOP.format(command), b"\n", is_up)
     assert "the loop is done" in shown and status == 0, (status, shown)

@@ -15,33 +15,35 @@ const WATCHED: [Signal; 5] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QU
 /// The code of signals that the kernel sends by itself, as for keys on a terminal; sigaction(2).
 const SI_KERNEL: i32 = 0x80;
 
-/// Whom Ctrl-C has reached.
+/// Which processes Ctrl-C has interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Interrupted {
+pub(crate) enum InterruptTarget {
     /// This process and all of its process group, from their terminal.
     Group,
     /// Only the command, on a terminal of its own: this process has passed the key on.
     Command,
 }
 
-/// What this process is to end as.
-static END_AS: OnceLock<Interrupted> = OnceLock::new();
+/// Set if this process is to end by SIGINT.
+static END_AS: OnceLock<InterruptTarget> = OnceLock::new();
 
 /// Has this process end by SIGINT once all else is done. A shell ends its loop or script with a command that Ctrl-C has ended, and
 /// sees that by the signals that reach both, not by exit code 130.
-pub(crate) fn end_as_interrupted(interrupted: Interrupted) {
+pub(crate) fn end_as_interrupted(interrupted: InterruptTarget) {
     let _ = END_AS.set(interrupted);
 }
 
-/// Ends this process by SIGINT where that was asked for. The last thing that it does.
+/// Ends this process by SIGINT if that was requested. The last thing that it does.
 pub(crate) fn end_if_interrupted() {
     let Some(interrupted) = END_AS.get() else { return };
     sandtimer_os::thread::unblock_signal(Signal::INT.as_raw());
     // Refused or ignored, the exit code says it.
     let _ = match interrupted {
-        Interrupted::Group => sandtimer_os::thread::raise(Signal::INT.as_raw()),
-        // As their terminal does where nothing passes the key on.
-        Interrupted::Command => rustix::process::kill_current_process_group(Signal::INT).map_err(Into::into),
+        InterruptTarget::Group => sandtimer_os::thread::raise(Signal::INT.as_raw()),
+        // As their terminal does if nothing passes the key on.
+        InterruptTarget::Command => {
+            rustix::process::kill_current_process_group(Signal::INT).map_err(Into::into)
+        }
     };
 }
 
@@ -63,7 +65,7 @@ pub(crate) struct Ending {
 }
 
 impl Ending {
-    /// Somebody pressed Ctrl-C, and the shell that waits for this process was told as well.
+    /// The user pressed Ctrl-C, which also interrupts the shell that waits for this process.
     pub(crate) fn is_interactive_interrupt(self) -> bool {
         self.signal == Signal::INT && self.by_terminal
     }

@@ -93,13 +93,13 @@ pub(crate) struct Interrupts {
     typed: Vec<u64>,
     asked: bool,
     /// When the key was typed last where the terminal makes it a signal, in monotonic nanoseconds; 0 is never.
-    pressed: Arc<AtomicU64>,
+    typed_at: Arc<AtomicU64>,
 }
 
 impl Interrupts {
     /// When the key was typed last where the terminal makes it a signal, in monotonic nanoseconds; 0 is never.
-    pub(crate) fn pressed(&self) -> Arc<AtomicU64> {
-        self.pressed.clone()
+    pub(crate) fn typed_at(&self) -> Arc<AtomicU64> {
+        self.typed_at.clone()
     }
 
     /// How often `bytes`, which are about to be typed on this pseudo-terminal, ask for an end.
@@ -109,7 +109,7 @@ impl Interrupts {
         // 0 stands for no such key.
         let count = bytes.iter().filter(|byte| interrupt != 0 && **byte == interrupt).count();
         if count > 0 && settings.local_modes.contains(LocalModes::ISIG) {
-            self.pressed.store(now, Ordering::Relaxed);
+            self.typed_at.store(now, Ordering::Relaxed);
         }
         self.count(settings.local_modes.contains(LocalModes::ISIG | LocalModes::ICANON), count, now)
     }

@@ -56,7 +56,7 @@ pub fn unblock_signal(signal: i32) {
 /// Sends the calling thread a signal.
 ///
 /// # Errors
-/// For what is no signal.
+/// If `signal` is not a signal.
 pub fn raise(signal: i32) -> io::Result<()> {
     // SAFETY: takes a plain number.
     if unsafe { libc::raise(signal) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -1,9 +1,8 @@
 //! Sends what the ends of jobs are told with: one POST of JSON, over HTTP.
 //!
 //! Addresses are written by whoever submits jobs, so they are not trusted: a name is resolved once, what it resolves to is
-//! checked, and just that is connected to. Unless the operator allows it nothing that is not public is reached, and what leads
-//! there is left to other workers. No redirect is
-//! followed, no proxy used, and of the answer only its status is read.
+//! checked, and just that is connected to. Unless the operator allows it nothing that is not public is reached: a delivery to
+//! any other address is returned for another worker. No redirect is followed, no proxy used, and of the answer only its status is read.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;

@@ -142,9 +142,11 @@ impl DeadlineCell {
         Err(TooLate)
     }
 
-    /// Sets the wall end of a clock that begins at `start`: what `own_end` makes of the one from before, or earlier if the bound
-    /// leaves no grace behind it. A grace that does not fit any more is cut to half of what the bound leaves. Beside one that sets: what that has set is what `own_end` is asked about, and stays where it
-    /// counts from `start` already.
+    /// Sets the wall end of a clock that begins at `start`: what `own_end` makes of the previous one, or earlier if the bound
+    /// leaves no room for the grace after it. A grace that does not fit any more is cut to half of what the bound leaves.
+    ///
+    /// Concurrent with [`set`](Self::set): `own_end` is asked about what that has set, and it stays where it counts from
+    /// `start` already.
     ///
     /// # Errors
     /// As [`set`](Self::set).

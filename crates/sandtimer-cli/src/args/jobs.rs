@@ -24,9 +24,10 @@ elsewhere a line for each change of its state. Both are on standard error. The e
 first that did not succeed.";
 
 const WORK_NOTES: &str = "\
-SIGTERM or Ctrl-C drains: nothing more is leased, what goes on is brought to its end. A second one, and the end of the time that \
-`--drain` gives, ends what goes on and gives it back, to be handed out again; that counts as no delivery. Let it be shorter than the time \
-after which a deployment kills the worker, or a long job is dead after three of them. A job without a wall limit keeps its slot until it ends by itself: give every job of a shared queue a \
+SIGTERM or Ctrl-C drains: no more jobs are leased, and those that run continue to their ends. A second one, or the \
+end of the `--drain` time, ends the jobs that still run and gives them back, to be handed out again; that does not count as \
+a delivery. Let the `--drain` time be shorter than the time after which a deployment kills the worker, or a long job is dead \
+after three deployments. A job without a wall limit keeps its slot until it ends by itself: give every job of a shared queue a \
 `wall_ms`, or bound each run of all jobs (`wall` in sandtimer.toml, SANDTIMER_WALL).";
 
 #[derive(Debug, Args)]

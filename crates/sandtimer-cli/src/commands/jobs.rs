@@ -85,7 +85,7 @@ fn open(flags: &StoreFlags) -> Result<Arc<dyn JobStore>, Failure> {
 }
 
 /// Whether a signal to end comes within this time.
-pub(super) fn is_told_to_end(signals: &Signals, within: Duration) -> bool {
+pub(super) fn is_end_requested(signals: &Signals, within: Duration) -> bool {
     following::ending(signals, within).is_some()
 }
 

@@ -41,8 +41,8 @@ pub(super) const IN_USE: u8 = 75;
 /// How long a server stays that ends when nobody uses it, and how often it looks.
 const UNUSED: Duration = Duration::from_secs(60);
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// How often a server that drains looks whether its jobs have ended.
-const LOOK_AT_JOBS: Duration = Duration::from_millis(200);
+/// How often a draining server checks whether its jobs have ended.
+const JOBS_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A setting and where it came from.
 #[derive(Debug)]
@@ -183,7 +183,7 @@ fn drain_jobs(server: &Server, signals: &Signals, time: Duration) {
     server.drain_jobs();
     while server.running_jobs() > 0 {
         let is_late = monotonic_nanoseconds() >= until;
-        if is_late || jobs::is_told_to_end(signals, LOOK_AT_JOBS) {
+        if is_late || jobs::is_end_requested(signals, JOBS_CHECK_INTERVAL) {
             return server.give_back_jobs();
         }
     }

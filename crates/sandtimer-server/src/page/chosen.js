@@ -117,7 +117,7 @@ function panel(name, data, build) {
   around.replaceChildren(...(data === null ? [] : [made("h3", "", name), build(data)]));
 }
 
-/** Reads events until the last, and goes on after the last one that came where a connection breaks. */
+/** Reads events until the last, and resumes after the last one received when a connection breaks. */
 async function readEvents(view, signal, path, begin, take) {
   let failed = 0;
   const tell = (text) => { if (chosen === view) say(at("following"), text); };

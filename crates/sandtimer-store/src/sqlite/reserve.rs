@@ -1,7 +1,7 @@
 //! Room on the disk for when that is full: jobs that go on can still be renewed, finished and cancelled, and those that are over
 //! forgotten.
 //!
-//! It is a file beside the database that is given up where something like this finds no room, and taken back as far as there is room
+//! It is a file next to the database that is given up where something like this finds no room, and taken back as far as there is room
 //! as soon as that is done, so that nothing else gets it; opening the database, purging and sweeping bring back the rest. New jobs, logs
 //! and files never get it: while the disk has less than that free no job is taken in or handed out, and logs and files are refused.
 

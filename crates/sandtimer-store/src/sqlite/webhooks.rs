@@ -1,4 +1,4 @@
-//! Ends of jobs that somebody is to be told of: due from the transaction that ends the job, claimed by one worker at a time. What is
+//! Webhooks of jobs that have ended: due from the transaction that ends the job, claimed by one worker at a time. What is
 //! due when the job's record is removed stays until it is settled.
 
 use std::time::Duration;

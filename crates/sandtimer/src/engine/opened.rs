@@ -52,7 +52,7 @@ pub(super) struct Opened {
     /// The own wall under its ceiling.
     pub wall: Option<u64>,
     /// The chosen grace under its ceiling, before the limits around the run.
-    pub(super) asked_grace: Duration,
+    pub(super) requested_grace: Duration,
     /// The limit of the outer scope that bounds the wall, where one does, in nanoseconds from that scope's start.
     pub outer_wall: Option<u64>,
     pub(super) place: String,
@@ -131,7 +131,7 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
     let mut scopes = inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
     let ceilings = scopes.ceilings(spec.parent)?.clone();
     let ceiling = ceilings.get(Key::Grace).unwrap_or(u64::MAX);
-    let asked_grace = Duration::from_nanos(own.limit(Key::Grace).unwrap_or(0).min(ceiling));
+    let requested_grace = Duration::from_nanos(own.limit(Key::Grace).unwrap_or(0).min(ceiling));
     let scope = scopes.open(opening, now)?;
     let effective = scopes.effective(scope, now)?;
     let disk = if spec.private_workspace { LEAST_DISK } else { 0 };
@@ -147,5 +147,15 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
     let place = scopes.place(scope)?.clone();
     let alone = nest(&place, &own, &[], &ceilings);
     let wall = alone.get(LimitKind::Wall).map(|effect| effect.value);
-    Ok(Opened { id, scope, effective, submitted_at, cell, wall, asked_grace, outer_wall, place: place.scope })
+    Ok(Opened {
+        id,
+        scope,
+        effective,
+        submitted_at,
+        cell,
+        wall,
+        requested_grace,
+        outer_wall,
+        place: place.scope,
+    })
 }

@@ -117,7 +117,7 @@ pub(super) fn running_at(
         wall: opened.wall,
         outer_wall: opened.outer_wall,
         grace: effective.get(Key::Grace).map_or(0, |effect| effect.value),
-        asked_grace: opened.asked_grace,
+        requested_grace: opened.requested_grace,
         extended: Mutex::default(),
         warn: spec.warn.map(nanoseconds),
         warn_signal: spec.warn_signal.and_then(Signal::from_named_raw),

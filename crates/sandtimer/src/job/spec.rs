@@ -234,7 +234,7 @@ impl JobSpec {
             name: table.name("name")?.unwrap_or_else(|| "job".to_owned()),
             queue: table.name("queue")?.unwrap_or_else(|| "default".to_owned()),
             priority: table.count("priority", -100, 100)?.unwrap_or(0) as i32,
-            wall: table.limit("wall_ms")?.flatten(),
+            wall: table.wall()?.flatten(),
             deadline_ms: table.moment("deadline_ms")?,
             not_before_ms: table.moment("not_before_ms")?,
             idempotency_key: table.name("idempotency_key")?,
@@ -506,7 +506,7 @@ fn turns(table: &mut Table) -> Result<LoopSpec, SpecError> {
         iterations: inner.small("iterations", 1)?,
         failures: inner.small("failures", 1)?,
         repeats: inner.small("repeats", 1)?,
-        wall: inner.limit("wall_ms")?.flatten(),
+        wall: inner.wall()?.flatten(),
         turn_wall: inner.limit("turn_wall_ms")?.flatten(),
     };
     driver.done()?;
@@ -515,7 +515,7 @@ fn turns(table: &mut Table) -> Result<LoopSpec, SpecError> {
 }
 
 fn action(table: &mut Table) -> Result<Action, SpecError> {
-    let wall = table.limit("wall_ms")?.flatten();
+    let wall = table.wall()?.flatten();
     Ok(Action { ways: ways(table)?, wall })
 }
 

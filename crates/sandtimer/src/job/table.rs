@@ -106,11 +106,14 @@ impl Table {
 
     /// A duration: `None` where nothing is said, `Some(None)` where it is said that there is no limit.
     pub fn limit(&mut self, key: &'static str) -> Result<Option<Option<Duration>>, SpecError> {
-        if key == Key::Kind(LimitKind::Wall).wire() {
-            self.name_wall()?;
-        }
         let Some(value) = self.take(key) else { return Ok(None) };
         self.one_time(&self.at(key), &value, Zero::Unlimited).map(Some)
+    }
+
+    /// The wall limit, by any of its names.
+    pub fn wall(&mut self) -> Result<Option<Option<Duration>>, SpecError> {
+        self.name_wall()?;
+        self.limit(Key::Kind(LimitKind::Wall).wire())
     }
 
     /// A duration that is never unlimited.

@@ -236,9 +236,9 @@ pub fn name_wall(fields: &mut Map<String, Value>, origin: &str) -> Result<(), Li
                 format!("give one of {}, {}", wall.wire(), WALL_NAMES.join(", ")),
             ));
         }
-        let number = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        if name == "timeout" && number.trim().parse::<f64>().is_ok_and(|number| number != 0.0) {
-            let number = number.trim();
+        let given = written(&value);
+        let number = given.trim();
+        if name == "timeout" && number.parse::<f64>().is_ok_and(|number| number != 0.0) {
             return Err(refuse(
                 Problem::NoUnit,
                 format!("use `{number}s` or `{number}ms` as a text, or `wall_ms`"),

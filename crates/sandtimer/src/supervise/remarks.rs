@@ -62,7 +62,7 @@ fn no_network() -> Remark {
 /// What is said of a grace that the limits around the run have cut.
 fn shortened_grace(run: &Running) -> Option<Remark> {
     let grace = run.cell.grace();
-    if grace >= run.asked_grace {
+    if grace >= run.requested_grace {
         return None;
     }
     let cut_by = run.effective.get(Key::Grace).filter(|effect| effect.source != Source::Call);
@@ -72,7 +72,7 @@ fn shortened_grace(run: &Running) -> Option<Remark> {
         None => "the outer".to_owned(),
     };
     let [grace, asked] =
-        [grace, run.asked_grace].map(|grace| time(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX)));
+        [grace, run.requested_grace].map(|grace| time(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX)));
     let message = format!(
         "Its grace was {grace} instead of {asked}: where wall limit and grace do not fit into {owner} wall limit together, \
          the grace is at most half of what that one leaves."

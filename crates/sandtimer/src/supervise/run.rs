@@ -306,7 +306,7 @@ pub(crate) struct Running {
     pub outer_wall: Option<u64>,
     pub grace: u64,
     /// The chosen grace under its ceiling, before the limits around the run.
-    pub asked_grace: Duration,
+    pub requested_grace: Duration,
     /// The wall limit as it was last extended.
     pub extended: Mutex<Option<Extended>>,
     /// How long before the wall its owner wants to hear of it, in nanoseconds.

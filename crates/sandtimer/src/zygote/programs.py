@@ -8,7 +8,7 @@ import marshal
 def program(body, options):
     """Runs a whole program as __main__, to its end; the answer: the value of its last line, if that is an expression.
 
-    With the option `compiled`, `body` is its source and its code, marshalled, and there is no value.
+    With the option `compiled`, `body` is its source and its code, marshalled, and the value is None.
     """
     name, code = options.get("name") or "<program>", None
     if options.get("compiled"):
@@ -30,14 +30,14 @@ def program(body, options):
     sys.setrecursionlimit(sys.getrecursionlimit() + depth() + frames_lost)
     last = None
     if code is None:
-        code, last = parts(source, name)
+        code, last = split_last_expression(source, name)
     try:
         exec(code, main)
-        said = nothing()
+        said = written(None)
         if last is not None:
             kind, *rest = written(eval(last, main))
             # A program's last line is often not data, and its value was not asked for.
-            said = (kind, *rest) if kind == VALUE else nothing()
+            said = (kind, *rest) if kind == VALUE else written(None)
         end_program(main)
         return said
     except SystemExit as end:
@@ -50,8 +50,8 @@ def program(body, options):
         raise
 
 
-def parts(source, name):
-    """The code of a program without its last line, and that of its last line; None for that where it is no expression."""
+def split_last_expression(source, name):
+    """The code of a program without its last line, and that of its last line, or None if that is not an expression."""
     import ast
 
     tree = compile(source, name, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
@@ -238,10 +238,6 @@ def listed(path):
         return []
 
 
-def nothing():
-    return written(None)
-
-
 def depth():
     """How many frames there are below the caller, and its own."""
     frame, count = sys._getframe(1), 0
@@ -299,7 +295,7 @@ def end_program(main):
 
 
 def has_registered():
-    """Whether something is to be called at this program's end, beside the call of a `logging` that has no more than its own handler."""
+    """Whether something is to be called at this program's end, besides the shutdown of a `logging` that has only its own handler."""
     threading, logging = sys.modules.get("threading"), sys.modules.get("logging")
     return (
         atexit._ncallbacks() > int(logging is not None)

@@ -64,7 +64,7 @@ pub(super) fn work(given: &WorkArguments) -> Result<ExitCode, Failure> {
             if is_asked && !is_draining {
                 let limit = drain.map_or_else(String::new, |drain| format!(" within {drain:?}"));
                 render::note(&format!(
-                    "draining: what goes on is brought to its end{limit}; once more gives it back"
+                    "draining: running jobs continue to their ends{limit}; a second signal gives them back"
                 ));
                 worker.drain();
                 is_draining = true;

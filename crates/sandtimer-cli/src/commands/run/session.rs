@@ -24,7 +24,7 @@ use crate::bell::Bell;
 use crate::config::{Config, written};
 use crate::passthrough::{self, Flow, Owner, Pump, Sink, State};
 use crate::render;
-use crate::signals::{Arrived, Interrupted, Signals, end_as_interrupted};
+use crate::signals::{Arrived, InterruptTarget, Signals, end_as_interrupted};
 use crate::terminal::{Interrupts, Raw, copy_size};
 
 /// How long a reader may take nothing, once a limit or a cancel has ended the run.
@@ -45,8 +45,8 @@ pub(super) struct Streams {
 
 /// What a shell sees of a command that Ctrl-C ended.
 const INTERRUPTED: u8 = 128 + 2;
-/// What the interrupt key has ended ends within this.
-const AT_ONCE: u64 = 2_000_000_000;
+/// Nanoseconds within which a command ends that the interrupt key has ended.
+const MAX_INTERRUPT_DELAY: u64 = 2_000_000_000;
 
 /// Why this process ended the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub(super) struct Session<'a> {
     /// Ctrl-C was pressed, and is why it ends.
     is_interrupted: bool,
     /// When the interrupt key was typed last on the job's terminal, in monotonic nanoseconds.
-    pressed: Arc<AtomicU64>,
+    interrupt_typed_at: Arc<AtomicU64>,
     outcome: Option<Arc<Outcome>>,
 }
 
@@ -108,7 +108,7 @@ impl<'a> Session<'a> {
             asked: Arc::default(),
             why: None,
             is_interrupted: false,
-            pressed: Arc::default(),
+            interrupt_typed_at: Arc::default(),
             outcome: None,
         })
     }
@@ -144,11 +144,11 @@ impl<'a> Session<'a> {
         self.report_output(delivered);
         let code = self.exit_code(&outcome);
         // On a terminal of its own the key has interrupted the command itself, unless that was long before.
-        let since = ended_at.saturating_sub(self.pressed.load(Ordering::Relaxed));
-        let is_own = since < AT_ONCE && outcome.signal.as_deref() == Some("SIGINT");
+        let since = ended_at.saturating_sub(self.interrupt_typed_at.load(Ordering::Relaxed));
+        let is_own = since < MAX_INTERRUPT_DELAY && outcome.signal.as_deref() == Some("SIGINT");
         if code == INTERRUPTED && (self.is_interrupted || is_own) {
             let passed_on = self.run.has_terminal();
-            end_as_interrupted(if passed_on { Interrupted::Command } else { Interrupted::Group });
+            end_as_interrupted(if passed_on { InterruptTarget::Command } else { InterruptTarget::Group });
         }
         Ok(ExitCode::from(code))
     }
@@ -164,7 +164,7 @@ impl<'a> Session<'a> {
             self.raw = Some(Raw::enter().map_err(Failure::system("cannot set the terminal to raw mode"))?);
             let (asked, wake, mut interrupts) =
                 (self.asked.clone(), self.wake.clone(), Interrupts::default());
-            self.pressed = interrupts.pressed();
+            self.interrupt_typed_at = interrupts.typed_at();
             let heard = move |master: &OwnedFd, bytes: &[u8]| {
                 let count = interrupts.hear(master, bytes, monotonic_nanoseconds());
                 if count > 0 {
