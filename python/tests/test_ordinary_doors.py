@@ -53,7 +53,7 @@ MAGICS = {
 def test_magics_of_notebooks_work(doors: Doors, door: str) -> None:
     for source, expected in MAGICS.items():
         ended = getattr(doors, door)(source)
-        assert ended.stdout == expected, (source, ended.whole)
+        assert ended.stdout == expected, (source, str(ended.whole))
 
 
 @named("context", "http_context")

@@ -5,6 +5,7 @@ mod args;
 mod bell;
 mod commands;
 mod config;
+mod input;
 mod passthrough;
 mod render;
 mod signals;

@@ -1,7 +1,7 @@
-//! Moves bytes between the caller's descriptors and a run's, one thread for each direction.
+//! Moves what a run writes to the caller's descriptors, one thread for each.
 //!
-//! A thread here may be stuck for ever in a write that nobody reads, so nobody may ever join one: its owner looks at its
-//! progress, and leaves when there is none. Bytes are moved by splice(2) where the descriptors allow it. Those for stderr
+//! A thread here may be stuck for ever in a write that no process reads, so it is never joined: its owner looks at its
+//! progress, and leaves when there is none. Bytes are moved by splice(2) where the descriptors allow it. Those of stderr
 //! are copied: their end is looked at for what there is to say of the run.
 
 use std::io;
@@ -10,13 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{
-    FileType, Mode, OFlags, SeekFrom, fcntl_getfl, fcntl_setfl, fstat, major, minor, seek, tell,
-};
+use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fstat};
 use rustix::io::Errno;
 use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, splice};
-use rustix::stdio::{stderr, stdin, stdout};
+use rustix::stdio::{stderr, stdout};
 use sandtimer::Run;
+use sandtimer_os::process::is_same_open_file;
 
 use crate::bell::Bell;
 
@@ -48,11 +47,25 @@ impl Sink {
     }
 }
 
+/// Whether stdout and stderr of the caller are one: what is written to both keeps its order only if it comes by one pipe.
+pub(crate) fn are_one() -> bool {
+    let (Ok(one), Ok(other)) = (fstat(stdout()), fstat(stderr())) else { return false };
+    if (one.st_dev, one.st_ino) != (other.st_dev, other.st_ino) {
+        return false;
+    }
+    if is_same_open_file(stdout(), stderr()) == Some(true) {
+        return true;
+    }
+    // Two that are opened by themselves are written to at two places, unless there is only the end.
+    let appends = |fd| fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::APPEND));
+    FileType::from_raw_mode(one.st_mode) != FileType::RegularFile || (appends(stdout()) && appends(stderr()))
+}
+
 /// What is written to a sink.
 #[derive(Debug)]
 pub(crate) enum Flow {
-    /// What a run writes, up to so many bytes.
-    Stream { from: OwnedFd, limit: Option<u64> },
+    /// What a run writes, up to so many bytes; of what is watched the end is looked at.
+    Stream { from: OwnedFd, limit: Option<u64>, is_watched: bool },
     /// A text that is there already.
     Text(String),
 }
@@ -126,7 +139,8 @@ impl Pump {
     /// When the system refuses a thread.
     pub(crate) fn start(sink: Sink, flow: Flow, owner: &Owner) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        let copy = (sink == Sink::Stderr).then(|| vec![0; BUFFER_BYTES].into_boxed_slice());
+        let is_watched = matches!(flow, Flow::Stream { is_watched: true, .. });
+        let copy = is_watched.then(|| vec![0; BUFFER_BYTES].into_boxed_slice());
         let worker = Worker { sink: sink.descriptor(), owner: owner.clone(), shared: shared.clone(), copy };
         std::thread::Builder::new().name(format!("st-{}", sink.name())).stack_size(64 << 10).spawn(
             move || {
@@ -150,7 +164,7 @@ impl Pump {
         self.shared.delivered.load(Ordering::Relaxed)
     }
 
-    /// The end of what it has copied, which is what there was for stderr or a terminal.
+    /// The end of what it has copied, which is what there was of a stream that is watched.
     pub(crate) fn copied(&self) -> Vec<u8> {
         self.shared.copied().clone()
     }
@@ -190,7 +204,7 @@ impl Worker {
     fn serve(mut self, flow: Flow) {
         let result = match flow {
             Flow::Text(text) => self.write(text.as_bytes()),
-            Flow::Stream { from, limit } => self.stream(&from, limit),
+            Flow::Stream { from, limit, .. } => self.stream(&from, limit),
         };
         let state = match result {
             Ok(()) => DONE,
@@ -325,124 +339,12 @@ fn wait_for_room(sink: BorrowedFd<'_>) {
 }
 
 /// Reads once; 0 at the end, and at an error, which for a pseudo-terminal is what the end looks like (EIO).
-fn read_some(from: BorrowedFd<'_>, buffer: &mut [u8]) -> usize {
+pub(crate) fn read_some(from: BorrowedFd<'_>, buffer: &mut [u8]) -> usize {
     loop {
         match rustix::io::read(from, &mut *buffer) {
             Ok(count) => return count,
             Err(Errno::INTR) => {}
             Err(_) => return 0,
-        }
-    }
-}
-
-/// What to do with the caller's stdin when it is no terminal.
-#[derive(Debug)]
-pub(crate) enum Input {
-    Nothing,
-    /// The same file or pipe, opened anew, can be given away; for a file, with where it is read.
-    Give(OwnedFd, Option<Position>),
-    /// It must be read here and passed on.
-    Pump,
-}
-
-/// Looks at stdin. It is given away only if all that can be done with it is to read it, and never the caller's own open
-/// file: O_NONBLOCK or a lock put on that would outlast the run. Nor a file of one of these `users`, whose uid the job may
-/// have on the outside: it could change the mode; nor a named FIFO, which opened anew does not show that its writers have gone.
-pub(crate) fn input(users: &[u32]) -> Input {
-    let stdin = stdin();
-    let (Ok(status), Ok(flags)) = (fstat(stdin), fcntl_getfl(stdin)) else { return Input::Nothing };
-    let read_only = flags & OFlags::ACCMODE == OFlags::RDONLY;
-    match FileType::from_raw_mode(status.st_mode) {
-        FileType::CharacterDevice if (major(status.st_rdev), minor(status.st_rdev)) == (1, 3) => {
-            Input::Nothing
-        }
-        FileType::RegularFile if read_only && !users.contains(&status.st_uid) => {
-            open_anew().unwrap_or(Input::Pump)
-        }
-        FileType::Fifo if read_only && is_nameless() => open_anew().unwrap_or(Input::Pump),
-        _ => Input::Pump,
-    }
-}
-
-/// Whether stdin is a pipe without a name.
-fn is_nameless() -> bool {
-    std::fs::read_link("/proc/self/fd/0")
-        .is_ok_and(|link| link.as_os_str().as_encoded_bytes().starts_with(b"pipe:["))
-}
-
-fn open_anew() -> Result<Input, Errno> {
-    // Refused to a user who could not open it himself. Without O_NONBLOCK a FIFO would wait for a writer.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let own = rustix::fs::open("/proc/self/fd/0", flags, Mode::empty())?;
-    fcntl_setfl(&own, OFlags::empty())?;
-    let position = match tell(stdin()) {
-        Err(Errno::SPIPE) => None,
-        at => {
-            let at = seek(&own, SeekFrom::Start(at?))?;
-            Some(Position { of: rustix::io::fcntl_dupfd_cloexec(&own, 3)?, at })
-        }
-    };
-    Ok(Input::Give(own, position))
-}
-
-/// Where a run reads the file that is our stdin.
-#[derive(Debug)]
-pub(crate) struct Position {
-    of: OwnedFd,
-    at: u64,
-}
-
-impl Position {
-    /// Moves our stdin to where the run has read, as if it had been the same open file.
-    pub(crate) fn hand_back(&self) {
-        if let Ok(now) = tell(&self.of)
-            && now != self.at
-        {
-            // Whoever reads on reads from the old place if this fails; nothing is lost.
-            let _ = seek(stdin(), SeekFrom::Start(now));
-        }
-    }
-}
-
-/// Passes stdin on to `to` in a thread of its own, until either end closes or the run is dead. `heard` sees it first.
-///
-/// # Errors
-/// When the system refuses a thread.
-pub(crate) fn feed(
-    to: OwnedFd,
-    dead: Bell,
-    mut heard: impl FnMut(&OwnedFd, &[u8]) + Send + 'static,
-) -> io::Result<()> {
-    std::thread::Builder::new().name("st-stdin".to_owned()).stack_size(64 << 10).spawn(move || {
-        let mut buffer = vec![0; BUFFER_BYTES];
-        while wait_for_input_or_end(stdin(), &dead) {
-            let count = read_some(stdin(), &mut buffer);
-            let mut rest = &buffer[..count];
-            heard(&to, rest);
-            while !rest.is_empty() {
-                match rustix::io::write(&to, rest) {
-                    Ok(written) => rest = &rest[written..],
-                    Err(Errno::INTR) => {}
-                    // The run reads no more.
-                    Err(_) => return,
-                }
-            }
-            if count == 0 {
-                return;
-            }
-        }
-    })?;
-    Ok(())
-}
-
-/// As [`wait_for_input`], but the death counts first: what is typed then is for whoever comes next.
-fn wait_for_input_or_end(from: BorrowedFd<'_>, dead: &Bell) -> bool {
-    loop {
-        let mut watched = [PollFd::new(&from, PollFlags::IN), PollFd::new(dead, PollFlags::IN)];
-        match poll(&mut watched, None) {
-            Err(Errno::INTR) => {}
-            Err(_) => return false,
-            Ok(_) => return watched[1].revents().is_empty(),
         }
     }
 }
@@ -458,7 +360,6 @@ mod tests {
         rustix::io::write(&write, b"last words").expect("room");
         dead.ring();
         assert!(wait_for_input(read.as_fd(), &dead));
-        assert!(!wait_for_input_or_end(read.as_fd(), &dead));
         assert_eq!(read_some(read.as_fd(), &mut [0; 64]), 10);
         // The write end is still open, as in a process that cannot die: there is no end to wait for.
         assert!(!wait_for_input(read.as_fd(), &dead));

@@ -1,4 +1,4 @@
-//! The signals that end a run, read from a descriptor.
+//! The signals that end, stop and continue a run, read from a descriptor.
 //!
 //! Must be set up before the engine starts: a signal is kept from a thread only if it was blocked before that thread
 //! began, and one that hits an engine's thread would end the process without its verdict.
@@ -10,7 +10,10 @@ use std::sync::OnceLock;
 use rustix::process::Signal;
 use sandtimer_os::thread::signal_descriptor;
 
-const WATCHED: [Signal; 5] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::WINCH];
+const WATCHED: [Signal; 7] =
+    [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::WINCH, Signal::TSTP, Signal::CONT];
+/// How many of them have nothing to do with stopping.
+const UNSTOPPED: usize = 5;
 
 /// The code of signals that the kernel sends by itself, as for keys on a terminal; sigaction(2).
 const SI_KERNEL: i32 = 0x80;
@@ -47,6 +50,12 @@ pub(crate) fn end_if_interrupted() {
     };
 }
 
+/// Stops this process as its shell expects it, until that continues it. Does nothing where no shell could.
+pub(crate) fn stop() {
+    // Fails only for what is not a signal.
+    let _ = sandtimer_os::thread::take_default_action(Signal::TSTP.as_raw());
+}
+
 /// What arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrived {
@@ -54,6 +63,10 @@ pub(crate) enum Arrived {
     End(Ending),
     /// The terminal has another size.
     Resized,
+    /// A shell wants this process and its run stopped: Ctrl-Z.
+    Stopped,
+    /// This process was continued, or brought to the foreground.
+    Continued,
 }
 
 /// A signal that asks for an end.
@@ -91,7 +104,13 @@ impl Ending {
 pub(crate) struct Signals(OwnedFd);
 
 impl Signals {
+    /// Those that ask for an end, and of the terminal's size.
     pub(crate) fn watch() -> io::Result<Self> {
+        signal_descriptor(&WATCHED.map(Signal::as_raw)[..UNSTOPPED]).map(Signals)
+    }
+
+    /// Also those by which a shell stops and continues its jobs.
+    pub(crate) fn watch_all() -> io::Result<Self> {
         signal_descriptor(&WATCHED.map(Signal::as_raw)).map(Signals)
     }
 
@@ -110,11 +129,16 @@ impl Signals {
             let Some(signal) = WATCHED.into_iter().find(|signal| signal.as_raw() == word(0)) else {
                 continue;
             };
-            if signal == Signal::WINCH {
-                return Some(Arrived::Resized);
+            match signal {
+                Signal::WINCH => return Some(Arrived::Resized),
+                Signal::CONT => return Some(Arrived::Continued),
+                _ => {}
             }
             // A descriptor gets ignored signals too, and nohup(1) and shells mean what they ignore.
             if !is_ignored(signal) {
+                if signal == Signal::TSTP {
+                    return Some(Arrived::Stopped);
+                }
                 return Some(Arrived::End(Ending { signal, by_terminal: word(8) == SI_KERNEL }));
             }
         }

@@ -8,44 +8,57 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::stdio::{stdin, stdout};
+use rustix::fs::{FileType, fstat};
+use rustix::stdio::{stderr, stdin, stdout};
 use rustix::termios::{
-    LocalModes, OptionalActions, SpecialCodeIndex, Termios, isatty, tcgetattr, tcgetpgrp, tcgetwinsize,
-    tcsetattr, tcsetwinsize,
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, isatty, tcgetattr, tcgetpgrp, tcgetsid,
+    tcgetwinsize, tcsetattr, tcsetwinsize,
 };
-use sandtimer::engine::Terminal;
+use sandtimer::engine::{Terminal, TerminalOutputs};
 
 /// What stdin means where terminals are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// stdin is no terminal.
+    /// stdin is not a terminal.
     None,
-    /// stdin is a terminal whose foreground is somebody else's: reading it would stop this process (SIGTTIN).
+    /// stdin is a terminal whose foreground is another job's: reading it would stop this process (SIGTTIN).
     Background,
-    /// stdin is our terminal, and stdout is not one.
+    /// stdin is our terminal, and the job cannot have one.
     InputOnly,
-    /// Both are: the job can have a terminal.
-    Both,
+    /// The job can have a terminal in place of stdin and these.
+    Own(TerminalOutputs),
 }
 
-/// Looks at stdin and stdout.
+/// Looks at the standard descriptors. Each that is a terminal becomes the job's, and only those. Where stdout is a pipe the job has none:
+/// what reads there may be a pager, which uses the terminal itself.
 pub(crate) fn place() -> Place {
     if !isatty(stdin()) {
         return Place::None;
     }
-    let ours = tcgetpgrp(stdin()).is_ok_and(|group| group == rustix::process::getpgrp());
-    match (ours, isatty(stdout())) {
-        (false, _) => Place::Background,
-        (true, false) => Place::InputOnly,
-        (true, true) => Place::Both,
+    if !is_foreground() {
+        return Place::Background;
+    }
+    let is_read_elsewhere = fstat(stdout()).is_ok_and(|status| {
+        matches!(FileType::from_raw_mode(status.st_mode), FileType::Fifo | FileType::Socket)
+    });
+    match (isatty(stdout()), isatty(stderr())) {
+        (true, true) => Place::Own(TerminalOutputs::Both),
+        (true, false) => Place::Own(TerminalOutputs::Stdout),
+        (false, true) if !is_read_elsewhere => Place::Own(TerminalOutputs::Stderr),
+        (false, _) => Place::InputOnly,
     }
 }
 
+/// Whether the terminal that is stdin is this process's to read and to set.
+pub(crate) fn is_foreground() -> bool {
+    tcgetpgrp(stdin()).is_ok_and(|group| group == rustix::process::getpgrp())
+}
+
 /// One with the size and the settings of the caller's.
-pub(crate) fn like_ours() -> io::Result<Terminal> {
+pub(crate) fn like_ours(outputs: TerminalOutputs) -> io::Result<Terminal> {
     // A terminal without a size is used as one of 80 columns.
     let (columns, rows) = tcgetwinsize(stdin()).map_or((0, 0), |size| (size.ws_col, size.ws_row));
-    Ok(Terminal { columns, rows, like: Some(rustix::io::fcntl_dupfd_cloexec(stdin(), 3)?) })
+    Ok(Terminal { columns, rows, like: Some(rustix::io::fcntl_dupfd_cloexec(stdin(), 3)?), outputs })
 }
 
 /// Gives the job's terminal the caller's size. The kernel tells the job.
@@ -74,16 +87,28 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // Fails only when the terminal is gone. Drain would wait for a reader that has stopped the output.
-        let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before);
+        // In the background it is another's by now, and setting it would stop this process (SIGTTOU).
+        if is_foreground() {
+            // Fails only when the terminal is gone. Drain would wait for a reader that has stopped the output.
+            let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before);
+        }
     }
+}
+
+/// What was asked for by keys.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Heard {
+    /// How often the end of the run.
+    pub ends: usize,
+    /// That the run is stopped (Ctrl-Z).
+    pub stops: bool,
 }
 
 /// How often Ctrl-C has to be typed within [`INSISTING`] to be meant for this process too.
 const INSISTENCE: usize = 3;
 const INSISTING: u64 = 1_000_000_000;
 
-/// Hears Ctrl-C on its way to a command that is deaf to it.
+/// Hears Ctrl-C on its way to a command that is deaf to it, and Ctrl-Z on its way to one that is not a shell.
 ///
 /// It is the command's, and only typed again and again also a wish to end the run. Counted only where the terminal
 /// makes it a signal and reads whole lines: who edits the line himself, as editors and the prompts of shells and
@@ -102,16 +127,23 @@ impl Interrupts {
         self.typed_at.clone()
     }
 
-    /// How often `bytes`, which are about to be typed on this pseudo-terminal, ask for an end.
-    pub(crate) fn hear(&mut self, master: impl AsFd, bytes: &[u8], now: u64) -> usize {
-        let Ok(settings) = tcgetattr(master) else { return 0 };
-        let interrupt = settings.special_codes[SpecialCodeIndex::VINTR];
+    /// What `bytes`, which are about to be typed on this pseudo-terminal, ask of this process.
+    pub(crate) fn hear(&mut self, master: impl AsFd, bytes: &[u8], now: u64) -> Heard {
+        let Ok(settings) = tcgetattr(&master) else { return Heard::default() };
         // 0 stands for no such key.
-        let count = bytes.iter().filter(|byte| interrupt != 0 && **byte == interrupt).count();
+        let typed = |code| {
+            let key = settings.special_codes[code];
+            bytes.iter().filter(|byte| key != 0 && **byte == key).count()
+        };
+        let count = typed(SpecialCodeIndex::VINTR);
         if count > 0 && settings.local_modes.contains(LocalModes::ISIG) {
             self.typed_at.store(now, Ordering::Relaxed);
         }
-        self.count(settings.local_modes.contains(LocalModes::ISIG | LocalModes::ICANON), count, now)
+        let by_lines = settings.local_modes.contains(LocalModes::ISIG | LocalModes::ICANON);
+        // What a shell inside has in the foreground is that shell's to stop.
+        let is_alone = || matches!((tcgetpgrp(&master), tcgetsid(&master)), (Ok(group), Ok(session)) if group == session);
+        let stops = by_lines && typed(SpecialCodeIndex::VSUSP) > 0 && is_alone();
+        Heard { ends: self.count(by_lines, count, now), stops }
     }
 
     fn count(&mut self, by_lines: bool, count: usize, now: u64) -> usize {

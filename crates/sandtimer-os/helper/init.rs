@@ -259,7 +259,12 @@ fn child(mut program: Program, status: Fd, built: Fd, stdio: &[Fd], extra: &[Fd]
             op::EXECUTE | op::EXECUTE_WITH => execute(&step, status, ready, extra),
             op::TERMINAL => match steps::terminal(ready[0]) {
                 Ok(slave) => {
-                    ready = [slave; 3];
+                    ready[0] = slave;
+                    for index in [1, 2] {
+                        if step.number(index - 1) == 1 {
+                            ready[index] = slave;
+                        }
+                    }
                     0
                 }
                 Err(error) => error,

@@ -79,8 +79,8 @@ pub mod op {
     /// Becomes a program that is given descriptors. numbers: count of arguments, then fd indices: these become
     /// descriptors 3, 4 and so on. strings: as for [`EXECUTE`].
     pub const EXECUTE_WITH: u16 = 31;
-    /// A terminal of the sandbox's own, for the session and in place of descriptors 0 to 2. These are a socket until then, by
-    /// which the master is sent; a byte that comes back says that it is set up.
+    /// A terminal of the sandbox's own, for the session and in place of descriptor 0. numbers: 1 if in place of 1, and of 2, too.
+    /// These are a socket until then, by which the master is sent; a byte that comes back says that it is set up.
     pub const TERMINAL: u16 = 33;
     /// After the last change of identity: the process may read its own files in /proc again, and dies with the engine.
     pub const OWN: u16 = 32;

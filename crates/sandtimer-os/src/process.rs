@@ -21,6 +21,17 @@ pub fn inherited(number: i32) -> io::Result<OwnedFd> {
     given.try_clone_to_owned()
 }
 
+/// Whether two descriptors of this process are of one open file: one offset, one set of flags (kcmp(2)). `None` where the kernel does
+/// not say.
+pub fn is_same_open_file(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Option<bool> {
+    const KCMP_FILE: libc::c_long = 0;
+    let own = std::process::id();
+    // SAFETY: it takes plain numbers.
+    let compared =
+        unsafe { libc::syscall(libc::SYS_kcmp, own, own, KCMP_FILE, one.as_raw_fd(), other.as_raw_fd()) };
+    if compared < 0 { None } else { Some(compared == 0) }
+}
+
 /// Sends SIGKILL. A process that is gone already is not an error.
 pub fn kill(pidfd: BorrowedFd<'_>) -> io::Result<()> {
     signal(pidfd, Signal::KILL)

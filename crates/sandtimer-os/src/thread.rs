@@ -44,12 +44,28 @@ pub fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
 
 /// Lets a blocked signal reach the calling thread again.
 pub fn unblock_signal(signal: i32) {
+    change_mask(libc::SIG_UNBLOCK, signal);
+}
+
+/// Has a signal that is blocked do to this process what it does by default, and blocks it again. One that stops it returns once the
+/// process is continued; a process group that no shell could continue is not stopped (setpgid(2)).
+///
+/// # Errors
+/// If `signal` is not a signal.
+pub fn take_default_action(signal: i32) -> io::Result<()> {
+    raise(signal)?;
+    change_mask(libc::SIG_UNBLOCK, signal);
+    change_mask(libc::SIG_BLOCK, signal);
+    Ok(())
+}
+
+fn change_mask(how: libc::c_int, signal: i32) {
     // SAFETY: plain-data set on the stack, initialised by the first call.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
         libc::sigaddset(&mut set, signal);
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+        libc::pthread_sigmask(how, &set, std::ptr::null_mut());
     }
 }
 

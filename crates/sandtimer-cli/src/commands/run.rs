@@ -17,14 +17,15 @@ use sandtimer::{Engine, Options, Output, Spec, Stdin, engine};
 use super::{Failure, read};
 use crate::args::{LanguageArguments, Layer, OnOutputLimit, Require, RunArguments, Settings, StallBy};
 use crate::config::{self, Config, Origins};
-use crate::passthrough::{self, Input};
+use crate::input::{self, Input};
+use crate::passthrough;
 use crate::signals::Signals;
 use crate::terminal::{self, Place};
 
 mod exit;
 mod session;
 
-use session::{Session, Streams};
+use session::{Feed, Session, Streams};
 
 /// A language with a subcommand of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,17 +181,6 @@ fn check_visible(file: &Path, settings: &Settings) -> Result<(), Failure> {
     )))
 }
 
-/// What one invocation does with the three standard streams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    /// Everything into the Outcome.
-    Json,
-    /// Pipes.
-    Pass,
-    /// A terminal of the job's own.
-    Terminal,
-}
-
 fn go(settings: &Settings, ask: impl FnOnce(&Engine) -> Result<Asked, Failure>) -> Result<ExitCode, Failure> {
     let limits = config::from_flags(&settings.limits)?;
     let origins = Origins { file: settings.config.as_deref(), writable: &settings.workspace };
@@ -215,25 +205,25 @@ fn go(settings: &Settings, ask: impl FnOnce(&Engine) -> Result<Asked, Failure>) 
         (spec.warn, spec.warn_signal) = (Some(before), signal);
     }
     let place = terminal::place();
-    let mode = match (settings.json, place) {
-        (true, _) => Mode::Json,
-        (false, Place::Both) => Mode::Terminal,
-        (false, _) => Mode::Pass,
-    };
     let mut streams = Streams::default();
-    if mode == Mode::Terminal {
-        let like_ours =
-            terminal::like_ours().map_err(Failure::system("cannot read the terminal's settings"))?;
-        spec.terminal = Some(like_ours);
-        spec.stdout = Output::Piped;
-    } else {
-        (spec.stdin, streams.feed, streams.position) = stdin(place, &users_outside(settings));
+    match place {
+        Place::Own(outputs) if !settings.json => {
+            let like_ours = terminal::like_ours(outputs)
+                .map_err(Failure::system("cannot read the terminal's settings"))?;
+            spec.terminal = Some(like_ours);
+        }
+        _ => {
+            (spec.stdin, streams.input) = stdin(place, &users_outside(settings))
+                .map_err(Failure::system("cannot make a pipe for stdin"))?;
+        }
     }
-    if mode == Mode::Pass {
-        (spec.stdout, spec.stderr) = (Output::Piped, Output::Piped);
+    if !settings.json {
+        streams.are_one = passthrough::are_one();
+        spec.stdout = Output::Piped;
+        spec.stderr = if streams.are_one { Output::SameAsStdout } else { Output::Piped };
     }
     // Before the engine, whose threads must not get these signals.
-    let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
+    let signals = Signals::watch_all().map_err(Failure::system("cannot watch for signals"))?;
     let reader = read::reader();
     let engine = Engine::with_options(Options { maxima: config.maxima(), reader, ..Options::default() })?;
     let asked = ask(&engine)?;
@@ -265,17 +255,19 @@ fn users_outside(settings: &Settings) -> Vec<u32> {
     settings.workspace.iter().filter_map(owner).collect()
 }
 
-/// Where the run's stdin comes from, whether this process has to feed it, and where the run reads if it is a file.
-fn stdin(place: Place, users: &[u32]) -> (Stdin, bool, Option<passthrough::Position>) {
-    match place {
-        Place::Background => (Stdin::Null, false, None),
-        Place::InputOnly | Place::Both => (Stdin::Piped, true, None),
-        Place::None => match passthrough::input(users) {
-            Input::Nothing => (Stdin::Null, false, None),
-            Input::Give(descriptor, position) => (Stdin::Descriptor(descriptor), false, position),
-            Input::Pump => (Stdin::Piped, true, None),
-        },
-    }
+/// Where the run's stdin comes from, and what this process has to do for it.
+fn stdin(place: Place, users: &[u32]) -> std::io::Result<(Stdin, Feed)> {
+    let input = match place {
+        Place::Background => Input::Nothing,
+        Place::InputOnly | Place::Own(_) => Input::Stream,
+        Place::None => input::input(users)?,
+    };
+    Ok(match input {
+        Input::Nothing => (Stdin::Null, Feed::Nothing),
+        Input::Given(descriptor, position) => (Stdin::Descriptor(descriptor), Feed::Given(position)),
+        Input::File(file) => (Stdin::Descriptor(file.descriptor()?), Feed::File(file)),
+        Input::Stream => (Stdin::Piped, Feed::Stream),
+    })
 }
 
 /// `NAME=VALUE` as it is, `NAME` with the caller's value if there is one.

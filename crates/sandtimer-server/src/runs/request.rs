@@ -290,7 +290,7 @@ impl RunRequest {
             working_directory: self.directory.clone(),
             network: self.network,
             stdin,
-            terminal: self.terminal.map(|(columns, rows)| Terminal { columns, rows, like: None }),
+            terminal: self.terminal.map(|(columns, rows)| Terminal::new(columns, rows)),
             limits: self.limits.clone(),
             warn: self.warn,
             warn_signal: self.warn_signal,

@@ -143,7 +143,7 @@ mod tests {
             fed.contains(&"TERM") && !fed.contains(&"VIMINIT") && !fed.contains(&"PIP_RETRIES"),
             "{fed:?}"
         );
-        let terminal = Some(crate::engine::Terminal { columns: 80, rows: 24, like: None });
+        let terminal = Some(crate::engine::Terminal::new(80, 24));
         assert!(names(&Spec { terminal, network: true, ..Spec::command(["sh"]) }).is_empty());
     }
 }

@@ -71,7 +71,7 @@ pub use run::{Grown, Run, RunOutput, Settled, Started, Stream, Wait, Warned};
 pub use scopes::Scope;
 pub use spec::{Output, Require, Spec, Stdin};
 pub use start::PROGRESS_VARIABLE;
-pub use terminal::Terminal;
+pub use terminal::{Terminal, TerminalOutputs};
 pub use threads::Armed;
 pub use workspace::{make_temporary_directory, make_workspace, remove, workspace_owner};
 

@@ -37,6 +37,8 @@ pub enum Output {
     Piped,
     /// /dev/null.
     Null,
+    /// Of stderr only: what stdout is, in the order in which the command writes to both.
+    SameAsStdout,
 }
 
 /// The least that must be in force, or nothing is started.
@@ -91,8 +93,8 @@ pub struct Spec {
     pub program: Option<String>,
     pub stdout: Output,
     pub stderr: Output,
-    /// Makes stdin, stdout and stderr a terminal, in place of `stdin` and `stderr`. What is shown on it goes where `stdout`
-    /// says; [`Run::take_stdin`](super::Run::take_stdin) gives what is typed on.
+    /// Makes stdin a terminal, in place of `stdin`, and stdout and stderr, as it says. What is shown on it goes where `stdout` says, or
+    /// `stderr` where it is not stdout; [`Run::take_stdin`](super::Run::take_stdin) gives what is typed on.
     pub terminal: Option<Terminal>,
     /// The call's own limits.
     pub limits: Limits,

@@ -288,7 +288,7 @@ pub(super) fn prepare_to<T>(
     let policy = Policy {
         files: &files,
         network: &network,
-        terminal: spec.terminal.is_some(),
+        terminal: spec.terminal.as_ref().map(|terminal| terminal.outputs.is()),
         identity,
         limits: process_limits(effective),
         own_memory: Some(shown).filter(|shown| spec.is_pooled || *shown != inner.usual_memory()),

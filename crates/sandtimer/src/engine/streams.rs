@@ -12,7 +12,7 @@ use sandtimer_os::stdout::UnwrittenOutput;
 
 use super::error::Error;
 use super::run::Pipes;
-use super::terminal::{PendingTerminal, Terminal};
+use super::terminal::PendingTerminal;
 use super::{Inner, Output, Spec, Stdin};
 use crate::limits::Effective;
 use crate::model::LimitKind;
@@ -34,8 +34,8 @@ pub(super) struct Streams {
     stdin_write: Option<OwnedFd>,
     stdin_bytes: Option<Vec<u8>>,
     outputs: [OutputStream; 2],
-    /// The terminal that is to take the place of all three, and where its output goes.
-    pending_terminal: Option<(PendingTerminal, Output)>,
+    /// The terminal that is to take the place of stdin and others, and which output is what is shown on it.
+    pending_terminal: Option<(PendingTerminal, usize)>,
     /// Its master, to resize it by; its slave, so that it does not hang up while something of the run lives.
     terminal: Option<(OwnedFd, OwnedFd)>,
     /// What stdout is written to before it is in its pipe, where the engine has both.
@@ -61,29 +61,33 @@ impl Streams {
         reports.iter().for_each(|(_, theirs)| open_to_all(theirs, WRITING));
         notices.iter().for_each(|(_, theirs)| open_to_all(theirs, READING));
         let limit = effective.get(LimitKind::Output).map(|effect| effect.value);
-        if let Some(terminal) = spec.terminal.take() {
-            let streams = Self::of_terminal(inner, &terminal, spec.stdout, limit)?;
-            return Ok(Streams { reports, notices, ..streams });
-        }
-        let (stdin, stdin_write, stdin_bytes) = match std::mem::take(&mut spec.stdin) {
-            Stdin::Null => (null(OFlags::RDONLY)?, None, None),
-            Stdin::Descriptor(fd) => {
+        let terminal = spec.terminal.take();
+        let is_terminal = terminal.as_ref().map_or([false; 2], |terminal| terminal.outputs.is());
+        let (pending, socket) = terminal.as_ref().map(PendingTerminal::new).transpose()?.unzip();
+        let copy = |socket: &OwnedFd| socket.try_clone().map_err(Error::system("cannot copy a descriptor"));
+        let (stdin, stdin_write, stdin_bytes) = match (std::mem::take(&mut spec.stdin), &socket) {
+            (_, Some(socket)) => (copy(socket)?, None, None),
+            (Stdin::Null, None) => (null(OFlags::RDONLY)?, None, None),
+            (Stdin::Descriptor(fd), None) => {
                 open_to_all(&fd, READING);
                 (fd, None, None)
             }
-            Stdin::Piped => {
+            (Stdin::Piped, None) => {
                 let (read, write) = pipe()?;
                 open_to_all(&read, READING);
                 (read, Some(write), None)
             }
-            Stdin::Bytes(bytes) => {
+            (Stdin::Bytes(bytes), None) => {
                 let (read, write) = pipe()?;
                 open_to_all(&read, READING);
                 set_nonblocking(&write)?;
                 (read, Some(write), Some(bytes))
             }
         };
-        let output = |kind: Output| -> Result<(OwnedFd, OutputStream), Error> {
+        let output = |kind: Output, is_terminal: bool| -> Result<(OwnedFd, OutputStream), Error> {
+            if let Some(socket) = socket.as_ref().filter(|_| is_terminal) {
+                return Ok((copy(socket)?, OutputStream { read: None, spool: spool(inner, kind, limit)? }));
+            }
             if kind == Output::Null {
                 return Ok((null(OFlags::WRONLY)?, OutputStream::default()));
             }
@@ -95,13 +99,18 @@ impl Streams {
             }
             Ok((inside, OutputStream { read: Some(read), spool }))
         };
-        let [(stdout, captured), (stderr, captured_errors)] = [output(spec.stdout)?, output(spec.stderr)?];
+        let (stdout, captured) = output(spec.stdout, is_terminal[0])?;
+        let is_same = spec.stderr == Output::SameAsStdout || is_terminal == [true; 2];
+        let (stderr, captured_errors) = match is_same {
+            true => (copy(&stdout)?, OutputStream::default()),
+            false => output(spec.stderr, is_terminal[1])?,
+        };
         Ok(Streams {
             inside: vec![stdin, stdout, stderr],
             stdin_write,
             stdin_bytes,
             outputs: [captured, captured_errors],
-            pending_terminal: None,
+            pending_terminal: pending.map(|pending| (pending, usize::from(!is_terminal[0]))),
             terminal: None,
             unwritten: None,
             reports,
@@ -109,42 +118,18 @@ impl Streams {
         })
     }
 
-    fn of_terminal(
-        inner: &Inner,
-        terminal: &Terminal,
-        kind: Output,
-        limit: Option<u64>,
-    ) -> Result<Self, Error> {
-        let (pending_terminal, inside) = PendingTerminal::new(terminal)?;
-        let copy = || inside.try_clone().map_err(Error::system("cannot copy a socket"));
-        Ok(Streams {
-            inside: vec![copy()?, copy()?, copy()?],
-            stdin_write: None,
-            stdin_bytes: None,
-            outputs: [
-                OutputStream { read: None, spool: spool(inner, kind, limit)? },
-                OutputStream::default(),
-            ],
-            pending_terminal: Some((pending_terminal, kind)),
-            terminal: None,
-            unwritten: None,
-            reports: None,
-            notices: None,
-        })
-    }
-
     /// Waits for the terminal of a sandbox that was started, if it is to have one.
     pub(super) fn open_terminal(&mut self) -> Result<(), Error> {
-        let Some((pending, kind)) = self.pending_terminal.take() else { return Ok(()) };
+        let Some((pending, output)) = self.pending_terminal.take() else { return Ok(()) };
         // With the copies here, the end of a sandbox that fails would not be seen.
         self.inside.clear();
         let Some(ends) = pending.open()? else { return Ok(()) };
         let copy = || ends.master.try_clone().map_err(Error::system("cannot copy the terminal"));
-        if kind == Output::Capture {
+        if self.outputs[output].spool.is_some() {
             set_nonblocking(&ends.master)?;
         }
         self.stdin_write = Some(copy()?);
-        self.outputs[0].read = Some(copy()?);
+        self.outputs[output].read = Some(copy()?);
         self.terminal = Some((ends.master, ends.slave));
         Ok(())
     }

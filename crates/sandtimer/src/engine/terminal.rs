@@ -15,13 +15,36 @@ use super::error::Error;
 /// How long a sandbox may take to open its terminal. Infrastructure: always finite.
 const OPENING_LIMIT_MILLISECONDS: u64 = 60_000;
 
-/// A terminal for stdin, stdout and stderr, which the session of the command belongs to.
+/// A terminal for stdin and outputs, which the session of the command belongs to.
 #[derive(Debug)]
 pub struct Terminal {
     pub columns: u16,
     pub rows: u16,
     /// Another terminal whose settings it has from the start; else those of a new one, for text in UTF-8.
     pub like: Option<OwnedFd>,
+    pub outputs: TerminalOutputs,
+}
+
+/// Which outputs are the terminal that stdin is. The other one is as the Spec says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TerminalOutputs {
+    Both,
+    Stdout,
+    Stderr,
+}
+
+impl TerminalOutputs {
+    /// Whether stdout is, and whether stderr is.
+    pub(crate) fn is(self) -> [bool; 2] {
+        [self != TerminalOutputs::Stderr, self != TerminalOutputs::Stdout]
+    }
+}
+
+impl Terminal {
+    /// One for all three.
+    pub fn new(columns: u16, rows: u16) -> Self {
+        Terminal { columns, rows, like: None, outputs: TerminalOutputs::Both }
+    }
 }
 
 /// A terminal that the sandbox is to open.
@@ -131,7 +154,7 @@ mod tests {
     fn failed_terminal_leaves_no_zombie() {
         let engine = Engine::new().expect("an engine");
         let spec = || {
-            let terminal = Terminal { columns: 80, rows: 24, like: None };
+            let terminal = Terminal::new(80, 24);
             let limits = Limits::new().wall(Duration::from_secs(60));
             Spec { terminal: Some(terminal), ..Spec::command(["sleep", "1000"]).limits(limits) }
         };

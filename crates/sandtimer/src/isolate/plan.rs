@@ -55,7 +55,8 @@ impl Network {
 pub struct Policy<'a> {
     pub files: &'a FilesPlan,
     pub network: &'a Network,
-    pub terminal: bool,
+    /// For a terminal in place of stdin: whether also of stdout, and of stderr.
+    pub terminal: Option<[bool; 2]>,
     /// The job's own uid and gid where the engine is root, and init's.
     pub identity: Option<Identity>,
     pub limits: ProcessLimits,
@@ -214,8 +215,8 @@ pub fn seal(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: usi
     if !waits {
         builder.push::<&str>("wait for the root", op::JOIN, &[], &[]);
     }
-    if policy.terminal {
-        builder.push::<&str>("open a terminal", op::TERMINAL, &[], &[]);
+    if let Some(outputs) = policy.terminal {
+        builder.push::<&str>("open a terminal", op::TERMINAL, &outputs.map(u64::from), &[]);
     }
     builder.enter_root();
     *plan = builder.plan;

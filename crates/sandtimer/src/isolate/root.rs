@@ -305,7 +305,7 @@ impl Builder<'_> {
                 let options = format!("newinstance,ptmxmode=0666,mode=620,max={most}");
                 let [kind, options] = ["devpts", &options].map(OsStr::new);
                 let strings = [base, path, kind, kind, options];
-                if self.policy.terminal {
+                if self.policy.terminal.is_some() {
                     self.push("mount terminals", op::MOUNT, &[2 | 8], &strings);
                 } else {
                     self.optional("pseudo-terminals", op::MOUNT, &[2 | 8], &strings);

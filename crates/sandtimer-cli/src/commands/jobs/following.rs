@@ -196,7 +196,7 @@ pub(super) fn ending(signals: &Signals, within: Duration) -> Option<Ending> {
     let _ = poll(&mut [PollFd::new(signals, PollFlags::IN)], Some(&timeout));
     std::iter::from_fn(|| signals.next()).find_map(|arrived| match arrived {
         Arrived::End(ending) => Some(ending),
-        Arrived::Resized => None,
+        Arrived::Resized | Arrived::Stopped | Arrived::Continued => None,
     })
 }
 

@@ -8,10 +8,11 @@ use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
 use sandtimer::Run;
 use sandtimer::engine::{Settled, Stream, Warned};
 use sandtimer::model::{Ending, LimitKind, Outcome, Remark, RemarkKind, Source};
@@ -22,10 +23,11 @@ use super::exit::{exit_code, is_own_end};
 use crate::args::{OnOutputLimit, Settings, TextErrors};
 use crate::bell::Bell;
 use crate::config::{Config, written};
-use crate::passthrough::{self, Flow, Owner, Pump, Sink, State};
+use crate::input::{self, FedFile, FileInput, Position};
+use crate::passthrough::{Flow, Owner, Pump, Sink, State};
 use crate::render;
-use crate::signals::{Arrived, InterruptTarget, Signals, end_as_interrupted};
-use crate::terminal::{Interrupts, Raw, copy_size};
+use crate::signals::{self, Arrived, InterruptTarget, Signals, end_as_interrupted};
+use crate::terminal::{Heard, Interrupts, Raw, copy_size, is_foreground};
 
 /// How long a reader may take nothing, once a limit or a cancel has ended the run.
 const DELIVERY_PATIENCE: u64 = 5_000_000_000;
@@ -37,10 +39,28 @@ const BROKEN_PIPE: u8 = 128 + 13;
 /// The ends of a run's streams that are this process's to serve.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    /// The run's stdin is fed from ours.
-    pub(super) feed: bool,
-    /// Where the run reads the file that is our stdin.
-    pub(super) position: Option<passthrough::Position>,
+    pub(super) input: Feed,
+    /// stdout and stderr come by one pipe.
+    pub(super) are_one: bool,
+}
+
+/// What is to be done for the run's stdin.
+#[derive(Debug, Default)]
+pub(super) enum Feed {
+    #[default]
+    Nothing,
+    /// It has ours, opened anew; for a file, with where it reads that.
+    Given(Option<Position>),
+    /// A file is passed on.
+    File(FileInput),
+    /// What comes is passed on.
+    Stream,
+}
+
+/// A file whose place our stdin is to have behind the run.
+enum ReadFile {
+    ByRun(Position),
+    Fed(FedFile),
 }
 
 /// What a shell sees of a command that Ctrl-C ended.
@@ -74,6 +94,8 @@ pub(super) struct Session<'a> {
     raw: Option<Raw>,
     /// How often an end was asked for on the job's terminal.
     asked: Arc<AtomicUsize>,
+    /// Ctrl-Z was typed there.
+    is_to_stop: Arc<AtomicBool>,
     why: Option<Why>,
     /// Ctrl-C was pressed, and is why it ends.
     is_interrupted: bool,
@@ -106,6 +128,7 @@ impl<'a> Session<'a> {
             terminal: None,
             raw: None,
             asked: Arc::default(),
+            is_to_stop: Arc::default(),
             why: None,
             is_interrupted: false,
             interrupt_typed_at: Arc::default(),
@@ -115,14 +138,16 @@ impl<'a> Session<'a> {
 
     /// Serves the run to its end.
     pub(super) fn conduct(mut self, mut streams: Streams) -> Result<ExitCode, Failure> {
-        let position = streams.position.take();
-        self.attach(streams)?;
+        let read = self.feed(std::mem::take(&mut streams.input))?;
+        self.attach(streams.are_one)?;
         let outcome = self.wait_for_outcome();
         let ended_at = monotonic_nanoseconds();
-        if let Some(position) = position {
-            position.hand_back();
-        }
         self.dead.ring();
+        match read {
+            Some(ReadFile::ByRun(position)) => position.hand_back(),
+            Some(ReadFile::Fed(file)) => file.hand_back(),
+            None => {}
+        }
         self.outcome = Some(outcome.clone());
         if self.settings.json {
             let json = match self.settings.errors {
@@ -153,40 +178,55 @@ impl<'a> Session<'a> {
         Ok(ExitCode::from(code))
     }
 
-    fn attach(&mut self, streams: Streams) -> Result<(), Failure> {
-        if self.run.has_terminal() {
-            // Both are there, once.
-            let (Some(master), Some(from)) = (self.run.take_stdin(), self.run.take_output(Stream::Stdout))
-            else {
-                return Ok(());
-            };
-            let copy = || master.try_clone().map_err(Failure::system("cannot copy the terminal"));
-            self.raw = Some(Raw::enter().map_err(Failure::system("cannot set the terminal to raw mode"))?);
-            let (asked, wake, mut interrupts) =
-                (self.asked.clone(), self.wake.clone(), Interrupts::default());
-            self.interrupt_typed_at = interrupts.typed_at();
-            let heard = move |master: &OwnedFd, bytes: &[u8]| {
-                let count = interrupts.hear(master, bytes, monotonic_nanoseconds());
-                if count > 0 {
-                    asked.fetch_add(count, Ordering::Relaxed);
-                    wake.ring();
-                }
-            };
-            passthrough::feed(copy()?, self.dead.clone(), heard)
-                .map_err(Failure::system("cannot start a thread"))?;
-            let limit = self.output_limit();
-            self.pump(Sink::Stdout, Flow::Stream { from, limit })?;
-            self.terminal = Some(master);
-            return Ok(());
+    /// Begins to pass stdin on; the file whose place is to be handed back, if it is one.
+    fn feed(&mut self, input: Feed) -> Result<Option<ReadFile>, Failure> {
+        let thread = Failure::system("cannot start a thread");
+        match (self.run.take_stdin(), input) {
+            (Some(master), _) if self.run.has_terminal() => {
+                self.feed_terminal(master)?;
+                Ok(None)
+            }
+            (Some(write), Feed::Stream) => {
+                input::feed_stream(write, self.dead.clone()).map_err(thread)?;
+                Ok(None)
+            }
+            (_, Feed::File(file)) => {
+                let fed = file.feed(self.dead.clone()).map_err(thread)?;
+                Ok(Some(ReadFile::Fed(fed)))
+            }
+            (_, Feed::Given(position)) => Ok(position.map(ReadFile::ByRun)),
+            (_, Feed::Stream | Feed::Nothing) => Ok(None),
         }
-        if let Some(write) = self.run.take_stdin().filter(|_| streams.feed) {
-            passthrough::feed(write, self.dead.clone(), |_, _| {})
-                .map_err(Failure::system("cannot start a thread"))?;
-        }
+    }
+
+    /// Passes on what is typed.
+    fn feed_terminal(&mut self, master: OwnedFd) -> Result<(), Failure> {
+        let copy = master.try_clone().map_err(Failure::system("cannot copy the terminal"))?;
+        self.raw = Some(Raw::enter().map_err(Failure::system("cannot set the terminal to raw mode"))?);
+        let (asked, is_to_stop, wake) = (self.asked.clone(), self.is_to_stop.clone(), self.wake.clone());
+        let mut interrupts = Interrupts::default();
+        self.interrupt_typed_at = interrupts.typed_at();
+        let heard = move |master: &OwnedFd, bytes: &[u8]| {
+            let heard = interrupts.hear(master, bytes, monotonic_nanoseconds());
+            if heard != Heard::default() {
+                asked.fetch_add(heard.ends, Ordering::Relaxed);
+                is_to_stop.fetch_or(heard.stops, Ordering::Relaxed);
+                wake.ring();
+            }
+        };
+        input::feed_terminal(copy, self.dead.clone(), heard)
+            .map_err(Failure::system("cannot start a thread"))?;
+        self.terminal = Some(master);
+        Ok(())
+    }
+
+    /// Begins to pass output on.
+    fn attach(&mut self, are_one: bool) -> Result<(), Failure> {
         let limit = self.output_limit();
         for (stream, sink) in [(Stream::Stdout, Sink::Stdout), (Stream::Stderr, Sink::Stderr)] {
             if let Some(from) = self.run.take_output(stream) {
-                self.pump(sink, Flow::Stream { from, limit })?;
+                let is_watched = are_one || sink == Sink::Stderr;
+                self.pump(sink, Flow::Stream { from, limit, is_watched })?;
             }
         }
         Ok(())
@@ -223,12 +263,19 @@ impl<'a> Session<'a> {
                 }
             }
             self.look_at_pumps();
+            if self.is_to_stop.swap(false, Ordering::Relaxed) {
+                // To this process too, which hears of it as where a shell sends it.
+                let _ = rustix::process::kill_current_process_group(Signal::TSTP);
+            }
             for _ in 0..self.asked.swap(0, Ordering::Relaxed) {
                 self.why.get_or_insert(Why::Signal(INTERRUPTED));
                 self.is_interrupted = true;
                 self.run.cancel("interrupted by Ctrl-C, again and again");
             }
             if let Some(code) = self.listen(None) {
+                if code.is_interactive_interrupt() && self.pass_interrupt_on() {
+                    continue;
+                }
                 let reason = code.reason();
                 self.why.get_or_insert(Why::Signal(code.exit_code()));
                 self.is_interrupted |= code.is_interactive_interrupt();
@@ -238,8 +285,41 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// The first Ctrl-C is the command's: as on a terminal that it shares, it may have something to do. False where it is not to have it.
+    fn pass_interrupt_on(&mut self) -> bool {
+        let has_begun =
+            Pin::new(&mut self.run.started()).poll(&mut Context::from_waker(Waker::noop())).is_ready();
+        if self.is_interrupted || self.why.is_some() || !has_begun {
+            return false;
+        }
+        self.is_interrupted = true;
+        self.run.signal(Signal::INT.as_raw()).is_ok()
+    }
+
+    /// Stops the run and this process, until a shell continues both. The limits of the run are in force all the while.
+    fn stop(&mut self) {
+        self.raw = None;
+        // One that is over has nothing to be stopped.
+        let _ = self.run.signal(Signal::STOP.as_raw());
+        signals::stop();
+        let _ = self.run.signal(Signal::CONT.as_raw());
+        self.take_terminal();
+    }
+
+    /// Sets our terminal for the job's again, if it is ours now.
+    fn take_terminal(&mut self) {
+        if let Some(master) = &self.terminal
+            && is_foreground()
+        {
+            // First as the shell has left it.
+            self.raw = None;
+            self.raw = Raw::enter().ok();
+            copy_size(master);
+        }
+    }
+
     /// Waits for a ring, a signal or the timeout; the signal, if it asks for an end.
-    fn listen(&self, timeout: Option<u64>) -> Option<crate::signals::Ending> {
+    fn listen(&mut self, timeout: Option<u64>) -> Option<crate::signals::Ending> {
         let timeout = timeout.map(|nanoseconds| Timespec {
             tv_sec: (nanoseconds / 1_000_000_000) as i64,
             tv_nsec: (nanoseconds % 1_000_000_000) as i64,
@@ -252,6 +332,8 @@ impl<'a> Session<'a> {
                 (Arrived::End(ending), _) => return Some(ending),
                 (Arrived::Resized, Some(master)) => copy_size(master),
                 (Arrived::Resized, None) => {}
+                (Arrived::Stopped, _) => self.stop(),
+                (Arrived::Continued, _) => self.take_terminal(),
             }
         }
         None
