@@ -167,7 +167,8 @@ impl Config {
         origins: Origins<'_>,
     ) -> Result<Self, Failure> {
         let mut config = Config { layers: policy_flags(flags)?, ..Config::default() };
-        let variables = |name: &str| std::env::var_os(name);
+        // As everywhere, one that is empty is one that is not set.
+        let variables = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         config.layers.extend(environment(&variables)?);
         config.contexts = Contexts::given(flags, &variables)?;
         let mut seen = Vec::new();

@@ -150,6 +150,17 @@ fn output_that_is_not_text_is_replaced_on_request() {
 }
 
 #[test]
+fn log_has_both_streams_in_the_order_in_which_they_were_written() {
+    let jobs = Jobs::new();
+    let file = jobs.0.path().join("spec.json");
+    let script = "for n in 1 2 3 4 5 6 7 8 9; do echo out $n; sleep 0.02; echo err $n >&2; sleep 0.02; done";
+    std::fs::write(&file, json!({"command": ["sh", "-c", script]}).to_string()).expect("written");
+    let ran = jobs.run(&["run", file.to_str().expect("text")]);
+    let expected: String = (1..10).map(|n| format!("out {n}\nerr {n}\n")).collect();
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), expected, "{}", stderr(&ran));
+}
+
+#[test]
 fn the_calculator_is_ended_by_its_jobs_deadline_and_says_so() {
     let jobs = Jobs::new();
     let file = example("calculator.toml");

@@ -10,6 +10,7 @@ use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
@@ -442,6 +443,41 @@ fn local_file_in_a_workspace_is_ignored() {
     let (code, _, errors) = finish(sandtimer(&arguments).current_dir(&other));
     assert!(code == Some(0) && errors.contains("is ignored"), "{errors}");
     std::fs::remove_dir_all(other).expect("own directory");
+    std::fs::remove_dir_all(directory).expect("own directory");
+}
+
+#[test]
+fn bash_reads_its_program_from_stdin_and_has_arguments() {
+    let (read, write) = rustix::pipe::pipe().expect("a pipe");
+    rustix::io::write(&write, b"echo $# $2").expect("room");
+    drop(write);
+    let run = finish(sandtimer(&["bash", "-", "a", "b c"]).stdin(read));
+    assert_eq!(run, (Some(0), "2 b c\n".into(), String::new()));
+}
+
+#[test]
+fn variable_that_is_empty_is_not_set() {
+    assert_eq!(finish(sandtimer(&["run", "--", "true"]).env("SANDTIMER_WALL", "")).0, Some(0));
+    let (code, _, errors) = finish(sandtimer(&["run", "--", "true"]).env("SANDTIMER_WALL", "soon"));
+    assert!(code == Some(125) && errors.contains("SANDTIMER_WALL"), "{errors}");
+}
+
+#[test]
+fn files_in_a_workspace_have_modes_by_the_callers_umask() {
+    let directory = new_directory();
+    let mine = directory.join("mine");
+    std::fs::create_dir(&mine).expect("own directory");
+    let workspace = mine.to_str().expect("text");
+    for umask in ["002", "077", "022"] {
+        let script = format!(
+            "umask {umask}; exec {} run --workspace {workspace} -- sh -c 'umask; touch {workspace}/{umask}'",
+            env!("CARGO_BIN_EXE_sandtimer")
+        );
+        let said = finish(Command::new("sh").args(["-c", &script]).env("SANDTIMER_CONFIG", ""));
+        assert_eq!(said.1, format!("0{umask}\n"), "{said:?}");
+        let mode = mine.join(umask).metadata().expect("made").permissions().mode();
+        assert_eq!(mode & 0o777, 0o666 & !u32::from_str_radix(umask, 8).expect("a number"), "{umask}");
+    }
     std::fs::remove_dir_all(directory).expect("own directory");
 }
 

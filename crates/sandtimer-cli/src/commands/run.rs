@@ -51,6 +51,7 @@ pub(crate) fn language(language: Language, given: LanguageArguments) -> Result<E
         return go(&settings, |engine| node(language, (code, arguments), &settings, engine));
     }
     let mut command = vec![language.interpreter()];
+    let has_code = given.code.is_some();
     if let Some(code) = given.code {
         command.extend([OsString::from("-c"), code]);
         if language == Language::Bash {
@@ -65,7 +66,12 @@ pub(crate) fn language(language: Language, given: LanguageArguments) -> Result<E
             check_visible(Path::new(file), &given.settings)?;
         }
     }
-    command.extend(given.arguments);
+    let mut arguments = given.arguments.into_iter().peekable();
+    if language == Language::Bash && !has_code && arguments.next_if(|first| first == "-").is_some() {
+        // For bash `-` ends its options, and a file follows.
+        command.extend(["-s", "--"].map(OsString::from));
+    }
+    command.extend(arguments);
     go(&given.settings, |_| Ok(Asked::command(command)))
 }
 
@@ -187,6 +193,7 @@ fn go(settings: &Settings, ask: impl FnOnce(&Engine) -> Result<Asked, Failure>) 
     let config = Config::load_for_run(&limits, settings.json, origins)?;
     let mut spec = Spec {
         environment: variables(&settings.env)?,
+        umask: Some(own_umask()),
         working_directory: settings.cwd.clone(),
         workspaces: settings.workspace.clone(),
         show_credentials: settings.show_credentials,
@@ -268,6 +275,13 @@ fn stdin(place: Place, users: &[u32]) -> std::io::Result<(Stdin, Feed)> {
         Input::File(file) => (Stdin::Descriptor(file.descriptor()?), Feed::File(file)),
         Input::Stream => (Stdin::Piped, Feed::Stream),
     })
+}
+
+/// The umask of this process, which has no other thread yet: the kernel tells it only by changing it.
+fn own_umask() -> u32 {
+    let umask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(umask);
+    umask.bits()
 }
 
 /// `NAME=VALUE` as it is, `NAME` with the caller's value if there is one.

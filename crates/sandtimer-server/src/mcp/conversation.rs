@@ -395,7 +395,13 @@ fn open_budget(owner: &OwnerState, limits: Limits) -> Result<Arc<AgentBudget>, R
     let parent = owner.app.tenants.scope(&owner.owner);
     // Nobody begins anew here, and clients without sessions share one: what is over with a task must not stay so.
     // Between runs it is the person who is silent, perhaps; what runs is under the stall limit itself.
-    let options = Options { resumes_after_task: true, idle_is_silence: false, ..Options::default() };
+    // Its turns are not seen, but the calls that it makes in them.
+    let options = Options {
+        resumes_after_task: true,
+        wrap_up_is_timed: true,
+        idle_is_silence: false,
+        ..Options::default()
+    };
     let spec = BudgetSpec { name, limits, parent, options, ..BudgetSpec::default() };
     Ok(Arc::new(owner.app.engine.open_budget(spec)?))
 }

@@ -1,18 +1,44 @@
-//! Follows a run's captured output and its reports for its progress.
+//! Follows a run's captured output and its reports: for its progress, and for the order of what it has written to both streams.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::model::Progress;
-use crate::supervise::follower::Follower;
+use crate::supervise::follower::{Follower, Written};
 use crate::task::progress::{Report, Tracker};
 use crate::time::Moment;
+
+/// Pieces whose order is remembered; of earlier ones it is lost. Most runs have no reader of it.
+const MAX_PIECES: usize = 256;
 
 /// The progress of one run; nothing until it writes something.
 #[derive(Debug, Default)]
 pub(super) struct Following {
     tracker: Mutex<Option<Box<Tracker>>>,
     advanced_at: AtomicU64,
+    order: Mutex<Order>,
+}
+
+/// In which order the streams were written.
+#[derive(Debug, Default)]
+struct Order {
+    ends: [u64; 2],
+    pieces: VecDeque<Written>,
+}
+
+impl Order {
+    fn note(&mut self, stream: usize, bytes: usize) {
+        self.ends[stream] += bytes as u64;
+        let end = self.ends[stream];
+        match self.pieces.back_mut() {
+            Some(last) if last.stream == stream => last.end = end,
+            _ => self.pieces.push_back(Written { stream, end }),
+        }
+        if self.pieces.len() > MAX_PIECES {
+            self.pieces.pop_front();
+        }
+    }
 }
 
 impl Following {
@@ -30,6 +56,7 @@ impl Following {
 
 impl Follower for Following {
     fn output(&self, stream: usize, bytes: &[u8], started: u64, now: u64) {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner).note(stream, bytes.len());
         self.track(started, now, |tracker| tracker.feed(stream, bytes, Moment::from_nanos(now)));
     }
 
@@ -46,5 +73,30 @@ impl Follower for Following {
 
     fn advanced_at(&self) -> u64 {
         self.advanced_at.load(Ordering::Relaxed)
+    }
+
+    fn take_order(&self) -> Vec<Written> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner).pieces.drain(..).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_of_both_streams_is_taken_once() {
+        let following = Following::default();
+        for (stream, bytes) in [(0, "ab"), (0, "c"), (1, "error"), (0, "d")] {
+            following.output(stream, bytes.as_bytes(), 1, 2);
+        }
+        let written = |stream, end| Written { stream, end };
+        assert_eq!(following.take_order(), [written(0, 3), written(1, 5), written(0, 4)]);
+        following.output(0, b"e", 1, 3);
+        assert_eq!(following.take_order(), [written(0, 5)]);
+        for piece in 0..2 * MAX_PIECES {
+            following.output(piece % 2, b"x", 1, 4);
+        }
+        assert_eq!(following.take_order().len(), MAX_PIECES);
     }
 }

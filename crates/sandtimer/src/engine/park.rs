@@ -47,6 +47,7 @@ struct Shape {
     working_directory: Option<std::path::PathBuf>,
     network: bool,
     gpu: bool,
+    umask: Option<u32>,
     limits: ProcessLimits,
     memory: Option<u64>,
     processes: Option<u64>,
@@ -63,6 +64,7 @@ impl Shape {
             working_directory: spec.working_directory.clone(),
             network: spec.network,
             gpu: spec.gpu,
+            umask: spec.umask,
             limits: ProcessLimits { cpu_seconds: None, ..start::process_limits(effective) },
             memory: value(LimitKind::Memory),
             processes: value(LimitKind::Processes),
@@ -200,7 +202,7 @@ impl Parked {
                 || spec.terminal.is_some()
                 || spec.progress_channel
             {
-                let reason = "program, files, network, GPU, memory, processes, disk and open files must be those it was parked for, \
+                let reason = "program, files, umask, network, GPU, memory, processes, disk and open files must be those it was parked for, \
                               and there is no room for a terminal or a progress channel";
                 let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, reason);
                 return Err(Error::System { doing: "cannot use the parked sandbox", source });

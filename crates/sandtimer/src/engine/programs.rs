@@ -122,8 +122,11 @@ fn suits(spec: &Spec) -> bool {
             || name != PYTHON_PATH
                 && READ_AT_START.iter().any(|start| name.as_bytes().starts_with(start.as_bytes()))
     };
-    let is_ordinary =
-        !spec.network && !spec.gpu && spec.terminal.is_none() && spec.stderr != Output::SameAsStdout;
+    let is_ordinary = !spec.network
+        && !spec.gpu
+        && spec.terminal.is_none()
+        && spec.umask.is_none()
+        && spec.stderr != Output::SameAsStdout;
     let is_walled = spec.without.is_empty() && !spec.host_proc && !spec.supervised && !spec.is_live;
     is_ordinary && is_walled && !spec.environment.iter().any(|(name, _)| is_read_at_start(name))
 }

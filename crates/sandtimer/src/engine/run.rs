@@ -21,6 +21,7 @@ use crate::limits::{Effect, Effective, nanoseconds};
 use crate::model::{LimitKind, Outcome, Progress, Remark, WaitingFor, Warning};
 use crate::scope::{Deadline, Extension, ScopeId, ScopeTree};
 use crate::supervise::Look;
+use crate::supervise::follower::Written;
 use crate::supervise::look::look;
 use crate::supervise::orders::Command;
 use crate::supervise::output::{Chunk, SharedSpool};
@@ -381,8 +382,8 @@ impl Run {
         }
     }
 
-    /// The read end of an output stream, for [`Output::Piped`](super::Output::Piped); once. Of a terminal, which has one for
-    /// both, as stdout.
+    /// The read end of an output stream, for [`Output::Piped`](super::Output::Piped); once. Of a terminal or a pipe that both are, as
+    /// stdout.
     pub fn take_output(&self, stream: Stream) -> Option<OwnedFd> {
         let mut pipes = self.pipes();
         match stream {
@@ -395,6 +396,11 @@ impl Run {
     /// reports say so.
     pub fn progress(&self) -> Option<Progress> {
         self.running.progress(self.wall_end(), monotonic_nanoseconds())
+    }
+
+    /// In which order it has written to its captured streams since this was last asked: where each piece ends in its stream.
+    pub(crate) fn take_order(&self) -> Vec<Written> {
+        self.running.follower.as_ref().map(|follower| follower.take_order()).unwrap_or_default()
     }
 
     /// Takes somebody's word of how far it is for its own; from then on its output is not asked.

@@ -65,6 +65,8 @@ pub struct Spec {
     pub command: Vec<OsString>,
     /// Variables added to the clean environment.
     pub environment: Vec<(OsString, OsString)>,
+    /// The mode bits that files which it makes do not get; 0o022 unless given.
+    pub umask: Option<u32>,
     /// The directory to start in; by default the caller's current directory, shown read-only.
     pub working_directory: Option<PathBuf>,
     /// Directories shown writable at their own paths.

@@ -15,6 +15,9 @@ use sandtimer_os::launcher::{self, Launcher, SpawnRequest, Spawned};
 use sandtimer_os::program::Program;
 use sandtimer_os::{process, socket, zygote as os};
 
+/// Files of a job are for all to read, and for itself to write.
+const USUAL_UMASK: u32 = 0o022;
+
 pub(super) use super::environment::environment;
 use super::error::Error;
 use super::opened::{Opened, close, open};
@@ -291,6 +294,7 @@ pub(super) fn prepare_to<T>(
         terminal: spec.terminal.as_ref().map(|terminal| terminal.outputs.is()),
         identity,
         limits: process_limits(effective),
+        umask: spec.umask.unwrap_or(USUAL_UMASK),
         own_memory: Some(shown).filter(|shown| spec.is_pooled || *shown != inner.usual_memory()),
         is_pooled: spec.is_pooled,
         supervised: spec.supervised,

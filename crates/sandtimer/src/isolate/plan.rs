@@ -60,6 +60,8 @@ pub struct Policy<'a> {
     /// The job's own uid and gid where the engine is root, and init's.
     pub identity: Option<Identity>,
     pub limits: ProcessLimits,
+    /// The mode bits that files which the job makes do not get.
+    pub umask: u32,
     /// How much memory /proc/meminfo says that there is, in bytes, where the plan of files does not say it.
     pub own_memory: Option<u64>,
     /// Limits of memory and processes may be put on later, when its job comes.
@@ -590,7 +592,7 @@ impl Builder<'_> {
             }
         }
         self.push::<&str>("drop capabilities", op::NO_CAPABILITIES, &[], &[]);
-        self.push::<&str>("set umask", op::UMASK, &[0o022], &[]);
+        self.push::<&str>("set umask", op::UMASK, &[self.policy.umask.into()], &[]);
     }
 
     /// Whether one of the steps by which a process becomes the job's makes a user namespace.

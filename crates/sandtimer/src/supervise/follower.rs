@@ -18,4 +18,14 @@ pub(crate) trait Follower: std::fmt::Debug + Send + Sync {
 
     /// When it last got further; 0 for never.
     fn advanced_at(&self) -> u64;
+
+    /// In which order it has written to its streams since this was last asked, as far as that is known.
+    fn take_order(&self) -> Vec<Written>;
+}
+
+/// A piece of output: where it ends in its stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub stream: usize,
+    pub end: u64,
 }

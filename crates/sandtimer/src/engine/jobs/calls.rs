@@ -1,5 +1,6 @@
 //! One call: asks [`Call`] what is next, and does it.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::job::{Action, CallRecord, JobVerdict, Language, Phase, Program, WaySp
 use crate::limits::{Key, Setting};
 use crate::model::{Ending, Interpreted, Layer, LimitKind, Outcome, Source};
 use crate::resilience::{Call, CallEnd, Failure, Judged, SpentOn, Step, Way, Why, judge};
+use crate::supervise::follower::Written;
 
 /// How often the output of a run is copied to the job's log while it goes on.
 const COPY: Duration = Duration::from_millis(100);
@@ -248,33 +250,58 @@ impl Execution<'_> {
     pub(super) fn follow(&self, run: &Run, logged: Logged) -> Arc<Outcome> {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut settled = run.settled();
-        let mut cursors = [0, 0];
+        let (mut cursors, mut order) = ([0, 0], VecDeque::new());
         loop {
             let polled = Pin::new(&mut settled).poll(&mut Context::from_waker(&waker));
-            self.copy(run, logged, &mut cursors);
+            order.extend(run.take_order());
+            self.copy_in_order(run, logged, (&mut cursors, &mut order));
             match polled {
-                Poll::Ready(outcome) => return outcome,
+                Poll::Ready(outcome) => {
+                    for stream in [Stream::Stdout, Stream::Stderr] {
+                        self.copy(run, (stream, logged), &mut cursors, u64::MAX);
+                    }
+                    return outcome;
+                }
                 Poll::Pending => std::thread::park_timeout(COPY),
             }
         }
     }
 
-    fn copy(&self, run: &Run, logged: Logged, cursors: &mut [u64; 2]) {
-        for stream in [Stream::Stdout, Stream::Stderr] {
-            if stream == Stream::Stdout && logged == Logged::Stderr {
-                continue;
+    /// Copies what is known to have come next, as far as it is there.
+    fn copy_in_order(
+        &self,
+        run: &Run,
+        logged: Logged,
+        (cursors, order): (&mut [u64; 2], &mut VecDeque<Written>),
+    ) {
+        while let Some(Written { stream, end }) = order.front().copied() {
+            let which = if stream == 0 { Stream::Stdout } else { Stream::Stderr };
+            self.copy(run, (which, logged), cursors, end);
+            if cursors[stream] < end && (which, logged) != (Stream::Stdout, Logged::Stderr) {
+                return;
             }
-            let cursor = &mut cursors[stream as usize];
+            order.pop_front();
+        }
+    }
+
+    /// Copies a stream up to a position.
+    fn copy(&self, run: &Run, (stream, logged): (Stream, Logged), cursors: &mut [u64; 2], end: u64) {
+        if stream == Stream::Stdout && logged == Logged::Stderr {
+            return;
+        }
+        let cursor = &mut cursors[stream as usize];
+        while *cursor < end {
+            let most = usize::try_from(end - *cursor).unwrap_or(PIECE).min(PIECE);
             // Output that cannot be read back is missing in the Outcome too, which says so.
-            while let Ok(chunk) = run.output(stream, *cursor, PIECE)
-                && chunk.next_cursor > *cursor
-            {
-                *cursor = chunk.next_cursor;
-                if chunk.dropped_before > 0 {
-                    self.remark(&format!("{} bytes were dropped here", chunk.dropped_before));
-                }
-                self.log(&chunk.bytes);
+            let Ok(chunk) = run.output(stream, *cursor, most) else { return };
+            if chunk.next_cursor <= *cursor {
+                return;
             }
+            *cursor = chunk.next_cursor;
+            if chunk.dropped_before > 0 {
+                self.remark(&format!("{} bytes were dropped here", chunk.dropped_before));
+            }
+            self.log(&chunk.bytes);
         }
     }
 

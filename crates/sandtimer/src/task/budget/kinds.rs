@@ -27,6 +27,9 @@ pub struct Options {
     pub on_task_timeout: OnTaskTimeout,
     /// Work goes on once the task is done whose time was up, also when the wrap-up turn was taken or is over.
     pub resumes_after_task: bool,
+    /// The wrap-up turn ends with its time alone, however much is begun in it: for agents of which only calls are seen, several of
+    /// them to a turn.
+    pub wrap_up_is_timed: bool,
     /// Time between runs is silence, too. Without it the stall limit is that of what runs, and an agent whose person is away
     /// has stopped nowhere.
     pub idle_is_silence: bool,
@@ -39,6 +42,7 @@ impl Default for Options {
             max_duration_factor: 1.0,
             on_task_timeout: OnTaskTimeout::default(),
             resumes_after_task: false,
+            wrap_up_is_timed: false,
             idle_is_silence: true,
         }
     }

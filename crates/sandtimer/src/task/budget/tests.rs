@@ -242,6 +242,18 @@ fn turns_are_worked_before_they_are_used_up() {
 }
 
 #[test]
+fn timed_wrap_up_takes_as_many_calls_as_fit_its_time() {
+    for (wrap_up_is_timed, second) in [(true, Turn::WrapUp), (false, Turn::Refused)] {
+        let limits = Limits::new().wall(Duration::from_secs(100));
+        let mut budget = budget_with(&limits, Options { wrap_up_is_timed, ..Options::default() });
+        budget.check(at(95));
+        assert_eq!(budget.start_turn(at(96)), Turn::WrapUp);
+        assert_eq!(budget.start_turn(at(97)), second);
+        assert_eq!(budget.start_turn(at(100)), Turn::Refused);
+    }
+}
+
+#[test]
 fn failures_are_counted() {
     let mut budget = budget_with(&Limits::new().failures(2), Options::default());
     budget.note_failure(at(1));
