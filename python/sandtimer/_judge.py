@@ -453,24 +453,20 @@ class Judgement:
         return [None if run is None else _host.load(run.span(), spans, run.ended_by_wall()) for run in runs]
 
     def retry_overloaded(self) -> Judgement:
-        """Runs again, one at a time, what timed out on an overloaded machine, or failed by the sandbox's own fault.
+        """Runs again, `workers` at a time, what timed out on an overloaded machine, or failed by the sandbox's own fault.
 
         Wrong answers, processor limits and crashes stay. Cases that were not run because of those that are run again come
         along. The same judgement where there is nothing.
         """
-        unfair = [
+        return _retried([self])[0]
+
+    def _unfair(self) -> list[int]:
+        """The cases whose verdicts should not be held against the program."""
+        return [
             index
             for index, (run, load) in enumerate(zip(self._submission.runs, self.overloaded))
             if self.verdicts[index] == "infra_error" or (load and run is not None and run.ended_by_wall())
         ]
-        if not unfair:
-            return self
-        if self._submission.box is None:
-            raise SandboxUnavailable("a judgement that was copied or sent on has no sandbox to run anything in; judge again")
-        indices = sorted({*unfair, *(index for index, verdict in enumerate(self.verdicts) if verdict == "not_run")})
-        submission = self._submission.again(indices)
-        _work_off([(submission, indices)], 1, gives_up=False)
-        return _judgement(submission)
 
     def __repr__(self) -> str:
         counts = {verdict: self.verdicts.count(verdict) for verdict in dict.fromkeys(self.verdicts)}
@@ -525,8 +521,8 @@ class Judgements(Sequence[Judgement]):
         return [row.passed for row in self._rows]
 
     def retry_overloaded(self) -> Judgements:
-        """As `Judgement.retry_overloaded`, for each program."""
-        return Judgements([row.retry_overloaded() for row in self._rows])
+        """As `Judgement.retry_overloaded`, for all programs together."""
+        return Judgements(_retried(self._rows))
 
     def __repr__(self) -> str:
         return f"<Judgements {[round(score, 3) for score in self.scores]}>"
@@ -541,6 +537,28 @@ def _judgement(submission: _Submission) -> Judgement:
         submission.error,
         submission,
     )
+
+
+def _retried(rows: Sequence[Judgement]) -> list[Judgement]:
+    """These judgements with what the machine is to blame for run again, all of it together; the same ones where there is nothing."""
+    todo: dict[int, tuple[_Submission, list[int]]] = {}
+    window = 0
+    for number, row in enumerate(rows):
+        unfair = row._unfair()
+        if not unfair:
+            continue
+        if row._submission.box is None:
+            raise SandboxUnavailable("a judgement that was copied or sent on has no sandbox to run anything in; judge again")
+        indices = sorted({*unfair, *(index for index, verdict in enumerate(row.verdicts) if verdict == "not_run")})
+        todo[number] = row._submission.again(indices), indices
+        window = _window(row._submission.box)
+    _work_off(todo.values(), window, gives_up=False)
+    return [_judgement(todo[number][0]) if number in todo else row for number, row in enumerate(rows)]
+
+
+def _window(box: Sandbox) -> int:
+    """How many cases of a sandbox's are under way: run, or next to be."""
+    return 2 * box._pool.workers
 
 
 def judge_all(
@@ -581,5 +599,5 @@ def judge_all(
         _Submission(box, program, listed, checker, entry, timeout, total, stop_early, name) for program in listed_programs
     ]
     everything = range(len(listed))
-    _work_off(((submission, everything) for submission in submissions), 2 * box._pool.workers)
+    _work_off(((submission, everything) for submission in submissions), _window(box))
     return Judgements([_judgement(submission) for submission in submissions])

@@ -16,7 +16,7 @@ from typing import Any, Iterator
 
 import pytest
 import sandtimer
-from sandtimer import _checkers, _host
+from sandtimer import _checkers, _host, _judge
 
 SQUARE = "print(int(input()) ** 2)"
 SUM = "def solve(a, b=1):\n    return a + b\n"
@@ -447,6 +447,24 @@ def test_overloaded_cases_can_be_run_again(box: sandtimer.Sandbox, monkeypatch: 
     kept = [new is old for new, old in zip(again.outcomes, judgement.outcomes)]
     assert kept == [True, False, True, True]
     assert judgement.verdicts[1] == "timeout"
+
+
+def test_what_is_run_again_is_run_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    with sandtimer.Sandbox(timeout=5.0, workers=2) as box:
+        # Two cases of one program, then one case of each of two programs.
+        for programs, cases in ((["print(1)"], [("", "1"), ("", "1")]), (["print(1)", "print(1)"], [("", "1")])):
+            judgements = box.judge_many(programs, cases)
+            for row in judgements:
+                row.verdicts[:] = ["infra_error"] * len(cases)
+            both, run = threading.Barrier(2), _judge._Submission.run
+
+            def run_beside_another(*arguments: Any, both: Any = both, run: Any = run) -> Any:
+                both.wait(timeout=20.0)
+                return run(*arguments)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(_judge._Submission, "run", run_beside_another)
+                assert judgements.retry_overloaded().passed == [True] * len(programs)
 
 
 def test_a_stop_on_an_overloaded_machine_is_taken_up_again(
