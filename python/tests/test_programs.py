@@ -158,3 +158,8 @@ def test_fork_of_a_call_does_not_answer_for_it(box: sandtimer.Sandbox) -> None:
 
 def test_judged_program_recurses_as_deep_as_in_plain_python(box: sandtimer.Sandbox) -> None:
     assert box.judge(PROGRAMS["recursion"], [("", "999")]).verdicts == ["accepted"]
+    function = "def solve():\n" + textwrap.indent(PROGRAMS["recursion"].replace("global", "nonlocal"), "    ") + "\n    return n\n"
+    # A script calls it with one frame of its own below.
+    plain = subprocess.run([sys.executable, "-c", function + "solve()"], capture_output=True, text=True, check=True)
+    assert int(plain.stdout) == 998
+    assert box.judge(function, [((), 998)], entry="solve").verdicts == ["accepted"]
