@@ -132,7 +132,7 @@ class Outcome:
     returned 6 0
     """
 
-    __slots__ = ("_ended", "_ending", "_error", "_process", "_record", "_settled", "value")
+    __slots__ = ("_ended", "_ending", "_error", "_own_remarks", "_process", "_record", "_settled", "value")
 
     def __init__(
         self, ended: Any, ending: Optional[str] = None, value: Any = None, error: Optional[BaseException] = None
@@ -142,6 +142,8 @@ class Outcome:
         self._record: Optional[dict[str, Any]] = None
         self._settled = False
         self._process = os.getpid()
+        # Besides those of the engine.
+        self._own_remarks: tuple[dict[str, Any], ...] = ()
         self.value = value
         self._error = error
         if isinstance(error, SandtimerError):
@@ -149,7 +151,9 @@ class Outcome:
 
     def _wait(self, settled: bool = False) -> dict[str, Any]:
         if self._record is None or (settled and not self._settled):
-            self._record = _with_origin(json.loads(self._outcome(settled)))
+            self._record = record = _with_origin(json.loads(self._outcome(settled)))
+            known = {each["kind"] for each in record.get("remarks", ())}
+            record["remarks"] = [*record.get("remarks", ()), *(each for each in self._own_remarks if each["kind"] not in known)]
             self._settled = settled
         return self._record
 
@@ -339,7 +343,7 @@ class Outcome:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._record, self._settled, self._process = state["record"], True, os.getpid()
-        self._ended, self._ending = Record(state["record"]), state["ending"]
+        self._ended, self._ending, self._own_remarks = Record(state["record"]), state["ending"], ()
         self.value, self._error = state["value"], state["error"]
         if self._error is not None and state["traceback"] is not None:
             self._error.__cause__ = RemoteTraceback(state["traceback"])

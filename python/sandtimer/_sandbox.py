@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, TypeVar, Union
 
-from . import _arguments, _context, _fork, _job, _judge, _native, _results, _timeouts
+from . import _arguments, _context, _fork, _job, _judge, _native, _remarks, _results, _timeouts
 from ._answers import Answer, answer_of, awaited_value_of, value_of
 from ._futures import CallFuture, in_order
 from ._outcome import Outcome, not_executed
@@ -442,7 +442,12 @@ class Sandbox:
             except Exception as refused:
                 # Its frames would keep the call, and what it answered, for as long as the outcome lives.
                 error = refused.with_traceback(None)
-        return Outcome(ended, "raised" if kind == "raised" else "returned", value, error)
+        if kind != "raised":
+            return Outcome(ended, "returned", value, error)
+        outcome = Outcome(ended, "raised", value, error)
+        if not self._pool.profile["network"]:
+            outcome._own_remarks = _remarks.of_exception(error)
+        return outcome
 
     def _other_python(self) -> Optional[tuple[str, str]]:
         """The interpreter that `python=` names, and its version, "" where that is not known; None for this one."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
+import sys
 import time
+import traceback
 from typing import Any, Iterator
 
 import pytest
@@ -128,6 +131,30 @@ def test_missing_network_is_told_at_once(doors: Doors, door: str) -> None:
     said = remarks(ended)["no_network"]
     assert "no network" in said and '"network": true' in said and "--network" in said
     assert remarks(getattr(doors, door)("print(1)")) == {}
+
+
+def look_for_network() -> None:
+    import urllib.request
+
+    urllib.request.urlopen("https://pypi.org", timeout=30)
+
+
+def test_missing_network_is_told_of_exceptions(doors: Doors) -> None:
+    text = "import urllib.request\nurllib.request.urlopen('https://pypi.org', timeout=30)"
+    judgement = doors.box.judge(text, [("", "")])
+    for outcome in (doors.box.run(look_for_network), doors.box.exec(text), judgement.outcomes[0]):
+        assert outcome is not None and outcome.ending == "raised" and outcome.stdout == outcome.stderr == ""
+        assert [each["kind"] for each in outcome.remarks] == ["no_network"] == [each["kind"] for each in outcome.to_dict()["remarks"]]
+        assert "network=True of its sandbox" in outcome.remarks[0]["message"]
+        assert pickle.loads(pickle.dumps(outcome)).remarks == outcome.remarks
+    if sys.version_info >= (3, 11):
+        with pytest.raises(sandtimer.RemoteError) as caught:
+            doors.box.call(look_for_network)
+        assert "network=True of its sandbox" in "".join(traceback.format_exception(caught.value))
+    assert doors.box.run(divmod, 1, 0).remarks == []
+    with sandtimer.Sandbox(timeout=20.0, network=True) as box:
+        # With a network this says that the name is not known.
+        assert box.exec("raise OSError('Name or service not known')").remarks == []
 
 
 @named("command_shell", "cli_shell", "http_shell", "job_shell", "session_shell", "mcp_shell")
