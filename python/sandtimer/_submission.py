@@ -54,7 +54,8 @@ def leave_out_frames() -> None:
     """Raises the limit of recursion by the frames below the submission's own, but for the one that a script would have there."""
     import sys
 
-    frame, count = sys._getframe(1), 0
+    frame: "Any" = sys._getframe(1)
+    count = 0
     while frame is not None:
         frame, count = frame.f_back, count + 1
     # Until Python 3.11 the exec() that started the interpreter's program counts too.
