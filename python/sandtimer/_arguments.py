@@ -6,16 +6,13 @@ for what is no limit.
 
 from __future__ import annotations
 
-import functools
 import importlib.machinery
 import math
 import operator
 import os
 import signal
-import site
 import stat
 import sys
-import sysconfig
 from collections.abc import Iterable, Mapping
 from typing import Any, Optional, Sequence
 
@@ -223,28 +220,6 @@ def paths() -> list[str]:
         except FileNotFoundError:
             continue
     return found
-
-
-def installed(paths: Iterable[str]) -> list[str]:
-    """Those of these absolute paths that belong to the interpreter's installation: the standard library, and what pip installs."""
-    directories, libraries = _installation()
-
-    def is_installed(path: str) -> bool:
-        parent, name = os.path.split(path)
-        if name in ("site-packages", "dist-packages") or os.path.realpath(path) in directories:
-            return True
-        return name.startswith("python3") and name.endswith(".zip") and os.path.realpath(parent) in libraries
-
-    return [path for path in paths if is_installed(path)]
-
-
-@functools.lru_cache(maxsize=None)
-def _installation() -> tuple[frozenset[str], frozenset[str]]:
-    """The directories of installed modules, and those in which they lie. Once: `sysconfig` takes half a millisecond for them."""
-    known = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    known += [sysconfig.get_config_var("DESTSHARED"), site.getusersitepackages(), *site.getsitepackages()]
-    directories = frozenset(os.path.realpath(each) for each in known if each)
-    return directories, frozenset(os.path.dirname(each) for each in directories)
 
 
 def shown_directories(value: Any) -> list[str]:

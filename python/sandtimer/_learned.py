@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import dis
 import os
-import site
 import sys
-import sysconfig
 import time
 import types
 from importlib.machinery import PathFinder
 from typing import Any, Callable, Iterable, Iterator, Optional, Sequence
+
+from . import _installation
 
 # From so many calls on a module is imported by the zygote.
 _LEAST_USES = 2
@@ -105,39 +105,31 @@ def imported_by(function: Callable[..., Any]) -> Iterator[str]:
             before = before[1], instruction.argval
 
 
-def _installed() -> tuple[str, ...]:
-    """Where modules are that do not change while a program runs."""
-    found = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    found += [site.getusersitepackages(), *site.getsitepackages(), os.path.dirname(__file__)]
-    return tuple({os.path.join(path, "") for each in found if each for path in (each, os.path.realpath(each))})
-
-
 def not_importable(names: Iterable[str], paths: Optional[Sequence[str]]) -> list[str]:
     """Those that a zygote with this `sys.path` would import from a file that is neither installed nor the one that this process
     has imported: its code would be executed for all calls, and whether it changes would not be seen."""
-    installed = _installed()
-    return [name for name in names if not _is_importable(name, installed, installed if paths is None else paths)]
+    where = list(_installation.directories() if paths is None else paths)
+    return [name for name in names if not _is_importable(name, where)]
 
 
-def _is_importable(name: str, installed: tuple[str, ...], paths: Sequence[str]) -> bool:
+def _is_importable(name: str, paths: list[str]) -> bool:
     top = name.partition(".")[0]
-    spec = PathFinder.find_spec(top, list(paths))
+    spec = PathFinder.find_spec(top, paths)
     if spec is None or spec.origin is None:
         # Built in, or found in another way: the zygote says whether it finds it.
         return top in sys.builtin_module_names or name in sys.modules
     own = getattr(sys.modules.get(top), "__file__", None) if name in sys.modules else None
     origin = os.path.abspath(spec.origin)
-    return origin.startswith(installed) or (own is not None and os.path.abspath(own) == origin)
+    return _installation.is_within(origin) or (own is not None and os.path.abspath(own) == origin)
 
 
 class Sources:
     """The source files of all modules that this process has imported and that are not installed, as they were."""
 
     def __init__(self) -> None:
-        installed = _installed()
         files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
         self._files = {
-            file: _state(file) for file in files if isinstance(file, str) and not os.path.abspath(file).startswith(installed)
+            file: _state(file) for file in files if isinstance(file, str) and not _installation.is_within(os.path.abspath(file))
         }
         self._next = 0.0
 

@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, TypeVar, Union
 
-from . import _arguments, _context, _fork, _job, _judge, _native, _remarks, _results, _timeouts
+from . import _arguments, _context, _fork, _installation, _job, _judge, _native, _remarks, _results, _timeouts
 from ._answers import Answer, answer_of, awaited_value_of, value_of
 from ._futures import CallFuture, in_order
 from ._outcome import Outcome, not_executed
@@ -141,7 +141,7 @@ class Sandbox:
         self._pool = Pool(profile, 2 * processors, workers or processors, learns)
         # Of code that arrives as text.
         self._texts = self._pool
-        installed = None if profile["paths"] is None else _arguments.installed(profile["paths"])
+        installed = None if profile["paths"] is None else _installation.of_installed(profile["paths"])
         if learns or installed != profile["paths"]:
             self._texts = Pool({**profile, "paths": installed}, 2 * processors, workers or processors)
 
