@@ -56,6 +56,7 @@ from .errors import (
     ServerNotFound,
     ServerUnauthorized,
     ServerUnreachable,
+    SoftTimeLimitError,
     Unserializable,
     UnsupportedPlatform,
 )
@@ -123,6 +124,7 @@ __all__ = [
     "ServerNotFound",
     "ServerUnauthorized",
     "ServerUnreachable",
+    "SoftTimeLimitError",
     "TimeoutManager",
     "Tree",
     "Unserializable",

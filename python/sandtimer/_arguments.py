@@ -21,7 +21,7 @@ from .errors import InvalidArgument, InvalidArgumentType, InvalidLimit, ProfileR
 
 _DURATIONS = ("timeout", "cpu", "stall", "grace")
 # Longer than any call: thirty years.
-_FOR_EVER = 1e9
+FOR_EVER = 1e9
 # Processes or threads that a machine can be asked for at a time.
 _MOST = 4096
 
@@ -111,7 +111,7 @@ def total(value: Any) -> Optional[float]:
         kind = type(value).__name__
         raise InvalidLimit(f"total={value!r} is of type {kind}: use a number of seconds, or None for no limit")
     _seconds("total", value)
-    return float(min(value, _FOR_EVER)) if value else None
+    return float(min(value, FOR_EVER)) if value else None
 
 
 def count(name: str, value: Any, least: int, otherwise: str = "") -> int:

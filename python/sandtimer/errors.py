@@ -43,6 +43,10 @@ class DeadlineExceeded(SandtimerError, TimeoutError):
     """A limit of time ended the run: timeout, cpu, stall, or the `total` of many. Its text is the verdict's sentence."""
 
 
+class SoftTimeLimitError(SandtimerError):
+    """Raised in a handler of jobs whose soft limit has passed, so that it can save what it has: see `jobs.Handler`."""
+
+
 class OutOfMemory(SandtimerError, MemoryError):
     """The run needed more memory than it was allowed."""
 

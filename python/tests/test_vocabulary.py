@@ -49,6 +49,7 @@ RUN = {
     "nofile": "use open_files",
 }
 SUBMIT = {
+    "soft_time_limit": "it belongs to the handler: sandtimer.jobs.Handler(function, soft=…)",
     "timeout": "put wall_ms into the spec",
     "retries": "put attempts into the spec",
     "max_retries": "put attempts into the spec",
@@ -175,6 +176,7 @@ def test_table_has_each_word_once_in_its_spelling() -> None:
         jobs.show,
         jobs.wait_many,
         jobs.work,
+        jobs.Handler.__init__,
         adtools.SandboxExecutor.secure_execute,
     ]
     from sandtimer._client_request import ContextOptions, RunOptions

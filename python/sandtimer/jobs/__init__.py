@@ -15,6 +15,7 @@ process of its own: a parked child of the worker's sandbox, as with `Sandbox.run
 of a job's, and only waits: so a deadline ends a handler whatever it does, together with everything that it has started.
 """
 
+from ._handler import Handler
 from ._records import Job, JobEvent, JobFile, JobFileRefused, JobLog, JobQueue, JobRecord, JobResult, JobVerdict, JobWebhook, Submitted
 from ._store import Jobs
 from ._worker import Worker
@@ -60,6 +61,7 @@ arun = _default.arun
 work = _default.work
 
 __all__ = [
+    "Handler",
     "Job",
     "JobEvent",
     "JobFile",

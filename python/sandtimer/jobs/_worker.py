@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Union
 
 from .. import _arguments, _native, _values
 from .._results import RemoteTraceback
@@ -19,11 +19,12 @@ from ..errors import (
     RemoteError,
     SandboxUnavailable,
 )
+from ._handler import Handler
 
 if TYPE_CHECKING:
     from ._store import Jobs
 
-Handlers = Mapping[str, Callable[[Any], Any]]
+Handlers = Mapping[str, Union[Callable[[Any], Any], Handler]]
 
 #: How long a wait goes on before signals are looked at.
 LOOK = 0.1
@@ -35,7 +36,7 @@ class Worker:
     """Executes jobs in the background, from its making to `close`: `slots` at a time, from all queues or from those named.
 
     handlers: functions by the names that specs give them, each called with the job's `input` in a process of its own, a
-    parked child of `sandbox`; what it returns must be JSON, and is the job's `value`. sandbox: its limits hold for each run
+    parked child of `sandbox`; what it returns must be JSON, and is the job's `value`. `Handler` gives one a soft limit. sandbox: its limits hold for each run
     where a spec does not say, commands too; `preload`, `network`, `trust` and so on for handlers (default: `Sandbox()`).
     lease: how long, in seconds, a job stays with this worker if it says nothing more; a thread of its own renews it, and it is
     lost with the process: then the job is handed out again, with the deadline it had.
@@ -75,7 +76,7 @@ class Worker:
         if sandbox is not None and not isinstance(sandbox, Sandbox):
             raise InvalidArgumentType(f"sandbox={sandbox!r:.200} is of type {type(sandbox).__name__}: use a Sandbox, or None")
         names = [_arguments.text("queues", each, "use a list of the names of queues") for each in queues]
-        functions = _checked(handlers)
+        functions = _checked(handlers, None if sandbox is None else sandbox._limits["timeout"])
         self._own = Sandbox() if sandbox is None else None
         box = sandbox or self._own
         assert box is not None
@@ -132,16 +133,21 @@ class Worker:
         self.close()
 
 
-def _checked(handlers: Optional[Handlers]) -> dict[str, Callable[[Any], Any]]:
+def _checked(handlers: Optional[Handlers], wall: Any) -> dict[str, Callable[[Any], Any]]:
+    """The functions that are called, by the names of the handlers; `wall`: the limit of the sandbox that they are called in."""
     if handlers is None:
         return {}
     if not isinstance(handlers, Mapping):
         kind = type(handlers).__name__
         raise InvalidArgumentType(f"handlers={handlers!r:.200} is of type {kind}: use a dictionary of functions by their names")
-    for name, function in handlers.items():
+    functions = {}
+    for name, handler in handlers.items():
         _arguments.text("the name of a handler", name, "use a text")
-        _arguments.function(f"handlers[{name!r}]", function, "use a function of one parameter, the job's input")
-    return dict(handlers)
+        if not isinstance(handler, Handler):
+            _arguments.function(f"handlers[{name!r}]", handler, "use a function of one parameter, the job's input")
+            handler = Handler(handler)
+        functions[name] = handler._within(name, wall)
+    return functions
 
 
 def _answer(

@@ -1,0 +1,107 @@
+"""Handlers with a soft limit: what they are told of it, in the process of the call."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import re
+import signal
+from typing import Any, Callable, Optional, Union
+
+from .. import _arguments
+from .._vocabulary import named_parameters
+from ..errors import InvalidArgument, InvalidLimit, SoftTimeLimitError
+
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:h|ms|m|s))+")
+_PART = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
+
+
+@named_parameters
+class Handler:
+    """A function as a handler of jobs, with a soft limit for each of its calls.
+
+    soft: after so many seconds of a call (or a text such as "5m") `SoftTimeLimitError` is raised in the function, so that it can
+    save what it has in what is left until the wall limit. None and 0: never. It must be below the wall limit of the worker's
+    sandbox; a job whose own wall limit is shorter ends at that. The error is raised by a handler of SIGALRM, between two steps of Python in the main
+    thread: a function that sets an alarm of its own loses it, and C code that does not return delays it. Async functions are
+    refused: `asyncio.timeout` does the same in them.
+
+    >>> import sandtimer, time
+    >>> from sandtimer import jobs
+    >>> def train(steps):
+    ...     try:
+    ...         time.sleep(60)
+    ...     except sandtimer.SoftTimeLimitError:
+    ...         return "saved what there is"
+    >>> record = jobs.run({"handler": "train", "wall_ms": "20s"}, handlers={"train": jobs.Handler(train, soft=0.2)})
+    >>> record.result.value
+    'saved what there is'
+    """
+
+    def __init__(self, function: Callable[[Any], Any], *, soft: Union[int, float, str, None] = None) -> None:
+        _arguments.function("function", function, "use a function of one parameter, the job's input")
+        self.function, self.soft = function, _seconds(soft)
+        if self.soft is not None and inspect.iscoroutinefunction(function):
+            raise InvalidArgument(f"soft={soft!r}: {function.__qualname__} is an async function; use asyncio.timeout({self.soft:g}) in it")
+
+    def __repr__(self) -> str:
+        return f"Handler({self.function!r}, soft={self.soft!r})"
+
+    def _within(self, name: str, wall: Union[int, float, None]) -> Callable[[Any], Any]:
+        """What is called. Refuses a soft limit that a wall limit would leave no time for."""
+        if self.soft is None:
+            return self.function
+        if wall and self.soft >= wall:
+            raise InvalidLimit(
+                f"handlers[{name!r}]: soft={self.soft:g} is not below the wall limit, timeout={wall:g} of the worker's sandbox, which "
+                "would come first; use less, or a longer timeout"
+            )
+        return SoftLimited(self.function, self.soft)
+
+
+def _seconds(soft: Union[int, float, str, None]) -> Optional[float]:
+    remedy = 'use a number of seconds, a text such as "90s" or "1h30m", or None for no soft limit'
+    if soft is None:
+        return None
+    if isinstance(soft, bool) or not isinstance(soft, (int, float, str)):
+        raise InvalidLimit(f"soft={soft!r:.200} is of type {type(soft).__name__}: {remedy}")
+    if not isinstance(soft, str):
+        seconds = float(soft) if math.isfinite(soft) else -1.0
+    elif _DURATION.fullmatch(soft):
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(soft))
+    else:
+        seconds = -1.0
+    if not 0 <= seconds <= _arguments.FOR_EVER:
+        raise InvalidLimit(f"soft={soft!r:.200} is no duration: {remedy}")
+    return seconds or None
+
+
+class SoftLimited:
+    """A function that is interrupted after so many seconds, in the process that it is called in."""
+
+    def __init__(self, function: Callable[[Any], Any], seconds: float) -> None:
+        functools.update_wrapper(self, function)
+        # By which a sandbox knows what modules a function needs.
+        self.__code__ = getattr(function, "__code__", None)
+        self.function, self.seconds = function, seconds
+
+    def __reduce__(self) -> Any:
+        return SoftLimited, (self.function, self.seconds)
+
+    def __call__(self, asked: Any) -> Any:
+        has_ended = False
+
+        def interrupt(*_: Any) -> None:
+            if not has_ended:
+                raise SoftTimeLimitError(f"the soft limit of {self.seconds:g} s has passed, and the wall limit is near")
+
+        before = signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, self.seconds)
+        try:
+            return self.function(asked)
+        finally:
+            has_ended = True
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
