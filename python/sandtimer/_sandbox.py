@@ -6,7 +6,9 @@ import asyncio
 import functools
 import importlib.util
 import os
+import signal
 import sys
+import warnings
 from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, TypeVar, Union
 
 from . import _arguments, _context, _fork, _installation, _job, _judge, _native, _remarks, _results, _timeouts
@@ -138,6 +140,13 @@ class Sandbox:
             "gpu": gpu,
             "shown": _arguments.shown_directories(paths),
         }
+        if hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+            warnings.warn(
+                "this process ignores SIGCHLD, so the kernel keeps no exit codes of its children: programs that exit by themselves, or "
+                "by a signal, end as infra_error; call signal.signal(signal.SIGCHLD, signal.SIG_DFL)",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         self._pool = Pool(profile, 2 * processors, workers or processors, learns)
         # Of code that arrives as text.
         self._texts = self._pool

@@ -153,6 +153,26 @@ def test_a_caller_that_ignores_the_death_of_children_gets_honest_outcomes(start:
     assert said == "returned 3 0 \nraised None 0 \ntimeout None 0 \nreturned None 0 read\nFalse True 0\n"
 
 
+def test_caller_that_ignores_the_death_of_children_is_told_once() -> None:
+    said = run_alone("""
+        import signal, warnings
+
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with sandtimer.Sandbox(timeout=20.0) as box:
+                box.exec("raise SystemExit(3)")
+                box.limits(timeout=5.0).exec("raise SystemExit(3)")
+        for each in caught:
+            print(each.category.__name__, each.filename == "<string>", "signal.signal(signal.SIGCHLD, signal.SIG_DFL)" in str(each.message))
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        warnings.simplefilter("error")
+        with sandtimer.Sandbox(timeout=20.0) as box:
+            print(box.exec("raise SystemExit(3)").exit_code)
+    """)
+    assert said == "RuntimeWarning True True\n3\n"
+
+
 def test_calls_of_a_caller_that_ignores_the_death_of_children_are_over_as_soon_as_others() -> None:
     said = run_alone("""
         import signal, statistics
