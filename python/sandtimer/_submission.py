@@ -62,6 +62,26 @@ def leave_out_frames() -> None:
     sys.setrecursionlimit(sys.getrecursionlimit() + count - (sys.version_info >= (3, 12)))
 
 
+# A submission with one of these may ask for its file, or start processes that import it.
+NEEDS_FILE = "__file__", "multiprocessing", "concurrent", "joblib"
+
+
+def keep_file(module: "Any", source: str) -> None:
+    """Makes a submission a file in its directory, as far as there is room."""
+    import os
+    import sys
+
+    directory = os.getcwd()
+    path = os.path.join(directory, module.__name__ + ".py")
+    try:
+        with open(path, "wb") as file:
+            file.write(source.encode("utf-8", "surrogatepass"))
+    except OSError:
+        return
+    module.__file__ = path
+    sys.path.insert(0, directory)
+
+
 def find_entry(source: str, name: str, code: "CodeType", entry: str) -> "Any":
     """What `entry` names among the definitions: "solve", or "Solution.solve" for a method of a new object."""
     import sys
@@ -70,6 +90,8 @@ def find_entry(source: str, name: str, code: "CodeType", entry: str) -> "Any":
     show_source(source, name)
     # Of this name, so that `if __name__ == "__main__":` does not run; known to the system, as dataclasses need it.
     module = sys.modules["submission"] = types.ModuleType("submission")
+    if any(word in source for word in NEEDS_FILE):
+        keep_file(module, source)
     exec(code, module.__dict__)
     found: "Any" = module
     for part in entry.split("."):

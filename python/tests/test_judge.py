@@ -54,6 +54,25 @@ def test_program_finds_its_own_text_in_its_file(box: sandtimer.Sandbox) -> None:
     assert box.judge(program, [("", "2")]).verdicts == ["accepted"], "the text of the program, and no wrapper's"
 
 
+@pytest.mark.parametrize("start", ["spawn", "forkserver"])
+def test_processes_of_a_judged_function_find_what_it_defines(box: sandtimer.Sandbox, start: str) -> None:
+    program = f"""
+import multiprocessing
+
+def double(number): return 2 * number
+
+def solve(numbers):
+    with multiprocessing.get_context({start!r}).Pool(1) as pool:
+        return pool.map(double, numbers)
+"""
+    assert box.judge(program, [(([1, 2],), [2, 4])], entry="solve").verdicts == ["accepted"]
+
+
+def test_judged_function_finds_its_text_in_its_file(box: sandtimer.Sandbox) -> None:
+    program = "def solve(word):\n    with open(__file__) as file: return file.read().count(word)\n"
+    assert box.judge(program, [(("count",), 1), (("solve",), 1)], entry="solve").passed
+
+
 def test_a_deep_recursion_is_reported_soon(box: sandtimer.Sandbox) -> None:
     program = "import sys\nsys.setrecursionlimit(300_000)\ndef f(n): return f(n + 1)\ntry: f(0)\nexcept RecursionError: raise ValueError(1)\n"
     judgement = box.judge(program, [("", "")])
