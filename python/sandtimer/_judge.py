@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import pkgutil
 import threading
 import time
@@ -290,7 +291,7 @@ class _Submission:
             return _VERDICTS.get(outcome.ending, outcome.ending), 0.0, error
         if self.checker is None and self.is_program and outcome.stdout_truncated:
             # What it printed in between is not known.
-            return "output_limit", 0.0, None
+            return self._cut(outcome, 0.0)
         if self.checker is None and not self.is_program:
             try:
                 score = float(_checkers.same_value(case.expected, outcome.value, self.is_json))
@@ -306,8 +307,19 @@ class _Submission:
         if score >= 1:
             return "accepted", score, None
         if self.is_program and outcome.stdout_truncated:
-            return "output_limit", score, None
+            return self._cut(outcome, score)
         return ("partial" if score > 0 else "wrong_answer"), score, None
+
+    def _cut(self, outcome: Outcome, score: float) -> tuple[str, float, Optional[BaseException]]:
+        """The verdict on a run of whose output a part is missing: by its limit, or because there was no room for it here."""
+        limit, kept = _arguments.size_in_bytes(self.view._limits["output"]), _kept.length(outcome._wait(), "stdout")
+        if limit is None or kept + _kept.MAX_CUT >= limit:
+            return "output_limit", score, None
+        message = (
+            f"there was room for {kept} bytes of its output, of up to {limit}: the disk of {os.environ.get('TMPDIR') or '/tmp'} is "
+            "full; free some of it, or set TMPDIR to another directory before the first sandbox is made"
+        )
+        return "infra_error", 0.0, SandboxUnavailable(message)
 
     def _score(self, case: Case, outcome: Outcome) -> float:
         if self.checker is not None:

@@ -468,6 +468,26 @@ def test_overloaded_cases_can_be_run_again(box: sandtimer.Sandbox, monkeypatch: 
     assert judgement.verdicts[1] == "timeout"
 
 
+NO_ROOM = """
+import resource, sandtimer
+program = "print('ok')\\nprint('junk ' * 100_000)"
+with sandtimer.Sandbox(timeout=20.0, output=sys.argv[1]) as box:
+    # As a disk on which there is room for so much.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+    judgement = box.judge(program, [("", "ok")], checker=eval(sys.argv[2]))
+    print(judgement.verdicts, judgement.errors)
+"""
+
+
+@pytest.mark.parametrize("checker", ["None", "lambda case, outcome: 0.5"])
+def test_output_without_room_on_the_disk_is_not_held_against_the_program(checker: str) -> None:
+    for output, verdict in (("1MB", "infra_error"), ("100KB", "output_limit")):
+        command = [sys.executable, "-c", f"import sys{NO_ROOM}", output, checker]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.stdout.startswith(f"['{verdict}']"), (done.stdout, done.stderr)
+        assert ("there was room for" in done.stdout and "set TMPDIR" in done.stdout) == (verdict == "infra_error")
+
+
 def test_what_is_run_again_is_run_together(monkeypatch: pytest.MonkeyPatch) -> None:
     with sandtimer.Sandbox(timeout=5.0, workers=2) as box:
         # Two cases of one program, then one case of each of two programs.
