@@ -66,6 +66,7 @@ PROGRAMS = {
     "fork that reaches the end": (
         "import os\nchild = os.fork()\nif child:\n    os.waitpid(child, 0)\nprint('parent' if child else 'child')"
     ),
+    "builtins": "print(type(__builtins__).__name__, getattr(__builtins__, 'len')([1]))",
     "fork that exits": "import os, sys\nchild = os.fork()\nif not child:\n    sys.exit(5)\nprint(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))",
     "fork that raises": (
         "import os\nchild = os.fork()\nif not child:\n    1 / 0\nprint(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
@@ -142,6 +143,20 @@ def test_value_is_there_before_the_end(box: sandtimer.Sandbox) -> None:
         items
     """
     assert box.exec(textwrap.dedent(program)).value == [1]
+
+
+def test_fork_does_not_write_what_its_parent_prints(box: sandtimer.Sandbox) -> None:
+    program = """
+        import os, sys
+        for _ in range(10):
+            child = os.fork()
+            print("parent" if child else "child")
+            if not child:
+                sys.exit()
+            os.wait()
+    """
+    words = box.exec(textwrap.dedent(program)).stdout.split()
+    assert (words.count("parent"), words.count("child")) == (10, 10), words
 
 
 def test_fork_of_a_call_does_not_answer_for_it(box: sandtimer.Sandbox) -> None:

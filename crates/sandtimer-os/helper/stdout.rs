@@ -137,20 +137,17 @@ pub unsafe extern "C" fn forked(_module: Object, _arguments: Object) -> Object {
     unsafe { PyLong_FromSsize_t(0) }
 }
 
-/// Puts memory of this process's own in the place of the shared one.
+/// Puts empty memory of this process's own in the place of the shared one: what waited there was written before the fork, and what its
+/// parent has put there since is the parent's to write.
 fn make_own(output: &mut Output) {
     const MAYMOVE_FIXED: usize = 3;
-    let copy = call!(nr::MMAP, 0, SIZE, READ_WRITE, PRIVATE_ANONYMOUS, -1isize, 0);
-    if (-4095..0).contains(&copy) {
+    let own = call!(nr::MMAP, 0, SIZE, READ_WRITE, PRIVATE_ANONYMOUS, -1isize, 0);
+    if (-4095..0).contains(&own) {
         output.memory = 0;
         return;
     }
-    let state = word(output.memory).load(Ordering::Acquire);
-    let (length, from) = ((state & LENGTH) as usize, output.memory as *const u8);
-    // SAFETY: both mappings have that length, and the process has one thread: it was just forked.
-    unsafe { core::ptr::copy_nonoverlapping(from, copy as *mut u8, (HEADER + length.min(CAPACITY)).min(SIZE)) };
-    word(copy as usize).store(state & !BUSY | PRIVATE, Ordering::Release);
-    if call!(nr::MREMAP, copy, SIZE, SIZE, MAYMOVE_FIXED, output.memory) < 0 {
+    word(own as usize).store(PRIVATE, Ordering::Release);
+    if call!(nr::MREMAP, own, SIZE, SIZE, MAYMOVE_FIXED, output.memory) < 0 {
         output.memory = 0;
     }
 }

@@ -48,4 +48,5 @@ def share_output(open_output):
     stream.flush, stream.reconfigure, stream.detach, stream.close = native.flush_output, reconfigure, detach, close
     if stream.encoding.lower().replace("_", "-") in ("utf-8", "utf8"):
         stream.write = native.write_text
-    os.register_at_fork(after_in_child=native.forked_output)
+    # The memory is shared with forks until they have their own: nothing may wait in it.
+    os.register_at_fork(before=native.flush_output, after_in_child=native.forked_output)

@@ -21,7 +21,7 @@ def program(body, options):
     if sys.stdout.errors != sys.stdin.errors:
         type(sys.stdout).reconfigure(sys.stdout, errors=sys.stdin.errors)
     main = sys.modules["__main__"].__dict__
-    main["__builtins__"] = __builtins__
+    main["__builtins__"] = sys.modules["builtins"]
     main.setdefault("__annotations__", {})
     sys.path.insert(0, os.getcwd())
     if keep_source(source):
@@ -154,7 +154,7 @@ def rehearse_script():
 def set_module_attributes(main):
     """Sets the attributes of a module that is a program from a file."""
     loader = importlib.machinery.SourceFileLoader("__main__", FILE)
-    main.update(__file__=FILE, __cached__=None, __loader__=loader, __builtins__=__builtins__)
+    main.update(__file__=FILE, __cached__=None, __loader__=loader, __builtins__=sys.modules["builtins"])
     main.setdefault("__annotations__", {})
 
 
