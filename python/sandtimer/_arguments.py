@@ -10,7 +10,6 @@ import importlib.machinery
 import math
 import operator
 import os
-import re
 import signal
 import stat
 import sys
@@ -25,7 +24,6 @@ _DURATIONS = ("timeout", "cpu", "stall", "grace")
 FOR_EVER = 1e9
 # Processes or threads that a machine can be asked for at a time.
 _MOST = 4096
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
 
 
 def _wrong(name: str, value: Any, remedy: str) -> InvalidArgumentType:
@@ -132,15 +130,6 @@ def seed(value: Any) -> Optional[int]:
     if not -(2**63) <= number < 2**64:
         raise InvalidArgument(f"seed={value!r}: use a whole number of at most 64 bits")
     return number
-
-
-def size_in_bytes(given: Any) -> Optional[int]:
-    """A size that was found to be one; None where it is unlimited."""
-    if isinstance(given, str):
-        found = _SIZE.fullmatch(given.strip())
-        number = float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ") if found is not None else 0.0
-        return int(number) or None
-    return int(given) if given else None
 
 
 def iterable(name: str, value: Any) -> None:

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import pkgutil
 import threading
 import time
@@ -312,14 +311,10 @@ class _Submission:
 
     def _cut(self, outcome: Outcome, score: float) -> tuple[str, float, Optional[BaseException]]:
         """The verdict on a run of whose output a part is missing: by its limit, or because there was no room for it here."""
-        limit, kept = _arguments.size_in_bytes(self.view._limits["output"]), _kept.length(outcome._wait(), "stdout")
-        if limit is None or kept + _kept.MAX_CUT >= limit:
+        not_stored = next((remark for remark in outcome.remarks if remark["kind"] == "output_not_stored"), None)
+        if not_stored is None:
             return "output_limit", score, None
-        message = (
-            f"there was room for {kept} bytes of its output, of up to {limit}: the disk of {os.environ.get('TMPDIR') or '/tmp'} is "
-            "full; free some of it, or set TMPDIR to another directory before the first sandbox is made"
-        )
-        return "infra_error", 0.0, SandboxUnavailable(message)
+        return "infra_error", 0.0, SandboxUnavailable(not_stored["message"])
 
     def _score(self, case: Case, outcome: Outcome) -> float:
         if self.checker is not None:

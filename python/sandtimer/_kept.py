@@ -21,8 +21,6 @@ MAX_VALUE = 1 << 20
 # Characters of the message and of the traceback that are kept of an exception which takes more.
 _MAX_MESSAGE = 16 << 10
 _MAX_TRACEBACK = 64 << 10
-# Bytes that may be missing where a stream was cut within characters.
-MAX_CUT = 16
 # Arguments of an exception that become its message.
 _MAX_PARTS = 10
 # Exceptions in whose handling another was raised, of which frames are looked at.
@@ -107,10 +105,10 @@ class _ShortenedEnd:
 
 
 def _lacks_output(record: dict[str, Any]) -> bool:
-    return sum(length(record, name) for name in ("stdout", "stderr")) > MAX_OUTPUT
+    return sum(_length(record, name) for name in ("stdout", "stderr")) > MAX_OUTPUT
 
 
-def length(record: dict[str, Any], name: str) -> int:
+def _length(record: dict[str, Any], name: str) -> int:
     """How many bytes of a stream there are."""
     text = record[name]
     if _is_base64(record, name):
@@ -125,7 +123,7 @@ def _is_base64(record: dict[str, Any], name: str) -> bool:
 def _within_limits(record: dict[str, Any], remarks: list[dict[str, str]]) -> dict[str, Any]:
     """A copy of a record with at most so much output: the head and the tail of each stream."""
     record = {**record, "remarks": [*record.get("remarks", ()), *remarks]}
-    lengths = {name: length(record, name) for name in ("stdout", "stderr")}
+    lengths = {name: _length(record, name) for name in ("stdout", "stderr")}
     if sum(lengths.values()) <= MAX_OUTPUT:
         return record
     half = MAX_OUTPUT // 2

@@ -310,8 +310,7 @@ class Outcome:
     @property
     def remarks(self) -> list[dict[str, Any]]:
         """What one may not expect of it, each with `kind` ("killed_leftovers", "no_network", "shortened_grace",
-        "shortened") and `message`: what
-        happened, and what to do for another result.
+        "output_not_stored", "shortened") and `message`: what happened, and what to do for another result.
         """
         return list(self._wait().get("remarks", ()))
 

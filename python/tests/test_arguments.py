@@ -371,10 +371,3 @@ def test_a_fork_sends_nothing() -> None:
             print(box.call(next, generator), box.call(threading.Lock().locked), box.call(lambda: open_one.family == socket.AF_INET))
     """)
     assert said == "7 False True\n"
-
-
-def test_sizes_are_counted_as_the_engine_counts_them() -> None:
-    from sandtimer import _arguments
-
-    given = {"10MB": 10 << 20, "64k": 64 << 10, "1.5GiB": 3 << 29, " 2 KB ": 2048, "100": 100, "7B": 7, 5: 5, 0: None, None: None, "unlimited": None}
-    assert {size: _arguments.size_in_bytes(size) for size in given} == given

@@ -24,6 +24,8 @@ pub enum RemarkKind {
     NoNetwork,
     /// The grace that was asked for did not fit into the limits around the run, and was cut.
     ShortenedGrace,
+    /// Of its output less is kept than its output limit allows: the disk did not take it.
+    OutputNotStored,
 }
 
 impl Outcome {

@@ -1,9 +1,11 @@
 //! What the owner of a run may not expect: processes that were killed after its command had ended, a network that is not there,
 //! a grace that was cut.
 
+use std::sync::PoisonError;
+
 use memchr::memmem;
 
-use super::output::Collected;
+use super::output::{Collected, SharedSpool};
 use super::run::{Cause, Facts, Running};
 use crate::limits::Key;
 use crate::model::{Remark, RemarkKind, Source, time};
@@ -36,7 +38,7 @@ const NO_NETWORK: &str = "This run has no network but a loopback of its own, and
 pub(super) fn remarks(
     run: &Running,
     facts: &Facts,
-    collected: &[Collected; 2],
+    (collected, spools): (&[Collected; 2], &[Option<SharedSpool>; 2]),
     error: Option<&serde_json::Value>,
 ) -> Vec<Remark> {
     let leftovers =
@@ -47,7 +49,7 @@ pub(super) fn remarks(
         outputs.chain([traceback.as_bytes()]).any(names_network_error)
     };
     let network = (run.lacks_network && is_network_error()).then(no_network);
-    leftovers.into_iter().chain(network).chain(shortened_grace(run)).collect()
+    leftovers.into_iter().chain(network).chain(shortened_grace(run)).chain(not_stored(spools)).collect()
 }
 
 /// The remark for a run whose last output this is, where the engine does not see its output.
@@ -57,6 +59,19 @@ pub(crate) fn of_output(run: &Running, output: &[u8]) -> Option<Remark> {
 
 fn no_network() -> Remark {
     Remark { kind: RemarkKind::NoNetwork, message: NO_NETWORK.to_owned() }
+}
+
+/// What is said of output that the disk did not take.
+fn not_stored(spools: &[Option<SharedSpool>; 2]) -> Option<Remark> {
+    let error = spools.iter().flatten().find_map(|spool| {
+        let spool = spool.lock().unwrap_or_else(PoisonError::into_inner);
+        spool.spill_error().map(ToString::to_string)
+    })?;
+    let message = format!(
+        "Of its output less is kept than its output limit allows, because the disk of captured output ($TMPDIR, or the server's state \
+         directory) did not take it: {error}. Make room there."
+    );
+    Some(Remark { kind: RemarkKind::OutputNotStored, message })
 }
 
 /// What is said of a grace that the limits around the run have cut.

@@ -41,7 +41,7 @@ pub(crate) fn outcome(run: &Running, facts: &Facts, spools: &[Option<SharedSpool
     let verdict = verdict(run, facts, (kernel, outer), ending, &usage);
     let reply = reply(run, facts);
     let error = reply.error.or_else(|| error(facts, signal_words(ending, status)));
-    let remarks = remarks(run, facts, &collected, error.as_ref());
+    let remarks = remarks(run, facts, (&collected, spools), error.as_ref());
     let mut outcome = Outcome {
         run_id: run.id.clone(),
         ending,
