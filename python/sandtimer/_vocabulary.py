@@ -92,7 +92,8 @@ _NAMES: tuple[tuple[str, tuple[str, ...]], ...] = (
 #: What a job's spec has instead, for functions that take one.
 _IN_SPEC: tuple[tuple[str, str], ...] = (
     ("wall wall_ms timeout time_limit hard_time_limit timeout_ms timeout_seconds job_timeout ttl", "wall_ms"),
-    ("delay countdown eta run_at scheduled_at delay_ms scheduled_for defer_until defer_by not_before_ms", "not_before_ms"),
+    ("eta run_at scheduled_at scheduled_for defer_until not_before_ms", "not_before_ms"),
+    ("delay countdown delay_ms defer_by", "delay_ms"),
     ("retries max_retries max_attempts tries attempts autoretry_for", "attempts"),
     ("backoff retry_delay retry_backoff backoff_ms", "backoff_ms"),
     ("cmd command args argv", "command"),

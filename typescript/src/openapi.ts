@@ -1702,6 +1702,8 @@ export interface components {
             };
             /** @description The same as a moment, in milliseconds since 1970. */
             deadline_ms?: number;
+            /** @description Its earliest start, counted from its submission: milliseconds, or a text such as `5m`. */
+            delay_ms?: number | string;
             /** @description How often it is handed to a worker before it is dead; 3 unless given. */
             deliveries?: number;
             /** @description Variables of each run. */

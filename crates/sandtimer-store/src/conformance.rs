@@ -28,6 +28,7 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     a_key_has_so_many_at_a_time(&of("concurrency"));
     a_key_is_free_when_all_that_waited_for_it_have_passed_their_deadlines(&of("key"));
     what_is_scheduled_waits_for_its_moment(&of("scheduled"));
+    a_delay_counts_from_the_submission_on_the_stores_clock(&of("delayed"));
     a_lost_lease_is_fenced(&of("fence"));
     handed_out_too_often_it_is_dead_until_somebody_retries(&of("dead"));
     a_worker_that_is_told_to_end_costs_no_delivery(&of("drained"));
@@ -232,6 +233,23 @@ fn what_is_scheduled_waits_for_its_moment(part: &Part<'_>) {
     let leased = part.lease(1);
     assert_eq!((leased[0].held.id.as_str(), leased[0].due_ms), (id.as_str(), start));
     assert!(leased[0].leased_ms >= start);
+}
+
+fn a_delay_counts_from_the_submission_on_the_stores_clock(part: &Part<'_>) {
+    let delayed = json!({"delay_ms": 1_000, "idempotency_key": "delayed", "wall_ms": 60_000});
+    let id = part.submit(delayed.clone());
+    assert_eq!(part.state(&id), JobState::Scheduled);
+    assert!(part.lease(1).is_empty());
+    (part.pass)(Duration::from_millis(100));
+    assert_eq!(part.submit(delayed), id, "the same key and spec is the same job");
+    (part.pass)(Duration::from_millis(920));
+    let leased = part.lease(9);
+    assert_eq!(leased.iter().map(|leased| &leased.held.id).collect::<Vec<_>>(), [&id]);
+    assert_eq!(leased[0].due_ms, part.get(&id).line.submitted_ms + 1_000, "asking again moves nothing");
+    assert!(leased[0].leased_ms >= leased[0].due_ms);
+    let longest = part.submission(json!({"delay_ms": 1_000, "wall_ms": 1_000}));
+    let refused = part.store.submit(&[longest]).expect_err("it could never begin");
+    assert!(refused.to_string().contains("`delay_ms`"), "{refused}");
 }
 
 fn a_lost_lease_is_fenced(part: &Part<'_>) {

@@ -99,6 +99,7 @@ const NAMES: &[(&[&str], &[&str])] = &[
     ),
     (&["backoff", "retry_delay", "retry_backoff", "retry_delay_ms", "default_retry_delay"], &["backoff_ms"]),
     (&["eta", "defer_until", "run_at", "scheduled_at", "schedule_at", "not_before"], &["not_before_ms"]),
+    (&["delay", "delay_seconds", "delay_s", "countdown", "defer_by", "start_in"], &["delay_ms"]),
     (&["expires_at", "expire_at"], &["deadline_ms"]),
     (&["result_ttl", "result_expires", "keep_result", "retention", "failure_ttl"], &["retention_ms"]),
     (&["max_deliveries", "max_deliver", "max_receive_count"], &["deliveries"]),
@@ -183,7 +184,7 @@ mod tests {
             ("cpus", &["cpu_ms", "processes"], None),
             ("maxRetries", &["attempts", "wall_ms"], Some("attempts")),
             ("eta", &["not_before_ms", "wall_ms"], Some("not_before_ms")),
-            ("countdown", &["not_before_ms", "wall_ms"], None),
+            ("countdown", &["not_before_ms", "delay_ms", "wall_ms"], Some("delay_ms")),
             ("visibility_timeout", &["wall_ms", "deliveries"], None),
         ] {
             assert_eq!(meant(name, known.iter().copied()), ours, "{name}");

@@ -275,6 +275,10 @@ fn request() -> Value {
         "wall_ms": with(reference("Limit"), "Of the whole job, from its submission."),
         "deadline_ms": moment("The same as a moment"),
         "not_before_ms": moment("Its earliest start"),
+        "delay_ms": {
+            "oneOf": [{"type": "number", "minimum": 0}, {"type": "string"}],
+            "description": "Its earliest start, counted from its submission: milliseconds, or a text such as `5m`.",
+        },
         "idempotency_key": text("The same key and spec is the same job; another spec is refused, and the job named."),
         "concurrency": body(json!({"key": text(""), "most": number("1 unless given.")})),
         "retention_ms": with(reference("Limit"), "How long it is kept once it is over; 7 days unless given."),

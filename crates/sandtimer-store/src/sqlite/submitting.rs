@@ -104,7 +104,7 @@ pub(crate) fn submit(
         return Ok(existing);
     }
     let deadline = new.times.deadline(natural(now))?.map(integer);
-    let due = new.times.not_before_ms.map_or(now, integer).max(now);
+    let due = integer(new.times.start(natural(now)));
     let state = if due > now { JobState::Scheduled } else { JobState::Queued };
     let concurrency =
         new.concurrency.as_ref().map(|one_of| (format!("{}\u{1f}{}", new.owner, one_of.key), one_of.most));

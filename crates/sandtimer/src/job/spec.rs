@@ -23,13 +23,14 @@ const RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 const DELIVERIES: u32 = 3;
 
 /// Fields that do not change what is executed.
-const SCHEDULING: [&str; 11] = [
+const SCHEDULING: [&str; 12] = [
     "name",
     "queue",
     "priority",
     "wall_ms",
     "deadline_ms",
     "not_before_ms",
+    "delay_ms",
     "idempotency_key",
     "concurrency",
     "retention_ms",
@@ -59,6 +60,8 @@ pub struct JobSpec {
     pub deadline_ms: Option<u64>,
     /// Not before this moment, in milliseconds since 1970.
     pub not_before_ms: Option<u64>,
+    /// Not before so long after its submission.
+    pub delay: Option<Duration>,
     pub idempotency_key: Option<String>,
     pub concurrency: Option<Concurrency>,
     /// How long it is kept once it is over; `None` is for ever.
@@ -93,6 +96,9 @@ pub struct Times {
     pub deadline_ms: Option<u64>,
     /// Since 1970.
     pub not_before_ms: Option<u64>,
+    /// From the submission.
+    #[serde(default)]
+    pub delay_ms: Option<u64>,
 }
 
 impl Times {
@@ -117,7 +123,22 @@ impl Times {
                 format!("{start} is not before the job's deadline, {deadline}; use an earlier moment");
             return Err(SpecError { path: "not_before_ms".to_owned(), problem });
         }
+        if let (Some(deadline), Some(delay)) = (deadline, self.delay_ms)
+            && now_ms.saturating_add(delay) >= deadline
+        {
+            let left = deadline - now_ms;
+            let problem = format!(
+                "{delay} ms last until the job's deadline, which is in {left} ms; use a shorter time"
+            );
+            return Err(SpecError { path: "delay_ms".to_owned(), problem });
+        }
         Ok(deadline)
+    }
+
+    /// The moment from which a job may run that is submitted at this one.
+    pub fn start(&self, now_ms: u64) -> u64 {
+        let delayed = now_ms.saturating_add(self.delay_ms.unwrap_or(0));
+        self.not_before_ms.map_or(delayed, |start| start.max(delayed))
     }
 }
 
@@ -237,6 +258,7 @@ impl JobSpec {
             wall: table.wall()?.flatten(),
             deadline_ms: table.moment("deadline_ms")?,
             not_before_ms: table.moment("not_before_ms")?,
+            delay: table.span("delay_ms")?,
             idempotency_key: table.name("idempotency_key")?,
             concurrency: concurrency(&mut table)?,
             retention: table.limit("retention_ms")?.unwrap_or(Some(RETENTION)),
@@ -343,14 +365,24 @@ impl JobSpec {
 
     /// What it says of moments.
     pub fn times(&self) -> Times {
-        let wall_ms = self.wall.map(|wall| u64::try_from(wall.as_millis()).unwrap_or(u64::MAX).max(1));
-        Times { wall_ms, deadline_ms: self.deadline_ms, not_before_ms: self.not_before_ms }
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Times {
+            wall_ms: self.wall.map(|wall| milliseconds(wall).max(1)),
+            deadline_ms: self.deadline_ms,
+            not_before_ms: self.not_before_ms,
+            delay_ms: self.delay.map(milliseconds),
+        }
     }
 
     fn check_times(&self) -> Result<(), SpecError> {
-        if self.wall.is_some() && self.deadline_ms.is_some() {
-            let problem = "stands beside `wall_ms`, which says the same; use one of them".to_owned();
-            return Err(SpecError { path: "deadline_ms".to_owned(), problem });
+        for (path, other, both) in [
+            ("deadline_ms", "wall_ms", self.wall.is_some() && self.deadline_ms.is_some()),
+            ("not_before_ms", "delay_ms", self.delay.is_some() && self.not_before_ms.is_some()),
+        ] {
+            if both {
+                let problem = format!("stands beside `{other}`, which says the same; use one of them");
+                return Err(SpecError { path: path.to_owned(), problem });
+            }
         }
         Ok(())
     }

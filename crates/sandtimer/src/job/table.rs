@@ -15,9 +15,6 @@ const SHOWN: usize = 80;
 /// What errors about limits name as where they are from.
 const ORIGIN: &str = "the job's spec";
 
-/// Other tools' names for the time from submission to start.
-const DELAYS: [&str; 6] = ["delay", "delay_ms", "delay_seconds", "countdown", "defer_by", "start_in"];
-
 /// One object of a spec.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -233,9 +230,6 @@ impl Table {
         let known = || self.known.iter().copied();
         let hint = match (vocabulary::meant(key, known()), nearest(key, known())) {
             (Some(name), _) => format!(", which is `{name}` here"),
-            _ if DELAYS.contains(&key.as_str()) && self.known.contains(&"not_before_ms") => {
-                "; a delay is given as `not_before_ms`, a moment in milliseconds since 1970".to_owned()
-            }
             (None, Some(name)) => format!("; the nearest known one is `{name}`"),
             (None, None) => String::new(),
         };

@@ -47,9 +47,12 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
             json!({"command": command, "max_retries": 3}),
             "`max_retries`: unknown field, which is `attempts` here",
         ),
+        (json!({"command": command, "countdown": 3}), "`countdown`: unknown field, which is `delay_ms` here"),
+        (json!({"command": command, "delay_ms": -1}), "`delay_ms`: `-1`"),
+        (json!({"command": command, "delay_ms": "soon"}), "`delay_ms`: `soon` is not a duration"),
         (
-            json!({"command": command, "countdown": 3}),
-            "`countdown`: unknown field; a delay is given as `not_before_ms`, a moment in milliseconds since 1970",
+            json!({"command": command, "delay_ms": "5m", "not_before_ms": 1000}),
+            "`not_before_ms`: stands beside `delay_ms`, which says the same; use one of them",
         ),
         (
             json!({"command": command, "timeout": 5}),
@@ -216,6 +219,24 @@ fn a_deadline_in_the_past_and_a_start_behind_it_are_refused() {
     );
     assert_eq!(late.deadline(2001).expect("in time"), Some(3001));
     assert_eq!(read(json!({"command": ["x"], "wall_ms": 0})).deadline(5).expect("no limit"), None);
+    let delayed = read(json!({"command": ["x"], "wall_ms": "1s", "delay_ms": "1s"}));
+    assert_eq!(
+        delayed.deadline(2000).expect_err("late").to_string(),
+        "`delay_ms`: 1000 ms last until the job's deadline, which is in 1000 ms; use a shorter time"
+    );
+    let delayed = read(json!({"command": ["x"], "deadline_ms": 3000, "delay_ms": "1s"}));
+    assert!(delayed.deadline(2000).is_err());
+    assert_eq!(delayed.deadline(1999).expect("in time"), Some(3000));
+}
+
+#[test]
+fn a_delay_counts_from_the_submission_and_is_scaled() {
+    let start = |spec: serde_json::Value| JobSpec::read(spec).expect("valid").times().start(5000);
+    assert_eq!(start(json!({"command": ["x"], "delay_ms": "2m"})), 125_000);
+    assert_eq!(start(json!({"command": ["x"], "delay_ms": 0})), 5000);
+    assert_eq!(start(json!({"command": ["x"], "delay_ms": 1000, "time_scale": 0.1})), 5100);
+    assert_eq!(start(json!({"command": ["x"], "not_before_ms": 9000})), 9000);
+    assert_eq!(start(json!({"command": ["x"], "not_before_ms": 1})), 5000);
 }
 
 #[test]
