@@ -107,10 +107,23 @@ def test_many_are_taken_in_or_none() -> None:
     assert [job.id for job in jobs.list()] == [each.id for each in reversed(submitted)]
 
 
+def test_a_delay_counts_from_the_submission_and_the_same_key_is_the_same_job() -> None:
+    spec = {"command": ["true"], "delay_ms": "1h", "idempotency_key": "later"}
+    first, again = jobs.submit(spec), jobs.submit(spec)
+    assert (first.state, first.existed, again.existed) == ("scheduled", False, True)
+    assert first.id == again.id
+    at_once = jobs.submit({"command": ["true"], "delay_ms": 0})
+    assert at_once.state == "queued"
+
+
 @pytest.mark.parametrize(
     ("spec", "path"),
     [
         ({}, "command"),
+        ({"command": ["true"], "delay_ms": -1}, "delay_ms"),
+        ({"command": ["true"], "delay_ms": "unlimited"}, "delay_ms"),
+        ({"command": ["true"], "delay_ms": "1h", "wall_ms": "1h"}, "delay_ms"),
+        ({"command": ["true"], "delay_ms": "1h", "not_before_ms": 1}, "not_before_ms"),
         ({"command": ["true"], "prioriti": 1}, "prioriti"),
         ({"steps": [{"name": "a", "command": ["true"], "needs": ["b"]}]}, "steps[0].needs"),
         ({"command": ["true"], "deadline_ms": 1}, "deadline_ms"),
