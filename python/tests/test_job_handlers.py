@@ -336,3 +336,14 @@ def test_ctrl_c_in_a_wait_leaves_the_job(tmp_path: pathlib.Path) -> None:
         waiter.send_signal(signal.SIGINT)
         assert waiter.communicate(timeout=HARD_STOP)[0] == "interrupted\n"
     assert jobs.show(job.id).state == "queued"
+
+
+def test_exceptions_that_are_named_are_not_retried(box: sandtimer.Sandbox) -> None:
+    def raises(name: str) -> None:
+        raise {"value": ValueError, "key": KeyError}[name]("no")
+
+    for name, attempts in (("value", 1), ("key", 3)):
+        spec = {"handler": "raises", "input": name, "attempts": 3, "backoff_ms": [1], "not_retried": ["ValueError"]}
+        record = jobs.run(spec, handlers={"raises": raises}, sandbox=box)
+        assert record.result is not None and record.result.status == "failed"
+        assert record.result.spent["attempts"] == attempts, record.result

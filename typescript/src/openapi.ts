@@ -1736,6 +1736,8 @@ export interface components {
             network?: boolean;
             /** @description Its earliest start, in milliseconds since 1970. */
             not_before_ms?: number;
+            /** @description A list of exit codes and of names of exceptions that a handler raises, after which no further attempt is made. */
+            not_retried?: unknown;
             /** @description Paths and patterns of files that are kept, such as `out/**`. */
             outputs?: string[];
             /** @description A head start of 60 s for each point. */
@@ -2049,7 +2051,7 @@ export interface components {
         /** @description Something that the owner of a run may not expect. */
         Remark: {
             /** @enum {string} */
-            kind: "killed_leftovers" | "no_network" | "shortened_grace";
+            kind: "killed_leftovers" | "no_network" | "shortened_grace" | "output_not_stored";
             /** @description What happened, and what to do for another result. */
             message: string;
         };

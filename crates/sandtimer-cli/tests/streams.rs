@@ -10,7 +10,6 @@ use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};

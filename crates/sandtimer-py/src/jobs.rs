@@ -285,7 +285,7 @@ impl PythonHandler {
         py: Python<'_>,
         call: HandlerCall,
         say: &Sender<Word>,
-    ) -> PyResult<(String, String, String)> {
+    ) -> PyResult<(String, String, String, Option<String>)> {
         let own = self.limits.get();
         let (require, notice) = (own.require, own.notice);
         let limits = Checked { limits: call.limits.over(&own.limits), require, notice };
@@ -302,12 +302,12 @@ impl Handler for PythonHandler {
         let handled = match answered {
             None => unavailable(&"the interpreter ends"),
             Some(Err(error)) => unavailable(&error),
-            Some(Ok((kind, text, detail))) => match kind.as_str() {
+            Some(Ok((kind, text, detail, exception))) => match kind.as_str() {
                 "returned" => serde_json::from_str(&text).map_or_else(
-                    |error| Handled::Failed { said: error.to_string(), detail },
+                    |error| Handled::Failed { said: error.to_string(), detail, exception },
                     Handled::Returned,
                 ),
-                "failed" => Handled::Failed { said: text, detail },
+                "failed" => Handled::Failed { said: text, detail, exception },
                 _ => Handled::Unavailable(text),
             },
         };

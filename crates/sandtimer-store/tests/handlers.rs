@@ -32,7 +32,11 @@ impl Handler for Shell {
                 let outcome = run.settled_blocking();
                 match outcome.ok {
                     true => Handled::Returned(Value::String(outcome.stdout.clone())),
-                    false => Handled::Failed { said: "it did not go well".to_owned(), detail: String::new() },
+                    false => Handled::Failed {
+                        said: "it did not go well".to_owned(),
+                        detail: String::new(),
+                        exception: None,
+                    },
                 }
             }
         };

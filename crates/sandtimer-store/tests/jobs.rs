@@ -176,6 +176,20 @@ fn a_busy_loop_and_its_daemon_are_dead_when_the_job_is_recorded() {
 }
 
 #[test]
+fn exit_codes_that_are_named_are_not_retried() {
+    let spec = |code| {
+        json!({"command": ["sh", "-c", format!("exit {code}")], "attempts": 3, "backoff_ms": [1], "not_retried": [2, 7],
+               "fallback": [{"command": ["true"]}]})
+    };
+    for (code, attempts) in [(7, 2), (6, 4)] {
+        let (record, log) = run(spec(code));
+        let result = record.result.expect("it has ended");
+        assert!(result.ok, "the fallback is next: {log}");
+        assert_eq!(result.spent.attempts, attempts, "{log}");
+    }
+}
+
+#[test]
 fn the_layer_whose_limit_it_was_is_named() {
     let sleep = json!(["sleep", "60"]);
     let (record, _) = run(json!({"command": sleep, "limits": {"wall_ms": 200}, "wall_ms": 60_000}));

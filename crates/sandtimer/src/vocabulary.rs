@@ -97,6 +97,18 @@ const NAMES: &[(&[&str], &[&str])] = &[
         ],
         &["attempts"],
     ),
+    (
+        &[
+            "non_retryable_error_types",
+            "dont_autoretry_for",
+            "no_retry",
+            "no_retry_on",
+            "throws",
+            "discard_on",
+            "abort_on",
+        ],
+        &["not_retried"],
+    ),
     (&["backoff", "retry_delay", "retry_backoff", "retry_delay_ms", "default_retry_delay"], &["backoff_ms"]),
     (&["eta", "defer_until", "run_at", "scheduled_at", "schedule_at", "not_before"], &["not_before_ms"]),
     (&["delay", "delay_seconds", "delay_s", "countdown", "defer_by", "start_in"], &["delay_ms"]),

@@ -152,7 +152,7 @@ def _checked(handlers: Optional[Handlers], wall: Any) -> dict[str, Callable[[Any
 
 def _answer(
     box: Sandbox, function: Callable[[Any], Any], asked: str, scope: Any, limits: Any, begun: Callable[[Any], None]
-) -> tuple[str, str, str]:
+) -> tuple[str, str, str, Optional[str]]:
     """One call, in a process of its own inside `scope`: what it came to, as the native worker takes it."""
     view = box.limits()
     view._checked = limits
@@ -161,20 +161,20 @@ def _answer(
         job.scope = scope
         outcome = view._perform(job, begun)
     except (SandboxUnavailable, ProfileRefused, IsolationRefused) as error:
-        return "unavailable", str(error), ""
+        return "unavailable", str(error), "", None
     except Exception as error:
         return _failed(error)
     if outcome.error is not None:
         return _failed(outcome.error)
     try:
-        return "returned", _values.encode_json(outcome.value), ""
+        return "returned", _values.encode_json(outcome.value), "", None
     except (TypeError, ValueError, RecursionError) as error:
-        return "failed", f"it returned {_values.short_repr(outcome.value, 80)}, which is not JSON: {error}", ""
+        return "failed", f"it returned {_values.short_repr(outcome.value, 80)}, which is not JSON: {error}", "", None
 
 
-def _failed(error: BaseException) -> tuple[str, str, str]:
+def _failed(error: BaseException) -> tuple[str, str, str, Optional[str]]:
     if isinstance(error, RemoteError):
-        return "failed", f"{error.type_name}: {error.message}", error.remote_traceback
+        return "failed", f"{error.type_name}: {error.message}", error.remote_traceback, error.type_name
     cause = error.__cause__
     traceback = str(cause.args[0]) if isinstance(cause, RemoteTraceback) else ""
-    return "failed", f"{type(error).__name__}: {error}", traceback
+    return "failed", f"{type(error).__name__}: {error}", traceback, type(error).__name__

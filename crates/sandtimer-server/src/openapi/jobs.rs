@@ -288,6 +288,7 @@ fn request() -> Value {
         "useful_ms": anything("An attempt with less time left than this is not begun."),
         "key": text("`name:action`, for its breaker."),
         "expected": with(list(json!({"type": "integer"})), "Exit codes that are no failure."),
+        "not_retried": anything("A list of exit codes and of names of exceptions that a handler raises, after which no further attempt is made."),
         "fallback": with(list(json!({"type": "object"})), "Other ways, which are tried in turn when the command has failed."),
         "breaker": {"type": "object", "description": "`failures`, `open_ms`, `successes`, and `scope`: `job` or `store`."},
         "limits": {"type": "object", "description": "Of each run, by their names, such as `memory_bytes`."},

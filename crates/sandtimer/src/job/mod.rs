@@ -40,8 +40,8 @@ pub use result::{
 };
 pub use source::{LOCAL_OWNER, anchored, parse_file};
 pub use spec::{
-    Action, BreakerChoice, BreakerScope, Concurrency, JobSpec, LoopSpec, SpecError, StepSpec, Times, WaySpec,
-    Work,
+    Action, BreakerChoice, BreakerScope, Concurrency, JobSpec, LoopSpec, NotRetried, SpecError, StepSpec,
+    Times, WaySpec, Work,
 };
 pub use store::{
     Cancelled, FILE_PIECE, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState, JobStore,

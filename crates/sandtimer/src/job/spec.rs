@@ -14,7 +14,7 @@ use super::program::{Program, program};
 use super::table::{Table, name_wall_of, refused};
 use super::webhook::{self, Webhook};
 use crate::limits::{Limits, Setting};
-use crate::model::LimitKind;
+use crate::model::{LimitKind, Outcome};
 use crate::resilience::{Backoff, BreakerSettings, Rate, Retry};
 
 /// How long a job that is over is kept unless its spec says otherwise.
@@ -202,8 +202,27 @@ pub struct WaySpec {
     pub key: Option<String>,
     /// Exit codes that are no failure.
     pub expected: Vec<i32>,
+    pub not_retried: NotRetried,
     /// Of each run, before those of the job.
     pub limits: Limits,
+}
+
+/// Failures after which no further attempt of a way is made: a fallback is next.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NotRetried {
+    pub exit_codes: Vec<i32>,
+    /// Names of the exceptions of handlers, without their modules.
+    pub exceptions: Vec<String>,
+}
+
+impl NotRetried {
+    /// Whether it names this failure.
+    pub fn names(&self, outcome: &Outcome) -> bool {
+        let exception = outcome.error.as_ref().and_then(|error| error["exception"].as_str());
+        let name = exception.and_then(|name| name.rsplit('.').next());
+        outcome.exit_code.is_some_and(|code| self.exit_codes.contains(&code))
+            || name.is_some_and(|name| self.exceptions.iter().any(|named| named == name))
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -573,7 +592,8 @@ fn way(table: &mut Table) -> Result<WaySpec, SpecError> {
     }
     let key = table.name("key")?;
     let expected = expected(table)?;
-    Ok(WaySpec { program, retry, key, expected, limits: table.limits("limits")? })
+    let not_retried = not_retried(table)?;
+    Ok(WaySpec { program, retry, key, expected, not_retried, limits: table.limits("limits")? })
 }
 
 fn expected(table: &mut Table) -> Result<Vec<i32>, SpecError> {
@@ -582,6 +602,33 @@ fn expected(table: &mut Table) -> Result<Vec<i32>, SpecError> {
     let code = |code: &Value| code.as_i64().filter(|code| (0..=255).contains(code)).map(|code| code as i32);
     let codes = value.as_array().and_then(|list| list.iter().map(code).collect());
     codes.ok_or_else(|| refused(&path, &value, "a list of exit codes from 0 to 255"))
+}
+
+fn not_retried(table: &mut Table) -> Result<NotRetried, SpecError> {
+    let path = table.at("not_retried");
+    let mut read = NotRetried::default();
+    let Some(value) = table.take("not_retried") else { return Ok(read) };
+    let wrong = || {
+        refused(
+            &path,
+            &value,
+            "a list of exit codes from 1 to 255 and names of exceptions, such as `ValueError`",
+        )
+    };
+    for each in value.as_array().ok_or_else(wrong)? {
+        match (each.as_i64(), each.as_str()) {
+            (Some(code @ 1..=255), _) => read.exit_codes.push(code as i32),
+            (None, Some(name)) if is_name(name) => read.exceptions.push(name.to_owned()),
+            _ => return Err(wrong()),
+        }
+    }
+    Ok(read)
+}
+
+/// Whether it can be the name of a class in Python.
+fn is_name(name: &str) -> bool {
+    let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
+    name.chars().all(is_letter) && !name.starts_with(|first: char| first.is_ascii_digit()) && !name.is_empty()
 }
 
 pub(super) fn missing(path: &str, what: &str) -> SpecError {

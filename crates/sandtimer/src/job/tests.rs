@@ -48,6 +48,16 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
             "`max_retries`: unknown field, which is `attempts` here",
         ),
         (json!({"command": command, "countdown": 3}), "`countdown`: unknown field, which is `delay_ms` here"),
+        (
+            json!({"command": command, "non_retryable_error_types": ["ValueError"]}),
+            "`non_retryable_error_types`: unknown field, which is `not_retried` here",
+        ),
+        (
+            json!({"command": command, "not_retried": [0]}),
+            "use a list of exit codes from 1 to 255 and names of exceptions, such as `ValueError`",
+        ),
+        (json!({"command": command, "not_retried": ["value error"]}), "`not_retried`: "),
+        (json!({"command": command, "not_retried": 3}), "`not_retried`: "),
         (json!({"command": command, "delay_ms": -1}), "`delay_ms`: `-1`"),
         (json!({"command": command, "delay_ms": "soon"}), "`delay_ms`: `soon` is not a duration"),
         (

@@ -133,7 +133,7 @@ impl Execution<'_> {
                     let way = &action.ways[way];
                     let attempted = self.attempt((name, level), way, number, stdin);
                     let judged = match &attempted {
-                        Ok(outcome) => judged(outcome, &way.expected),
+                        Ok(outcome) => judged(outcome, way),
                         Err(_) => Judged::Ignored,
                     };
                     call.ended(judged, &mut self.breakers, &mut self.budgets, now());
@@ -358,13 +358,18 @@ fn verdict((name, level): (&str, &Level), outcome: &Outcome) -> Option<JobVerdic
 }
 
 /// As [`judge`], of an attempt in a call: the call's own limit is one of what is tried in it, and no attempt mends it.
-fn judged(outcome: &Outcome, expected: &[i32]) -> Judged {
+fn judged(outcome: &Outcome, way: &WaySpec) -> Judged {
     match &outcome.verdict {
         Some(verdict) if verdict.source == Source::Ancestor && verdict.layer == Layer::Call => {
             let said = verdict.sentence.clone();
             Judged::Failure(Failure { retryable: false, is_timeout: true, ..Failure::new(said) })
         }
-        _ => judge(outcome, expected),
+        _ => match judge(outcome, &way.expected) {
+            Judged::Failure(failure) if way.not_retried.names(outcome) => {
+                Judged::Failure(Failure { retryable: false, ..failure })
+            }
+            judged => judged,
+        },
     }
 }
 

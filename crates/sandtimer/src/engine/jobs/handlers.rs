@@ -48,6 +48,8 @@ pub enum Handled {
     Failed {
         said: String,
         detail: String,
+        /// The name of the exception's class, where it raised one.
+        exception: Option<String>,
     },
     /// No run can be begun here: the job is handed out again.
     Unavailable(String),
@@ -120,9 +122,9 @@ impl Execution<'_> {
             }
             // It was ended, and its Outcome says why.
             (Handled::Failed { .. }, Some(outcome)) if outcome.verdict.is_some() => Ok(outcome),
-            (Handled::Failed { said, detail }, Some(outcome)) => {
+            (Handled::Failed { said, detail, exception }, Some(outcome)) => {
                 self.log(detail.as_bytes());
-                let error = Some(json!({"code": "handler_failed", "message": said}));
+                let error = Some(json!({"code": "handler_failed", "message": said, "exception": exception}));
                 Ok(Arc::new(Outcome { ok: false, error, ..(*outcome).clone() }))
             }
             (Handled::Unavailable(said), _) => Err(Stopped::Infrastructure(said)),
