@@ -455,6 +455,20 @@ fn bash_reads_its_program_from_stdin_and_has_arguments() {
 }
 
 #[test]
+fn run_inside_a_run_says_where_it_is_and_what_works() {
+    let own = env!("CARGO_BIN_EXE_sandtimer");
+    let directory = std::path::Path::new(own).parent().expect("a directory");
+    let inside = |arguments: &[&str]| {
+        finish(sandtimer(&[&["run", "--", own], arguments].concat()).current_dir(directory))
+    };
+    let (code, _, errors) = inside(&["run", "--", "true"]);
+    assert!(code == Some(125) && errors.contains("this is inside a run of Sandtimer"), "{errors}");
+    assert!(!errors.contains("--require"), "{errors}");
+    let (_, out, _) = inside(&["doctor"]);
+    assert!(out.contains("inside a run of Sandtimer") && !out.contains("kernel"), "{out}");
+}
+
+#[test]
 fn variable_that_is_empty_is_not_set() {
     assert_eq!(finish(sandtimer(&["run", "--", "true"]).env("SANDTIMER_WALL", "")).0, Some(0));
     let (code, _, errors) = finish(sandtimer(&["run", "--", "true"]).env("SANDTIMER_WALL", "soon"));

@@ -139,6 +139,13 @@ pub(crate) fn examine() -> Report {
         layers: Vec::new(),
         measured: Measured::default(),
     };
+    if super::is_inside_a_run() {
+        // What is missing here is missing on purpose: no remedy on the machine would give it.
+        report.layers.push(Layer::missing("place", "inside a run of Sandtimer").means("no further sandbox can be made").remedy(
+            "start commands here without Sandtimer, under the limits of that run; look at the machine from outside",
+        ));
+        return report;
+    }
     let container = machine::container();
     machine::kernel(&mut report.layers);
     machine::user_namespaces(&mut report.layers);

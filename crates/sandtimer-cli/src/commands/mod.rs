@@ -44,3 +44,12 @@ impl From<sandtimer::limits::LimitError> for Failure {
         Failure::usage(error.to_string())
     }
 }
+
+/// What is said where a run would begin inside another.
+pub(crate) const INSIDE_A_RUN: &str = "this is inside a run of Sandtimer, where no further sandbox can be made; start the command itself, \
+     which is under the limits of that run";
+
+/// Whether this process is inside a run: every sandbox with a root of its own shows this directory.
+pub(crate) fn is_inside_a_run() -> bool {
+    std::path::Path::new("/sandtimer").is_dir()
+}

@@ -14,7 +14,7 @@ use sandtimer::model::{KillClass, LimitKind, Tier};
 use sandtimer::script::{Program, SyntaxError};
 use sandtimer::{Engine, Options, Output, Spec, Stdin, engine};
 
-use super::{Failure, read};
+use super::{Failure, INSIDE_A_RUN, is_inside_a_run, read};
 use crate::args::{LanguageArguments, Layer, OnOutputLimit, Require, RunArguments, Settings, StallBy};
 use crate::config::{self, Config, Origins};
 use crate::input::{self, Input};
@@ -235,16 +235,19 @@ fn go(settings: &Settings, ask: impl FnOnce(&Engine) -> Result<Asked, Failure>) 
     let engine = Engine::with_options(Options { maxima: config.maxima(), reader, ..Options::default() })?;
     let asked = ask(&engine)?;
     (spec.command, spec.program) = (asked.command, asked.program);
-    let run = engine.start(spec).map_err(by_flag)?;
+    let run = engine.start(spec).map_err(|error| by_flag(error, settings))?;
     Session::new(run, signals, settings, &config)?.conduct(streams)
 }
 
-/// The engine's error, beginning with the flag it is about.
-fn by_flag(error: sandtimer::Error) -> Failure {
+/// The engine's error, beginning with the flag it is about, if that was given.
+fn by_flag(error: sandtimer::Error, settings: &Settings) -> Failure {
+    if is_inside_a_run() && matches!(error, sandtimer::Error::Refused(_) | sandtimer::Error::System { .. }) {
+        return Failure { message: format!("{INSIDE_A_RUN} ({error})"), ..Failure::from(error) };
+    }
     let flag = match &error {
         sandtimer::Error::Files(FilesError::Workspace { .. }) => "--workspace: ",
         sandtimer::Error::Files(FilesError::StartingDirectory { .. }) => "--cwd: ",
-        sandtimer::Error::Refused(_) => "--require: ",
+        sandtimer::Error::Refused(_) if !settings.require.is_empty() => "--require: ",
         sandtimer::Error::NothingToFollow => "--stall-by: ",
         sandtimer::Error::NoticeSignal(_) => "--warn: ",
         _ => "",
