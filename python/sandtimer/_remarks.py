@@ -7,7 +7,7 @@ from typing import Optional
 from ._results import RemoteTraceback
 from .errors import RemoteError
 
-# What exceptions say that have found no network. The engine looks for the same in what a run writes.
+# What exceptions of Python, and of commands that it calls, say where there is no network; some of what the engine finds in outputs.
 _NETWORK_ERRORS = (
     "Temporary failure in name resolution",
     "Name or service not known",

@@ -104,3 +104,19 @@ def test_async_handlers_are_told_what_to_use() -> None:
         jobs.Handler(wait, soft=5)
     with pytest.raises(sandtimer.InvalidArgumentType, match="function=3 is of type int"):
         jobs.Handler(3)  # type: ignore[arg-type]
+
+
+def test_async_callables_and_odd_durations_are_refused() -> None:
+    import functools
+
+    class Async:
+        async def __call__(self, asked: Any) -> None: ...
+
+    async def function(asked: Any) -> None: ...
+
+    for handler in (Async(), function, functools.partial(function)):
+        with pytest.raises(sandtimer.InvalidArgument, match="async function"):
+            jobs.Handler(handler, soft=1)
+    for soft in (10**400, float("nan"), float("inf"), "٣s"):
+        with pytest.raises(sandtimer.InvalidLimit, match="no duration"):
+            jobs.Handler(len, soft=soft)

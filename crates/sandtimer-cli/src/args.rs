@@ -82,14 +82,13 @@ Exit codes: the command's own; 128 + n when signal n ended it; 124 when a wall, 
 processes limit did; 137 out of memory; 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP; 125 when Sandtimer \
 failed or was used wrongly; 126 when the command cannot be executed, 127 when it is not found.
 
-Streams: stdout and stderr go where yours point, by one pipe where both are one file. Where stdin is a terminal, and stdout \
-(or stderr, if stdout is a file) too, the command has a terminal of its own in place of those that are terminals. What it does \
-not read of its stdin is left for the next command; of a named FIFO, a socket or a terminal up to 4 KiB are read ahead.
+Streams: stdout and stderr go where yours point, by one pipe where both are one file. If stdin and an \
+output are the same terminal, the command has a terminal of its own for them; not if stdout is a pipe. What it does not read of its stdin is left for the next command; of a named FIFO, a socket or a terminal up to 4 KiB are read ahead.
 
 Ctrl-C interrupts the command; a second one ends the run, and a third does not wait for its grace. On a terminal of its own \
 the key is the command's, and three within a second end the run, unless the command edits its input itself, as editors, \
 shells and interpreters do at their prompts. Ctrl-Z stops sandtimer and the run as a job of your shell, to be continued by fg \
-or bg; a shell in the run keeps it for its own jobs. Limits stay in force while a run is stopped.";
+or bg; a shell in the run that has a job in the foreground keeps it for that. Limits stay in force while a run is stopped.";
 
 const PROGRESS_NOTES: &str = "\
 Writes one line, such as {\"done\":8,\"total\":15,\"unit\":\"epoch\"}, to the descriptor that SANDTIMER_PROGRESS_FD names. \

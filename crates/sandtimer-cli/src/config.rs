@@ -167,8 +167,10 @@ impl Config {
         origins: Origins<'_>,
     ) -> Result<Self, Failure> {
         let mut config = Config { layers: policy_flags(flags)?, ..Config::default() };
-        // As everywhere, one that is empty is one that is not set.
-        let variables = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        // One of ours that is empty counts as not set. Those of the timeout policy are refused, as it has it.
+        let variables = |name: &str| {
+            std::env::var_os(name).filter(|value| !value.is_empty() || !name.starts_with("SANDTIMER_"))
+        };
         config.layers.extend(environment(&variables)?);
         config.contexts = Contexts::given(flags, &variables)?;
         let mut seen = Vec::new();

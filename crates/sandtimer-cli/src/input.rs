@@ -2,12 +2,12 @@
 //!
 //! | stdin | what the run has | what is left for the next reader |
 //! |---|---|---|
-//! | a file | the file, opened anew; or a pipe, where it could change the file | all behind what the run has read |
-//! | a pipe without a name | the pipe, opened anew | what the run has not read |
+//! | a file | the file, reopened; or a pipe, where it could change the file | all behind what the run has read |
+//! | a pipe without a name | the pipe, reopened | what the run has not read |
 //! | a named FIFO, a socket, a terminal | a pipe of one page | all but what was read ahead: one page, or one line |
 //! | a terminal, with a terminal of its own | what is typed | what is typed after its end |
 //!
-//! Never the caller's own open file: O_NONBLOCK or a lock put on that would outlast the run. Nor, opened anew, a file of a user whose uid
+//! Never the caller's own open file: O_NONBLOCK or a lock put on that would outlast the run. Nor, reopened, a file of a user whose uid
 //! the job may have on the outside, whose mode it could change; nor a named FIFO, which then does not show that its writers have gone.
 //! The thread here may wait for ever, so it is never joined.
 
@@ -30,17 +30,17 @@ use crate::terminal::is_foreground;
 const BUFFER_BYTES: usize = 128 << 10;
 /// A pipe of one page takes more only once all in it was read.
 const PAGE_BYTES: usize = 4096;
-/// How often a process in the background looks whether its terminal is its again, while somebody types there.
+/// How often a process in the background checks whether it is in the foreground again, while there is something to read.
 const BACKGROUND_PAUSE: Duration = Duration::from_millis(100);
 /// How long the end of the thread that reads a file is waited for: longer only if the file's disk hangs.
-const PATIENCE: Duration = Duration::from_secs(1);
+const FEED_END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where a run's stdin comes from.
 #[derive(Debug)]
 pub(crate) enum Input {
     /// There is none.
     Nothing,
-    /// The same file or pipe, opened anew, is the run's; for a file, with where the run reads it.
+    /// The same file or pipe, reopened, is the run's; for a file, with where the run reads it.
     Given(OwnedFd, Option<Position>),
     /// A file is read here, from where stdin is on, for a run that has the other end of this pipe.
     File(FileInput),
@@ -78,7 +78,7 @@ fn is_nameless() -> bool {
 }
 
 fn open_anew() -> Result<Input, Errno> {
-    // Refused to a user who could not open it himself. Without O_NONBLOCK a FIFO would wait for a writer.
+    // Refused to a user who may not open it. Without O_NONBLOCK a FIFO would wait for a writer.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let own = rustix::fs::open("/proc/self/fd/0", flags, rustix::fs::Mode::empty())?;
     fcntl_setfl(&own, OFlags::empty())?;
@@ -179,9 +179,10 @@ pub(crate) struct FedFile {
 }
 
 impl FedFile {
-    /// Moves our stdin to where the run has read. The run is dead, and its bell rung.
+    /// Moves our stdin to where the run has read. Requires that the run is dead, and that `dead` was rung.
     pub(crate) fn hand_back(self) {
-        let (Ok(end), Ok(unread)) = (self.end.recv_timeout(PATIENCE), rustix::io::ioctl_fionread(&self.read))
+        let (Ok(end), Ok(unread)) =
+            (self.end.recv_timeout(FEED_END_TIMEOUT), rustix::io::ioctl_fionread(&self.read))
         else {
             return;
         };
@@ -203,7 +204,7 @@ pub(crate) fn feed_stream(to: OwnedFd, dead: Bell) -> io::Result<()> {
     let is_terminal = rustix::termios::isatty(stdin());
     start(move || {
         let mut buffer = vec![0; most];
-        while wait_for(to.as_fd(), PollFlags::OUT, &dead) && wait_for_stdin(is_terminal, &dead) {
+        while wait_for(to.as_fd(), PollFlags::OUT, &dead) && wait_for_stdin(is_terminal, &dead, &|| {}) {
             let count = read_some(stdin(), &mut buffer);
             if count == 0 || !write_all(&to, &buffer[..count]) {
                 return;
@@ -212,20 +213,22 @@ pub(crate) fn feed_stream(to: OwnedFd, dead: Bell) -> io::Result<()> {
     })
 }
 
-/// Passes what is typed on our terminal on to the run's, until either is closed or the run is dead. `heard` sees it first.
+/// Passes what is typed on our terminal on to the run's, until either is closed or the run is dead. `on_typed` sees it first;
+/// `on_foreground` is called where this process was in the background and is not any more.
 ///
 /// # Errors
 /// When the system refuses a thread.
 pub(crate) fn feed_terminal(
     to: OwnedFd,
     dead: Bell,
-    mut heard: impl FnMut(&OwnedFd, &[u8]) + Send + 'static,
+    mut on_typed: impl FnMut(&OwnedFd, &[u8]) + Send + 'static,
+    on_foreground: impl Fn() + Send + 'static,
 ) -> io::Result<()> {
     start(move || {
         let mut buffer = vec![0; PAGE_BYTES];
-        while wait_for_stdin(true, &dead) {
+        while wait_for_stdin(true, &dead, &on_foreground) {
             let count = read_some(stdin(), &mut buffer);
-            heard(&to, &buffer[..count]);
+            on_typed(&to, &buffer[..count]);
             if count == 0 || !write_all(&to, &buffer[..count]) {
                 return;
             }
@@ -253,11 +256,16 @@ fn write_all(to: &OwnedFd, mut rest: &[u8]) -> bool {
 
 /// Waits until there is something to read, or the end of it. A terminal that is another's at the moment is left alone: reading it would
 /// stop this process (SIGTTIN).
-fn wait_for_stdin(is_terminal: bool, dead: &Bell) -> bool {
+fn wait_for_stdin(is_terminal: bool, dead: &Bell, on_foreground: &dyn Fn()) -> bool {
+    let mut was_in_background = false;
     while wait_for(stdin(), PollFlags::IN, dead) {
         if !is_terminal || is_foreground() {
+            if was_in_background {
+                on_foreground();
+            }
             return true;
         }
+        was_in_background = true;
         let pause = Timespec { tv_sec: 0, tv_nsec: i64::from(BACKGROUND_PAUSE.subsec_nanos()) };
         let _ = poll(&mut [PollFd::new(dead, PollFlags::IN)], Some(&pause));
     }

@@ -48,7 +48,7 @@ impl Sink {
 }
 
 /// Whether stdout and stderr of the caller are one: what is written to both keeps its order only if it comes by one pipe.
-pub(crate) fn are_one() -> bool {
+pub(crate) fn is_same_sink() -> bool {
     let (Ok(one), Ok(other)) = (fstat(stdout()), fstat(stderr())) else { return false };
     if (one.st_dev, one.st_ino) != (other.st_dev, other.st_ino) {
         return false;

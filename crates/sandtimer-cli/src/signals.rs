@@ -65,7 +65,7 @@ pub(crate) enum Arrived {
     Resized,
     /// A shell wants this process and its run stopped: Ctrl-Z.
     Stopped,
-    /// This process was continued, or brought to the foreground.
+    /// This process was continued.
     Continued,
 }
 

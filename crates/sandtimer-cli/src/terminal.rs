@@ -4,11 +4,11 @@
 //! The caller's settings come back when the guard is dropped, however that comes about.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{FileType, fstat};
+use rustix::fs::{FileType, fstat, major, minor};
 use rustix::stdio::{stderr, stdin, stdout};
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, isatty, tcgetattr, tcgetpgrp, tcgetsid,
@@ -29,8 +29,8 @@ pub(crate) enum Place {
     Own(TerminalOutputs),
 }
 
-/// Looks at the standard descriptors. Each that is a terminal becomes the job's, and only those. Where stdout is a pipe the job has none:
-/// what reads there may be a pager, which uses the terminal itself.
+/// Decides which of the standard descriptors the job's own terminal replaces: stdin, and those that are the same terminal. Where stdout
+/// is a pipe the job has none: what reads there may be a pager, which uses the terminal itself.
 pub(crate) fn place() -> Place {
     if !isatty(stdin()) {
         return Place::None;
@@ -41,12 +41,22 @@ pub(crate) fn place() -> Place {
     let is_read_elsewhere = fstat(stdout()).is_ok_and(|status| {
         matches!(FileType::from_raw_mode(status.st_mode), FileType::Fifo | FileType::Socket)
     });
-    match (isatty(stdout()), isatty(stderr())) {
+    match (is_same_terminal(stdout()), is_same_terminal(stderr())) {
         (true, true) => Place::Own(TerminalOutputs::Both),
         (true, false) => Place::Own(TerminalOutputs::Stdout),
         (false, true) if !is_read_elsewhere => Place::Own(TerminalOutputs::Stderr),
         (false, _) => Place::InputOnly,
     }
+}
+
+/// Whether a descriptor is the terminal that stdin is, by its own name or by that of the controlling terminal. Any other one is written
+/// to as a file is.
+fn is_same_terminal(other: BorrowedFd<'_>) -> bool {
+    /// /dev/tty, major 5 and minor 0.
+    const CONTROLLING: (u32, u32) = (5, 0);
+    let number = |fd: BorrowedFd<'_>| fstat(fd).map(|status| (major(status.st_rdev), minor(status.st_rdev)));
+    let (Ok(own), Ok(number)) = (number(stdin()), number(other)) else { return false };
+    isatty(other) && (number == own || number == CONTROLLING || own == CONTROLLING)
 }
 
 /// Whether the terminal that is stdin is this process's to read and to set.
@@ -97,7 +107,7 @@ impl Drop for Raw {
 
 /// What was asked for by keys.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Heard {
+pub(crate) struct KeyRequests {
     /// How often the end of the run.
     pub ends: usize,
     /// That the run is stopped (Ctrl-Z).
@@ -108,7 +118,7 @@ pub(crate) struct Heard {
 const INSISTENCE: usize = 3;
 const INSISTING: u64 = 1_000_000_000;
 
-/// Hears Ctrl-C on its way to a command that is deaf to it, and Ctrl-Z on its way to one that is not a shell.
+/// Counts Ctrl-C typed to a command that ignores it, and detects Ctrl-Z typed to one that has no job control.
 ///
 /// It is the command's, and only typed again and again also a wish to end the run. Counted only where the terminal
 /// makes it a signal and reads whole lines: who edits the line himself, as editors and the prompts of shells and
@@ -128,8 +138,8 @@ impl Interrupts {
     }
 
     /// What `bytes`, which are about to be typed on this pseudo-terminal, ask of this process.
-    pub(crate) fn hear(&mut self, master: impl AsFd, bytes: &[u8], now: u64) -> Heard {
-        let Ok(settings) = tcgetattr(&master) else { return Heard::default() };
+    pub(crate) fn inspect_typed(&mut self, master: impl AsFd, bytes: &[u8], now: u64) -> KeyRequests {
+        let Ok(settings) = tcgetattr(&master) else { return KeyRequests::default() };
         // 0 stands for no such key.
         let typed = |code| {
             let key = settings.special_codes[code];
@@ -143,7 +153,7 @@ impl Interrupts {
         // What a shell inside has in the foreground is that shell's to stop.
         let is_alone = || matches!((tcgetpgrp(&master), tcgetsid(&master)), (Ok(group), Ok(session)) if group == session);
         let stops = by_lines && typed(SpecialCodeIndex::VSUSP) > 0 && is_alone();
-        Heard { ends: self.count(by_lines, count, now), stops }
+        KeyRequests { ends: self.count(by_lines, count, now), stops }
     }
 
     fn count(&mut self, by_lines: bool, count: usize, now: u64) -> usize {

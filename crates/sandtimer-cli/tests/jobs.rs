@@ -153,7 +153,7 @@ fn output_that_is_not_text_is_replaced_on_request() {
 fn log_has_both_streams_in_the_order_in_which_they_were_written() {
     let jobs = Jobs::new();
     let file = jobs.0.path().join("spec.json");
-    let script = "for n in 1 2 3 4 5 6 7 8 9; do echo out $n; sleep 0.02; echo err $n >&2; sleep 0.02; done";
+    let script = "for n in 1 2 3 4 5 6 7 8 9; do echo out $n; sleep 0.1; echo err $n >&2; sleep 0.1; done";
     std::fs::write(&file, json!({"command": ["sh", "-c", script]}).to_string()).expect("written");
     let ran = jobs.run(&["run", file.to_str().expect("text")]);
     let expected: String = (1..10).map(|n| format!("out {n}\nerr {n}\n")).collect();

@@ -47,8 +47,8 @@ pub fn unblock_signal(signal: i32) {
     change_mask(libc::SIG_UNBLOCK, signal);
 }
 
-/// Has a signal that is blocked do to this process what it does by default, and blocks it again. One that stops it returns once the
-/// process is continued; a process group that no shell could continue is not stopped (setpgid(2)).
+/// Raises a blocked signal with its default action, then blocks it again. One that stops the process returns once that is continued; a
+/// process group that no shell could continue is not stopped (setpgid(2)).
 ///
 /// # Errors
 /// If `signal` is not a signal.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import re
 import signal
 from typing import Any, Callable, Optional, Union
@@ -14,8 +13,8 @@ from .._vocabulary import named_parameters
 from ..errors import InvalidArgument, InvalidLimit, SoftTimeLimitError
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:h|ms|m|s))+")
-_PART = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
+_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:h|ms|m|s))+")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|s)")
 
 
 @named_parameters
@@ -43,8 +42,10 @@ class Handler:
     def __init__(self, function: Callable[[Any], Any], *, soft: Union[int, float, str, None] = None) -> None:
         _arguments.function("function", function, "use a function of one parameter, the job's input")
         self.function, self.soft = function, _seconds(soft)
-        if self.soft is not None and inspect.iscoroutinefunction(function):
-            raise InvalidArgument(f"soft={soft!r}: {function.__qualname__} is an async function; use asyncio.timeout({self.soft:g}) in it")
+        is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+        if self.soft is not None and is_async:
+            name = getattr(function, "__qualname__", None) or repr(function)
+            raise InvalidArgument(f"soft={soft!r}: {name} is an async function; use asyncio.timeout({self.soft:g}) in it")
 
     def __repr__(self) -> str:
         return f"Handler({self.function!r}, soft={self.soft!r})"
@@ -68,7 +69,7 @@ def _seconds(soft: Union[int, float, str, None]) -> Optional[float]:
     if isinstance(soft, bool) or not isinstance(soft, (int, float, str)):
         raise InvalidLimit(f"soft={soft!r:.200} is of type {type(soft).__name__}: {remedy}")
     if not isinstance(soft, str):
-        seconds = float(soft) if math.isfinite(soft) else -1.0
+        seconds = float(soft) if -1 <= soft <= _arguments.FOR_EVER else -1.0
     elif _DURATION.fullmatch(soft):
         seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(soft))
     else:

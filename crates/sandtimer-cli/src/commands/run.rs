@@ -225,7 +225,7 @@ fn go(settings: &Settings, ask: impl FnOnce(&Engine) -> Result<Asked, Failure>) 
         }
     }
     if !settings.json {
-        streams.are_one = passthrough::are_one();
+        streams.are_one = passthrough::is_same_sink();
         spec.stdout = Output::Piped;
         spec.stderr = if streams.are_one { Output::SameAsStdout } else { Output::Piped };
     }
@@ -242,7 +242,7 @@ fn go(settings: &Settings, ask: impl FnOnce(&Engine) -> Result<Asked, Failure>) 
 /// The engine's error, beginning with the flag it is about, if that was given.
 fn by_flag(error: sandtimer::Error, settings: &Settings) -> Failure {
     if is_inside_a_run() && matches!(error, sandtimer::Error::Refused(_) | sandtimer::Error::System { .. }) {
-        return Failure { message: format!("{INSIDE_A_RUN} ({error})"), ..Failure::from(error) };
+        return Failure { message: INSIDE_A_RUN.to_owned(), ..Failure::from(error) };
     }
     let flag = match &error {
         sandtimer::Error::Files(FilesError::Workspace { .. }) => "--workspace: ",
@@ -280,7 +280,7 @@ fn stdin(place: Place, users: &[u32]) -> std::io::Result<(Stdin, Feed)> {
     })
 }
 
-/// The umask of this process, which has no other thread yet: the kernel tells it only by changing it.
+/// The umask of this process. umask(2) can be read only by setting it, so this needs a single thread.
 fn own_umask() -> u32 {
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(umask);

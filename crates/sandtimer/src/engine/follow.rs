@@ -9,8 +9,9 @@ use crate::supervise::follower::{Follower, Written};
 use crate::task::progress::{Report, Tracker};
 use crate::time::Moment;
 
-/// Pieces whose order is remembered; of earlier ones it is lost. Most runs have no reader of it.
+/// Pieces whose order is remembered until it is read; of earlier ones it is lost. Most runs have no reader of it.
 const MAX_PIECES: usize = 256;
+const MAX_PIECES_FOR_READER: usize = 16_384;
 
 /// The progress of one run; nothing until it writes something.
 #[derive(Debug, Default)]
@@ -25,6 +26,7 @@ pub(super) struct Following {
 struct Order {
     ends: [u64; 2],
     pieces: VecDeque<Written>,
+    has_reader: bool,
 }
 
 impl Order {
@@ -35,7 +37,7 @@ impl Order {
             Some(last) if last.stream == stream => last.end = end,
             _ => self.pieces.push_back(Written { stream, end }),
         }
-        if self.pieces.len() > MAX_PIECES {
+        if self.pieces.len() > if self.has_reader { MAX_PIECES_FOR_READER } else { MAX_PIECES } {
             self.pieces.pop_front();
         }
     }
@@ -76,7 +78,9 @@ impl Follower for Following {
     }
 
     fn take_order(&self) -> Vec<Written> {
-        self.order.lock().unwrap_or_else(PoisonError::into_inner).pieces.drain(..).collect()
+        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        order.has_reader = true;
+        order.pieces.drain(..).collect()
     }
 }
 
@@ -97,6 +101,15 @@ mod tests {
         for piece in 0..2 * MAX_PIECES {
             following.output(piece % 2, b"x", 1, 4);
         }
-        assert_eq!(following.take_order().len(), MAX_PIECES);
+        assert_eq!(following.take_order().len(), 2 * MAX_PIECES, "it has a reader");
+        for piece in 0..2 * MAX_PIECES_FOR_READER {
+            following.output(piece % 2, b"x", 1, 5);
+        }
+        assert_eq!(following.take_order().len(), MAX_PIECES_FOR_READER);
+        let unread = Following::default();
+        for piece in 0..2 * MAX_PIECES {
+            unread.output(piece % 2, b"x", 1, 6);
+        }
+        assert_eq!(unread.take_order().len(), MAX_PIECES);
     }
 }

@@ -125,7 +125,7 @@ fn suits(spec: &Spec) -> bool {
     let is_ordinary = !spec.network
         && !spec.gpu
         && spec.terminal.is_none()
-        && spec.umask.is_none()
+        && matches!(spec.umask, None | Some(start::USUAL_UMASK))
         && spec.stderr != Output::SameAsStdout;
     let is_walled = spec.without.is_empty() && !spec.host_proc && !spec.supervised && !spec.is_live;
     is_ordinary && is_walled && !spec.environment.iter().any(|(name, _)| is_read_at_start(name))

@@ -37,7 +37,7 @@ pub enum Output {
     Piped,
     /// /dev/null.
     Null,
-    /// Of stderr only: what stdout is, in the order in which the command writes to both.
+    /// For stderr only: the same pipe as stdout, so that the order of what is written to both is kept.
     SameAsStdout,
 }
 

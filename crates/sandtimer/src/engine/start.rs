@@ -16,7 +16,7 @@ use sandtimer_os::program::Program;
 use sandtimer_os::{process, socket, zygote as os};
 
 /// Files of a job are for all to read, and for itself to write.
-const USUAL_UMASK: u32 = 0o022;
+pub(super) const USUAL_UMASK: u32 = 0o022;
 
 pub(super) use super::environment::environment;
 use super::error::Error;

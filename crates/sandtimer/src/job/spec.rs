@@ -128,7 +128,7 @@ impl Times {
         {
             let left = deadline - now_ms;
             let problem = format!(
-                "{delay} ms last until the job's deadline, which is in {left} ms; use a shorter time"
+                "a delay of {delay} ms ends at or after the job's deadline, which is in {left} ms; use a shorter delay"
             );
             return Err(SpecError { path: "delay_ms".to_owned(), problem });
         }
@@ -277,7 +277,7 @@ impl JobSpec {
             wall: table.wall()?.flatten(),
             deadline_ms: table.moment("deadline_ms")?,
             not_before_ms: table.moment("not_before_ms")?,
-            delay: table.span("delay_ms")?,
+            delay: delay(&mut table)?,
             idempotency_key: table.name("idempotency_key")?,
             concurrency: concurrency(&mut table)?,
             retention: table.limit("retention_ms")?.unwrap_or(Some(RETENTION)),
@@ -399,7 +399,7 @@ impl JobSpec {
             ("not_before_ms", "delay_ms", self.delay.is_some() && self.not_before_ms.is_some()),
         ] {
             if both {
-                let problem = format!("stands beside `{other}`, which says the same; use one of them");
+                let problem = format!("cannot be combined with `{other}`; use one of them");
                 return Err(SpecError { path: path.to_owned(), problem });
             }
         }
@@ -602,6 +602,20 @@ fn expected(table: &mut Table) -> Result<Vec<i32>, SpecError> {
     let code = |code: &Value| code.as_i64().filter(|code| (0..=255).contains(code)).map(|code| code as i32);
     let codes = value.as_array().and_then(|list| list.iter().map(code).collect());
     codes.ok_or_else(|| refused(&path, &value, "a list of exit codes from 0 to 255"))
+}
+
+/// How long a job may be asked to wait.
+const MAX_DELAY: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
+
+fn delay(table: &mut Table) -> Result<Option<Duration>, SpecError> {
+    let delay = table.span("delay_ms")?;
+    match delay.filter(|delay| *delay > MAX_DELAY) {
+        Some(delay) => {
+            let problem = format!("{} ms is more than ten years; use a shorter delay", delay.as_millis());
+            Err(SpecError { path: "delay_ms".to_owned(), problem })
+        }
+        None => Ok(delay),
+    }
 }
 
 fn not_retried(table: &mut Table) -> Result<NotRetried, SpecError> {

@@ -58,11 +58,12 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
         ),
         (json!({"command": command, "not_retried": ["value error"]}), "`not_retried`: "),
         (json!({"command": command, "not_retried": 3}), "`not_retried`: "),
+        (json!({"command": command, "delay_ms": u64::MAX}), "is more than ten years; use a shorter delay"),
         (json!({"command": command, "delay_ms": -1}), "`delay_ms`: `-1`"),
         (json!({"command": command, "delay_ms": "soon"}), "`delay_ms`: `soon` is not a duration"),
         (
             json!({"command": command, "delay_ms": "5m", "not_before_ms": 1000}),
-            "`not_before_ms`: stands beside `delay_ms`, which says the same; use one of them",
+            "`not_before_ms`: cannot be combined with `delay_ms`; use one of them",
         ),
         (
             json!({"command": command, "timeout": 5}),
@@ -107,7 +108,7 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
         ),
         (
             json!({"command": command, "wall_ms": 5, "deadline_ms": 5}),
-            "`deadline_ms`: stands beside `wall_ms`",
+            "`deadline_ms`: cannot be combined with `wall_ms`; use one of them",
         ),
         (
             json!({"command": command, "fallback": [{"command": ["x"], "attempts": 0}]}),
@@ -232,7 +233,7 @@ fn a_deadline_in_the_past_and_a_start_behind_it_are_refused() {
     let delayed = read(json!({"command": ["x"], "wall_ms": "1s", "delay_ms": "1s"}));
     assert_eq!(
         delayed.deadline(2000).expect_err("late").to_string(),
-        "`delay_ms`: 1000 ms last until the job's deadline, which is in 1000 ms; use a shorter time"
+        "`delay_ms`: a delay of 1000 ms ends at or after the job's deadline, which is in 1000 ms; use a shorter delay"
     );
     let delayed = read(json!({"command": ["x"], "deadline_ms": 3000, "delay_ms": "1s"}));
     assert!(delayed.deadline(2000).is_err());

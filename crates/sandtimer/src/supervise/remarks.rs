@@ -68,8 +68,8 @@ fn not_stored(spools: &[Option<SharedSpool>; 2]) -> Option<Remark> {
         spool.spill_error().map(ToString::to_string)
     })?;
     let message = format!(
-        "Of its output less is kept than its output limit allows, because the disk of captured output ($TMPDIR, or the server's state \
-         directory) did not take it: {error}. Make room there."
+        "Less output was kept than the output limit allows: the disk of captured output ($TMPDIR, or the server's state directory) \
+         could not store it: {error}. Make room there."
     );
     Some(Remark { kind: RemarkKind::OutputNotStored, message })
 }

@@ -27,7 +27,7 @@ use crate::input::{self, FedFile, FileInput, Position};
 use crate::passthrough::{Flow, Owner, Pump, Sink, State};
 use crate::render;
 use crate::signals::{self, Arrived, InterruptTarget, Signals, end_as_interrupted};
-use crate::terminal::{Heard, Interrupts, Raw, copy_size, is_foreground};
+use crate::terminal::{Interrupts, KeyRequests, Raw, copy_size, is_foreground};
 
 /// How long a reader may take nothing, once a limit or a cancel has ended the run.
 const DELIVERY_PATIENCE: u64 = 5_000_000_000;
@@ -49,7 +49,7 @@ pub(super) struct Streams {
 pub(super) enum Feed {
     #[default]
     Nothing,
-    /// It has ours, opened anew; for a file, with where it reads that.
+    /// The run reads a reopened copy of our stdin; for a regular file, with its offset.
     Given(Option<Position>),
     /// A file is passed on.
     File(FileInput),
@@ -57,7 +57,7 @@ pub(super) enum Feed {
     Stream,
 }
 
-/// A file whose place our stdin is to have behind the run.
+/// The file on stdin, whose offset is set after the run to what the run has read.
 enum ReadFile {
     ByRun(Position),
     Fed(FedFile),
@@ -94,11 +94,15 @@ pub(super) struct Session<'a> {
     raw: Option<Raw>,
     /// How often an end was asked for on the job's terminal.
     asked: Arc<AtomicUsize>,
+    /// A shell has brought this process to the foreground again, without a signal: it was running.
+    is_foreground_again: Arc<AtomicBool>,
     /// Ctrl-Z was typed there.
-    is_to_stop: Arc<AtomicBool>,
+    is_stop_requested: Arc<AtomicBool>,
     why: Option<Why>,
     /// Ctrl-C was pressed, and is why it ends.
     is_interrupted: bool,
+    /// Ctrl-C was pressed shortly before it ended, on its terminal or on ours.
+    was_interrupted: bool,
     /// When the interrupt key was typed last on the job's terminal, in monotonic nanoseconds.
     interrupt_typed_at: Arc<AtomicU64>,
     outcome: Option<Arc<Outcome>>,
@@ -128,9 +132,11 @@ impl<'a> Session<'a> {
             terminal: None,
             raw: None,
             asked: Arc::default(),
-            is_to_stop: Arc::default(),
+            is_foreground_again: Arc::default(),
+            is_stop_requested: Arc::default(),
             why: None,
             is_interrupted: false,
+            was_interrupted: false,
             interrupt_typed_at: Arc::default(),
             outcome: None,
         })
@@ -161,6 +167,9 @@ impl<'a> Session<'a> {
             self.pump(Sink::Stdout, Flow::Text(json))?;
         }
         self.deliver(Some(VERDICT_PATIENCE), VERDICT_PATIENCE);
+        // On a terminal of its own the key has interrupted the command itself, unless that was long before.
+        let since = ended_at.saturating_sub(self.interrupt_typed_at.load(Ordering::Relaxed));
+        self.was_interrupted = self.is_interrupted || since < MAX_INTERRUPT_DELAY;
         // Behind the job's output, which is written for a raw terminal, and before ours, which is not.
         self.raw = None;
         self.explain(&outcome);
@@ -168,9 +177,7 @@ impl<'a> Session<'a> {
         let delivered = self.deliver(None, patience.unwrap_or(u64::MAX));
         self.report_output(delivered);
         let code = self.exit_code(&outcome);
-        // On a terminal of its own the key has interrupted the command itself, unless that was long before.
-        let since = ended_at.saturating_sub(self.interrupt_typed_at.load(Ordering::Relaxed));
-        let is_own = since < MAX_INTERRUPT_DELAY && outcome.signal.as_deref() == Some("SIGINT");
+        let is_own = self.was_interrupted && outcome.signal.as_deref() == Some("SIGINT");
         if code == INTERRUPTED && (self.is_interrupted || is_own) {
             let passed_on = self.run.has_terminal();
             end_as_interrupted(if passed_on { InterruptTarget::Command } else { InterruptTarget::Group });
@@ -203,18 +210,24 @@ impl<'a> Session<'a> {
     fn feed_terminal(&mut self, master: OwnedFd) -> Result<(), Failure> {
         let copy = master.try_clone().map_err(Failure::system("cannot copy the terminal"))?;
         self.raw = Some(Raw::enter().map_err(Failure::system("cannot set the terminal to raw mode"))?);
-        let (asked, is_to_stop, wake) = (self.asked.clone(), self.is_to_stop.clone(), self.wake.clone());
+        let (asked, is_stop_requested, wake) =
+            (self.asked.clone(), self.is_stop_requested.clone(), self.wake.clone());
         let mut interrupts = Interrupts::default();
         self.interrupt_typed_at = interrupts.typed_at();
-        let heard = move |master: &OwnedFd, bytes: &[u8]| {
-            let heard = interrupts.hear(master, bytes, monotonic_nanoseconds());
-            if heard != Heard::default() {
-                asked.fetch_add(heard.ends, Ordering::Relaxed);
-                is_to_stop.fetch_or(heard.stops, Ordering::Relaxed);
+        let on_typed = move |master: &OwnedFd, bytes: &[u8]| {
+            let requests = interrupts.inspect_typed(master, bytes, monotonic_nanoseconds());
+            if requests != KeyRequests::default() {
+                asked.fetch_add(requests.ends, Ordering::Relaxed);
+                is_stop_requested.fetch_or(requests.stops, Ordering::Relaxed);
                 wake.ring();
             }
         };
-        input::feed_terminal(copy, self.dead.clone(), heard)
+        let (is_foreground_again, wake) = (self.is_foreground_again.clone(), self.wake.clone());
+        let on_foreground = move || {
+            is_foreground_again.store(true, Ordering::Relaxed);
+            wake.ring();
+        };
+        input::feed_terminal(copy, self.dead.clone(), on_typed, on_foreground)
             .map_err(Failure::system("cannot start a thread"))?;
         self.terminal = Some(master);
         Ok(())
@@ -263,9 +276,12 @@ impl<'a> Session<'a> {
                 }
             }
             self.look_at_pumps();
-            if self.is_to_stop.swap(false, Ordering::Relaxed) {
-                // To this process too, which hears of it as where a shell sends it.
+            if self.is_stop_requested.swap(false, Ordering::Relaxed) {
+                // Includes this process, which handles it as a SIGTSTP from a shell.
                 let _ = rustix::process::kill_current_process_group(Signal::TSTP);
+            }
+            if self.is_foreground_again.swap(false, Ordering::Relaxed) {
+                self.take_terminal();
             }
             for _ in 0..self.asked.swap(0, Ordering::Relaxed) {
                 self.why.get_or_insert(Why::Signal(INTERRUPTED));
@@ -418,7 +434,10 @@ impl<'a> Session<'a> {
         let is_network = |remark: &Remark| remark.kind == RemarkKind::NoNetwork;
         let passed = self.pumps.iter().find_map(|pump| self.run.remark_of(&pump.copied()));
         let passed = passed.filter(|_| !outcome.remarks.iter().any(is_network));
-        for remark in outcome.remarks.iter().chain(&passed) {
+        // What Ctrl-C has ended was not left behind.
+        let is_own_doing =
+            |remark: &&Remark| self.was_interrupted && remark.kind == RemarkKind::KilledLeftovers;
+        for remark in outcome.remarks.iter().chain(&passed).filter(|remark| !is_own_doing(remark)) {
             render::note(&remark.message);
         }
         if self.settings.verbose {

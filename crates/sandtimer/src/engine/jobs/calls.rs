@@ -293,7 +293,11 @@ impl Execution<'_> {
         while *cursor < end {
             let most = usize::try_from(end - *cursor).unwrap_or(PIECE).min(PIECE);
             // Output that cannot be read back is missing in the Outcome too, which says so.
-            let Ok(chunk) = run.output(stream, *cursor, most) else { return };
+            let Ok(chunk) = run.output(stream, *cursor, most) else {
+                // What comes next is not to wait for it.
+                *cursor = end;
+                return;
+            };
             if chunk.next_cursor <= *cursor {
                 return;
             }

@@ -27,8 +27,8 @@ pub struct Options {
     pub on_task_timeout: OnTaskTimeout,
     /// Work goes on once the task is done whose time was up, also when the wrap-up turn was taken or is over.
     pub resumes_after_task: bool,
-    /// The wrap-up turn ends with its time alone, however much is begun in it: for agents of which only calls are seen, several of
-    /// them to a turn.
+    /// The wrap-up turn of a wall limit ends with its time alone, however much is begun in it: for agents of which only calls are seen,
+    /// several of them to a turn.
     pub wrap_up_is_timed: bool,
     /// Time between runs is silence, too. Without it the stall limit is that of what runs, and an agent whose person is away
     /// has stopped nowhere.

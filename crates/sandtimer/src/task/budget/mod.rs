@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! Going ─▶ Hit ─▶ WrapUp ─▶ Over
-//!            told by check()  └ its one turn was taken (unless only its time counts), or its time is over
+//!            told by check()  └ its one turn was taken (or not, where only its time counts), or its time is over
 //! ```
 
 mod check;
@@ -108,7 +108,7 @@ impl Budget {
                 *turn = Some(next);
                 Turn::WrapUp
             }
-            Phase::WrapUp { .. } if self.options.wrap_up_is_timed => Turn::WrapUp,
+            Phase::WrapUp { cause: Cause::Wall, .. } if self.options.wrap_up_is_timed => Turn::WrapUp,
             Phase::WrapUp { cause, .. } => {
                 self.phase = Phase::Over(cause.clone());
                 Turn::Refused
