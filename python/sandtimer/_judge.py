@@ -460,7 +460,7 @@ class Judgement:
         return [None if run is None else _host.load(run.span(), spans, run.ended_by_wall()) for run in runs]
 
     def retry_overloaded(self) -> Judgement:
-        """Runs again, `workers` at a time, what timed out on an overloaded machine, or failed by the sandbox's own fault.
+        """Runs again, as many at a time as `judge`, what timed out on an overloaded machine, or failed by the sandbox's own fault.
 
         Wrong answers, processor limits and crashes stay. Cases that were not run because of those that are run again come
         along. The same judgement where there is nothing.
