@@ -379,7 +379,7 @@ class _Call:
         return Retried(is_done, self._value, self._error, way if is_done else None, why, spent)
 
     def ended(self, value: Any, error: Optional[BaseException]) -> None:
-        """Takes an attempt's value, or what it raised. Raises what is no failure."""
+        """Takes an attempt's value, or what it raised. Raises what is not a failure."""
         judged = judge(value, error, self._on)
         self._value, self._error = value, error
         self._attempts.ended(

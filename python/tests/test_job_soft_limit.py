@@ -118,5 +118,5 @@ def test_async_callables_and_odd_durations_are_refused() -> None:
         with pytest.raises(sandtimer.InvalidArgument, match="async function"):
             jobs.Handler(handler, soft=1)
     for soft in (10**400, float("nan"), float("inf"), "٣s"):
-        with pytest.raises(sandtimer.InvalidLimit, match="no duration"):
+        with pytest.raises(sandtimer.InvalidLimit, match="not a duration"):
             jobs.Handler(len, soft=soft)

@@ -82,8 +82,9 @@ Exit codes: the command's own; 128 + n when signal n ended it; 124 when a wall, 
 processes limit did; 137 out of memory; 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP; 125 when Sandtimer \
 failed or was used wrongly; 126 when the command cannot be executed, 127 when it is not found.
 
-Streams: stdout and stderr go where yours point, by one pipe where both are one file. If stdin and an \
-output are the same terminal, the command has a terminal of its own for them; not if stdout is a pipe. What it does not read of its stdin is left for the next command; of a named FIFO, a socket or a terminal up to 4 KiB are read ahead.
+Streams: stdout and stderr go where yours point, by one pipe where both are one file. If stdin and an output are the \
+same terminal, the command has a terminal of its own for them; not if stdout is a pipe. What it does not read of its stdin is \
+left for the next command; of a named FIFO, a socket or a terminal up to 4 KiB are read ahead.
 
 Ctrl-C interrupts the command; a second one ends the run, and a third does not wait for its grace. On a terminal of its own \
 the key is the command's, and three within a second end the run, unless the command edits its input itself, as editors, \

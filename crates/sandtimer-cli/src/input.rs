@@ -21,6 +21,7 @@ use rustix::fs::{FileType, OFlags, SeekFrom, fcntl_getfl, fcntl_setfl, fstat, ma
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::stdio::stdin;
+use sandtimer::Stdin;
 
 use crate::bell::Bell;
 use crate::passthrough::read_some;
@@ -35,40 +36,43 @@ const BACKGROUND_PAUSE: Duration = Duration::from_millis(100);
 /// How long the end of the thread that reads a file is waited for: longer only if the file's disk hangs.
 const FEED_END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where a run's stdin comes from.
-#[derive(Debug)]
-pub(crate) enum Input {
-    /// There is none.
+/// What is to be done here for a run's stdin.
+#[derive(Debug, Default)]
+pub(crate) enum Feed {
+    #[default]
     Nothing,
-    /// The same file or pipe, reopened, is the run's; for a file, with where the run reads it.
-    Given(OwnedFd, Option<Position>),
-    /// A file is read here, from where stdin is on, for a run that has the other end of this pipe.
+    /// The run reads a reopened copy of our stdin; for a regular file, with its offset.
+    Given(Option<Position>),
+    /// A file is read here, from where stdin is on, for a run that has the other end of a pipe.
     File(FileInput),
     /// It is read here, piece by piece as the run takes them.
     Stream,
 }
 
-/// Looks at a stdin that is no terminal. `users` are those whose uids the job may have on the outside.
-pub(crate) fn input(users: &[u32]) -> io::Result<Input> {
+/// The run's stdin where ours is not a terminal, and what is to be done for it. `users` are those whose uids the job may have on the
+/// outside.
+pub(crate) fn input(users: &[u32]) -> io::Result<(Stdin, Feed)> {
     let stdin = stdin();
-    let (Ok(status), Ok(flags)) = (fstat(stdin), fcntl_getfl(stdin)) else { return Ok(Input::Nothing) };
+    let nothing = || Ok((Stdin::Null, Feed::Nothing));
+    let (Ok(status), Ok(flags)) = (fstat(stdin), fcntl_getfl(stdin)) else { return nothing() };
     let read_only = flags & OFlags::ACCMODE == OFlags::RDONLY;
     let given = match FileType::from_raw_mode(status.st_mode) {
         FileType::CharacterDevice if (major(status.st_rdev), minor(status.st_rdev)) == (1, 3) => {
-            return Ok(Input::Nothing);
+            return nothing();
         }
-        FileType::RegularFile if flags & OFlags::ACCMODE == OFlags::WRONLY => return Ok(Input::Nothing),
-        FileType::RegularFile if read_only && !users.contains(&status.st_uid) => open_anew().ok(),
-        FileType::Fifo if read_only && is_nameless() => open_anew().ok(),
+        FileType::RegularFile if flags & OFlags::ACCMODE == OFlags::WRONLY => return nothing(),
+        FileType::RegularFile if read_only && !users.contains(&status.st_uid) => reopen().ok(),
+        FileType::Fifo if read_only && is_nameless() => reopen().ok(),
         _ => None,
     };
-    Ok(match given {
-        Some(given) => given,
+    match given {
+        Some(given) => Ok(given),
         None if FileType::from_raw_mode(status.st_mode) == FileType::RegularFile => {
-            Input::File(FileInput::new()?)
+            let file = FileInput::new()?;
+            Ok((Stdin::Descriptor(file.read.try_clone()?), Feed::File(file)))
         }
-        None => Input::Stream,
-    })
+        None => Ok((Stdin::Piped, Feed::Stream)),
+    }
 }
 
 /// Whether stdin is a pipe without a name.
@@ -77,7 +81,7 @@ fn is_nameless() -> bool {
         .is_ok_and(|link| link.as_os_str().as_encoded_bytes().starts_with(b"pipe:["))
 }
 
-fn open_anew() -> Result<Input, Errno> {
+fn reopen() -> Result<(Stdin, Feed), Errno> {
     // Refused to a user who may not open it. Without O_NONBLOCK a FIFO would wait for a writer.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let own = rustix::fs::open("/proc/self/fd/0", flags, rustix::fs::Mode::empty())?;
@@ -89,7 +93,24 @@ fn open_anew() -> Result<Input, Errno> {
             Some(Position { of: rustix::io::fcntl_dupfd_cloexec(&own, 3)?, at })
         }
     };
-    Ok(Input::Given(own, position))
+    Ok((Stdin::Descriptor(own), Feed::Given(position)))
+}
+
+/// The file on stdin, whose offset is set after the run to what the run has read.
+#[derive(Debug)]
+pub(crate) enum ReadFile {
+    ByRun(Position),
+    Fed(FedFile),
+}
+
+impl ReadFile {
+    /// Moves our stdin to where the run has read. Requires that the run is dead, and that its bell was rung.
+    pub(crate) fn hand_back(self) {
+        match self {
+            ReadFile::ByRun(position) => position.hand_back(),
+            ReadFile::Fed(file) => file.hand_back(),
+        }
+    }
 }
 
 /// Where a run reads the file that is our stdin.
@@ -101,7 +122,7 @@ pub(crate) struct Position {
 
 impl Position {
     /// Moves our stdin to where the run has read, as if it had been the same open file.
-    pub(crate) fn hand_back(&self) {
+    fn hand_back(&self) {
         if let Ok(now) = tell(&self.of)
             && now != self.at
         {
@@ -126,11 +147,6 @@ impl FileInput {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
         fcntl_setfl(&write, OFlags::NONBLOCK)?;
         Ok(FileInput { read, write, at })
-    }
-
-    /// The end of the pipe that the run reads.
-    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
-        self.read.try_clone()
     }
 
     /// Passes it on in a thread of its own, until its end or that of the run.
@@ -179,8 +195,8 @@ pub(crate) struct FedFile {
 }
 
 impl FedFile {
-    /// Moves our stdin to where the run has read. Requires that the run is dead, and that `dead` was rung.
-    pub(crate) fn hand_back(self) {
+    /// The same of what was passed on: what is left in the pipe was not read.
+    fn hand_back(self) {
         let (Ok(end), Ok(unread)) =
             (self.end.recv_timeout(FEED_END_TIMEOUT), rustix::io::ioctl_fionread(&self.read))
         else {

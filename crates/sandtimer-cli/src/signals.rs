@@ -10,10 +10,9 @@ use std::sync::OnceLock;
 use rustix::process::Signal;
 use sandtimer_os::thread::signal_descriptor;
 
-const WATCHED: [Signal; 7] =
-    [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::WINCH, Signal::TSTP, Signal::CONT];
-/// How many of them have nothing to do with stopping.
-const UNSTOPPED: usize = 5;
+const WATCHED: [Signal; 5] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::WINCH];
+/// By which a shell stops and continues its jobs.
+const JOB_CONTROL: [Signal; 2] = [Signal::TSTP, Signal::CONT];
 
 /// The code of signals that the kernel sends by itself, as for keys on a terminal; sigaction(2).
 const SI_KERNEL: i32 = 0x80;
@@ -106,12 +105,13 @@ pub(crate) struct Signals(OwnedFd);
 impl Signals {
     /// Those that ask for an end, and of the terminal's size.
     pub(crate) fn watch() -> io::Result<Self> {
-        signal_descriptor(&WATCHED.map(Signal::as_raw)[..UNSTOPPED]).map(Signals)
+        signal_descriptor(&WATCHED.map(Signal::as_raw)).map(Signals)
     }
 
     /// Also those by which a shell stops and continues its jobs.
     pub(crate) fn watch_all() -> io::Result<Self> {
-        signal_descriptor(&WATCHED.map(Signal::as_raw)).map(Signals)
+        let all = WATCHED.into_iter().chain(JOB_CONTROL).map(Signal::as_raw);
+        signal_descriptor(&all.collect::<Vec<_>>()).map(Signals)
     }
 
     /// The next signal that is not ignored; `None` when there is none.
@@ -126,7 +126,8 @@ impl Signals {
                 let bytes = [information[at], information[at + 1], information[at + 2], information[at + 3]];
                 i32::from_ne_bytes(bytes)
             };
-            let Some(signal) = WATCHED.into_iter().find(|signal| signal.as_raw() == word(0)) else {
+            let mut known = WATCHED.into_iter().chain(JOB_CONTROL);
+            let Some(signal) = known.find(|signal| signal.as_raw() == word(0)) else {
                 continue;
             };
             match signal {

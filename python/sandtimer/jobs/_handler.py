@@ -75,7 +75,7 @@ def _seconds(soft: Union[int, float, str, None]) -> Optional[float]:
     else:
         seconds = -1.0
     if not 0 <= seconds <= _arguments.FOR_EVER:
-        raise InvalidLimit(f"soft={soft!r:.200} is no duration: {remedy}")
+        raise InvalidLimit(f"soft={soft!r:.200} is not a duration: {remedy}")
     return seconds or None
 
 

@@ -17,7 +17,7 @@ use sandtimer::{Engine, Options, Output, Spec, Stdin, engine};
 use super::{Failure, INSIDE_A_RUN, is_inside_a_run, read};
 use crate::args::{LanguageArguments, Layer, OnOutputLimit, Require, RunArguments, Settings, StallBy};
 use crate::config::{self, Config, Origins};
-use crate::input::{self, Input};
+use crate::input::{self, Feed};
 use crate::passthrough;
 use crate::signals::Signals;
 use crate::terminal::{self, Place};
@@ -25,7 +25,7 @@ use crate::terminal::{self, Place};
 mod exit;
 mod session;
 
-use session::{Feed, Session, Streams};
+use session::{Session, Streams};
 
 /// A language with a subcommand of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -267,17 +267,11 @@ fn users_outside(settings: &Settings) -> Vec<u32> {
 
 /// Where the run's stdin comes from, and what this process has to do for it.
 fn stdin(place: Place, users: &[u32]) -> std::io::Result<(Stdin, Feed)> {
-    let input = match place {
-        Place::Background => Input::Nothing,
-        Place::InputOnly | Place::Own(_) => Input::Stream,
-        Place::None => input::input(users)?,
-    };
-    Ok(match input {
-        Input::Nothing => (Stdin::Null, Feed::Nothing),
-        Input::Given(descriptor, position) => (Stdin::Descriptor(descriptor), Feed::Given(position)),
-        Input::File(file) => (Stdin::Descriptor(file.descriptor()?), Feed::File(file)),
-        Input::Stream => (Stdin::Piped, Feed::Stream),
-    })
+    match place {
+        Place::Background => Ok((Stdin::Null, Feed::Nothing)),
+        Place::InputOnly | Place::Own(_) => Ok((Stdin::Piped, Feed::Stream)),
+        Place::None => input::input(users),
+    }
 }
 
 /// The umask of this process. umask(2) can be read only by setting it, so this needs a single thread.

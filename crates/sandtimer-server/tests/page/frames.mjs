@@ -1,5 +1,5 @@
 // How long frames take while lists are scrolled and filtered, out of a trace of Chromium. It measures, so it needs a machine that does
-// nothing else, and is no test of its own: `SANDTIMER_URL=http://127.0.0.1:PORT node drive.mjs frames_stay_short` against a new server.
+// nothing else, and is not a test of its own: `SANDTIMER_URL=http://127.0.0.1:PORT node drive.mjs frames_stay_short` against a new server.
 import assert from "node:assert/strict";
 
 const RUNS = 1000;

@@ -23,7 +23,7 @@ use super::exit::{exit_code, is_own_end};
 use crate::args::{OnOutputLimit, Settings, TextErrors};
 use crate::bell::Bell;
 use crate::config::{Config, written};
-use crate::input::{self, FedFile, FileInput, Position};
+use crate::input::{self, Feed, ReadFile};
 use crate::passthrough::{Flow, Owner, Pump, Sink, State};
 use crate::render;
 use crate::signals::{self, Arrived, InterruptTarget, Signals, end_as_interrupted};
@@ -42,25 +42,6 @@ pub(super) struct Streams {
     pub(super) input: Feed,
     /// stdout and stderr come by one pipe.
     pub(super) are_one: bool,
-}
-
-/// What is to be done for the run's stdin.
-#[derive(Debug, Default)]
-pub(super) enum Feed {
-    #[default]
-    Nothing,
-    /// The run reads a reopened copy of our stdin; for a regular file, with its offset.
-    Given(Option<Position>),
-    /// A file is passed on.
-    File(FileInput),
-    /// What comes is passed on.
-    Stream,
-}
-
-/// The file on stdin, whose offset is set after the run to what the run has read.
-enum ReadFile {
-    ByRun(Position),
-    Fed(FedFile),
 }
 
 /// What a shell sees of a command that Ctrl-C ended.
@@ -149,10 +130,8 @@ impl<'a> Session<'a> {
         let outcome = self.wait_for_outcome();
         let ended_at = monotonic_nanoseconds();
         self.dead.ring();
-        match read {
-            Some(ReadFile::ByRun(position)) => position.hand_back(),
-            Some(ReadFile::Fed(file)) => file.hand_back(),
-            None => {}
+        if let Some(file) = read {
+            file.hand_back();
         }
         self.outcome = Some(outcome.clone());
         if self.settings.json {
@@ -315,7 +294,7 @@ impl<'a> Session<'a> {
     /// Stops the run and this process, until a shell continues both. The limits of the run are in force all the while.
     fn stop(&mut self) {
         self.raw = None;
-        // One that is over has nothing to be stopped.
+        // A run that has ended has nothing to stop.
         let _ = self.run.signal(Signal::STOP.as_raw());
         signals::stop();
         let _ = self.run.signal(Signal::CONT.as_raw());

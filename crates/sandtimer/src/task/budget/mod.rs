@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! Going ─▶ Hit ─▶ WrapUp ─▶ Over
-//!            told by check()  └ its one turn was taken (or not, where only its time counts), or its time is over
+//!            told by check()  └ its one turn was taken (or not, where only its time counts), or its time has run out
 //! ```
 
 mod check;
