@@ -6,10 +6,11 @@
 //! json      JSON in which no key is there twice
 //! source    the file it is read from, and the directory its paths count from
 //! program   what a run executes
-//! table     the reader behind both
+//! table     the reader that all of these use
 //! graph     steps in an order in which each comes after what it needs
 //! guard     when a loop has gone on for long enough
 //! result    what became of a job
+//! ways      how a call is carried out: retries, fallbacks
 //! webhook   who is told of its end
 //! store     the trait of stores, and the states of a job
 //! ```
@@ -27,6 +28,7 @@ mod store;
 mod table;
 #[cfg(test)]
 mod tests;
+mod ways;
 mod webhook;
 
 pub use files::{
@@ -40,12 +42,12 @@ pub use result::{
 };
 pub use source::{LOCAL_OWNER, anchored, parse_file};
 pub use spec::{
-    Action, BreakerChoice, BreakerScope, Concurrency, JobSpec, LoopSpec, NotRetried, SpecError, StepSpec,
-    Times, WaySpec, Work,
+    BreakerChoice, BreakerScope, Concurrency, JobSpec, LoopSpec, SpecError, StepSpec, Times, Work,
 };
 pub use store::{
     Cancelled, FILE_PIECE, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState, JobStore,
     LeaseRequest, Leased, Log, MOST_QUEUES, Page, QueueFacts, Renewal, Room, ShownState, StoreError,
     Submission, Submitted, is_queue_name, requeue_dead,
 };
+pub use ways::{Action, NotRetried, WaySpec};
 pub use webhook::{Delivered, Delivery, Destination, Webhook, WebhookShares, WebhookState, webhook_body};
