@@ -6,7 +6,6 @@ to a name that only looks like it. Any other word is taken for a misspelling, an
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Iterable
@@ -190,6 +189,9 @@ def remedy(name: str, known: Iterable[str]) -> str:
         return elsewhere
     if rows or texts or given in _WITHOUT:
         return ""
+    # Costs memory that every process of a caller would have for good.
+    import difflib
+
     near = difflib.get_close_matches(given, known, 1, _MIN_LIKENESS)
     return f"use {near[0]}{_UNITS.get(near[0], '')}" if near else ""
 

@@ -18,7 +18,7 @@ use pyo3::types::PyBytes;
 use sandtimer::engine::jobs::{self, Handled, Handler, HandlerCall, Handlers, Place, Word, WorkerSettings};
 use sandtimer::job::{
     self, FILE_PIECE, FileOf, Filter, JobSpec, JobState, LOCAL_OWNER, ShownState, SpecError, StoreError,
-    Submission, anchored, embedded, is_queue_name, parse_file,
+    Submission, anchored, embedded, is_queue_name, parse_file, schedule_from,
 };
 use sandtimer::limits::Limits;
 use sandtimer::model::Source;
@@ -247,6 +247,33 @@ impl JobStore {
             )));
         }
         self.with(py, |store| store.pause(queue, paused))
+    }
+
+    /// Stores a schedule. JSON of its record.
+    fn put_schedule(&self, py: Python<'_>, given: Given) -> PyResult<String> {
+        let (text, directory, place) = given;
+        let read = |text: &str| {
+            let source = serde_json::from_str(text).map_err(|error: serde_json::Error| SpecError {
+                path: String::new(),
+                problem: error.to_string(),
+            })?;
+            schedule_from(source, &directory)
+        };
+        let spec = py.detach(|| read(&text)).map_err(|error| spec_refused(py, &error, &place))?;
+        json(&self.with(py, |store| store.put_schedule(LOCAL_OWNER, &spec.job.queue, &spec))?)
+    }
+
+    /// Whether there was one.
+    fn remove_schedule(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
+        self.with(py, |store| store.remove_schedule(LOCAL_OWNER, name))
+    }
+
+    /// JSON of all of them.
+    fn schedules(&self, py: Python<'_>) -> PyResult<String> {
+        json(&self.with(py, |store| {
+            store.sweep()?;
+            store.schedules(LOCAL_OWNER)
+        })?)
     }
 
     /// JSON of all of them.

@@ -7,6 +7,7 @@
 //! follow       waiting for a job's end, and its events, from behind the last one a reader had
 //! files        what jobs have left, as a list and as streams
 //! view         jobs and queues as their owner sees them
+//! schedules    jobs that recur
 //! counts       what is counted
 //! ```
 //! States and failures are those of `sandtimer::job`; nothing about a job is kept here. Another owner's jobs are not there, and
@@ -16,6 +17,7 @@ mod counts;
 mod files;
 mod follow;
 mod keeping;
+mod schedules;
 mod submission;
 mod view;
 
@@ -26,9 +28,10 @@ use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use sandtimer::job::{
-    Cancelled, Filter, JobStore, MOST_QUEUES, ShownState, StoreError, is_queue_name, requeue_dead,
+    Cancelled, Filter, JobStore, MAX_SCHEDULES, MOST_QUEUES, ShownState, StoreError, is_queue_name,
+    requeue_dead,
 };
 use sandtimer::supervise::output::Chunk;
 use serde_json::{Value, json};
@@ -68,6 +71,8 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/jobs/queues", get(queues))
         .route("/v1/jobs/pause", post(pause))
         .route("/v1/jobs/resume", post(resume))
+        .route("/v1/jobs/schedules", get(schedules::list))
+        .route("/v1/jobs/schedules/{name}", put(schedules::store).delete(schedules::remove))
         .route("/v1/jobs/{id}", get(show))
         .route("/v1/jobs/{id}/log", get(log))
         .route("/v1/jobs/{id}/events", get(watch))
@@ -87,6 +92,9 @@ impl From<StoreError> for Refusal {
             }
             StoreError::Queues { .. } => {
                 Refusal::new(Code::Quota, message).with("quota", "queues").with("limit", MOST_QUEUES)
+            }
+            StoreError::Schedules { .. } => {
+                Refusal::new(Code::Quota, message).with("quota", "schedules").with("limit", MAX_SCHEDULES)
             }
             StoreError::Unknown(_) => Refusal::new(Code::JobNotFound, message),
             StoreError::WrongState { state, .. } => {

@@ -1,6 +1,8 @@
 //! What every store of jobs must do, as one function over the trait. Each part uses queues, keys and owners of its own, so
 //! that it may be run on a store that has jobs already.
 
+mod schedules;
+
 use std::time::Duration;
 
 use sandtimer::job::{
@@ -48,6 +50,13 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     what_is_over_is_purged_and_forgotten(&of("purge"));
     memory_admits_what_fits_and_keeps_room_for_who_waits(&of("memory"));
     an_owner_has_so_many_queues(&of("queues"));
+    schedules::moment_submits_one_job(&of("recurring"));
+    schedules::moment_is_skipped_while_the_job_before_runs(&of("recurring single"));
+    schedules::queued_overlap_runs_one_at_a_time(&of("recurring queue"));
+    schedules::missed_moments_follow_their_policy(&of("recurring missed"));
+    schedules::stored_again_keeps_its_next_moment(&of("recurring again"));
+    schedules::schedule_is_its_owners_and_bounded(&of("recurring owners"));
+    schedules::impossible_day_is_refused(&of("recurring never"));
     breakers_are_kept(store);
 }
 

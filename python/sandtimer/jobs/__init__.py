@@ -16,7 +16,7 @@ of a job's, and only waits: so a deadline ends a handler whatever it does, toget
 """
 
 from ._handler import Handler
-from ._records import Job, JobEvent, JobFile, JobFileRefused, JobLog, JobQueue, JobRecord, JobResult, JobVerdict, JobWebhook, Submitted
+from ._records import Job, JobEvent, JobFile, JobFileRefused, JobLog, JobQueue, JobRecord, JobResult, JobSchedule, JobVerdict, JobWebhook, Submitted
 from ._store import Jobs
 from ._worker import Worker
 
@@ -56,6 +56,12 @@ resume = _default.resume
 aresume = _default.aresume
 queues = _default.queues
 aqueues = _default.aqueues
+schedule = _default.schedule
+aschedule = _default.aschedule
+schedules = _default.schedules
+aschedules = _default.aschedules
+unschedule = _default.unschedule
+aunschedule = _default.aunschedule
 run = _default.run
 arun = _default.arun
 work = _default.work
@@ -70,6 +76,7 @@ __all__ = [
     "JobQueue",
     "JobRecord",
     "JobResult",
+    "JobSchedule",
     "JobVerdict",
     "JobWebhook",
     "Jobs",
@@ -87,9 +94,12 @@ __all__ = [
     "aresume",
     "aretry",
     "arun",
+    "aschedule",
+    "aschedules",
     "ashow",
     "asubmit",
     "asubmit_many",
+    "aunschedule",
     "await_",
     "await_many",
     "awatch",
@@ -105,9 +115,12 @@ __all__ = [
     "resume",
     "retry",
     "run",
+    "schedule",
+    "schedules",
     "show",
     "submit",
     "submit_many",
+    "unschedule",
     "wait",
     "wait_many",
     "watch",

@@ -180,6 +180,29 @@ class JobLog:
 
 
 @dataclasses.dataclass(frozen=True)
+class JobSchedule:
+    """A schedule: a job that recurs. Moments are milliseconds since 1970.
+
+    next_ms: when it is due next; None if it is paused. last_ms, last_job, last_state: the last moment for which a job was
+    submitted, the job's id, and its state as long as the store has it. submitted: how many jobs it has submitted. skipped: how
+    many moments passed without a job, because the job before had not finished or no worker was there. error: why the job of the
+    last moment could not be submitted. spec: as it was stored, without the secret of a webhook.
+    """
+
+    name: str
+    queue: str
+    next_ms: Optional[int]
+    last_ms: Optional[int]
+    last_job: Optional[str]
+    last_state: Optional[str]
+    submitted: int
+    skipped: int
+    error: Optional[str]
+    created_ms: int
+    spec: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
 class JobQueue:
     """A queue: how many of its jobs are in which state, and how long the one has waited that waits longest."""
 

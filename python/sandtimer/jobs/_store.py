@@ -36,7 +36,7 @@ from ..errors import (
 )
 from . import _specs
 from ._following import PIECE, Following, Told, states_of, word_of
-from ._records import Job, JobEvent, JobFile, JobLog, JobQueue, JobRecord, Submitted, job_of, record_of
+from ._records import Job, JobEvent, JobFile, JobLog, JobQueue, JobRecord, JobSchedule, Submitted, job_of, record_of
 from ._specs import Spec
 from ._waiting import AWAITING, BLOCKING, Io
 from ._worker import LOOK, Handlers, Worker
@@ -271,6 +271,57 @@ class Jobs:
 
     async def _queues(self, io: Io) -> List[JobQueue]:
         return [build(JobQueue, each) for each in json.loads(await self._ask(io, "queues"))]
+
+    # Schedules
+
+    def schedule(self, spec: Spec) -> JobSchedule:
+        """Stores a schedule, a job that recurs, in place of the one of its name. Its next moment stays unless the moments change.
+
+        spec: a dictionary, or the path of a TOML or JSON file: `name`; `cron` (five fields as in crontab(5), or @daily and the
+        like) with `time_zone` (UTC unless given), or `every_ms`; `job`, the spec of the job; `missed` ("one", "skip", "all"): what
+        happens when no worker was there; `overlap` ("skip", "queue", "allow"): what happens when the job before has not finished;
+        `paused`. Any worker on the store submits the job when it is due.
+
+        >>> from sandtimer import jobs
+        >>> stored = jobs.schedule({"name": "report", "cron": "30 3 * * mon-fri", "time_zone": "Europe/Berlin", "job": {"command": ["true"]}})
+        >>> stored.submitted, stored.next_ms is None
+        (0, False)
+        >>> jobs.unschedule("report")
+        True
+
+        Raises:
+            JobSpecRefused: a field that is refused, by its path and its value.
+        """
+        return now(self._schedule(BLOCKING, spec))
+
+    async def aschedule(self, spec: Spec) -> JobSchedule:
+        """As `schedule`, awaited."""
+        return await self._schedule(AWAITING, spec)
+
+    async def _schedule(self, io: Io, spec: Spec) -> JobSchedule:
+        return build(JobSchedule, json.loads(await self._ask(io, "put_schedule", _specs.given(spec))))
+
+    def schedules(self) -> List[JobSchedule]:
+        """Every schedule, by name."""
+        return now(self._schedules(BLOCKING))
+
+    async def aschedules(self) -> List[JobSchedule]:
+        """As `schedules`, awaited."""
+        return await self._schedules(AWAITING)
+
+    async def _schedules(self, io: Io) -> List[JobSchedule]:
+        return [build(JobSchedule, each) for each in json.loads(await self._ask(io, "schedules"))]
+
+    def unschedule(self, name: str) -> bool:
+        """Removes a schedule. Returns whether there was one; the jobs that it has submitted stay."""
+        return now(self._unschedule(BLOCKING, name))
+
+    async def aunschedule(self, name: str) -> bool:
+        """As `unschedule`, awaited."""
+        return await self._unschedule(AWAITING, name)
+
+    async def _unschedule(self, io: Io, name: str) -> bool:
+        return bool(await self._ask(io, "remove_schedule", _arguments.text("name", name, "use the name of a schedule")))
 
     # Waiting
 

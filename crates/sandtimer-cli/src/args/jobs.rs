@@ -30,6 +30,13 @@ a delivery. Let the `--drain` time be shorter than the time after which a deploy
 after three deployments. A job without a wall limit keeps its slot until it ends by itself: give every job of a shared queue a \
 `wall_ms`, or bound each run of all jobs (`wall` in sandtimer.toml, SANDTIMER_WALL).";
 
+const SCHEDULE_NOTES: &str = "\
+FILE is TOML, or JSON where its name ends in .json: a `name`; `cron`, five fields as in crontab(5) or @daily and the like, with \
+`time_zone` (UTC unless given), or `every_ms`; and the spec of the job in `job`. Any worker on the store submits the job when it is \
+due. `missed` says what happens when no worker was there (one: one job for all moments that were missed, skip, all), `overlap` what \
+happens when the job before has not finished (skip: no job for this moment, queue, allow), `paused = true` pauses the schedule. A \
+file that is stored again replaces the schedule; its next moment stays unless the moments changed.";
+
 #[derive(Debug, Args)]
 pub(crate) struct JobsArguments {
     #[command(subcommand)]
@@ -75,6 +82,13 @@ pub(crate) enum JobsAction {
     Resume(OneQueue),
     /// Show every queue: its depth and how long the oldest job has waited
     Queues(StoreOnly),
+    /// Store a schedule: a job that recurs, by a cron expression or at an interval
+    #[command(after_long_help = SCHEDULE_NOTES)]
+    Schedule(ScheduleArguments),
+    /// List schedules, and when each is due next
+    Schedules(StoreOnly),
+    /// Remove a schedule; jobs that it has submitted stay
+    Unschedule(UnscheduleArguments),
 }
 
 /// Which store, and how the answer is printed.
@@ -106,6 +120,23 @@ pub(crate) struct SubmitArguments {
     /// What every duration in the spec is multiplied by; SANDTIMER_TIME_SCALE sets it too
     #[arg(long, value_name = "FACTOR")]
     pub(crate) time_scale: Option<String>,
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ScheduleArguments {
+    /// The schedule
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UnscheduleArguments {
+    /// The schedule, by its name
+    pub(crate) name: String,
     #[command(flatten)]
     pub(crate) store: StoreFlags,
 }

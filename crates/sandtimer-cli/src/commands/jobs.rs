@@ -23,6 +23,7 @@ use crate::signals::Signals;
 
 mod files;
 mod following;
+mod schedules;
 mod submitting;
 mod text;
 mod watching;
@@ -57,6 +58,9 @@ fn dispatch(given: JobsArguments) -> Result<ExitCode, Failure> {
         JobsAction::Pause(given) => pause(&given, true),
         JobsAction::Resume(given) => pause(&given, false),
         JobsAction::Queues(given) => queues(&given.store),
+        JobsAction::Schedule(given) => schedules::put(&given),
+        JobsAction::Schedules(given) => schedules::list(&given.store),
+        JobsAction::Unschedule(given) => schedules::remove(&given),
     }
 }
 

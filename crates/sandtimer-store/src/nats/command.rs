@@ -13,13 +13,14 @@ use sandtimer::job::{
 use sandtimer::resilience::BreakerSnapshot;
 use serde::{Deserialize, Serialize};
 
+use crate::sqlite::schedules::{self, NewSchedule, ScheduleTick};
 use crate::sqlite::submitting::NewJob;
 use crate::sqlite::turns::Turns;
 use crate::sqlite::webhooks::WebhookRules;
 use crate::sqlite::{breakers, files, leasing, moving, reading, submitting, webhooks};
 
 /// The version of the log. A program reads no later one.
-pub(super) const FORMAT: i64 = 7;
+pub(super) const FORMAT: i64 = 8;
 /// From this version on a job is left alone for a while that could not be executed.
 const DEFERS: i64 = 4;
 /// From this version on owners take turns, and not only queues.
@@ -76,6 +77,12 @@ pub(super) enum Command {
         version: u64,
         snapshot: BreakerSnapshot,
     },
+    PutSchedule(NewSchedule),
+    RemoveSchedule {
+        owner: String,
+        name: String,
+    },
+    Tick(Box<ScheduleTick>),
 }
 
 /// A command on its way.
@@ -99,6 +106,8 @@ pub(super) enum Answer {
     Deliveries(Vec<Delivery>),
     /// Whether the breaker is kept.
     Swapped(bool),
+    /// Whether the schedule was there.
+    Removed(bool),
     Done,
     /// Nothing: it came too late.
     Late,
@@ -159,6 +168,11 @@ impl Command {
             Command::SwapBreaker { version, snapshot } => {
                 breakers::swap(tx, version, &snapshot, now).map(Answer::Swapped)
             }
+            Command::PutSchedule(new) => schedules::put(tx, &new, now).map(|()| Answer::Done),
+            Command::RemoveSchedule { owner, name } => {
+                schedules::remove(tx, &owner, &name).map(Answer::Removed)
+            }
+            Command::Tick(tick) => schedules::apply(tx, (&tick, turns), now).map(|()| Answer::Done),
         }
     }
 }
@@ -170,6 +184,7 @@ pub(super) fn is_refusal(error: &StoreError) -> bool {
         StoreError::Spec(_)
             | StoreError::Conflict { .. }
             | StoreError::Queues { .. }
+            | StoreError::Schedules { .. }
             | StoreError::Unknown(_)
             | StoreError::WrongState { .. }
             | StoreError::Lost(_)

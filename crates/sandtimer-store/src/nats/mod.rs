@@ -32,7 +32,8 @@ use rusqlite::Transaction;
 use sandtimer::engine::new_run_id;
 use sandtimer::job::{
     Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobRecord, JobState, JobStore,
-    LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted, WebhookShares,
+    LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, ScheduleRecord, ScheduleSpec, StoreError,
+    Submission, Submitted, WebhookShares,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -41,8 +42,9 @@ use tokio::sync::oneshot;
 
 pub use address::NatsAddress;
 
+use crate::sqlite::schedules::NewSchedule;
 use crate::sqlite::submitting::NewJob;
-use crate::sqlite::{breakers, files, leasing, moving, natural, reading, webhooks};
+use crate::sqlite::{breakers, files, leasing, moving, natural, reading, schedules, webhooks};
 use command::{Answer, Command, Entry};
 use link::Link;
 use shared::{PATIENCE, Shared, SnapshotOften};
@@ -184,6 +186,17 @@ impl NatsJobs {
         })
     }
 
+    /// Submits the jobs of schedules that are due by the server's clock.
+    fn tick(&self) -> Result<(), StoreError> {
+        if !self.look_here(schedules::is_due)? {
+            return Ok(());
+        }
+        for tick in self.look_here(schedules::ticks)? {
+            self.append(Command::Tick(Box::new(tick)))?;
+        }
+        Ok(())
+    }
+
     /// Waits until the copy of the tables is as far as the log is now.
     fn catch_up(&self) -> Result<(), StoreError> {
         let until = monotonic_nanoseconds() + PATIENCE.as_nanos() as u64;
@@ -286,6 +299,9 @@ impl JobStore for NatsJobs {
     }
 
     fn lease(&self, request: &LeaseRequest) -> Result<Vec<Leased>, StoreError> {
+        if request.only.is_none() {
+            self.tick()?;
+        }
         let has_something = |tx: &Transaction<'_>, now| moving::is_something_to_do(tx, request, now);
         if request.slots == 0 || !self.look_here(has_something)? {
             return Ok(Vec::new());
@@ -351,15 +367,41 @@ impl JobStore for NatsJobs {
         self.read(reading::queues)
     }
 
+    fn put_schedule(
+        &self,
+        owner: &str,
+        queue: &str,
+        spec: &ScheduleSpec,
+    ) -> Result<ScheduleRecord, StoreError> {
+        let now = self.shared.lock().now();
+        self.append(Command::PutSchedule(NewSchedule::of(owner, queue, spec, now)?))?;
+        // Another program may have removed it at the same moment.
+        let mut stored = self.read_here(|tx, _| schedules::list(tx, owner, Some(&spec.name)))?;
+        stored
+            .pop()
+            .ok_or_else(|| StoreError::Broken("the schedule was removed at the same moment".to_owned()))
+    }
+
+    fn remove_schedule(&self, owner: &str, name: &str) -> Result<bool, StoreError> {
+        match self.append(Command::RemoveSchedule { owner: owner.to_owned(), name: name.to_owned() })? {
+            Answer::Removed(was_there) => Ok(was_there),
+            other => Err(misplaced(&other)),
+        }
+    }
+
+    fn schedules(&self, owner: &str) -> Result<Vec<ScheduleRecord>, StoreError> {
+        self.read(|tx, _| schedules::list(tx, owner, None))
+    }
+
     fn outcomes(&self) -> Result<Vec<(String, u64)>, StoreError> {
         self.read(|tx, _| reading::outcomes(tx))
     }
 
     fn sweep(&self) -> Result<(), StoreError> {
-        if !self.look_here(moving::has_time_done_something)? {
-            return Ok(());
+        if self.look_here(moving::has_time_done_something)? {
+            self.append(Command::Sweep)?;
         }
-        self.append(Command::Sweep).map(drop)
+        self.tick()
     }
 
     fn append_log(&self, held: &Held, bytes: &[u8]) -> Result<(), StoreError> {

@@ -42,6 +42,15 @@ impl StoreClock {
         Ok(StoreClock::Running { offset_ms })
     }
 
+    /// The calendar's time, which schedules follow.
+    pub fn calendar(self) -> i64 {
+        match self {
+            StoreClock::Running { .. } => calendar_milliseconds() as i64,
+            #[cfg(test)]
+            StoreClock::Stopped { now } => now,
+        }
+    }
+
     pub fn now(self) -> i64 {
         match self {
             StoreClock::Running { offset_ms } => offset_ms + boot_milliseconds() as i64,

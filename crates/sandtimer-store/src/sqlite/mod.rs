@@ -11,6 +11,7 @@
 //! webhooks     ends of jobs that somebody is to be told of
 //! reading      listings, records, logs
 //! breakers     those that jobs share, by version
+//! schedules    jobs that recur
 //! reserve      room for when the disk is full
 //! ```
 //! Every call is one transaction, begun for writing before it reads, so none is ever undone by another. WAL and
@@ -24,6 +25,7 @@ pub(crate) mod leasing;
 pub(crate) mod moving;
 pub(crate) mod reading;
 mod reserve;
+pub(crate) mod schedules;
 pub(crate) mod schema;
 pub(crate) mod submitting;
 #[cfg(test)]
@@ -40,13 +42,15 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use sandtimer::job::{
     Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobRecord, JobState, JobStore,
-    LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted, WebhookShares,
+    LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, ScheduleRecord, ScheduleSpec, StoreError,
+    Submission, Submitted, WebhookShares,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use clock::StoreClock;
 use reserve::Reserve;
+use schedules::NewSchedule;
 use submitting::NewJob;
 use turns::Turns;
 use webhooks::WebhookRules;
@@ -190,6 +194,19 @@ impl SqliteJobs {
         }
     }
 
+    /// Submits the jobs of schedules that are due.
+    fn tick(&self) -> Result<(), StoreError> {
+        let calendar = self.clock.calendar();
+        if !self.read(|tx, _| schedules::is_due(tx, calendar))? {
+            return Ok(());
+        }
+        self.reserve.leave(|| self.reusable())?;
+        for tick in self.read(|tx, _| schedules::ticks(tx, calendar))? {
+            self.write(|tx, now| schedules::apply(tx, (&tick, Turns::Owners), now))?;
+        }
+        Ok(())
+    }
+
     /// One transaction for reading.
     fn read<T>(
         &self,
@@ -216,6 +233,13 @@ impl JobStore for SqliteJobs {
 
     fn lease(&self, request: &LeaseRequest) -> Result<Vec<Leased>, StoreError> {
         self.file.check()?;
+        if request.only.is_none() {
+            match self.tick() {
+                // The disk is full: what is there is leased all the same, and the schedule stays due.
+                Ok(()) | Err(StoreError::Full(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
         if request.slots == 0 || !self.read(|tx, now| moving::is_something_to_do(tx, request, now))? {
             return Ok(Vec::new());
         }
@@ -289,16 +313,43 @@ impl JobStore for SqliteJobs {
         self.read(reading::queues)
     }
 
+    fn put_schedule(
+        &self,
+        owner: &str,
+        queue: &str,
+        spec: &ScheduleSpec,
+    ) -> Result<ScheduleRecord, StoreError> {
+        let new = NewSchedule::of(owner, queue, spec, self.clock.calendar())?;
+        self.reserve.leave(|| self.reusable())?;
+        self.write(|tx, now| {
+            schedules::put(tx, &new, now)?;
+            schedules::list(tx, owner, Some(&spec.name))
+        })?
+        .pop()
+        .ok_or_else(|| StoreError::Broken("a schedule that was stored is not there".to_owned()))
+    }
+
+    fn remove_schedule(&self, owner: &str, name: &str) -> Result<bool, StoreError> {
+        self.write_still(|tx, _| schedules::remove(tx, owner, name))
+    }
+
+    fn schedules(&self, owner: &str) -> Result<Vec<ScheduleRecord>, StoreError> {
+        self.read(|tx, _| schedules::list(tx, owner, None))
+    }
+
     fn outcomes(&self) -> Result<Vec<(String, u64)>, StoreError> {
         self.read(|tx, _| reading::outcomes(tx))
     }
 
     fn sweep(&self) -> Result<(), StoreError> {
         self.reserve.keep();
-        if !self.read(moving::has_time_done_something)? {
-            return Ok(());
+        if self.read(moving::has_time_done_something)? {
+            self.write_still(|tx, now| moving::sweep(tx, RULES, now))?;
         }
-        self.write_still(|tx, now| moving::sweep(tx, RULES, now))
+        match self.tick() {
+            Err(StoreError::Full(_)) => Ok(()),
+            done => done,
+        }
     }
 
     fn append_log(&self, held: &Held, bytes: &[u8]) -> Result<(), StoreError> {

@@ -6,8 +6,8 @@ use sandtimer::job::StoreError;
 use super::broken;
 
 /// One step for each version of the schema; never changed once it is released.
-const MIGRATIONS: [&str; 9] =
-    [FIRST, OWNERS, FILES, WEBHOOKS, ADMISSION, DURATIONS, BREAKERS, TURNS, LASTING_WEBHOOKS];
+const MIGRATIONS: [&str; 10] =
+    [FIRST, OWNERS, FILES, WEBHOOKS, ADMISSION, DURATIONS, BREAKERS, TURNS, LASTING_WEBHOOKS, SCHEDULES];
 
 /// An owner's listing walks over that owner's jobs only. `outcomes` is how many jobs have ended in each way since it is there,
 /// also those that are forgotten.
@@ -75,6 +75,26 @@ ALTER TABLE webhooks ADD COLUMN returns INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE webhooks ADD COLUMN body BLOB;
 UPDATE webhooks SET (id, owner) = (SELECT id, owner FROM jobs WHERE seq = job) WHERE job IN (SELECT seq FROM jobs);
 CREATE INDEX webhooks_id ON webhooks (id);
+";
+
+/// Jobs that recur. `next_ms` is the moment on the calendar at which the next job is due, `last_job` the id of the last one.
+const SCHEDULES: &str = "
+CREATE TABLE schedules (
+    owner TEXT NOT NULL,
+    name TEXT NOT NULL,
+    queue TEXT NOT NULL,
+    body TEXT NOT NULL,
+    timing TEXT NOT NULL,
+    created_ms INTEGER NOT NULL,
+    next_ms INTEGER,
+    last_ms INTEGER,
+    last_job TEXT,
+    submitted INTEGER NOT NULL DEFAULT 0,
+    skipped INTEGER NOT NULL DEFAULT 0,
+    error TEXT,
+    PRIMARY KEY (owner, name)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX schedules_next ON schedules (next_ms) WHERE next_ms IS NOT NULL;
 ";
 
 /// States are numbers in the order of `JobState::ALL`. A queued job is `ready` unless its concurrency key is used up.

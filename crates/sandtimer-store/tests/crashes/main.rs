@@ -13,8 +13,8 @@ use sandtimer::Engine;
 use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
 use sandtimer::job::{
     Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobRecord, JobSpec, JobState,
-    JobStore, LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
-    WebhookShares,
+    JobStore, LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, ScheduleRecord, ScheduleSpec, StoreError,
+    Submission, Submitted, WebhookShares,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -154,6 +154,20 @@ impl JobStore for Deadly {
     }
     fn queues(&self) -> Result<Vec<QueueFacts>, StoreError> {
         self.store.queues()
+    }
+    fn put_schedule(
+        &self,
+        owner: &str,
+        queue: &str,
+        spec: &ScheduleSpec,
+    ) -> Result<ScheduleRecord, StoreError> {
+        self.store.put_schedule(owner, queue, spec)
+    }
+    fn remove_schedule(&self, owner: &str, name: &str) -> Result<bool, StoreError> {
+        self.store.remove_schedule(owner, name)
+    }
+    fn schedules(&self, owner: &str) -> Result<Vec<ScheduleRecord>, StoreError> {
+        self.store.schedules(owner)
     }
     fn outcomes(&self) -> Result<Vec<(String, u64)>, StoreError> {
         self.store.outcomes()

@@ -11,6 +11,8 @@
 //! guard     when a loop has gone on for long enough
 //! result    what became of a job
 //! ways      how a call is carried out: retries, fallbacks
+//! recurrence  the moments at which a recurring job is due
+//! schedule  jobs that recur
 //! webhook   who is told of its end
 //! store     the trait of stores, and the states of a job
 //! ```
@@ -21,7 +23,9 @@ mod graph;
 mod guard;
 mod json;
 mod program;
+mod recurrence;
 mod result;
+mod schedule;
 mod source;
 mod spec;
 mod store;
@@ -37,17 +41,19 @@ pub use files::{
 pub use guard::{Guard, Stop};
 pub use json::Unambiguous;
 pub use program::{Language, Program};
+pub use recurrence::{Recurrence, rfc3339};
 pub use result::{
     CallRecord, JobFile, JobFileRefused, JobResult, JobSpent, JobVerdict, Phase, Status, StepRecord,
 };
-pub use source::{LOCAL_OWNER, anchored, parse_file};
+pub use schedule::{MAX_MISSED, MissedPolicy, OverlapPolicy, ScheduleSpec, Scheduled, Tick};
+pub use source::{LOCAL_OWNER, anchored, parse_file, schedule_from};
 pub use spec::{
     BreakerChoice, BreakerScope, Concurrency, JobSpec, LoopSpec, SpecError, StepSpec, Times, Work,
 };
 pub use store::{
     Cancelled, FILE_PIECE, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState, JobStore,
-    LeaseRequest, Leased, Log, MOST_QUEUES, Page, QueueFacts, Renewal, Room, ShownState, StoreError,
-    Submission, Submitted, is_queue_name, requeue_dead,
+    LeaseRequest, Leased, Log, MAX_SCHEDULES, MOST_QUEUES, Page, QueueFacts, Renewal, Room, ScheduleRecord,
+    ShownState, StoreError, Submission, Submitted, is_queue_name, requeue_dead,
 };
 pub use ways::{Action, NotRetried, WaySpec};
 pub use webhook::{Delivered, Delivery, Destination, Webhook, WebhookShares, WebhookState, webhook_body};

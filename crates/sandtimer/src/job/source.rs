@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use super::files::embedded;
 use super::json::Unambiguous;
+use super::schedule::ScheduleSpec;
 use super::spec::{JobSpec, SpecError};
 use crate::isolate::files::home_directories;
 
@@ -45,6 +47,18 @@ pub fn anchored(mut source: Value, directory: &Path, scale: Option<f64>) -> Valu
         }
     }
     source
+}
+
+/// Reads a schedule, with the relative paths of its job counted from `directory` and its input files read.
+///
+/// # Errors
+/// The first field that is refused, or an input that cannot be read.
+pub fn schedule_from(mut source: Value, directory: &Path) -> Result<ScheduleSpec, SpecError> {
+    if let Some(job) = source.get_mut("job") {
+        let in_job = |error: SpecError| SpecError { path: format!("job.{}", error.path), ..error };
+        *job = anchored(embedded(job.take(), directory).map_err(in_job)?, directory, None);
+    }
+    ScheduleSpec::read(source)
 }
 
 fn add_place(fields: &mut Map<String, Value>) {

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::files::{self, InputFile, OutputSpec};
 use super::graph;
 use super::program::Program;
+use super::schedule::Scheduled;
 use super::table::{Table, name_wall_of, refused};
 use super::ways::{Action, WaySpec, action, ways};
 use super::webhook::{self, Webhook};
@@ -24,7 +25,7 @@ const RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 const DELIVERIES: u32 = 3;
 
 /// Fields that do not change what is executed.
-const SCHEDULING: [&str; 12] = [
+const SCHEDULING: [&str; 13] = [
     "name",
     "queue",
     "priority",
@@ -37,6 +38,7 @@ const SCHEDULING: [&str; 12] = [
     "retention_ms",
     "deliveries",
     "webhook",
+    "scheduled",
 ];
 
 /// A field that is refused.
@@ -81,6 +83,8 @@ pub struct JobSpec {
     pub outputs: Vec<OutputSpec>,
     /// Who is told when it is over.
     pub webhook: Option<Webhook>,
+    /// The moment of a schedule that it was submitted for.
+    pub scheduled: Option<Scheduled>,
     pub network: bool,
     /// What its durations were multiplied by.
     pub time_scale: f64,
@@ -252,6 +256,7 @@ impl JobSpec {
             inputs: files::inputs(&mut table, stored)?,
             outputs: files::outputs(&mut table)?,
             webhook: webhook::webhook(&mut table, stored)?,
+            scheduled: if stored { scheduled(&mut table)? } else { None },
             network: table.flag("network")?,
             time_scale,
             work: work(&mut table)?,
@@ -320,6 +325,16 @@ impl JobSpec {
     /// Whether its runs work in a directory of its own.
     pub fn has_files(&self) -> bool {
         !self.inputs.is_empty() || !self.outputs.is_empty()
+    }
+
+    /// The same for one moment of a schedule.
+    #[must_use]
+    pub(super) fn for_moment(mut self, scheduled: Scheduled) -> Self {
+        if let Value::Object(fields) = &mut self.source {
+            let named = serde_json::json!({"schedule": scheduled.schedule, "moment_ms": scheduled.moment_ms});
+            fields.insert("scheduled".to_owned(), named);
+        }
+        JobSpec { scheduled: Some(scheduled), ..self }
     }
 
     /// What it was read from.
@@ -525,6 +540,13 @@ fn turns(table: &mut Table) -> Result<LoopSpec, SpecError> {
     driver.done()?;
     inner.done()?;
     Ok(read)
+}
+
+/// The moment that a store has written into a spec.
+fn scheduled(table: &mut Table) -> Result<Option<Scheduled>, SpecError> {
+    let (path, Some(value)) = (table.at("scheduled"), table.take("scheduled")) else { return Ok(None) };
+    let scheduled = serde_json::from_value(value.clone());
+    scheduled.map(Some).map_err(|_| refused(&path, &value, "a schedule with one of its moments"))
 }
 
 /// How long a job may be asked to wait.

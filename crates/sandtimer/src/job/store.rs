@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::result::JobResult;
+use super::schedule::ScheduleSpec;
 use super::spec::{JobSpec, SpecError};
 use super::webhook::{Delivered, Delivery, WebhookShares, WebhookState};
 use crate::model::Outcome;
@@ -35,6 +36,10 @@ pub enum StoreError {
         "{owner} has {MOST_QUEUES} queues, and no owner has more; use one of them, or purge the jobs of those that are over"
     )]
     Queues { owner: String },
+    #[error(
+        "{owner} has {MAX_SCHEDULES} schedules, and no owner has more; remove those that are not used, or put several steps into one job"
+    )]
+    Schedules { owner: String },
     #[error(
         "there is no job `{0}`; one that is over is forgotten when its `retention` has passed, or by a purge"
     )]
@@ -66,6 +71,9 @@ pub enum StoreError {
 
 /// Queues that an owner may have whose jobs were submitted to a server by a token.
 pub const MOST_QUEUES: usize = 100;
+
+/// Schedules that an owner may have whose jobs were submitted to a server by a token.
+pub const MAX_SCHEDULES: usize = 100;
 
 /// Dead jobs that are looked for at a time.
 const REQUEUED: usize = 1_000;
@@ -354,6 +362,31 @@ pub struct QueueFacts {
     pub oldest_ms: Option<u64>,
 }
 
+/// A schedule in a store. Moments are in milliseconds since 1970.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ScheduleRecord {
+    pub name: String,
+    /// The queue of its jobs.
+    pub queue: String,
+    /// When it is due next; `None` if it is paused, or no moment is left.
+    pub next_ms: Option<u64>,
+    /// The last moment for which a job was submitted.
+    pub last_ms: Option<u64>,
+    /// The job of that moment.
+    pub last_job: Option<String>,
+    /// The state of that job, as long as the store has it.
+    pub last_state: Option<JobState>,
+    /// Jobs that were submitted.
+    pub submitted: u64,
+    /// Moments without a job: the one before had not finished, or they were missed.
+    pub skipped: u64,
+    /// Why the job of the last moment could not be submitted.
+    pub error: Option<String>,
+    pub created_ms: u64,
+    /// As it was given, without the secret of its webhook.
+    pub spec: Value,
+}
+
 /// A part of a job's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
@@ -449,6 +482,31 @@ pub trait JobStore: Send + Sync + Debug {
     /// # Errors
     /// See [`JobStore::lease`].
     fn queues(&self) -> Result<Vec<QueueFacts>, StoreError>;
+
+    /// Stores a schedule in place of the one that has its name. Its next moment stays as it was unless the new one has other
+    /// moments. Jobs are submitted by [`JobStore::lease`] and [`JobStore::sweep`], one for each moment.
+    /// `queue` is where the store has the job's queue.
+    ///
+    /// # Errors
+    /// [`StoreError::Schedules`], or a schedule that is never due.
+    fn put_schedule(
+        &self,
+        owner: &str,
+        queue: &str,
+        spec: &ScheduleSpec,
+    ) -> Result<ScheduleRecord, StoreError>;
+
+    /// Removes a schedule. Returns whether there was one; its jobs stay.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn remove_schedule(&self, owner: &str, name: &str) -> Result<bool, StoreError>;
+
+    /// The schedules of an owner, by their names.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn schedules(&self, owner: &str) -> Result<Vec<ScheduleRecord>, StoreError>;
 
     /// How many jobs have ended in each way, by the name of their [`Status`](super::Status): all there ever were.
     ///

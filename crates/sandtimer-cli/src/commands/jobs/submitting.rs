@@ -40,7 +40,7 @@ pub(super) fn read(given: &SubmitArguments, store: &dyn JobStore) -> Result<Vec<
 }
 
 /// Each spec, with the place it was found at and the directory its paths count from.
-fn sources(file: &Path, here: &Path) -> Result<Vec<(String, Value, PathBuf)>, Failure> {
+pub(super) fn sources(file: &Path, here: &Path) -> Result<Vec<(String, Value, PathBuf)>, Failure> {
     let shown = file.display().to_string();
     if shown == "-" {
         let mut text = String::new();

@@ -208,6 +208,10 @@ impl Execution<'_> {
             self.spec.environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
         spec.environment.push(("SANDTIMER_TIME_SCALE".into(), self.spec.time_scale.to_string().into()));
         spec.environment.push(("SANDTIMER_JOB".into(), self.held.id.as_str().into()));
+        if let Some(scheduled) = &self.spec.scheduled {
+            let moment = scheduled.moment_ms.to_string();
+            spec.environment.push(("SANDTIMER_SCHEDULED_MS".into(), moment.into()));
+        }
         spec.working_directory.clone_from(&self.spec.working_directory);
         spec.read_only.extend(self.spec.working_directory.clone());
         // The worker's own directory is nobody's business.

@@ -1,0 +1,102 @@
+//! `sandtimer jobs schedule`, `schedules` and `unschedule`.
+
+use std::process::ExitCode;
+
+use sandtimer::job::{LOCAL_OWNER, ScheduleRecord, rfc3339, schedule_from};
+use serde_json::json;
+
+use super::text::columns;
+use super::{answer, open};
+use crate::args::jobs::{ScheduleArguments, StoreFlags, UnscheduleArguments};
+use crate::commands::Failure;
+
+/// Moments that are printed when a schedule is stored, so that a wrong expression or time zone is seen at once.
+const SHOWN_MOMENTS: usize = 3;
+
+/// `sandtimer jobs schedule`.
+pub(super) fn put(given: &ScheduleArguments) -> Result<ExitCode, Failure> {
+    let here = std::env::current_dir().map_err(Failure::system("the current directory cannot be read"))?;
+    let mut sources = super::submitting::sources(&given.file, &here)?;
+    let (place, source, directory) = match (sources.pop(), sources.is_empty()) {
+        (Some(one), true) => one,
+        _ => return Err(Failure::usage("standard input has more than one schedule; store them one by one")),
+    };
+    let spec =
+        schedule_from(source, &directory).map_err(|error| Failure::usage(format!("{place}: {error}")))?;
+    let record = open(&given.store)?.put_schedule(LOCAL_OWNER, &spec.job.queue, &spec)?;
+    let following = |moment: &u64| spec.recurrence.next(*moment, *moment);
+    let moments = std::iter::successors(record.next_ms, following).take(SHOWN_MOMENTS);
+    let moments: Vec<String> = moments.map(|moment| rfc3339(moment, time_zone(&record))).collect();
+    answer(&given.store, &record, || match moments.is_empty() {
+        true => format!("schedule {} is paused\n", record.name),
+        false => format!("schedule {} is due at {}, …\n", record.name, moments.join(", ")),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `sandtimer jobs schedules`.
+pub(super) fn list(flags: &StoreFlags) -> Result<ExitCode, Failure> {
+    let store = open(flags)?;
+    store.sweep()?;
+    let records = store.schedules(LOCAL_OWNER)?;
+    answer(flags, &json!({"schedules": records}), || table(&records));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `sandtimer jobs unschedule`.
+pub(super) fn remove(given: &UnscheduleArguments) -> Result<ExitCode, Failure> {
+    let name = &given.name;
+    if !open(&given.store)?.remove_schedule(LOCAL_OWNER, name)? {
+        return Err(Failure::usage(format!(
+            "there is no schedule `{name}`; `sandtimer jobs schedules` lists those there are"
+        )));
+    }
+    answer(&given.store, &json!({"name": name, "removed": true}), || {
+        format!("schedule {name} is removed; its jobs stay\n")
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+fn time_zone(record: &ScheduleRecord) -> Option<&str> {
+    record.spec["time_zone"].as_str()
+}
+
+fn table(records: &[ScheduleRecord]) -> String {
+    if records.is_empty() {
+        return "no schedules\n".to_owned();
+    }
+    let mut lines =
+        vec![["NAME", "DUE", "NEXT", "LAST", "LAST JOB", "JOBS", "SKIPPED", ""].map(str::to_owned)];
+    lines.extend(records.iter().map(line));
+    columns(&lines)
+}
+
+fn line(record: &ScheduleRecord) -> [String; 8] {
+    let dash = || "-".to_owned();
+    let moment = |moment: Option<u64>| moment.map_or_else(dash, |moment| rfc3339(moment, time_zone(record)));
+    let due = match (record.spec["cron"].as_str(), &record.spec["every_ms"]) {
+        (Some(cron), _) => format!("{cron} {}", time_zone(record).unwrap_or("UTC")),
+        (None, serde_json::Value::String(every)) => format!("every {every}"),
+        (None, every) => format!("every {every} ms"),
+    };
+    let job = match (&record.last_job, record.last_state) {
+        (Some(id), Some(state)) => format!("{id} {}", state.name()),
+        (Some(id), None) => id.clone(),
+        (None, _) => dash(),
+    };
+    let remark = match (&record.error, record.spec["paused"] == true) {
+        (_, true) => "paused".to_owned(),
+        (Some(error), false) => error.clone(),
+        (None, false) => String::new(),
+    };
+    [
+        record.name.clone(),
+        due,
+        moment(record.next_ms),
+        moment(record.last_ms),
+        job,
+        record.submitted.to_string(),
+        record.skipped.to_string(),
+        remark,
+    ]
+}

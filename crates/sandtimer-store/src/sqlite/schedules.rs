@@ -1,0 +1,232 @@
+//! Schedules: jobs that recur.
+//!
+//! The program that finds a schedule due works out the tick with its calendar: whether a job is submitted, and when the
+//! schedule is due next. The tables take a tick only if the schedule is still due since the moment that the tick is for, so
+//! of several programs one submits the job. Applying a tick needs no calendar, so every copy of the tables does the same.
+
+use rusqlite::{OptionalExtension, Row, Transaction, params};
+use sandtimer::job::{
+    LOCAL_OWNER, MAX_SCHEDULES, OverlapPolicy, ScheduleRecord, ScheduleSpec, StoreError, Submission,
+};
+use serde::{Deserialize, Serialize};
+
+use super::moving::execute;
+use super::submitting::{self, NewJob};
+use super::turns::Turns;
+use super::{broken, integer, natural, state_of, unreadable};
+
+/// Schedules that are due at a time and are handled in one go.
+const CHUNK: i64 = 64;
+
+/// A schedule on its way into the tables, with what its sender worked out.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct NewSchedule {
+    owner: String,
+    name: String,
+    queue: String,
+    body: String,
+    timing: String,
+    /// When it is due first, if it is new or has other moments than before.
+    first_ms: Option<u64>,
+    is_paused: bool,
+}
+
+impl NewSchedule {
+    /// # Errors
+    /// A schedule that is never due.
+    pub fn of(owner: &str, queue: &str, spec: &ScheduleSpec, calendar: i64) -> Result<Self, StoreError> {
+        let first_ms = spec.recurrence.first(natural(calendar));
+        if first_ms.is_none() {
+            let problem = "names no moment that ever comes; use days that the months have";
+            return Err(
+                sandtimer::job::SpecError { path: "cron".to_owned(), problem: problem.to_owned() }.into()
+            );
+        }
+        Ok(NewSchedule {
+            owner: owner.to_owned(),
+            name: spec.name.clone(),
+            queue: queue.to_owned(),
+            body: spec.source().to_string(),
+            timing: spec.timing(),
+            first_ms,
+            is_paused: spec.is_paused,
+        })
+    }
+}
+
+/// Stores a schedule in place of the one of its name.
+pub(crate) fn put(tx: &Transaction<'_>, new: &NewSchedule, now: i64) -> Result<(), StoreError> {
+    let known = "SELECT timing, next_ms FROM schedules WHERE owner = ?1 AND name = ?2";
+    let read = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, Option<i64>>(1)?));
+    let known = tx.query_row(known, (&new.owner, &new.name), read).optional().map_err(broken)?;
+    if known.is_none() && new.owner != LOCAL_OWNER {
+        let count = "SELECT count(*) FROM schedules WHERE owner = ?1";
+        let count: i64 = tx.query_row(count, [&new.owner], |row| row.get(0)).map_err(broken)?;
+        if count >= MAX_SCHEDULES as i64 {
+            return Err(StoreError::Schedules { owner: new.owner.clone() });
+        }
+    }
+    // A deployment that stores the same schedule again does not put its next moment off.
+    let kept = known.filter(|(timing, _)| *timing == new.timing).and_then(|(_, next)| next);
+    let next = kept.or(new.first_ms.map(integer)).filter(|_| !new.is_paused);
+    let upsert = "INSERT INTO schedules (owner, name, queue, body, timing, created_ms, next_ms)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO UPDATE
+        SET queue = ?3, body = ?4, timing = ?5, next_ms = ?7, error = NULL";
+    let values = params![new.owner, new.name, new.queue, new.body, new.timing, now, next];
+    execute(tx, upsert, values).map(drop)
+}
+
+pub(crate) fn remove(tx: &Transaction<'_>, owner: &str, name: &str) -> Result<bool, StoreError> {
+    let removed = execute(tx, "DELETE FROM schedules WHERE owner = ?1 AND name = ?2", (owner, name))?;
+    Ok(removed > 0)
+}
+
+/// The schedules of an owner by name, or the one of this name.
+pub(crate) fn list(
+    tx: &Transaction<'_>,
+    owner: &str,
+    name: Option<&str>,
+) -> Result<Vec<ScheduleRecord>, StoreError> {
+    let select =
+        "SELECT schedules.name, schedules.queue, next_ms, last_ms, last_job, state, submitted, skipped,
+        schedules.error, created_ms, body FROM schedules LEFT JOIN jobs ON jobs.id = last_job
+        WHERE schedules.owner = ?1 AND coalesce(schedules.name = ?2, 1) ORDER BY schedules.name";
+    let mut select = tx.prepare_cached(select).map_err(broken)?;
+    let found = select.query_map((owner, name), record).map_err(broken)?;
+    let found: Vec<(ScheduleRecord, String)> = found.collect::<Result<_, _>>().map_err(broken)?;
+    let with_spec = |(record, body): (ScheduleRecord, String)| {
+        let spec = ScheduleSpec::read(serde_json::from_str(&body).map_err(unreadable)?)?.shown();
+        Ok(ScheduleRecord { spec, ..record })
+    };
+    found.into_iter().map(with_spec).collect()
+}
+
+fn record(row: &Row<'_>) -> rusqlite::Result<(ScheduleRecord, String)> {
+    let moment = |index| row.get::<_, Option<i64>>(index).map(|moment| moment.map(natural));
+    let record = ScheduleRecord {
+        name: row.get(0)?,
+        queue: row.get(1)?,
+        next_ms: moment(2)?,
+        last_ms: moment(3)?,
+        last_job: row.get(4)?,
+        last_state: row.get::<_, Option<i64>>(5)?.map(state_of),
+        submitted: natural(row.get(6)?),
+        skipped: natural(row.get(7)?),
+        error: row.get(8)?,
+        created_ms: natural(row.get(9)?),
+        spec: serde_json::Value::Null,
+    };
+    Ok((record, row.get(10)?))
+}
+
+/// What one schedule does at one moment.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ScheduleTick {
+    owner: String,
+    name: String,
+    /// Since when it is due: a schedule that is due since another moment is left alone.
+    due_ms: u64,
+    next_ms: Option<u64>,
+    skipped: u64,
+    job: Option<TickJob>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct TickJob {
+    moment_ms: u64,
+    new: NewJob,
+    /// It is not submitted while the job before has not finished.
+    is_single: bool,
+}
+
+/// Whether a schedule is due. Reads only.
+pub(crate) fn is_due(tx: &Transaction<'_>, calendar: i64) -> Result<bool, StoreError> {
+    let look = "SELECT EXISTS (SELECT 1 FROM schedules INDEXED BY schedules_next WHERE next_ms <= ?1)";
+    let mut look = tx.prepare_cached(look).map_err(broken)?;
+    look.query_row([calendar], |row| row.get(0)).map_err(broken)
+}
+
+/// What the schedules that are due do now. One that this program cannot read is left to newer programs.
+pub(crate) fn ticks(tx: &Transaction<'_>, calendar: i64) -> Result<Vec<ScheduleTick>, StoreError> {
+    let select = "SELECT owner, name, queue, body, next_ms FROM schedules INDEXED BY schedules_next
+        WHERE next_ms <= ?1 ORDER BY next_ms LIMIT ?2";
+    let mut select = tx.prepare_cached(select).map_err(broken)?;
+    let mut rows = select.query((calendar, CHUNK)).map_err(broken)?;
+    let mut ticks = Vec::new();
+    while let Some(row) = rows.next().map_err(broken)? {
+        ticks.extend(tick(row, natural(calendar)).map_err(broken)?);
+    }
+    Ok(ticks)
+}
+
+fn tick(row: &Row<'_>, calendar: u64) -> rusqlite::Result<Option<ScheduleTick>> {
+    let (owner, name, body): (String, String, String) = (row.get(0)?, row.get(1)?, row.get(3)?);
+    let (queue, due_ms): (String, u64) = (row.get(2)?, natural(row.get(4)?));
+    let Some(spec) = serde_json::from_str(&body).ok().and_then(|source| ScheduleSpec::read(source).ok())
+    else {
+        return Ok(None);
+    };
+    let tick = spec.tick(due_ms, calendar);
+    let job = tick.moment_ms.map(|moment_ms| {
+        let mut job = spec.job_for(moment_ms);
+        job.queue = queue;
+        let new = NewJob::of(&Submission { spec: job, owner: owner.clone() });
+        TickJob { moment_ms, new, is_single: spec.overlap == OverlapPolicy::Skip }
+    });
+    Ok(Some(ScheduleTick { owner, name, due_ms, next_ms: tick.next_ms, skipped: tick.skipped, job }))
+}
+
+/// Does it, unless another program did.
+pub(crate) fn apply(
+    tx: &Transaction<'_>,
+    (tick, turns): (&ScheduleTick, Turns),
+    now: i64,
+) -> Result<(), StoreError> {
+    let ScheduleTick { owner, name, due_ms, next_ms, skipped, job } = tick;
+    let advance = "UPDATE schedules SET next_ms = ?4, skipped = skipped + ?5
+        WHERE owner = ?1 AND name = ?2 AND next_ms = ?3";
+    let values = params![owner, name, integer(*due_ms), next_ms.map(integer), integer(*skipped)];
+    let is_applied = execute(tx, advance, values)? > 0;
+    let Some(job) = job.as_ref().filter(|_| is_applied) else { return Ok(()) };
+    if job.is_single && has_unfinished_job(tx, owner, name)? {
+        let skip = "UPDATE schedules SET skipped = skipped + 1 WHERE owner = ?1 AND name = ?2";
+        return execute(tx, skip, (owner, name)).map(drop);
+    }
+    match submit_or_undo(tx, (&job.new, turns), now)? {
+        Ok(id) => {
+            let note =
+                "UPDATE schedules SET last_ms = ?3, last_job = ?4, submitted = submitted + 1, error = NULL
+                WHERE owner = ?1 AND name = ?2";
+            execute(tx, note, params![owner, name, integer(job.moment_ms), id]).map(drop)
+        }
+        Err(refusal) => {
+            let note =
+                "UPDATE schedules SET skipped = skipped + 1, error = ?3 WHERE owner = ?1 AND name = ?2";
+            execute(tx, note, (owner, name, refusal)).map(drop)
+        }
+    }
+}
+
+fn has_unfinished_job(tx: &Transaction<'_>, owner: &str, name: &str) -> Result<bool, StoreError> {
+    let look = "SELECT EXISTS (SELECT 1 FROM schedules JOIN jobs ON jobs.id = last_job
+        WHERE schedules.owner = ?1 AND schedules.name = ?2 AND state < 3)";
+    tx.query_row(look, (owner, name), |row| row.get(0)).map_err(broken)
+}
+
+/// Submits a job. What is refused leaves nothing in the tables, and the reason is returned.
+fn submit_or_undo(
+    tx: &Transaction<'_>,
+    new: (&NewJob, Turns),
+    now: i64,
+) -> Result<Result<String, String>, StoreError> {
+    tx.execute_batch("SAVEPOINT tick").map_err(broken)?;
+    let submitted = submitting::submit(tx, new, now);
+    let is_undone = matches!(submitted, Err(StoreError::Spec(_) | StoreError::Queues { .. }));
+    let end = if is_undone { "ROLLBACK TO tick; RELEASE tick" } else { "RELEASE tick" };
+    tx.execute_batch(end).map_err(broken)?;
+    match submitted {
+        Ok(submitted) => Ok(Ok(submitted.id)),
+        Err(refusal) if is_undone => Ok(Err(refusal.to_string())),
+        Err(error) => Err(error),
+    }
+}
