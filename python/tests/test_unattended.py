@@ -13,7 +13,7 @@ import pytest
 import sandtimer
 from doors import CLI, EVERY, SHELL, Doors, Ended, named
 
-# Those of README.md that every run without a terminal and a network has.
+# Those of docs/concepts/run-environment.md that every run without a terminal and a network has.
 VARIABLES = {
     "TERM": "dumb",
     "EDITOR": "false",

@@ -313,7 +313,7 @@ fn verdict() -> Value {
     }))
 }
 
-/// The fields at the top of a spec; what is inside `steps`, `loop` and `fallback` is written in the README.
+/// The fields at the top of a spec; `docs/reference/jobs.md` has those in `steps`, `loop` and `fallback`.
 fn request() -> Value {
     let texts = |meaning: &str| with(list(text("")), meaning);
     let mut fields = json!({
