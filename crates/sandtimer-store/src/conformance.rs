@@ -1,6 +1,7 @@
 //! What every store of jobs must do, as one function over the trait. Each part uses queues, keys and owners of its own, so
 //! that it may be run on a store that has jobs already.
 
+mod queueing;
 mod schedules;
 
 use std::time::Duration;
@@ -57,6 +58,14 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     schedules::stored_again_keeps_its_next_moment(&of("recurring again"));
     schedules::schedule_is_its_owners_and_bounded(&of("recurring owners"));
     schedules::impossible_day_is_refused(&of("recurring never"));
+    queueing::rate_spreads_starts(&of("rate"));
+    queueing::rate_outlives_cancelled_jobs(&of("rate cancelled"));
+    queueing::job_waits_for_others(&of("waits"));
+    queueing::failure_cancels_what_waits(&of("waits failed"));
+    queueing::unknown_predecessors_are_refused(&of("waits unknown"));
+    queueing::fan_in_waits_for_a_thousand(&of("fan in"));
+    queueing::purged_predecessor_lets_go(&of("waits purged"));
+    queueing::failure_releases_its_key(&of("released"));
     breakers_are_kept(store);
 }
 

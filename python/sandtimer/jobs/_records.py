@@ -29,7 +29,8 @@ class Submitted:
 @dataclasses.dataclass(frozen=True)
 class Job:
     """A job in a listing. `state` is "scheduled", "queued", "leased" (a worker has it), "ended" (with a result, good or bad),
-    "dead" (no worker could bring it to a result) or "cancelled"; `cancel` is why it is to be ended, where somebody asked.
+    "dead" (no worker could bring it to a result) or "cancelled"; `cancel` is why it is to be ended, where somebody asked;
+    `waiting_for` is how many jobs of its `after` have not ended.
     """
 
     id: str
@@ -47,6 +48,7 @@ class Job:
     deliveries: int
     worker: Optional[str]
     cancel: Optional[str]
+    waiting_for: int
 
     @property
     def is_over(self) -> bool:

@@ -224,6 +224,7 @@ fn line() -> Value {
         "deliveries": number("How often it was handed to a worker."),
         "worker": nullable(text("Who has it, or had it last.")),
         "cancel": nullable(text("Why it is to be ended, where somebody asked for that.")),
+        "waiting_for": number("Jobs of its `after` that have not ended."),
     })
 }
 
@@ -333,7 +334,14 @@ fn request() -> Value {
             "description": "Its earliest start, counted from its submission: milliseconds, or a text such as `5m`.",
         },
         "idempotency_key": text("The same key and spec is the same job; another spec is refused, and the job named."),
+        "release_on_failure": truth("With an idempotency key: a job that did not succeed releases the key, so that the same submission is a new job."),
         "concurrency": body(json!({"key": text(""), "most": number("1 unless given.")})),
+        "rate": with(
+            body(json!({"key": text(""), "most": number("At least 1."), "per_ms": anything("A time; 1 s unless given.")})),
+            "At most so many jobs with this key start in this time, evenly spread.",
+        ),
+        "after": texts("Jobs that have to end before: ids, or names of jobs that are submitted in the same request."),
+        "after_failure": with(words(&["cancel", "run"]), "What happens when one of those does not succeed; `cancel` unless given."),
         "retention_ms": with(reference("Limit"), "How long it is kept once it is over; 7 days unless given."),
         "deliveries": number("How often it is handed to a worker before it is dead; 3 unless given."),
         "attempts": number("Of the command; 1 unless given."),

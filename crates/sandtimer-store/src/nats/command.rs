@@ -131,10 +131,7 @@ impl Command {
             false => WebhookRules::EndWithRecord,
         };
         match self {
-            Command::Submit(new) => {
-                let taken = new.iter().map(|one| submitting::submit(tx, (one, turns), now));
-                taken.collect::<Result<_, _>>().map(Answer::Submitted)
-            }
+            Command::Submit(new) => submitting::submit_all(tx, (&new, turns), now).map(Answer::Submitted),
             Command::Lease(request) => {
                 moving::sweep(tx, rules, now)?;
                 leasing::lease(tx, (&request, turns), now).map(Answer::Leased)
@@ -150,7 +147,7 @@ impl Command {
             }
             Command::Cancel { id, reason } => moving::cancel(tx, &id, &reason, now).map(Answer::Cancelled),
             Command::Retry(id) => moving::retry(tx, &id, now).map(Answer::State),
-            Command::Purge(filter) => moving::purge(tx, &filter, (usize::MAX, rules)).map(Answer::Count),
+            Command::Purge(filter) => moving::purge(tx, &filter, (usize::MAX, rules), now).map(Answer::Count),
             Command::Pause { queue, paused } => moving::pause(tx, &queue, paused).map(|()| Answer::Done),
             Command::Sweep => moving::sweep(tx, rules, now).map(|()| Answer::Done),
             Command::AppendLog { held, bytes } => {

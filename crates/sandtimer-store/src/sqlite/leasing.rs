@@ -7,6 +7,7 @@ use sandtimer::job::{Held, LeaseRequest, Leased, Renewal, Room, StoreError};
 
 use super::files::forget_outputs;
 use super::moving::{execute, give_up};
+use super::rates;
 use super::turns::{self, Order, Turns};
 use super::{broken, integer, natural};
 
@@ -163,6 +164,7 @@ fn hand_out(
         "UPDATE jobs SET state = 2, ready = 0, epoch = epoch + 1, deliveries = deliveries + 1, worker = ?2,
         lease_ms = ?3, leased_ms = ?4 WHERE seq = ?1";
     execute(tx, update, params![seq, worker, until, now])?;
+    rates::started(tx, seq, now)?;
     let select =
         "SELECT id, epoch, body, owner, submitted_ms, due_ms, deadline_ms, deliveries, memory FROM jobs
         JOIN specs ON job = seq WHERE seq = ?1";

@@ -12,6 +12,8 @@
 //! reading      listings, records, logs
 //! breakers     those that jobs share, by version
 //! schedules    jobs that recur
+//! rates        of the jobs with one key, so many start in a time
+//! waits        jobs that wait for others
 //! reserve      room for when the disk is full
 //! ```
 //! Every call is one transaction, begun for writing before it reads, so none is ever undone by another. WAL and
@@ -23,6 +25,7 @@ mod clock;
 pub(crate) mod files;
 pub(crate) mod leasing;
 pub(crate) mod moving;
+pub(crate) mod rates;
 pub(crate) mod reading;
 mod reserve;
 pub(crate) mod schedules;
@@ -31,6 +34,7 @@ pub(crate) mod submitting;
 #[cfg(test)]
 mod tests;
 pub(crate) mod turns;
+mod waits;
 pub(crate) mod webhooks;
 
 use std::fs::DirBuilder;
@@ -185,7 +189,7 @@ impl SqliteJobs {
     fn purge_bit_by_bit(&self, filter: &Filter) -> Result<u64, StoreError> {
         let mut forgotten = 0;
         loop {
-            match self.write(|tx, _| moving::purge(tx, filter, (FEW, RULES)))? {
+            match self.write(|tx, now| moving::purge(tx, filter, (FEW, RULES), now))? {
                 0 => return Ok(forgotten),
                 some => forgotten += some,
             }
@@ -226,9 +230,7 @@ impl JobStore for SqliteJobs {
     fn submit(&self, submissions: &[Submission]) -> Result<Vec<Submitted>, StoreError> {
         let new = NewJob::all(submissions)?;
         self.reserve.leave(|| self.reusable())?;
-        self.write(|tx, now| {
-            new.iter().map(|one| submitting::submit(tx, (one, Turns::Owners), now)).collect()
-        })
+        self.write(|tx, now| submitting::submit_all(tx, (&new, Turns::Owners), now))
     }
 
     fn lease(&self, request: &LeaseRequest) -> Result<Vec<Leased>, StoreError> {
@@ -292,7 +294,7 @@ impl JobStore for SqliteJobs {
     }
 
     fn purge(&self, filter: &Filter) -> Result<u64, StoreError> {
-        let purged = match self.write(|tx, _| moving::purge(tx, filter, (usize::MAX, RULES))) {
+        let purged = match self.write(|tx, now| moving::purge(tx, filter, (usize::MAX, RULES), now)) {
             Err(StoreError::Full(_)) => {
                 self.reserve.give_up();
                 let purged = self.purge_bit_by_bit(filter);

@@ -7,6 +7,7 @@ use sandtimer::job::{
 
 use super::webhooks::{self, WebhookRules};
 use super::{broken, integer, natural, rank, state_number, state_of, unreadable};
+use super::{rates, waits};
 
 /// Of each kind of thing that time does, so many in one transaction.
 const CHUNK: i64 = 512;
@@ -31,7 +32,8 @@ struct Row1 {
     seq: i64,
     id: String,
     state: JobState,
-    ready: bool,
+    /// 1 in the index of what can be leased, 2 held back by its rate, 0 neither.
+    ready: i64,
     epoch: i64,
     concurrency: Option<String>,
     deliveries: i64,
@@ -94,17 +96,20 @@ pub(crate) fn execute(
     tx.prepare_cached(sql).and_then(|mut statement| statement.execute(values)).map_err(broken)
 }
 
-/// Queues a job: at once where its concurrency key has room, else beside the queue.
-pub(crate) fn enter(tx: &Transaction<'_>, seq: i64) -> Result<(), StoreError> {
+/// Queues a job: at once if its concurrency key and its rate have room, else next to the queue.
+pub(crate) fn enter(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<(), StoreError> {
     let mut select =
         tx.prepare_cached("SELECT concurrency, most FROM jobs WHERE seq = ?1").map_err(broken)?;
     let read = |row: &Row<'_>| Ok((row.get::<_, Option<String>>(0)?, row.get::<_, Option<i64>>(1)?));
     let (key, most) = select.query_row([seq], read).map_err(broken)?;
-    let ready = match &key {
+    let has_room = match &key {
         None => true,
         Some(key) => take(tx, key, most.unwrap_or(1))?,
     };
-    execute(tx, "UPDATE jobs SET state = 1, ready = ?2 WHERE seq = ?1", (seq, ready)).map(drop)
+    match has_room {
+        true => rates::enter(tx, seq, now),
+        false => execute(tx, "UPDATE jobs SET state = 1, ready = 0 WHERE seq = ?1", [seq]).map(drop),
+    }
 }
 
 /// Takes one of a key's places, if one is free.
@@ -115,7 +120,7 @@ fn take(tx: &Transaction<'_>, key: &str, most: i64) -> Result<bool, StoreError> 
 }
 
 /// Gives a key's place back, to the job that waits for it first.
-fn leave(tx: &Transaction<'_>, key: Option<&str>) -> Result<(), StoreError> {
+fn leave(tx: &Transaction<'_>, key: Option<&str>, now: i64) -> Result<(), StoreError> {
     let Some(key) = key else { return Ok(()) };
     execute(tx, "UPDATE concurrency SET taken = taken - 1 WHERE key = ?1", [key])?;
     let first = "SELECT seq, most FROM jobs WHERE state = 1 AND ready = 0 AND concurrency = ?1 ORDER BY rank, seq LIMIT 1";
@@ -129,7 +134,7 @@ fn leave(tx: &Transaction<'_>, key: Option<&str>) -> Result<(), StoreError> {
         if !take(tx, key, most)? {
             return Ok(());
         }
-        execute(tx, "UPDATE jobs SET ready = 1 WHERE seq = ?1", [seq])?;
+        rates::enter(tx, seq, now)?;
     }
     execute(tx, "DELETE FROM concurrency WHERE key = ?1 AND taken <= 0", [key]).map(drop)
 }
@@ -170,8 +175,15 @@ fn end(
     let count = "INSERT INTO outcomes VALUES (?1, 1) ON CONFLICT DO UPDATE SET count = count + 1";
     execute(tx, count, [status.as_str()])?;
     webhooks::ended(tx, job.seq, now)?;
-    // Its place: of a leased job, and of one that was ready.
-    if job.ready || job.state == JobState::Leased { leave(tx, job.concurrency.as_deref()) } else { Ok(()) }
+    waits::ended(tx, job.seq, result.ok)?;
+    if job.ready == 1 {
+        rates::withdrawn(tx, job.seq, now)?;
+    }
+    // Its key's room: of a leased job, and of one whose key had room for it.
+    match job.ready != 0 || job.state == JobState::Leased {
+        true => leave(tx, job.concurrency.as_deref(), now),
+        false => Ok(()),
+    }
 }
 
 /// Whether a worker may find something to lease, now or once time has done its part. Reads only.
@@ -198,7 +210,9 @@ pub(crate) fn is_something_to_do(
 
 /// What time may have done since the last look. Reads only.
 pub(crate) fn has_time_done_something(tx: &Transaction<'_>, now: i64) -> Result<bool, StoreError> {
-    let look = "SELECT EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_due WHERE state = 0 AND due_ms <= ?1)
+    let look = "SELECT EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_due WHERE state = 0 AND waits = 0 AND due_ms <= ?1)
+        OR EXISTS (SELECT 1 FROM rates INDEXED BY rates_wake WHERE wake_ms <= ?1)
+        OR EXISTS (SELECT 1 FROM settled)
         OR EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_leased WHERE state = 2 AND lease_ms <= ?1)
         OR EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_scheduled_deadline WHERE state = 0 AND deadline_ms <= ?1)
         OR EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_queued_deadline WHERE state = 1 AND deadline_ms <= ?1)
@@ -220,11 +234,13 @@ pub(crate) fn sweep(tx: &Transaction<'_>, rules: WebhookRules, now: i64) -> Resu
             overdue(tx, &by_seq(tx, job.seq)?, now)?;
         }
     }
-    for job in rows(tx, "jobs_due WHERE state = 0 AND due_ms <= ?1 ORDER BY due_ms", now)? {
-        enter(tx, job.seq)?;
+    waits::sweep(tx, now)?;
+    for job in rows(tx, "jobs_due WHERE state = 0 AND waits = 0 AND due_ms <= ?1 ORDER BY due_ms", now)? {
+        enter(tx, job.seq, now)?;
     }
+    rates::sweep(tx, now)?;
     for job in rows(tx, "jobs_expiry WHERE expires_ms <= ?1", now)? {
-        forget(tx, job.seq, rules)?;
+        forget(tx, job.seq, (rules, now))?;
     }
     Ok(())
 }
@@ -271,10 +287,10 @@ fn give_back(
     if defers {
         return defer(tx, job, now);
     }
-    // It keeps its key's place.
-    let update =
-        "UPDATE jobs SET state = 1, ready = 1, due_ms = ?2, worker = NULL, lease_ms = NULL WHERE seq = ?1";
-    execute(tx, update, (job.seq, now)).map(drop)
+    let update = "UPDATE jobs SET due_ms = ?2, worker = NULL, lease_ms = NULL WHERE seq = ?1";
+    execute(tx, update, (job.seq, now))?;
+    // It keeps its concurrency key's room; its next start counts for its rate like any other.
+    rates::enter(tx, job.seq, now)
 }
 
 /// What could not be done here and now is handed out again after a second, two, four …: whatever was in the way is not gone at once.
@@ -283,7 +299,7 @@ fn defer(tx: &Transaction<'_>, job: &Row1, now: i64) -> Result<(), StoreError> {
     let update =
         "UPDATE jobs SET state = 0, ready = 0, due_ms = ?2, worker = NULL, lease_ms = NULL WHERE seq = ?1";
     execute(tx, update, (job.seq, now.saturating_add(pause)))?;
-    leave(tx, job.concurrency.as_deref())
+    leave(tx, job.concurrency.as_deref(), now)
 }
 
 fn overdue(tx: &Transaction<'_>, job: &Row1, now: i64) -> Result<(), StoreError> {
@@ -351,6 +367,13 @@ pub(crate) fn cancel(
     }
 }
 
+/// Cancels a job because one that it waits for did not succeed.
+pub(super) fn cancel_waiting(tx: &Transaction<'_>, seq: i64, on: &str, now: i64) -> Result<(), StoreError> {
+    let reason = format!("Cancelled before it began: job {on}, which it waits for, did not succeed.");
+    let result = JobResult::bare(Status::Cancelled, Some(reason));
+    end(tx, &by_seq(tx, seq)?, JobState::Cancelled, &result, now)
+}
+
 /// Queues a job again that is over and did not succeed.
 pub(crate) fn retry(tx: &Transaction<'_>, id: &str, now: i64) -> Result<JobState, StoreError> {
     let job = by_id(tx, id)?.ok_or_else(|| StoreError::Unknown(id.to_owned()))?;
@@ -372,10 +395,10 @@ pub(crate) fn retry(tx: &Transaction<'_>, id: &str, now: i64) -> Result<JobState
     let priority: i64 = tx.query_row(priority, [job.seq], |row| row.get(0)).map_err(broken)?;
     let update =
         "UPDATE jobs SET submitted_ms = ?2, due_ms = ?2, rank = ?3, deliveries = 0, cancel = NULL, ok = NULL,
-        error = NULL, worker = NULL, ended_ms = NULL, expires_ms = NULL,
+        error = NULL, worker = NULL, ended_ms = NULL, expires_ms = NULL, waits = 0,
         deadline_ms = CASE WHEN wall_ms IS NULL THEN deadline_ms ELSE ?2 + wall_ms END WHERE seq = ?1";
     execute(tx, update, (job.seq, now, rank(now, priority)))?;
-    enter(tx, job.seq)?;
+    enter(tx, job.seq, now)?;
     Ok(JobState::Queued)
 }
 
@@ -384,6 +407,7 @@ pub(crate) fn purge(
     tx: &Transaction<'_>,
     filter: &Filter,
     (most, rules): (usize, WebhookRules),
+    now: i64,
 ) -> Result<u64, StoreError> {
     let (which, values) = super::reading::wanted(filter);
     let sql =
@@ -392,7 +416,7 @@ pub(crate) fn purge(
     let found = select.query_map(params_from_iter(values), |row| row.get::<_, i64>(0)).map_err(broken)?;
     let found: Vec<i64> = found.collect::<Result<_, _>>().map_err(broken)?;
     for seq in &found {
-        forget(tx, *seq, rules)?;
+        forget(tx, *seq, (rules, now))?;
     }
     Ok(found.len() as u64)
 }
@@ -403,7 +427,8 @@ pub(crate) fn pause(tx: &Transaction<'_>, queue: &str, paused: bool) -> Result<(
     execute(tx, set, (queue, paused)).map(drop)
 }
 
-fn forget(tx: &Transaction<'_>, seq: i64, rules: WebhookRules) -> Result<(), StoreError> {
+fn forget(tx: &Transaction<'_>, seq: i64, (rules, now): (WebhookRules, i64)) -> Result<(), StoreError> {
+    waits::settle_all(tx, seq, now)?;
     webhooks::part(tx, seq, rules)?;
     let tables = ["DELETE FROM jobs WHERE seq = ?1", "DELETE FROM specs WHERE job = ?1"];
     let more = [

@@ -13,7 +13,7 @@ use super::moving::Kind;
 use super::{broken, integer, natural, state_number, state_of, unreadable, webhooks};
 
 const LINE: &str = "id, name, queue, priority, state, ok, error, submitted_ms, due_ms, deadline_ms, leased_ms, ended_ms, \
-    deliveries, worker, cancel, seq";
+    deliveries, worker, cancel, waits, seq";
 
 fn line(row: &Row<'_>) -> rusqlite::Result<(JobLine, i64)> {
     let moment = |index| row.get::<_, Option<i64>>(index).map(|moment| moment.map(natural));
@@ -33,8 +33,9 @@ fn line(row: &Row<'_>) -> rusqlite::Result<(JobLine, i64)> {
         deliveries: row.get(12)?,
         worker: row.get(13)?,
         cancel: row.get(14)?,
+        waiting_for: row.get(15)?,
     };
-    Ok((line, row.get(15)?))
+    Ok((line, row.get(16)?))
 }
 
 /// A filter as a condition and its values.

@@ -6,8 +6,20 @@ use sandtimer::job::StoreError;
 use super::broken;
 
 /// One step for each version of the schema; never changed once it is released.
-const MIGRATIONS: [&str; 10] =
-    [FIRST, OWNERS, FILES, WEBHOOKS, ADMISSION, DURATIONS, BREAKERS, TURNS, LASTING_WEBHOOKS, SCHEDULES];
+const MIGRATIONS: [&str; 12] = [
+    FIRST,
+    OWNERS,
+    FILES,
+    WEBHOOKS,
+    ADMISSION,
+    DURATIONS,
+    BREAKERS,
+    TURNS,
+    LASTING_WEBHOOKS,
+    SCHEDULES,
+    RATES,
+    WAITS,
+];
 
 /// An owner's listing walks over that owner's jobs only. `outcomes` is how many jobs have ended in each way since it is there,
 /// also those that are forgotten.
@@ -97,8 +109,34 @@ CREATE TABLE schedules (
 CREATE INDEX schedules_next ON schedules (next_ms) WHERE next_ms IS NOT NULL;
 ";
 
+/// Rates of jobs' starts, in microseconds. A queued job that its rate holds back has `ready = 2`.
+const RATES: &str = "
+ALTER TABLE jobs ADD COLUMN rate TEXT;
+ALTER TABLE jobs ADD COLUMN rate_us INTEGER;
+ALTER TABLE jobs ADD COLUMN rate_slack_us INTEGER;
+CREATE INDEX jobs_paced ON jobs (rate, rank, seq) WHERE state = 1 AND ready = 2;
+CREATE TABLE rates (
+    key TEXT PRIMARY KEY,
+    admitted INTEGER NOT NULL,
+    next_us INTEGER NOT NULL,
+    wake_ms INTEGER
+) STRICT, WITHOUT ROWID;
+CREATE INDEX rates_wake ON rates (wake_ms) WHERE wake_ms IS NOT NULL;
+";
+
+/// Jobs that wait for others: `waits` of a job is how many it waits for. `settled` has jobs that have ended, until all that
+/// waited for them know.
+const WAITS: &str = "
+ALTER TABLE jobs ADD COLUMN waits INTEGER NOT NULL DEFAULT 0;
+DROP INDEX jobs_due;
+CREATE INDEX jobs_due ON jobs (due_ms) WHERE state = 0 AND waits = 0;
+CREATE TABLE waits (on_job INTEGER NOT NULL, job INTEGER NOT NULL, runs INTEGER NOT NULL, PRIMARY KEY (on_job, job)) STRICT, WITHOUT ROWID;
+CREATE INDEX waits_job ON waits (job);
+CREATE TABLE settled (on_job INTEGER PRIMARY KEY, ok INTEGER NOT NULL, id TEXT NOT NULL) STRICT;
+";
+
 /// States are numbers in the order of `JobState::ALL`. A queued job is `ready` unless its concurrency key is used up.
-const FIRST: &str = "
+pub(super) const FIRST: &str = "
 CREATE TABLE jobs (
     seq INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,

@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use rusqlite::{OptionalExtension, Transaction, params};
 use sandtimer::engine::new_run_id;
 use sandtimer::job::{
-    Concurrency, InputFile, JobState, LOCAL_OWNER, MOST_QUEUES, SpecError, StoreError, Submission, Submitted,
-    Times, Webhook,
+    Concurrency, InputFile, JobState, LOCAL_OWNER, MOST_QUEUES, RateLimit, SpecError, StoreError, Submission,
+    Submitted, Times, Webhook, resolve_names,
 };
 use serde::{Deserialize, Serialize};
 
 use super::files::keep_inputs;
 use super::moving::{enter, execute};
 use super::turns::{self, Turns};
-use super::{broken, integer, natural, rank, state_number, state_of, webhooks};
+use super::{broken, integer, natural, rank, state_number, state_of, waits, webhooks};
 
 /// A job as the tables take it in: what the store has to know of its spec, and the spec as it was written. What is chosen at
 /// random is chosen here, so that whoever takes it in comes to the same.
@@ -39,6 +39,16 @@ pub(crate) struct NewJob {
     body: String,
     inputs: Vec<Input>,
     webhook: Option<Webhook>,
+    #[serde(default)]
+    rate: Option<RateLimit>,
+    /// Its idempotency key may be used again once it has ended without success.
+    #[serde(default)]
+    releases_key: bool,
+    /// Ids of the jobs that it waits for: of the store, or as those that are submitted with it have them here.
+    #[serde(default)]
+    after: Vec<String>,
+    #[serde(default)]
+    runs_after_failure: bool,
 }
 
 /// A file that a job is given.
@@ -52,7 +62,10 @@ pub(crate) struct Input {
 impl NewJob {
     /// Of all that are taken in together, or of none. Where two of them contend for a key, neither is one that exists.
     pub(crate) fn all(submissions: &[Submission]) -> Result<Vec<Self>, StoreError> {
-        let new: Vec<_> = submissions.iter().map(NewJob::of).collect();
+        let mut new: Vec<_> = submissions.iter().map(NewJob::of).collect();
+        let ids: Vec<String> = new.iter().map(|one| one.id.clone()).collect();
+        let after = resolve_names(submissions, &ids)?;
+        new.iter_mut().zip(after).for_each(|(one, after)| one.after = after);
         let mut first = HashMap::new();
         for one in &new {
             let Some(key) = &one.idempotency_key else { continue };
@@ -84,6 +97,10 @@ impl NewJob {
             body: spec.stored().to_string(),
             inputs: spec.inputs.iter().map(Input::of).collect(),
             webhook: spec.webhook.clone(),
+            rate: spec.rate.clone(),
+            releases_key: spec.releases_key,
+            after: spec.after.clone(),
+            runs_after_failure: spec.runs_after_failure,
         }
     }
 }
@@ -94,25 +111,58 @@ impl Input {
     }
 }
 
+/// Takes in jobs that were submitted together. Those that wait for others do so once all of them are there.
+pub(crate) fn submit_all(
+    tx: &Transaction<'_>,
+    (new, turns): (&[NewJob], Turns),
+    now: i64,
+) -> Result<Vec<Submitted>, StoreError> {
+    let submitted: Vec<Submitted> =
+        new.iter().map(|one| insert(tx, (one, turns), now)).collect::<Result<_, _>>()?;
+    // A job that was there already has another id, and so has one whose id was taken.
+    let actual: HashMap<&str, &str> =
+        new.iter().zip(&submitted).map(|(one, done)| (one.id.as_str(), done.id.as_str())).collect();
+    for (one, done) in new.iter().zip(&submitted).filter(|(one, done)| !one.after.is_empty() && !done.existed)
+    {
+        let after: Vec<String> = one
+            .after
+            .iter()
+            .map(|id| (*actual.get(id.as_str()).unwrap_or(&id.as_str())).to_owned())
+            .collect();
+        let seq = "SELECT seq FROM jobs WHERE id = ?1";
+        let seq: i64 = tx.query_row(seq, [&done.id], |row| row.get(0)).map_err(broken)?;
+        waits::begin(tx, (seq, &one.owner), (&after, one.runs_after_failure))?;
+    }
+    Ok(submitted)
+}
+
 /// Takes in one job.
 pub(crate) fn submit(
     tx: &Transaction<'_>,
     (new, turns): (&NewJob, Turns),
     now: i64,
 ) -> Result<Submitted, StoreError> {
+    let mut submitted = submit_all(tx, (std::slice::from_ref(new), turns), now)?;
+    submitted.pop().ok_or_else(|| StoreError::Broken("a job that was submitted is not there".to_owned()))
+}
+
+/// Adds one job to the tables, without those that it waits for.
+fn insert(tx: &Transaction<'_>, (new, turns): (&NewJob, Turns), now: i64) -> Result<Submitted, StoreError> {
     if let Some(existing) = known(tx, new)? {
         return Ok(existing);
     }
     let deadline = new.times.deadline(natural(now))?.map(integer);
     let due = integer(new.times.start(natural(now)));
-    let state = if due > now { JobState::Scheduled } else { JobState::Queued };
+    let is_scheduled = due > now || !new.after.is_empty();
+    let state = if is_scheduled { JobState::Scheduled } else { JobState::Queued };
     let concurrency =
         new.concurrency.as_ref().map(|one_of| (format!("{}\u{1f}{}", new.owner, one_of.key), one_of.most));
     let id = free_id(tx, &new.id)?;
     let insert =
         "INSERT INTO jobs (id, owner, name, queue, priority, state, rank, concurrency, most, idempotency,
-        submitted_ms, due_ms, deadline_ms, wall_ms, retention_ms, deliveries_most, memory, work)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)";
+        submitted_ms, due_ms, deadline_ms, wall_ms, retention_ms, deliveries_most, memory, work, rate, rate_us,
+        rate_slack_us) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
+        ?20, ?21)";
     let values = params![
         id,
         new.owner,
@@ -132,6 +182,9 @@ pub(crate) fn submit(
         new.deliveries,
         integer(new.memory),
         new.work,
+        new.rate.as_ref().map(|rate| format!("{}\u{1f}{}", new.owner, rate.key)),
+        new.rate.as_ref().map(|rate| integer(rate.interval_us())),
+        new.rate.as_ref().map(|rate| integer(rate.slack_us())),
     ];
     tx.prepare_cached(insert).and_then(|mut insert| insert.execute(values)).map_err(broken)?;
     let seq = tx.last_insert_rowid();
@@ -143,7 +196,7 @@ pub(crate) fn submit(
     }
     open_queue(tx, &new.queue, &new.owner, turns)?;
     if state == JobState::Queued {
-        enter(tx, seq)?;
+        enter(tx, seq, now)?;
     }
     Ok(Submitted { id, state, existed: false })
 }
@@ -178,6 +231,12 @@ fn open_queue(tx: &Transaction<'_>, queue: &str, owner: &str, turns: Turns) -> R
 /// The job that was submitted before with the same idempotency key.
 fn known(tx: &Transaction<'_>, new: &NewJob) -> Result<Option<Submitted>, StoreError> {
     let Some(key) = &new.idempotency_key else { return Ok(None) };
+    if new.releases_key {
+        // Jobs that have ended: `ok` is null for those that were cancelled before they began, in earlier versions.
+        let release = "UPDATE jobs SET idempotency = NULL WHERE owner = ?1 AND idempotency = ?2
+            AND state IN (3, 4, 5) AND coalesce(ok, 0) = 0";
+        execute(tx, release, (&new.owner, key))?;
+    }
     let select =
         "SELECT id, state, body FROM jobs JOIN specs ON job = seq WHERE owner = ?1 AND idempotency = ?2";
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, i64>(1)?, row.get::<_, String>(2)?));

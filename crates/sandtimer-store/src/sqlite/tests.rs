@@ -7,7 +7,7 @@ use sandtimer::job::{
 };
 use serde_json::json;
 
-use super::SqliteJobs;
+use super::{SqliteJobs, schema};
 use crate::conformance;
 
 /// Lets time pass on every clock.
@@ -45,21 +45,17 @@ fn a_newer_schema_is_refused_by_name() {
 #[test]
 fn a_database_of_the_first_schema_keeps_its_jobs() {
     let place = tempfile::tempdir().expect("a directory");
-    let store = SqliteJobs::open(place.path()).expect("opened");
-    let id = store.submit(&[submission(json!({}))]).expect("submitted").remove(0).id;
-    drop(store);
     let connection = Connection::open(place.path().join("jobs.sqlite")).expect("opened");
-    connection
-        .execute_batch(
-            "DROP INDEX jobs_took; ALTER TABLE jobs DROP COLUMN work; ALTER TABLE jobs DROP COLUMN took_ms;
-             ALTER TABLE queues DROP COLUMN owner; DROP INDEX jobs_ready; ALTER TABLE jobs DROP COLUMN memory;
-             CREATE INDEX jobs_ready ON jobs (queue, rank, seq) WHERE state = 1 AND ready = 1; DROP TABLE owners; DROP INDEX webhooks_id; DROP TABLE webhooks; DROP TABLE files; DROP TABLE outcomes; DROP INDEX jobs_owner;
-             DROP INDEX breakers_expiry; ALTER TABLE breakers DROP COLUMN version; ALTER TABLE breakers DROP COLUMN expires_ms; PRAGMA user_version = 1",
-        )
-        .expect("set back");
+    connection.execute_batch(schema::FIRST).expect("made");
+    let insert = "INSERT INTO jobs (seq, id, owner, name, queue, priority, state, ready, rank, submitted_ms, due_ms, deliveries_most)
+        VALUES (1, 'abc', 'o', 'n', 'q', 0, 1, 1, 0, 0, 0, 3);
+        INSERT INTO specs (job, body) VALUES (1, '{\"command\": [\"true\"]}');
+        INSERT INTO queues (queue) VALUES ('q'); PRAGMA user_version = 1";
+    connection.execute_batch(insert).expect("filled");
     drop(connection);
     let store = SqliteJobs::open(place.path()).expect("opened");
-    store.cancel(&id, "a test").expect("cancelled");
+    let id = "abc";
+    store.cancel(id, "a test").expect("cancelled");
     assert_eq!(store.outcomes().expect("counted"), [("cancelled".to_owned(), 1)]);
 }
 

@@ -11,6 +11,7 @@
 //! guard     when a loop has gone on for long enough
 //! result    what became of a job
 //! ways      how a call is carried out: retries, fallbacks
+//! queueing  what a spec says of other jobs: keys, rates, those that it waits for
 //! recurrence  the moments at which a recurring job is due
 //! schedule  jobs that recur
 //! webhook   who is told of its end
@@ -23,6 +24,7 @@ mod graph;
 mod guard;
 mod json;
 mod program;
+mod queueing;
 mod recurrence;
 mod result;
 mod schedule;
@@ -41,15 +43,14 @@ pub use files::{
 pub use guard::{Guard, Stop};
 pub use json::Unambiguous;
 pub use program::{Language, Program};
+pub use queueing::{Concurrency, RateLimit, resolve_names};
 pub use recurrence::{Recurrence, rfc3339};
 pub use result::{
     CallRecord, JobFile, JobFileRefused, JobResult, JobSpent, JobVerdict, Phase, Status, StepRecord,
 };
 pub use schedule::{MAX_MISSED, MissedPolicy, OverlapPolicy, ScheduleSpec, Scheduled, Tick};
 pub use source::{LOCAL_OWNER, anchored, parse_file, schedule_from};
-pub use spec::{
-    BreakerChoice, BreakerScope, Concurrency, JobSpec, LoopSpec, SpecError, StepSpec, Times, Work,
-};
+pub use spec::{BreakerChoice, BreakerScope, JobSpec, LoopSpec, SpecError, StepSpec, Times, Work};
 pub use store::{
     Cancelled, FILE_PIECE, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState, JobStore,
     LeaseRequest, Leased, Log, MAX_SCHEDULES, MOST_QUEUES, Page, QueueFacts, Renewal, Room, ScheduleRecord,

@@ -4,8 +4,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::queueing::Concurrency;
 use super::recurrence::Recurrence;
-use super::spec::{Concurrency, JobSpec, SpecError, missing};
+use super::spec::{JobSpec, SpecError, missing};
 use super::table::{Table, refused};
 
 /// Of moments that were missed with `missed = "all"`, the job is submitted for the last ones only.
@@ -13,10 +14,11 @@ pub const MAX_MISSED: usize = 100;
 /// With `missed = "skip"` a moment counts as missed when it is this long ago. Ticks come within a second where a worker runs.
 const MAX_LATENESS_MS: u64 = 60_000;
 /// Fields of a job that name one moment or one job.
-const OF_ONE_JOB: [(&str, &str); 3] = [
+const OF_ONE_JOB: [(&str, &str); 4] = [
     ("idempotency_key", "names one job; leave it out: each moment of a schedule has one job"),
     ("deadline_ms", "is one moment; use `wall_ms`, which counts from each submission"),
     ("not_before_ms", "is one moment; use `cron` or `every_ms`, and `delay_ms` for a later start"),
+    ("after", "names jobs that end once; leave it out, or put several `steps` into the job"),
 ];
 
 /// What happens to moments at which no worker was there.

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::files::{self, InputFile, OutputSpec};
 use super::graph;
 use super::program::Program;
+use super::queueing::{self, Concurrency, RateLimit};
 use super::schedule::Scheduled;
 use super::table::{Table, name_wall_of, refused};
 use super::ways::{Action, WaySpec, action, ways};
@@ -25,7 +26,7 @@ const RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 const DELIVERIES: u32 = 3;
 
 /// Fields that do not change what is executed.
-const SCHEDULING: [&str; 13] = [
+const SCHEDULING: [&str; 17] = [
     "name",
     "queue",
     "priority",
@@ -39,6 +40,10 @@ const SCHEDULING: [&str; 13] = [
     "deliveries",
     "webhook",
     "scheduled",
+    "rate",
+    "release_on_failure",
+    "after",
+    "after_failure",
 ];
 
 /// A field that is refused.
@@ -66,7 +71,14 @@ pub struct JobSpec {
     /// Not before so long after its submission.
     pub delay: Option<Duration>,
     pub idempotency_key: Option<String>,
+    /// Its idempotency key may be used again once it has ended without success.
+    pub releases_key: bool,
     pub concurrency: Option<Concurrency>,
+    pub rate: Option<RateLimit>,
+    /// Jobs that have to end before: ids of the store, or names of jobs that are submitted with it.
+    pub after: Vec<String>,
+    /// It runs also when one of those did not succeed.
+    pub runs_after_failure: bool,
     /// How long it is kept once it is over; `None` is for ever.
     pub retention: Option<Duration>,
     /// How often it is handed to a worker before it is dead.
@@ -145,13 +157,6 @@ impl Times {
         let delayed = now_ms.saturating_add(self.delay_ms.unwrap_or(0));
         self.not_before_ms.map_or(delayed, |start| start.max(delayed))
     }
-}
-
-/// At most so many jobs with this key at a time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Concurrency {
-    pub key: String,
-    pub most: u32,
 }
 
 /// Whose results a breaker counts.
@@ -236,6 +241,7 @@ impl JobSpec {
         let time_scale = scale(&mut table)?;
         table.scale = time_scale;
         let (working_directory, workspaces) = places(&mut table)?;
+        let (after, runs_after_failure) = queueing::after(&mut table)?;
         let spec = JobSpec {
             name: table.name("name")?.unwrap_or_else(|| "job".to_owned()),
             queue: table.name("queue")?.unwrap_or_else(|| "default".to_owned()),
@@ -245,7 +251,11 @@ impl JobSpec {
             not_before_ms: table.moment("not_before_ms")?,
             delay: delay(&mut table)?,
             idempotency_key: table.name("idempotency_key")?,
-            concurrency: concurrency(&mut table)?,
+            releases_key: table.flag("release_on_failure")?,
+            concurrency: Concurrency::read(&mut table)?,
+            rate: RateLimit::read(&mut table)?,
+            after,
+            runs_after_failure,
             retention: table.limit("retention_ms")?.unwrap_or(Some(RETENTION)),
             deliveries: table.small("deliveries", 1)?.unwrap_or(DELIVERIES),
             limits: table.limits("limits")?,
@@ -263,7 +273,7 @@ impl JobSpec {
             source,
         };
         table.done()?;
-        spec.check_times()?;
+        spec.check_combinations()?;
         spec.check_surroundings()?;
         Ok(spec)
     }
@@ -370,7 +380,11 @@ impl JobSpec {
         }
     }
 
-    fn check_times(&self) -> Result<(), SpecError> {
+    fn check_combinations(&self) -> Result<(), SpecError> {
+        if self.releases_key && self.idempotency_key.is_none() {
+            let problem = "has no effect without `idempotency_key`; add one, or leave it out";
+            return Err(SpecError { path: "release_on_failure".to_owned(), problem: problem.to_owned() });
+        }
         for (path, other, both) in [
             ("deadline_ms", "wall_ms", self.wall.is_some() && self.deadline_ms.is_some()),
             ("not_before_ms", "delay_ms", self.delay.is_some() && self.not_before_ms.is_some()),
@@ -428,15 +442,6 @@ fn places(table: &mut Table) -> Result<(Option<PathBuf>, Vec<PathBuf>), SpecErro
     let workspaces = table.texts("workspaces")?.unwrap_or_default().into_iter().enumerate();
     let workspaces = workspaces.map(|(index, text)| absolute(&format!("workspaces[{index}]"), text));
     Ok((cwd, workspaces.collect::<Result<_, _>>()?))
-}
-
-fn concurrency(table: &mut Table) -> Result<Option<Concurrency>, SpecError> {
-    let Some(mut inner) = table.table("concurrency")? else { return Ok(None) };
-    let (path, most) = (inner.at("key"), inner.small("most", 1)?.unwrap_or(1));
-    let key =
-        inner.name("key")?.ok_or_else(|| missing(&path, "a text; jobs with the same one count together"))?;
-    inner.done()?;
-    Ok(Some(Concurrency { key, most }))
 }
 
 fn breaker(table: &mut Table) -> Result<BreakerChoice, SpecError> {

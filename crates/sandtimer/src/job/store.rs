@@ -311,6 +311,9 @@ pub struct JobLine {
     pub worker: Option<String>,
     /// Why it is to be ended, where somebody asked for that.
     pub cancel: Option<String>,
+    /// Jobs of its `after` that have not ended.
+    #[serde(default)]
+    pub waiting_for: u32,
 }
 
 /// Everything about a job.

@@ -67,6 +67,9 @@ pub(super) fn record(record: &JobRecord) -> String {
         line.deliveries,
     );
     let mut add = |name: &str, value: String| text.push_str(&format!("{name:<10} {value}\n"));
+    if line.waiting_for > 0 {
+        add("waits for", format!("{} of the jobs in its `after`", line.waiting_for));
+    }
     if let Some(worker) = &line.worker {
         add("worker", worker.clone());
     }
@@ -241,6 +244,7 @@ mod tests {
             deliveries: 1,
             worker: None,
             cancel: None,
+            waiting_for: 0,
         };
         let said = |done, total| Progress { done, total, eta_ms: None, p_finish_before_deadline: None };
         let of_time = "[#####...............] job j1 running, 1.0 s of 4.0 s";

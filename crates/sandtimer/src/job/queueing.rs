@@ -1,0 +1,249 @@
+//! What a spec says of other jobs: how many with one key run at a time, how many start in a time, and which have to end before.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::spec::{SpecError, missing};
+use super::store::Submission;
+use super::table::{Table, refused};
+
+/// Jobs that one may wait for.
+const MAX_AFTER: usize = 10_000;
+const MAX_RATE_PERIOD: Duration = Duration::from_secs(24 * 3600);
+/// By how much starts may catch up, at most and at least: a worker looks for jobs some ten times a second.
+const MAX_SLACK_US: u64 = 1_000_000;
+const MIN_SLACK_US: u64 = 100_000;
+
+/// At most so many jobs with this key at a time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Concurrency {
+    pub key: String,
+    pub most: u32,
+}
+
+impl Concurrency {
+    pub(super) fn read(table: &mut Table) -> Result<Option<Self>, SpecError> {
+        let Some(mut inner) = table.table("concurrency")? else { return Ok(None) };
+        let (path, most) = (inner.at("key"), inner.small("most", 1)?.unwrap_or(1));
+        let key = inner.name("key")?;
+        let key = key.ok_or_else(|| missing(&path, "a text; jobs with the same one count together"))?;
+        inner.done()?;
+        Ok(Some(Concurrency { key, most }))
+    }
+}
+
+/// At most so many jobs with this key start in a time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RateLimit {
+    pub key: String,
+    pub most: u32,
+    pub per_ms: u64,
+}
+
+impl RateLimit {
+    /// Microseconds between two starts.
+    pub fn interval_us(&self) -> u64 {
+        self.per_ms.saturating_mul(1_000) / u64::from(self.most)
+    }
+
+    /// By how many microseconds starts may catch up: so many more than the rate's are possible at once, in all.
+    pub fn slack_us(&self) -> u64 {
+        self.per_ms.saturating_mul(1_000).clamp(MIN_SLACK_US, MAX_SLACK_US)
+    }
+
+    /// Reads `rate`: `{ key, most, per_ms }`.
+    pub(super) fn read(table: &mut Table) -> Result<Option<Self>, SpecError> {
+        let path = table.at("rate");
+        let Some(mut inner) = table.table("rate")? else { return Ok(None) };
+        let (key_path, most_path, per_path) = (inner.at("key"), inner.at("most"), inner.at("per_ms"));
+        let key = inner.name("key")?;
+        let key = key.ok_or_else(|| missing(&key_path, "a text; jobs with the same one count together"))?;
+        let most = inner.small("most", 1)?;
+        let most = most.ok_or_else(|| missing(&most_path, "how many jobs start in the time of `per_ms`"))?;
+        let per = inner.time("per_ms")?.unwrap_or(Duration::from_secs(1));
+        inner.done()?;
+        if !(Duration::from_millis(1)..=MAX_RATE_PERIOD).contains(&per) {
+            return Err(refused(&per_path, &per.as_secs_f64().into(), "1ms to 24h"));
+        }
+        let rate = RateLimit { key, most, per_ms: per.as_millis() as u64 };
+        if rate.interval_us() == 0 {
+            let problem =
+                format!("{most} in {} ms is more than one each microsecond; use fewer", rate.per_ms);
+            return Err(SpecError { path, problem });
+        }
+        Ok(Some(rate))
+    }
+}
+
+/// Reads `after`, and whether the job runs also when one of those did not succeed.
+pub(super) fn after(table: &mut Table) -> Result<(Vec<String>, bool), SpecError> {
+    let (path, failure_path) = (table.at("after"), table.at("after_failure"));
+    let after = table.texts("after")?.unwrap_or_default();
+    if after.len() > MAX_AFTER {
+        let problem = format!("has {} jobs; use at most {MAX_AFTER}", after.len());
+        return Err(SpecError { path, problem });
+    }
+    let runs = match table.text("after_failure")?.as_deref() {
+        None | Some("cancel") => false,
+        Some("run") if after.is_empty() => {
+            let problem = "has no effect without `after`; name the jobs there, or leave it out";
+            return Err(SpecError { path: failure_path, problem: problem.to_owned() });
+        }
+        Some("run") => true,
+        Some(other) => return Err(refused(&failure_path, &other.into(), "`cancel` or `run`")),
+    };
+    Ok((after, runs))
+}
+
+/// The ids of the jobs that each submission waits for. A name is that of a job that is submitted together with it; everything
+/// else is an id of the store, which knows whether it is there.
+///
+/// # Errors
+/// A name that several of the jobs have, and jobs that wait for each other in a circle.
+pub fn resolve_names(submissions: &[Submission], ids: &[String]) -> Result<Vec<Vec<String>>, SpecError> {
+    if submissions.iter().all(|one| one.spec.after.is_empty()) {
+        return Ok(vec![Vec::new(); submissions.len()]);
+    }
+    let mut named: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (index, one) in submissions.iter().enumerate() {
+        named.entry(&one.spec.name).or_default().push(index);
+    }
+    let mut needs: Vec<Vec<usize>> = vec![Vec::new(); submissions.len()];
+    let mut resolved = vec![Vec::new(); submissions.len()];
+    for (index, one) in submissions.iter().enumerate() {
+        for (place, name) in one.spec.after.iter().enumerate() {
+            match named.get(name.as_str()).map(Vec::as_slice) {
+                None => resolved[index].push(name.clone()),
+                Some([other]) => {
+                    needs[index].push(*other);
+                    resolved[index].push(ids[*other].clone());
+                }
+                Some(several) => {
+                    let problem = format!(
+                        "`{name}` is the name of {} jobs that are submitted together; give each a name of its own",
+                        several.len()
+                    );
+                    return Err(SpecError { path: format!("after[{place}]"), problem });
+                }
+            }
+        }
+    }
+    check_circle(submissions, &needs)?;
+    Ok(resolved)
+}
+
+/// Refuses jobs of which each waits for another one of them, naming one way around.
+fn check_circle(submissions: &[Submission], needs: &[Vec<usize>]) -> Result<(), SpecError> {
+    let mut waiting: Vec<usize> = needs.iter().map(Vec::len).collect();
+    let mut waited_for_by: Vec<Vec<usize>> = vec![Vec::new(); needs.len()];
+    for (index, needed) in needs.iter().enumerate() {
+        needed.iter().for_each(|other| waited_for_by[*other].push(index));
+    }
+    let mut free: Vec<usize> = (0..needs.len()).filter(|index| waiting[*index] == 0).collect();
+    while let Some(index) = free.pop() {
+        for other in &waited_for_by[index] {
+            waiting[*other] -= 1;
+            if waiting[*other] == 0 {
+                free.push(*other);
+            }
+        }
+    }
+    let Some(start) = waiting.iter().position(|count| *count > 0) else { return Ok(()) };
+    let mut walked = vec![start];
+    let mut here = start;
+    while let Some(next) = needs[here].iter().copied().find(|other| waiting[*other] > 0) {
+        if let Some(first) = walked.iter().position(|index| *index == next) {
+            walked.drain(..first);
+            walked.push(next);
+            break;
+        }
+        walked.push(next);
+        here = next;
+    }
+    let names: Vec<&str> = walked.iter().map(|index| submissions[*index].spec.name.as_str()).collect();
+    let problem = format!("jobs wait for each other in a circle: {}", names.join(" → "));
+    Err(SpecError { path: "after".to_owned(), problem })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::spec::JobSpec;
+    use super::*;
+
+    fn spec(more: Value) -> Result<JobSpec, SpecError> {
+        let mut source = json!({"command": ["true"]});
+        source.as_object_mut().expect("a table").extend(more.as_object().expect("a table").clone());
+        JobSpec::read(source)
+    }
+
+    fn batch(jobs: &[(&str, &[&str])]) -> Result<Vec<Vec<String>>, SpecError> {
+        let one = |(name, after): &(&str, &[&str])| Submission {
+            spec: spec(json!({"name": name, "after": after})).expect("valid"),
+            owner: "o".to_owned(),
+        };
+        let submissions: Vec<Submission> = jobs.iter().map(one).collect();
+        let ids: Vec<String> = (0..jobs.len()).map(|index| format!("id{index}")).collect();
+        resolve_names(&submissions, &ids)
+    }
+
+    #[test]
+    fn names_of_a_batch_become_ids() {
+        let resolved = batch(&[("c", &["a", "b", "0123456789ab"]), ("a", &[]), ("b", &["a"])]);
+        let resolved = resolved.expect("resolved");
+        assert_eq!(resolved, [vec!["id1", "id2", "0123456789ab"], vec![], vec!["id1"]]);
+        // Names that no job waits for may be there twice.
+        assert!(batch(&[("a", &[]), ("a", &[]), ("b", &["0123456789ab"])]).is_ok());
+    }
+
+    #[test]
+    fn circles_and_ambiguous_names_are_refused() {
+        let circle =
+            batch(&[("x", &["a"]), ("a", &["b"]), ("b", &["c"]), ("c", &["a"])]).expect_err("a circle");
+        assert_eq!(circle.path, "after");
+        assert!(circle.problem.ends_with("a → b → c → a"), "{circle}");
+        assert!(batch(&[("a", &["a"])]).expect_err("itself").problem.ends_with("a → a"));
+        let twice = batch(&[("a", &[]), ("a", &[]), ("b", &["a"])]).expect_err("ambiguous");
+        assert!(twice.path == "after[0]" && twice.problem.contains("2 jobs"), "{twice}");
+    }
+
+    #[test]
+    fn rate_is_an_interval_with_slack() {
+        let rate = |rate| spec(json!({"rate": rate})).expect("valid").rate.expect("a rate");
+        let second = rate(json!({"key": "k", "most": 10}));
+        assert_eq!((second.interval_us(), second.slack_us()), (100_000, 1_000_000));
+        let minute = rate(json!({"key": "k", "most": 6, "per_ms": "1m"}));
+        assert_eq!((minute.interval_us(), minute.slack_us()), (10_000_000, 1_000_000));
+        let short = rate(json!({"key": "k", "most": 3, "per_ms": 10}));
+        assert_eq!((short.interval_us(), short.slack_us()), (3_333, 100_000));
+    }
+
+    #[test]
+    fn malformed_values_are_refused() {
+        let many: Vec<String> = (0..=MAX_AFTER).map(|number| number.to_string()).collect();
+        for (more, path, part) in [
+            (json!({"rate": 5}), "rate", "a table"),
+            (json!({"rate": {"most": 5}}), "rate.key", "is missing"),
+            (json!({"rate": {"key": "k"}}), "rate.most", "is missing"),
+            (json!({"rate": {"key": "k", "most": 0}}), "rate.most", "from 1 to"),
+            (json!({"rate": {"key": "k", "most": -1}}), "rate.most", "from 1 to"),
+            (json!({"rate": {"key": "k", "most": 1, "per_ms": 0}}), "rate.per_ms", "0"),
+            (json!({"rate": {"key": "k", "most": 1, "per_ms": "48h"}}), "rate.per_ms", "1ms to 24h"),
+            (json!({"rate": {"key": "k", "most": 2_000, "per_ms": 1}}), "rate", "each microsecond"),
+            (json!({"rate": {"key": "k", "most": 1, "burst": 3}}), "rate.burst", "unknown field"),
+            (json!({"after": "0123456789ab"}), "after", "a list of texts"),
+            (json!({"after": [5]}), "after", "a list of texts"),
+            (json!({"after": many}), "after", "at most 10000"),
+            (json!({"after": ["a"], "after_failure": "go"}), "after_failure", "`cancel` or `run`"),
+            (json!({"after_failure": "run"}), "after_failure", "no effect without `after`"),
+            (json!({"release_on_failure": true}), "release_on_failure", "idempotency_key"),
+        ] {
+            let error = spec(more.clone()).expect_err("refused");
+            assert_eq!(error.path, path, "{more}: {error}");
+            assert!(error.problem.contains(part), "{more}: {error}");
+        }
+    }
+}
