@@ -107,6 +107,9 @@ _IN_SPEC: tuple[tuple[str, str], ...] = (
     ("kwargs input arguments", "input"),
     ("result_ttl keep_result retention retention_ms", "retention_ms"),
     ("dedup_id job_id unique_id idempotency_key", "idempotency_key"),
+    ("depends_on dependencies needs after parents", "after"),
+    ("rate_limit rate throttle limiter rate_limiter", "rate"),
+    ("map fan_out foreach", "map"),
     ("on_failure on_success callback callbacks webhook webhook_url", "webhook"),
 )
 
@@ -136,6 +139,11 @@ _ELSEWHERE: tuple[tuple[str, frozenset[str], str], ...] = (
         "delay countdown eta run_at scheduled_at cron schedule crontab",
         frozenset(("timeout",)),
         "what begins later is a job: sandtimer.jobs.submit",
+    ),
+    (
+        "cron schedule crontab every repeat time_zone timezone",
+        frozenset(("spec",)),
+        "a job that recurs is in a schedule: sandtimer.jobs.schedule",
     ),
     (
         "visibility_timeout ack_wait lock_duration acks_late",

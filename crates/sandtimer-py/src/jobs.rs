@@ -18,7 +18,7 @@ use pyo3::types::PyBytes;
 use sandtimer::engine::jobs::{self, Handled, Handler, HandlerCall, Handlers, Place, Word, WorkerSettings};
 use sandtimer::job::{
     self, FILE_PIECE, FileOf, Filter, JobSpec, JobState, LOCAL_OWNER, ShownState, SpecError, StoreError,
-    Submission, anchored, embedded, is_queue_name, parse_file, schedule_from,
+    Submission, anchored, embedded, expanded, is_queue_name, parse_file, schedule_from,
 };
 use sandtimer::limits::Limits;
 use sandtimer::model::Source;
@@ -78,12 +78,18 @@ fn submissions(given: &[Given], now_ms: u64) -> Result<Vec<Submission>, (SpecErr
             path: String::new(),
             problem: error.to_string(),
         })?;
-        let source = embedded(source, directory)?;
-        let spec = JobSpec::read(anchored(source, directory, None))?;
-        spec.check_deadline(now_ms)?;
-        Ok(Submission { spec, owner: LOCAL_OWNER.to_owned() })
+        let one = |source| {
+            let spec = JobSpec::read(anchored(embedded(source, directory)?, directory, None))?;
+            spec.check_deadline(now_ms)?;
+            Ok(Submission { spec, owner: LOCAL_OWNER.to_owned() })
+        };
+        expanded(source)?.into_iter().map(one).collect::<Result<Vec<_>, SpecError>>()
     };
-    given.iter().map(|one| read(one).map_err(|error| (error, one.2.as_str()))).collect()
+    let mut all = Vec::with_capacity(given.len());
+    for one in given {
+        all.extend(read(one).map_err(|error| (error, one.2.as_str()))?);
+    }
+    Ok(all)
 }
 
 /// Jobs in a database of this machine, or on a NATS server.
@@ -164,7 +170,7 @@ impl JobStore {
 
     /// Takes in all or none. JSON of what became of each.
     fn submit(&self, py: Python<'_>, given: Vec<Given>) -> PyResult<String> {
-        let read = py.detach(|| submissions(&given, self.store.now_ms()));
+        let read = py.detach(|| submissions(&given, self.store.calendar_ms()));
         let read = read.map_err(|(error, place)| spec_refused(py, &error, place))?;
         json(&self.with(py, |store| store.submit(&read))?)
     }

@@ -125,7 +125,8 @@ async fn submit(
     let (submitted, reserved) = app
         .jobs
         .ask(move |store| {
-            let batch = submission::read(&bytes, are_lines, (&whose(&owner), networked), store.now_ms())?;
+            let batch =
+                submission::read(&bytes, are_lines, (&whose(&owner), networked), store.calendar_ms())?;
             // Before anything is submitted: without memory for the answer it can be sent again.
             let reserved = answering.answers.reserve_long(&owner, batch.len() * SUBMITTED_BYTES)?;
             Ok((store.submit(&batch)?, reserved))

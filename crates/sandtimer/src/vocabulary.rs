@@ -121,11 +121,42 @@ const NAMES: &[(&[&str], &[&str])] = &[
     ),
     (&["callback", "callback_url", "hook", "webhook_url", "on_complete", "notify_url"], &["webhook"]),
     (&["queue_name", "task_queue", "topic"], &["queue"]),
-    (&["depends_on", "depends", "dependencies", "after", "parents"], &["needs"]),
+    (
+        &["depends_on", "depends", "dependencies", "after", "parents", "needs", "wait_for"],
+        &["needs", "after"],
+    ),
+    (&["rate_limit", "ratelimit", "throttle", "limiter", "rate_limiter", "max_rate"], &["rate"]),
+    (&["timezone", "tz", "zone", "time_zone_name"], &["time_zone"]),
+    (&["crontab", "schedule", "cron_expression"], &["cron"]),
+    (&["every", "interval", "interval_ms", "repeat"], &["every_ms"]),
+    (&["fan_out", "foreach", "for_each", "with_items", "matrix"], &["map"]),
     (&["exit_codes", "ok_codes", "success_exit_codes", "allowed_exit_codes"], &["expected"]),
     (&["artifacts", "output_files"], &["outputs"]),
     (&["input_files", "files"], &["inputs"]),
 ];
+
+/// What is asked for elsewhere: words of other tools, and where.
+const ELSEWHERE: &[(&[&str], &str)] = &[(
+    &[
+        "cron",
+        "crontab",
+        "schedule",
+        "every",
+        "every_ms",
+        "repeat",
+        "recurring",
+        "time_zone",
+        "timezone",
+        "tz",
+    ],
+    "a job that recurs is in a schedule: `sandtimer jobs schedule`, or `/v1/jobs/schedules`",
+)];
+
+/// Where what a field of another tool's job means is asked for, if that is not in a field.
+pub fn elsewhere(name: &str) -> Option<&'static str> {
+    let given = normal(name);
+    ELSEWHERE.iter().find(|(words, _)| words.contains(&given.as_str())).map(|(_, place)| *place)
+}
 
 /// Other names of languages, with ours.
 const LANGUAGES: &[(&[&str], &str)] = &[

@@ -1,6 +1,6 @@
 //! From a body to submissions. A batch is taken whole or not at all, so each is checked before any is submitted.
 
-use sandtimer::job::{JobSpec, SpecError, Submission, Unambiguous};
+use sandtimer::job::{JobSpec, SpecError, Submission, Unambiguous, expanded};
 use serde_json::Value;
 
 use super::view::Whose;
@@ -27,18 +27,36 @@ pub(super) fn read(
     let mut batch = Vec::with_capacity(sources.len());
     for (index, source) in sources.into_iter().enumerate() {
         let index = (!is_one).then_some(index);
-        let mut spec = JobSpec::read(source)
-            .and_then(|spec| spec.check_deadline(now_ms).map(|()| spec))
-            .and_then(|spec| check_paths(&spec).map(|()| spec))
-            .map_err(|error| bad_spec(&error, index))?;
-        if spec.network && !networked {
-            let message = "network: this token may not give jobs the host's network";
-            return Err(Refusal::new(Code::NetworkRefused, message).with("key", "network"));
+        for source in expanded(source).map_err(|error| bad_spec(&error, index))? {
+            let spec = checked(source, now_ms).map_err(|error| bad_spec(&error, index))?;
+            batch.push(admitted(spec, (whose, networked))?);
         }
-        spec.queue = whose.stored_queue(&spec.queue);
-        batch.push(Submission { spec, owner: whose.name().to_owned() });
+        if batch.len() > MOST {
+            return Err(too_many());
+        }
     }
     Ok(batch)
+}
+
+fn checked(source: Value, now_ms: u64) -> Result<JobSpec, SpecError> {
+    let spec = JobSpec::read(source)?;
+    spec.check_deadline(now_ms)?;
+    check_paths(&spec)?;
+    Ok(spec)
+}
+
+fn admitted(mut spec: JobSpec, (whose, networked): (&Whose, bool)) -> Result<Submission, Refusal> {
+    if spec.network && !networked {
+        let message = "network: this token may not give jobs the host's network";
+        return Err(Refusal::new(Code::NetworkRefused, message).with("key", "network"));
+    }
+    spec.queue = whose.stored_queue(&spec.queue);
+    Ok(Submission { spec, owner: whose.name().to_owned() })
+}
+
+fn too_many() -> Refusal {
+    let message = format!("the body has more than {MOST} jobs; send them in several requests");
+    Refusal::new(Code::BadSpec, message).with("path", "").with("most", MOST)
 }
 
 /// The values of a body, and whether it is a single one that is no list.
@@ -72,8 +90,7 @@ fn sources(bytes: &[u8], are_lines: bool) -> Result<(Vec<Value>, bool), Refusal>
         return Err(Refusal::new(Code::BadSpec, message).with("path", ""));
     }
     if values.len() > MOST {
-        let message = format!("the body has more than {MOST} jobs; send them in several requests");
-        return Err(Refusal::new(Code::BadSpec, message).with("path", "").with("most", MOST));
+        return Err(too_many());
     }
     Ok((values, is_one))
 }

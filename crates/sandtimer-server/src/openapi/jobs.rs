@@ -341,6 +341,15 @@ fn request() -> Value {
             "At most so many jobs with this key start in this time, evenly spread.",
         ),
         "after": texts("Jobs that have to end before: ids, or names of jobs that are submitted in the same request."),
+        "map": with(
+            body(json!({
+                "over": anything("A list with an item for each job."),
+                "most": number("How many of the jobs run at the same time."),
+                "then": with(reference("JobRequest"), "A job that waits for all of them."),
+            })),
+            "Fan-out: one job for each item of a list. A job has its item in SANDTIMER_ITEM, a handler as its input.",
+        ),
+        "after_results": text("A path below the job's directory: a file of JSON with the results of the jobs in `after`."),
         "after_failure": with(words(&["cancel", "run"]), "What happens when one of those does not succeed; `cancel` unless given."),
         "retention_ms": with(reference("Limit"), "How long it is kept once it is over; 7 days unless given."),
         "deliveries": number("How often it is handed to a worker before it is dead; 3 unless given."),

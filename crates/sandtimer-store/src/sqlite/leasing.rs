@@ -161,12 +161,12 @@ fn hand_out(
     (until, now): (i64, i64),
 ) -> Result<Leased, StoreError> {
     let update =
-        "UPDATE jobs SET state = 2, ready = 0, epoch = epoch + 1, deliveries = deliveries + 1, worker = ?2,
+        "UPDATE jobs SET state = 2, ready = 0, start_ms = NULL, epoch = epoch + 1, deliveries = deliveries + 1, worker = ?2,
         lease_ms = ?3, leased_ms = ?4 WHERE seq = ?1";
     execute(tx, update, params![seq, worker, until, now])?;
     rates::started(tx, seq, now)?;
     let select =
-        "SELECT id, epoch, body, owner, submitted_ms, due_ms, deadline_ms, deliveries, memory FROM jobs
+        "SELECT id, epoch, body, owner, submitted_ms, due_ms, deadline_ms, deliveries, memory, after_ids FROM jobs
         JOIN specs ON job = seq WHERE seq = ?1";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
     let read = |row: &Row<'_>| {
@@ -183,6 +183,7 @@ fn hand_out(
             deadline_ms: row.get::<_, Option<i64>>(6)?.map(natural),
             deliveries: row.get(7)?,
             memory: natural(row.get(8)?),
+            after: row.get::<_, Option<String>>(9)?.map_or_else(Vec::new, ids),
         })
     };
     let leased = select.query_row([seq], read).map_err(broken)?;
@@ -190,6 +191,11 @@ fn hand_out(
         forget_outputs(tx, seq)?;
     }
     Ok(leased)
+}
+
+fn ids(list: String) -> Vec<String> {
+    // It was written by `submitting`.
+    serde_json::from_str(&list).unwrap_or_default()
 }
 
 /// What is wanted of a lease.

@@ -136,7 +136,13 @@ impl SqliteJobs {
     /// The same store at this moment, from now on.
     #[cfg(test)]
     pub(crate) fn stopped_at(&mut self, now: i64) -> &Self {
-        self.clock = StoreClock::Stopped { now };
+        self.stopped_with(now, now)
+    }
+
+    /// The same, with another time on the calendar.
+    #[cfg(test)]
+    fn stopped_with(&mut self, now: i64, calendar: i64) -> &Self {
+        self.clock = StoreClock::Stopped { now, calendar };
         self
     }
 
@@ -198,10 +204,16 @@ impl SqliteJobs {
         }
     }
 
-    /// Submits the jobs of schedules that are due.
-    fn tick(&self) -> Result<(), StoreError> {
-        let calendar = self.clock.calendar();
-        if !self.read(|tx, _| schedules::is_due(tx, calendar))? {
+    /// Does what the calendar says: moves what waits for a moment if the calendar was set, and submits the jobs of schedules
+    /// that are due.
+    fn follow_calendar(&self) -> Result<(), StoreError> {
+        let (calendar, skew) = (self.clock.calendar(), self.clock.skew());
+        let (is_due, is_followed) =
+            self.read(|tx, _| Ok((schedules::is_due(tx, calendar)?, clock::is_followed(tx, skew)?)))?;
+        if !is_followed {
+            self.write_still(|tx, _| clock::follow(tx, skew))?;
+        }
+        if !is_due {
             return Ok(());
         }
         self.reserve.leave(|| self.reusable())?;
@@ -227,8 +239,13 @@ impl JobStore for SqliteJobs {
         natural(self.clock.now())
     }
 
+    fn calendar_ms(&self) -> u64 {
+        self.now_ms().saturating_add_signed(self.clock.skew())
+    }
+
     fn submit(&self, submissions: &[Submission]) -> Result<Vec<Submitted>, StoreError> {
-        let new = NewJob::all(submissions)?;
+        let mut new = NewJob::all(submissions)?;
+        new.iter_mut().for_each(|one| one.follow_calendar(self.clock.skew()));
         self.reserve.leave(|| self.reusable())?;
         self.write(|tx, now| submitting::submit_all(tx, (&new, Turns::Owners), now))
     }
@@ -236,7 +253,7 @@ impl JobStore for SqliteJobs {
     fn lease(&self, request: &LeaseRequest) -> Result<Vec<Leased>, StoreError> {
         self.file.check()?;
         if request.only.is_none() {
-            match self.tick() {
+            match self.follow_calendar() {
                 // The disk is full: what is there is leased all the same, and the schedule stays due.
                 Ok(()) | Err(StoreError::Full(_)) => {}
                 Err(error) => return Err(error),
@@ -345,13 +362,14 @@ impl JobStore for SqliteJobs {
 
     fn sweep(&self) -> Result<(), StoreError> {
         self.reserve.keep();
+        match self.follow_calendar() {
+            Ok(()) | Err(StoreError::Full(_)) => {}
+            Err(error) => return Err(error),
+        }
         if self.read(moving::has_time_done_something)? {
             self.write_still(|tx, now| moving::sweep(tx, RULES, now))?;
         }
-        match self.tick() {
-            Err(StoreError::Full(_)) => Ok(()),
-            done => done,
-        }
+        Ok(())
     }
 
     fn append_log(&self, held: &Held, bytes: &[u8]) -> Result<(), StoreError> {

@@ -395,7 +395,7 @@ pub(crate) fn retry(tx: &Transaction<'_>, id: &str, now: i64) -> Result<JobState
     let priority: i64 = tx.query_row(priority, [job.seq], |row| row.get(0)).map_err(broken)?;
     let update =
         "UPDATE jobs SET submitted_ms = ?2, due_ms = ?2, rank = ?3, deliveries = 0, cancel = NULL, ok = NULL,
-        error = NULL, worker = NULL, ended_ms = NULL, expires_ms = NULL, waits = 0,
+        error = NULL, worker = NULL, ended_ms = NULL, expires_ms = NULL, waits = 0, start_ms = NULL,
         deadline_ms = CASE WHEN wall_ms IS NULL THEN deadline_ms ELSE ?2 + wall_ms END WHERE seq = ?1";
     execute(tx, update, (job.seq, now, rank(now, priority)))?;
     enter(tx, job.seq, now)?;

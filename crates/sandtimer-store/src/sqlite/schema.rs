@@ -6,7 +6,7 @@ use sandtimer::job::StoreError;
 use super::broken;
 
 /// One step for each version of the schema; never changed once it is released.
-const MIGRATIONS: [&str; 12] = [
+const MIGRATIONS: [&str; 13] = [
     FIRST,
     OWNERS,
     FILES,
@@ -19,6 +19,7 @@ const MIGRATIONS: [&str; 12] = [
     SCHEDULES,
     RATES,
     WAITS,
+    CALENDAR,
 ];
 
 /// An owner's listing walks over that owner's jobs only. `outcomes` is how many jobs have ended in each way since it is there,
@@ -124,15 +125,25 @@ CREATE TABLE rates (
 CREATE INDEX rates_wake ON rates (wake_ms) WHERE wake_ms IS NOT NULL;
 ";
 
-/// Jobs that wait for others: `waits` of a job is how many it waits for. `settled` has jobs that have ended, until all that
+/// Jobs that wait for others: `waits` of a job is how many it waits for, `after_ids`
+/// a list of those whose results it is to have. `settled` has jobs that have ended, until all that
 /// waited for them know.
 const WAITS: &str = "
 ALTER TABLE jobs ADD COLUMN waits INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN after_ids TEXT;
 DROP INDEX jobs_due;
 CREATE INDEX jobs_due ON jobs (due_ms) WHERE state = 0 AND waits = 0;
 CREATE TABLE waits (on_job INTEGER NOT NULL, job INTEGER NOT NULL, runs INTEGER NOT NULL, PRIMARY KEY (on_job, job)) STRICT, WITHOUT ROWID;
 CREATE INDEX waits_job ON waits (job);
 CREATE TABLE settled (on_job INTEGER PRIMARY KEY, ok INTEGER NOT NULL, id TEXT NOT NULL) STRICT;
+";
+
+/// Moments on the calendar: `start_ms` of a job that has not been handed out, and by how much the calendar is ahead of the
+/// store's clock.
+const CALENDAR: &str = "
+ALTER TABLE jobs ADD COLUMN start_ms INTEGER;
+CREATE INDEX jobs_start ON jobs (start_ms) WHERE state = 0 AND start_ms IS NOT NULL;
+ALTER TABLE clock ADD COLUMN skew_ms INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// States are numbers in the order of `JobState::ALL`. A queued job is `ready` unless its concurrency key is used up.

@@ -39,6 +39,9 @@ pub(crate) struct NewJob {
     body: String,
     inputs: Vec<Input>,
     webhook: Option<Webhook>,
+    /// The moment on the calendar from which it may run, on a store whose clock is not the calendar.
+    #[serde(default)]
+    start_ms: Option<u64>,
     #[serde(default)]
     rate: Option<RateLimit>,
     /// Its idempotency key may be used again once it has ended without success.
@@ -49,6 +52,9 @@ pub(crate) struct NewJob {
     after: Vec<String>,
     #[serde(default)]
     runs_after_failure: bool,
+    /// It is to have their results.
+    #[serde(default)]
+    wants_results: bool,
 }
 
 /// A file that a job is given.
@@ -79,6 +85,12 @@ impl NewJob {
         Ok(new)
     }
 
+    /// Has its moments follow the calendar, which is this many milliseconds ahead of the store's clock.
+    pub(crate) fn follow_calendar(&mut self, skew: i64) {
+        self.start_ms = self.times.not_before_ms;
+        self.times = self.times.behind_calendar(skew);
+    }
+
     pub(crate) fn of(one: &Submission) -> Self {
         let spec = &one.spec;
         NewJob {
@@ -97,10 +109,12 @@ impl NewJob {
             body: spec.stored().to_string(),
             inputs: spec.inputs.iter().map(Input::of).collect(),
             webhook: spec.webhook.clone(),
+            start_ms: None,
             rate: spec.rate.clone(),
             releases_key: spec.releases_key,
-            after: spec.after.clone(),
-            runs_after_failure: spec.runs_after_failure,
+            after: spec.after.jobs.clone(),
+            runs_after_failure: spec.after.runs_after_failure,
+            wants_results: spec.after.results.is_some(),
         }
     }
 }
@@ -132,6 +146,10 @@ pub(crate) fn submit_all(
         let seq = "SELECT seq FROM jobs WHERE id = ?1";
         let seq: i64 = tx.query_row(seq, [&done.id], |row| row.get(0)).map_err(broken)?;
         waits::begin(tx, (seq, &one.owner), (&after, one.runs_after_failure))?;
+        if one.wants_results {
+            let after = serde_json::json!(after).to_string();
+            execute(tx, "UPDATE jobs SET after_ids = ?2 WHERE seq = ?1", (seq, after))?;
+        }
     }
     Ok(submitted)
 }
@@ -161,8 +179,8 @@ fn insert(tx: &Transaction<'_>, (new, turns): (&NewJob, Turns), now: i64) -> Res
     let insert =
         "INSERT INTO jobs (id, owner, name, queue, priority, state, rank, concurrency, most, idempotency,
         submitted_ms, due_ms, deadline_ms, wall_ms, retention_ms, deliveries_most, memory, work, rate, rate_us,
-        rate_slack_us) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-        ?20, ?21)";
+        rate_slack_us, start_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
+        ?20, ?21, ?22)";
     let values = params![
         id,
         new.owner,
@@ -185,6 +203,7 @@ fn insert(tx: &Transaction<'_>, (new, turns): (&NewJob, Turns), now: i64) -> Res
         new.rate.as_ref().map(|rate| format!("{}\u{1f}{}", new.owner, rate.key)),
         new.rate.as_ref().map(|rate| integer(rate.interval_us())),
         new.rate.as_ref().map(|rate| integer(rate.slack_us())),
+        new.start_ms.map(integer),
     ];
     tx.prepare_cached(insert).and_then(|mut insert| insert.execute(values)).map_err(broken)?;
     let seq = tx.last_insert_rowid();

@@ -7,7 +7,7 @@ use sandtimer::job::{
 };
 use serde_json::json;
 
-use super::{SqliteJobs, schema};
+use super::{SqliteJobs, natural, schema};
 use crate::conformance;
 
 /// Lets time pass on every clock.
@@ -199,4 +199,52 @@ fn a_queue_that_is_paused_before_its_first_job_is_its_owners() {
     let owners: Vec<String> =
         store.lease(&request).expect("leased").into_iter().map(|leased| leased.owner).collect();
     assert_eq!(owners.iter().filter(|owner| *owner == "bob").count(), 4, "{owners:?}");
+}
+
+fn lease(store: &SqliteJobs) -> Vec<sandtimer::job::Leased> {
+    let (worker, lease) = ("w".to_owned(), Duration::from_secs(60));
+    let request = LeaseRequest { worker, slots: 9, queues: Vec::new(), only: None, lease, memory: None };
+    store.lease(&request).expect("leased")
+}
+
+#[test]
+fn moments_follow_a_calendar_that_is_set() {
+    let place = tempfile::tempdir().expect("a directory");
+    let mut store = SqliteJobs::open(place.path()).expect("opened");
+    let (start, hour) = (2_000_000_000_000, 3_600_000);
+    let moment = natural(start + hour);
+    store.stopped_at(start);
+    let submit =
+        |store: &SqliteJobs, more| store.submit(&[submission(more)]).expect("submitted").remove(0).id;
+    let waits = submit(&store, json!({"not_before_ms": moment}));
+    let delayed = submit(&store, json!({"delay_ms": hour}));
+    assert!(lease(store.stopped_with(start + 1_000, start + hour - 1)).is_empty());
+    // The calendar was an hour behind, and is set: a moment has come, a time has not passed.
+    let leased = lease(store.stopped_with(start + 2_000, start + hour + 1_000));
+    assert_eq!(leased.iter().map(|one| &one.held.id).collect::<Vec<_>>(), [&waits]);
+    assert_eq!(store.get(&delayed).expect("read").expect("there").line.due_ms, moment);
+    // What is submitted from now on counts by the calendar, too.
+    let due = submit(&store, json!({"not_before_ms": moment, "deadline_ms": moment + 60_000}));
+    let leased = lease(&store);
+    assert_eq!(leased.iter().map(|one| &one.held.id).collect::<Vec<_>>(), [&due]);
+    let left = leased[0].deadline_ms.expect("a deadline") - natural(start + 2_000);
+    assert_eq!(left, 59_000);
+    // It is set back: what waits for a moment waits longer.
+    let waits = submit(&store, json!({"not_before_ms": moment + 5_000}));
+    assert!(lease(store.stopped_with(start + 10_000, start)).is_empty());
+    assert_eq!(store.get(&waits).expect("read").expect("there").line.due_ms, natural(start + hour + 15_000));
+}
+
+#[test]
+fn schedules_follow_the_calendar() {
+    let place = tempfile::tempdir().expect("a directory");
+    let mut store = SqliteJobs::open(place.path()).expect("opened");
+    let (start, hour) = (2_000_000_000_000, 3_600_000);
+    let spec = json!({"name": "s", "every_ms": hour, "job": {"command": ["true"]}});
+    let spec = sandtimer::job::ScheduleSpec::read(spec).expect("valid");
+    store.stopped_at(start).put_schedule("o", "q", &spec).expect("stored");
+    assert!(lease(store.stopped_with(start + hour + 1, start + 5_000)).is_empty());
+    assert_eq!(lease(store.stopped_with(start + 10_000, start + hour + 1)).len(), 1);
+    assert!(lease(store.stopped_with(start + 20_000, start)).is_empty(), "no moment has two jobs");
+    assert!(lease(store.stopped_with(start + 30_000, start + hour + 2)).is_empty());
 }

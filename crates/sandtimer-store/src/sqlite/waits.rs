@@ -27,7 +27,7 @@ pub(super) fn begin(
         };
         let Some((on, state, ok)) = select.query_row((id, owner), read).optional().map_err(broken)? else {
             let problem = format!(
-                "`{id}` is not a job of the store, or the name of one that is submitted with this one; a job is \
+                "`{id}` is neither the id of a job of the store nor the name of a job that is submitted with this one; a job is \
                  forgotten when its `retention_ms` has passed, or by a purge"
             );
             return Err(SpecError { path: format!("after[{index}]"), problem }.into());

@@ -89,7 +89,7 @@ pub fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 /// Whether a path is relative, without detours, and neither too long nor too deep.
-fn check_path(path: &str) -> Result<(), String> {
+pub(super) fn check_path(path: &str) -> Result<(), String> {
     let names = || path.split('/');
     let is_plain = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
     if path.contains('\0') {

@@ -7,6 +7,7 @@
 //! source    the file it is read from, and the directory its paths count from
 //! program   what a run executes
 //! table     the reader that all of these use
+//! fan_out   one job for each item of a list
 //! graph     steps in an order in which each comes after what it needs
 //! guard     when a loop has gone on for long enough
 //! result    what became of a job
@@ -19,6 +20,7 @@
 //! ```
 //! The engine's `jobs` executes them; stores are in `sandtimer-store`. See `docs/design/jobs.md`.
 
+mod fan_out;
 mod files;
 mod graph;
 mod guard;
@@ -37,13 +39,14 @@ mod tests;
 mod ways;
 mod webhook;
 
+pub use fan_out::expanded;
 pub use files::{
     DEEPEST, InputFile, MOST_FILES, MOST_INPUT_BYTES, OutputSpec, digest, embedded, hexadecimal,
 };
 pub use guard::{Guard, Stop};
 pub use json::Unambiguous;
 pub use program::{Language, Program};
-pub use queueing::{Concurrency, RateLimit, resolve_names};
+pub use queueing::{After, Concurrency, RateLimit, resolve_names};
 pub use recurrence::{Recurrence, rfc3339};
 pub use result::{
     CallRecord, JobFile, JobFileRefused, JobResult, JobSpent, JobVerdict, Phase, Status, StepRecord,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::files::check_path;
 use super::spec::{SpecError, missing};
 use super::store::Submission;
 use super::table::{Table, refused};
@@ -77,9 +78,21 @@ impl RateLimit {
     }
 }
 
-/// Reads `after`, and whether the job runs also when one of those did not succeed.
-pub(super) fn after(table: &mut Table) -> Result<(Vec<String>, bool), SpecError> {
+/// The jobs that one waits for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct After {
+    /// Ids of the store, or names of jobs that are submitted with it.
+    pub jobs: Vec<String>,
+    /// It runs also when one of those did not succeed.
+    pub runs_after_failure: bool,
+    /// Where it finds their results, below its directory.
+    pub results: Option<String>,
+}
+
+/// Reads `after`, `after_failure` and `after_results`.
+pub(super) fn after(table: &mut Table) -> Result<After, SpecError> {
     let (path, failure_path) = (table.at("after"), table.at("after_failure"));
+    let results_path = table.at("after_results");
     let after = table.texts("after")?.unwrap_or_default();
     if after.len() > MAX_AFTER {
         let problem = format!("has {} jobs; use at most {MAX_AFTER}", after.len());
@@ -94,7 +107,17 @@ pub(super) fn after(table: &mut Table) -> Result<(Vec<String>, bool), SpecError>
         Some("run") => true,
         Some(other) => return Err(refused(&failure_path, &other.into(), "`cancel` or `run`")),
     };
-    Ok((after, runs))
+    let results = table.text("after_results")?;
+    if let Some(results) = &results {
+        let refuse = |problem: String| SpecError { path: results_path.clone(), problem };
+        if after.is_empty() {
+            return Err(refuse(
+                "has no effect without `after`; name the jobs there, or leave it out".to_owned(),
+            ));
+        }
+        check_path(results).map_err(|problem| refuse(format!("{results:?} {problem}")))?;
+    }
+    Ok(After { jobs: after, runs_after_failure: runs, results })
 }
 
 /// The ids of the jobs that each submission waits for. A name is that of a job that is submitted together with it; everything
@@ -103,7 +126,7 @@ pub(super) fn after(table: &mut Table) -> Result<(Vec<String>, bool), SpecError>
 /// # Errors
 /// A name that several of the jobs have, and jobs that wait for each other in a circle.
 pub fn resolve_names(submissions: &[Submission], ids: &[String]) -> Result<Vec<Vec<String>>, SpecError> {
-    if submissions.iter().all(|one| one.spec.after.is_empty()) {
+    if submissions.iter().all(|one| one.spec.after.jobs.is_empty()) {
         return Ok(vec![Vec::new(); submissions.len()]);
     }
     let mut named: HashMap<&str, Vec<usize>> = HashMap::new();
@@ -113,7 +136,7 @@ pub fn resolve_names(submissions: &[Submission], ids: &[String]) -> Result<Vec<V
     let mut needs: Vec<Vec<usize>> = vec![Vec::new(); submissions.len()];
     let mut resolved = vec![Vec::new(); submissions.len()];
     for (index, one) in submissions.iter().enumerate() {
-        for (place, name) in one.spec.after.iter().enumerate() {
+        for (place, name) in one.spec.after.jobs.iter().enumerate() {
             match named.get(name.as_str()).map(Vec::as_slice) {
                 None => resolved[index].push(name.clone()),
                 Some([other]) => {
@@ -239,6 +262,9 @@ mod tests {
             (json!({"after": many}), "after", "at most 10000"),
             (json!({"after": ["a"], "after_failure": "go"}), "after_failure", "`cancel` or `run`"),
             (json!({"after_failure": "run"}), "after_failure", "no effect without `after`"),
+            (json!({"after_results": "r.json"}), "after_results", "no effect without `after`"),
+            (json!({"after": ["a"], "after_results": "../r"}), "after_results", "not a plain path"),
+            (json!({"after": ["a"], "after_results": "r", "inputs": {"r": "x"}}), "after_results", "inputs"),
             (json!({"release_on_failure": true}), "release_on_failure", "idempotency_key"),
         ] {
             let error = spec(more.clone()).expect_err("refused");

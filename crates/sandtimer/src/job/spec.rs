@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::files::{self, InputFile, OutputSpec};
 use super::graph;
 use super::program::Program;
-use super::queueing::{self, Concurrency, RateLimit};
+use super::queueing::{self, After, Concurrency, RateLimit};
 use super::schedule::Scheduled;
 use super::table::{Table, name_wall_of, refused};
 use super::ways::{Action, WaySpec, action, ways};
@@ -26,7 +26,7 @@ const RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 const DELIVERIES: u32 = 3;
 
 /// Fields that do not change what is executed.
-const SCHEDULING: [&str; 17] = [
+const SCHEDULING: [&str; 18] = [
     "name",
     "queue",
     "priority",
@@ -44,6 +44,7 @@ const SCHEDULING: [&str; 17] = [
     "release_on_failure",
     "after",
     "after_failure",
+    "after_results",
 ];
 
 /// A field that is refused.
@@ -75,10 +76,8 @@ pub struct JobSpec {
     pub releases_key: bool,
     pub concurrency: Option<Concurrency>,
     pub rate: Option<RateLimit>,
-    /// Jobs that have to end before: ids of the store, or names of jobs that are submitted with it.
-    pub after: Vec<String>,
-    /// It runs also when one of those did not succeed.
-    pub runs_after_failure: bool,
+    /// Jobs that have to end before.
+    pub after: After,
     /// How long it is kept once it is over; `None` is for ever.
     pub retention: Option<Duration>,
     /// How often it is handed to a worker before it is dead.
@@ -150,6 +149,17 @@ impl Times {
             return Err(SpecError { path: "delay_ms".to_owned(), problem });
         }
         Ok(deadline)
+    }
+
+    /// The same on a clock that is this many milliseconds behind the calendar.
+    #[must_use]
+    pub fn behind_calendar(self, skew_ms: i64) -> Self {
+        let shift = |moment: u64| moment.saturating_add_signed(skew_ms.saturating_neg());
+        Times {
+            deadline_ms: self.deadline_ms.map(shift),
+            not_before_ms: self.not_before_ms.map(shift),
+            ..self
+        }
     }
 
     /// The moment from which a job may run that is submitted at this one.
@@ -241,7 +251,7 @@ impl JobSpec {
         let time_scale = scale(&mut table)?;
         table.scale = time_scale;
         let (working_directory, workspaces) = places(&mut table)?;
-        let (after, runs_after_failure) = queueing::after(&mut table)?;
+        let after = queueing::after(&mut table)?;
         let spec = JobSpec {
             name: table.name("name")?.unwrap_or_else(|| "job".to_owned()),
             queue: table.name("queue")?.unwrap_or_else(|| "default".to_owned()),
@@ -255,7 +265,6 @@ impl JobSpec {
             concurrency: Concurrency::read(&mut table)?,
             rate: RateLimit::read(&mut table)?,
             after,
-            runs_after_failure,
             retention: table.limit("retention_ms")?.unwrap_or(Some(RETENTION)),
             deliveries: table.small("deliveries", 1)?.unwrap_or(DELIVERIES),
             limits: table.limits("limits")?,
@@ -334,7 +343,7 @@ impl JobSpec {
 
     /// Whether its runs work in a directory of its own.
     pub fn has_files(&self) -> bool {
-        !self.inputs.is_empty() || !self.outputs.is_empty()
+        !self.inputs.is_empty() || !self.outputs.is_empty() || self.after.results.is_some()
     }
 
     /// The same for one moment of a schedule.
@@ -381,6 +390,15 @@ impl JobSpec {
     }
 
     fn check_combinations(&self) -> Result<(), SpecError> {
+        if let Some(results) = &self.after.results
+            && let Some(input) = self.inputs.iter().find(|input| {
+                Path::new(&input.path).starts_with(results) || Path::new(results).starts_with(&input.path)
+            })
+        {
+            let problem =
+                format!("`{results}` is in the way of `{}` in `inputs`; use another path", input.path);
+            return Err(SpecError { path: "after_results".to_owned(), problem });
+        }
         if self.releases_key && self.idempotency_key.is_none() {
             let problem = "has no effect without `idempotency_key`; add one, or leave it out";
             return Err(SpecError { path: "release_on_failure".to_owned(), problem: problem.to_owned() });

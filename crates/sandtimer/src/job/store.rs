@@ -223,6 +223,8 @@ pub struct Leased {
     pub deliveries: u32,
     /// Bytes that each of its runs may have at most; 0 where it does not say.
     pub memory: u64,
+    /// Ids of the jobs that it waited for, if it is to have their results.
+    pub after: Vec<String>,
 }
 
 /// What a renewal found.
@@ -413,6 +415,11 @@ pub enum FileOf<'a> {
 pub trait JobStore: Send + Sync + Debug {
     /// The store's clock: milliseconds since 1970 that never go back.
     fn now_ms(&self) -> u64;
+
+    /// The calendar's time, by which moments in specs count. A store whose clock is the calendar has one for both.
+    fn calendar_ms(&self) -> u64 {
+        self.now_ms()
+    }
 
     /// Takes in all of them, or none. Those whose idempotency key and spec are known are answered with the job there is.
     ///

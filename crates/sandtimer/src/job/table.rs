@@ -228,10 +228,12 @@ impl Table {
     pub fn done(self) -> Result<(), SpecError> {
         let Some(key) = self.left.keys().next() else { return Ok(()) };
         let known = || self.known.iter().copied();
-        let hint = match (vocabulary::meant(key, known()), nearest(key, known())) {
-            (Some(name), _) => format!(", which is `{name}` here"),
-            (None, Some(name)) => format!("; the nearest known one is `{name}`"),
-            (None, None) => String::new(),
+        let elsewhere = vocabulary::elsewhere(key).filter(|_| self.path.is_empty());
+        let hint = match (vocabulary::meant(key, known()), elsewhere, nearest(key, known())) {
+            (Some(name), ..) => format!(", which is `{name}` here"),
+            (None, Some(place), _) => format!("; {place}"),
+            (None, None, Some(name)) => format!("; the nearest known one is `{name}`"),
+            (None, None, None) => String::new(),
         };
         Err(SpecError { path: self.at(key), problem: format!("unknown field{hint}") })
     }

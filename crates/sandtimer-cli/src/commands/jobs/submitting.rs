@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use sandtimer::job::{
-    JobSpec, JobStore, LOCAL_OWNER, Submission, Unambiguous, anchored, embedded, parse_file,
+    JobSpec, JobStore, LOCAL_OWNER, Submission, Unambiguous, anchored, embedded, expanded, parse_file,
 };
 use serde_json::{Value, json};
 
@@ -31,10 +31,12 @@ pub(super) fn read(given: &SubmitArguments, store: &dyn JobStore) -> Result<Vec<
     let mut submissions = Vec::new();
     for (place, source, directory) in sources(&given.file, &here)? {
         let refused = |error: &dyn std::fmt::Display| Failure::usage(format!("{place}: {error}"));
-        let source = embedded(source, &directory).map_err(|error| refused(&error))?;
-        let spec = JobSpec::read(anchored(source, &directory, scale)).map_err(|error| refused(&error))?;
-        spec.check_deadline(store.now_ms()).map_err(|error| refused(&error))?;
-        submissions.push(Submission { spec, owner: LOCAL_OWNER.to_owned() });
+        for source in expanded(source).map_err(|error| refused(&error))? {
+            let source = embedded(source, &directory).map_err(|error| refused(&error))?;
+            let spec = JobSpec::read(anchored(source, &directory, scale)).map_err(|error| refused(&error))?;
+            spec.check_deadline(store.calendar_ms()).map_err(|error| refused(&error))?;
+            submissions.push(Submission { spec, owner: LOCAL_OWNER.to_owned() });
+        }
     }
     Ok(submissions)
 }

@@ -14,6 +14,7 @@ use rustix::fs::{
     CWD, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2,
 };
 use rustix::io::{Errno, pread, retry_on_intr};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::{Execution, Stopped};
@@ -27,6 +28,8 @@ use crate::supervise::sentence::bytes;
 
 /// Entries of directories that are looked at for the patterns of a job.
 const MOST_ENTRIES: usize = 100_000;
+/// Bytes of the results of other jobs that a job is given.
+const MAX_RESULTS_BYTES: usize = 64 << 20;
 /// Files that are named as not kept; of more their number.
 const MOST_REFUSED: usize = 100;
 
@@ -159,8 +162,50 @@ impl Execution<'_> {
         for input in &self.spec.inputs {
             contents.push((input.path.as_str(), self.fetch(input)?));
         }
+        if let Some(path) = &self.spec.after.results {
+            contents.push((path, self.results_of_others()?));
+        }
         let write = || contents.iter().try_for_each(|(path, content)| write(root.as_fd(), path, content));
         as_files_owner(write).map_err(failed)
+    }
+
+    /// The results of the jobs that this one waited for, as a list in JSON in the order of its `after`.
+    fn results_of_others(&self) -> Result<Vec<u8>, Stopped> {
+        let mut list = b"[".to_vec();
+        for id in self.after {
+            let record =
+                self.place.store.get(id).map_err(|error| Stopped::Infrastructure(error.to_string()))?;
+            let shown = match &record {
+                // Its retention has passed, or a person purged it.
+                None => json!({"id": id, "state": "removed", "ok": null}),
+                Some(record) => {
+                    let result = record.result.as_ref();
+                    let outcome = result.and_then(|result| result.outcome.as_ref());
+                    json!({
+                        "id": id,
+                        "name": record.line.name,
+                        "state": record.line.state,
+                        "ok": record.line.ok,
+                        "error": record.line.error,
+                        "value": result.and_then(|result| result.value.as_ref()),
+                        "stdout": outcome.map(|outcome| &outcome.stdout),
+                    })
+                }
+            };
+            if list.len() > 1 {
+                list.push(b',');
+            }
+            list.extend_from_slice(format!("\n{shown}").as_bytes());
+            if list.len() > MAX_RESULTS_BYTES {
+                let problem = format!(
+                    "`after_results`: the results of the jobs in `after` have more than {}; have them leave `outputs`",
+                    bytes(MAX_RESULTS_BYTES as u64)
+                );
+                return Err(Stopped::failed(problem));
+            }
+        }
+        list.extend_from_slice(b"\n]\n");
+        Ok(list)
     }
 
     /// An input's content, as the store has it.

@@ -152,6 +152,8 @@ struct Execution<'a> {
     held: &'a Held,
     owner: &'a str,
     spec: &'a JobSpec,
+    /// Ids of the jobs whose results it is to have.
+    after: &'a [String],
     breakers: Breakers,
     budgets: Budgets,
     result: JobResult,
@@ -221,6 +223,7 @@ fn execute(means: &Means<'_>, (leased, asked): (&Leased, Moment), control: &Cont
         held: &leased.held,
         owner: &leased.owner,
         spec: &spec,
+        after: &leased.after,
         breakers: breakers(means.place, leased, &spec.breaker),
         budgets: Budgets::default(),
         result: JobResult::bare(Status::Ok, None),

@@ -17,6 +17,7 @@ use super::level::now;
 use super::usable_memory;
 use super::{Admission, Handlers, Means, Place, execute};
 use crate::job::{Finish, Held, JobResult, JobStore, LeaseRequest, Leased, Renewal, Room, Status};
+use crate::model::time;
 use crate::time::Moment;
 
 /// How often a worker with a free slot looks for a job.
@@ -24,6 +25,8 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How often the keeper looks whether somebody wants an end.
 const HEAR: Duration = Duration::from_millis(50);
 /// How long a job stays with a worker that says nothing more.
+/// By how many milliseconds the calendar and the store's clock may differ without a report.
+const MAX_QUIET_SKEW_MS: u64 = 5_000;
 const LEASE: Duration = Duration::from_secs(30);
 /// How long a worker waits after the store has failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
@@ -92,6 +95,7 @@ struct State {
 /// What a worker may complain of at every try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Concern {
+    Clock,
     Leasing,
     Telling,
     Threads,
@@ -245,6 +249,7 @@ impl Worker {
         if slots == 0 {
             return Vec::new();
         }
+        self.check_clock();
         let WorkerSettings { name, queues, only, lease, memory, .. } = self.settings.clone();
         let room = |total: u64| Room { free: total.saturating_sub(taken), total, patience: PATIENCE };
         let request = LeaseRequest { worker: name, slots, queues, only, lease, memory: memory.map(room) };
@@ -258,6 +263,24 @@ impl Worker {
                 drop(self.changed.wait_timeout(self.state(), AFTER_FAILURE));
                 Vec::new()
             }
+        }
+    }
+
+    /// Reports once that the calendar was set after the store's clock was.
+    fn check_clock(&self) {
+        let store = self.store();
+        let skew = i128::from(store.calendar_ms()) - i128::from(store.now_ms());
+        if skew.unsigned_abs() < u128::from(MAX_QUIET_SKEW_MS) {
+            return self.is_well_again(Concern::Clock, "the store's clock is right again");
+        }
+        if !self.state().complaints.contains_key(&Concern::Clock) {
+            let by = time(u64::try_from(skew.unsigned_abs()).unwrap_or(u64::MAX));
+            let which = if skew > 0 { "behind" } else { "ahead of" };
+            let then = "jobs wait for moments on the calendar, and other times count from a job's submission; the next boot sets it";
+            self.complain_once(
+                Concern::Clock,
+                format!("the store's clock is {by} {which} the calendar, which was set after it: {then}"),
+            );
         }
     }
 
