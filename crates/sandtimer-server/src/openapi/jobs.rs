@@ -325,6 +325,7 @@ fn request() -> Value {
         "code": text("A program in `language`."),
         "language": words(&["python", "bash", "javascript", "typescript"]),
         "steps": with(list(json!({"type": "object"})), "Each with a `name`, what it `needs`, and a command or code."),
+        "parallel": {"type": "integer", "minimum": 1, "maximum": 64, "description": "How many steps are executed at the same time; 1 unless given."},
         "loop": {"type": "object", "description": "A `driver` that is asked each turn which of the `actions` to take."},
         "wall_ms": with(reference("Limit"), "Of the whole job, from its submission."),
         "deadline_ms": moment("The same as a moment"),
@@ -334,23 +335,6 @@ fn request() -> Value {
             "description": "Its earliest start, counted from its submission: milliseconds, or a text such as `5m`.",
         },
         "idempotency_key": text("The same key and spec is the same job; another spec is refused, and the job named."),
-        "release_on_failure": truth("With an idempotency key: a job that did not succeed releases the key, so that the same submission is a new job."),
-        "concurrency": body(json!({"key": text(""), "most": number("1 unless given.")})),
-        "rate": with(
-            body(json!({"key": text(""), "most": number("At least 1."), "per_ms": anything("A time; 1 s unless given.")})),
-            "At most so many jobs with this key start in this time, evenly spread.",
-        ),
-        "after": texts("Jobs that have to end before: ids, or names of jobs that are submitted in the same request."),
-        "map": with(
-            body(json!({
-                "over": anything("A list with an item for each job."),
-                "most": number("How many of the jobs run at the same time."),
-                "then": with(reference("JobRequest"), "A job that waits for all of them."),
-            })),
-            "Fan-out: one job for each item of a list. A job has its item in SANDTIMER_ITEM, a handler as its input.",
-        ),
-        "after_results": text("A path below the job's directory: a file of JSON with the results of the jobs in `after`."),
-        "after_failure": with(words(&["cancel", "run"]), "What happens when one of those does not succeed; `cancel` unless given."),
         "retention_ms": with(reference("Limit"), "How long it is kept once it is over; 7 days unless given."),
         "deliveries": number("How often it is handed to a worker before it is dead; 3 unless given."),
         "attempts": number("Of the command; 1 unless given."),
@@ -373,6 +357,32 @@ fn request() -> Value {
         "network": truth("Gives runs the host's network; where there are tokens, only to those whose line says `network`."),
         "time_scale": {"type": "number", "description": "What every duration of the spec is multiplied by."},
     });
+    if let (Some(fields), Value::Object(more)) = (fields.as_object_mut(), of_other_jobs()) {
+        fields.extend(more);
+    }
     wall_names(&mut fields);
     body(fields)
+}
+
+/// The fields of a spec that say what a job has to do with others.
+fn of_other_jobs() -> Value {
+    json!({
+        "release_on_failure": truth("With an idempotency key: a job that did not succeed releases the key, so that the same submission is a new job."),
+        "concurrency": body(json!({"key": text(""), "most": number("1 unless given.")})),
+        "rate": with(
+            body(json!({"key": text(""), "most": number("At least 1."), "per_ms": anything("A time; 1 s unless given.")})),
+            "At most so many jobs with this key start in this time, evenly spread.",
+        ),
+        "after": with(list(text("")), "Jobs that have to end before: ids, or names of jobs that are submitted in the same request."),
+        "map": with(
+            body(json!({
+                "over": anything("A list with an item for each job."),
+                "most": number("How many of the jobs run at the same time."),
+                "then": with(reference("JobRequest"), "A job that waits for all of them."),
+            })),
+            "Fan-out: one job for each item of a list. A job has its item in SANDTIMER_ITEM, a handler as its input.",
+        ),
+        "after_results": text("A path below the job's directory: a file of JSON with the results of the jobs in `after`."),
+        "after_failure": with(words(&["cancel", "run"]), "What happens when one of those does not succeed; `cancel` unless given."),
+    })
 }

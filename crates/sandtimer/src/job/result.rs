@@ -113,6 +113,18 @@ pub struct JobSpent {
     pub refused: u64,
 }
 
+impl JobSpent {
+    /// Adds what a part of the job took.
+    pub(crate) fn add(&mut self, part: JobSpent) {
+        self.queued_ms += part.queued_ms;
+        self.attempts_ms += part.attempts_ms;
+        self.backoff_ms += part.backoff_ms;
+        self.driver_ms += part.driver_ms;
+        self.attempts += part.attempts;
+        self.refused += part.refused;
+    }
+}
+
 /// A file that a job has left, kept by its store until another delivery of the job, or its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobFile {

@@ -25,6 +25,9 @@ const RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How often a job is handed to a worker before it is dead.
 const DELIVERIES: u32 = 3;
 
+/// Steps of a job that are executed at the same time.
+const MAX_PARALLEL: i64 = 64;
+
 /// Fields that do not change what is executed.
 const SCHEDULING: [&str; 18] = [
     "name",
@@ -99,6 +102,8 @@ pub struct JobSpec {
     pub network: bool,
     /// What its durations were multiplied by.
     pub time_scale: f64,
+    /// Steps that are executed at the same time.
+    pub parallel: u32,
     pub work: Work,
     source: Value,
 }
@@ -278,6 +283,7 @@ impl JobSpec {
             scheduled: if stored { scheduled(&mut table)? } else { None },
             network: table.flag("network")?,
             time_scale,
+            parallel: table.count("parallel", 1, MAX_PARALLEL)?.unwrap_or(1) as u32,
             work: work(&mut table)?,
             source,
         };
@@ -327,7 +333,7 @@ impl JobSpec {
         files::digest(work.to_string().as_bytes())
     }
 
-    /// What each of its runs may have of memory at most, in bytes; 0 where it does not say.
+    /// What its runs may have of memory together, in bytes; 0 if it does not say. Of runs one after another the largest counts.
     pub fn memory_bytes(&self) -> u64 {
         let actions: Vec<&Action> = match &self.work {
             Work::Action(action) => vec![action],
@@ -338,7 +344,12 @@ impl JobSpec {
             Setting::At(bytes) => bytes,
             Setting::Unlimited | Setting::Inherit => 0,
         };
-        actions.iter().flat_map(|action| &action.ways).map(of).max().unwrap_or(0)
+        let largest = actions.iter().flat_map(|action| &action.ways).map(of).max().unwrap_or(0);
+        let together = match &self.work {
+            Work::Steps(steps) => u64::from(self.parallel).min(steps.len() as u64),
+            Work::Action(_) | Work::Loop(_) => 1,
+        };
+        largest.saturating_mul(together)
     }
 
     /// Whether its runs work in a directory of its own.
@@ -390,6 +401,10 @@ impl JobSpec {
     }
 
     fn check_combinations(&self) -> Result<(), SpecError> {
+        if self.source.get("parallel").is_some() && !matches!(self.work, Work::Steps(_)) {
+            let problem = "is how many `steps` are executed at the same time; add steps, or leave it out";
+            return Err(SpecError { path: "parallel".to_owned(), problem: problem.to_owned() });
+        }
         if let Some(results) = &self.after.results
             && let Some(input) = self.inputs.iter().find(|input| {
                 Path::new(&input.path).starts_with(results) || Path::new(results).starts_with(&input.path)

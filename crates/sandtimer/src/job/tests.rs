@@ -345,3 +345,18 @@ fn files_of_this_machine_are_embedded_by_whoever_submits() {
         assert!(refused.path == "inputs[\"a\"].file" && refused.problem.contains(said), "{refused}");
     }
 }
+
+#[test]
+fn parallel_is_for_steps_and_counts_their_memory() {
+    let steps = json!([{"name": "a", "command": ["true"]}, {"name": "b", "command": ["true"]}]);
+    let read = |parallel: Value| {
+        JobSpec::read(json!({"steps": steps, "parallel": parallel, "limits": {"memory_bytes": "1G"}}))
+    };
+    assert_eq!(read(json!(1)).expect("valid").memory_bytes(), 1 << 30);
+    assert_eq!(read(json!(9)).expect("valid").memory_bytes(), 2 << 30, "there are two");
+    for wrong in [json!(0), json!(65), json!("many")] {
+        assert_eq!(read(wrong).expect_err("refused").path, "parallel");
+    }
+    let alone = JobSpec::read(json!({"command": ["true"], "parallel": 2})).expect_err("refused");
+    assert!(alone.path == "parallel" && alone.problem.contains("`steps`"), "{alone}");
+}

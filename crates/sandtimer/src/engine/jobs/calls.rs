@@ -70,7 +70,7 @@ impl Execution<'_> {
         let ended = self.attempts((name, &level), action, stdin, (&mut call, &mut last));
         if ended.is_err() {
             level.fails();
-            call.abandon(&mut self.breakers, now());
+            call.abandon(&mut self.breakers(), now());
         }
         self.count(call.spent(), turn.is_some() && name == super::turns::DRIVER);
         let end = match ended {
@@ -122,7 +122,8 @@ impl Execution<'_> {
         (call, last): (&mut Call, &mut Option<Arc<Outcome>>),
     ) -> Result<CallEnd, Stopped> {
         loop {
-            match call.next(&mut self.breakers, now()) {
+            let next = call.next(&mut self.breakers(), now());
+            match next {
                 Step::Over(end) => return Ok(end),
                 Step::Wait { until } => {
                     let until = level.end().map_or(until, |end| end.min(until));
@@ -136,7 +137,7 @@ impl Execution<'_> {
                         Ok(outcome) => judged(outcome, way),
                         Err(_) => Judged::Ignored,
                     };
-                    call.ended(judged, &mut self.breakers, &mut self.budgets, now());
+                    call.ended(judged, &mut self.breakers(), &mut self.budgets(), now());
                     let outcome = attempted?;
                     *last = Some(Arc::clone(&outcome));
                     self.check_outcome(level, &outcome, name)?;
@@ -222,7 +223,7 @@ impl Execution<'_> {
         let run = Arc::new(self.start(spec, &way.program)?);
         self.control.began(&run);
         let outcome = self.follow(&run, logged);
-        self.control.ended();
+        self.control.ended(&run);
         Ok(outcome)
     }
 

@@ -29,7 +29,7 @@ impl Halt {
     }
 }
 
-/// The word, and the run that goes on.
+/// The word, and the runs that are executed: several with steps in parallel.
 #[derive(Debug, Default)]
 pub struct Control {
     state: Mutex<State>,
@@ -39,7 +39,7 @@ pub struct Control {
 #[derive(Debug, Default)]
 struct State {
     halt: Option<Halt>,
-    run: Option<Arc<Run>>,
+    runs: Vec<Arc<Run>>,
 }
 
 impl Control {
@@ -47,9 +47,7 @@ impl Control {
     pub fn halt(&self, halt: Halt) {
         let mut state = self.state();
         if state.halt.is_none() {
-            if let Some(run) = &state.run {
-                run.cancel(halt.reason());
-            }
+            state.runs.iter().for_each(|run| run.cancel(halt.reason()));
             state.halt = Some(halt);
             self.changed.notify_all();
         }
@@ -66,12 +64,12 @@ impl Control {
         if let Some(halt) = &state.halt {
             run.cancel(halt.reason());
         }
-        state.run = Some(Arc::clone(run));
+        state.runs.push(Arc::clone(run));
     }
 
-    /// It is over.
-    pub(super) fn ended(&self) {
-        self.state().run = None;
+    /// It has ended.
+    pub(super) fn ended(&self, run: &Arc<Run>) {
+        self.state().runs.retain(|other| !Arc::ptr_eq(other, run));
     }
 
     /// Waits until then, or until something is said.
@@ -88,7 +86,7 @@ impl Control {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Two options; whole whatever happened.
+        // An option and a list; each change is one call.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

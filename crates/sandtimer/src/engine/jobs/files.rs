@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{
     CWD, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2,
@@ -156,7 +156,7 @@ impl Execution<'_> {
         };
         let path = workshop.path.join(format!("{}-{}", self.held.id, self.held.epoch));
         make_workspace(&path).map_err(failed)?;
-        let directory = self.directory.insert(JobDirectory { path, workshop });
+        let directory = self.directory.insert(Arc::new(JobDirectory { path, workshop }));
         let root = open_workspace(directory.path()).map_err(failed)?;
         let mut contents = Vec::with_capacity(self.spec.inputs.len());
         for input in &self.spec.inputs {

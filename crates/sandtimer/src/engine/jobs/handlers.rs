@@ -100,7 +100,7 @@ impl Execution<'_> {
                         let run = Arc::new(run);
                         self.control.began(&run);
                         outcome = Some(self.follow(&run, logged));
-                        self.control.ended();
+                        self.control.ended(&run);
                     }
                     Word::Over(handled) => return self.handled((level, name), handled, outcome),
                 }

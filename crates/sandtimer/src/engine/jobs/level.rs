@@ -1,8 +1,8 @@
 //! The scopes of a job, and which of them is over first.
 
-use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -54,7 +54,7 @@ impl Level {
         let path = format!("job/{id}");
         let scope = engine.open_work(within, Layer::Job, path.clone(), (&limits, Some(carried)))?;
         let bound = end.map(|end| Bound { layer: Layer::Job, path: path.clone(), begun, end });
-        let (id, parent, failed) = (scope.id(), None, Cell::default());
+        let (id, parent, failed) = (scope.id(), None, AtomicBool::default());
         let told = Told { observer, id, parent, layer: Layer::Job, path, begun, failed };
         Ok(Level { scope, bounds: bound.into_iter().collect(), told })
     }
@@ -75,7 +75,7 @@ impl Level {
         if let Some(wall) = wall.filter(|wall| *wall < FAR_FUTURE) {
             bounds.push(Bound { layer, path: path.clone(), begun, end: begun.after(wall) });
         }
-        let (id, parent, failed) = (scope.id(), Some(self.id()), Cell::default());
+        let (id, parent, failed) = (scope.id(), Some(self.id()), AtomicBool::default());
         let told = Told { observer: self.told.observer.clone(), id, parent, layer, path, begun, failed };
         Ok(Level { scope, bounds, told })
     }

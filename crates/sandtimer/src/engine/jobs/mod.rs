@@ -3,6 +3,7 @@
 //! ```text
 //! worker    leases jobs, one thread for each slot; a keeper thread renews leases and hears of cancels
 //! mod       one leased job, from its spec to its result
+//! steps     steps in parallel
 //! turns     a loop: the driver is asked, its action is called, it is told what came of it
 //! calls     one call: attempts, pauses, fallbacks; every attempt is a run
 //! handlers  functions of the worker's program, whose attempts are runs as well
@@ -23,13 +24,13 @@ mod files;
 mod handlers;
 mod level;
 mod observing;
+mod steps;
 mod turns;
 mod worker;
 
-use std::cell::RefCell;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::engine::{Engine, Error, Interpreters};
@@ -154,13 +155,14 @@ struct Execution<'a> {
     spec: &'a JobSpec,
     /// Ids of the jobs whose results it is to have.
     after: &'a [String],
-    breakers: Breakers,
-    budgets: Budgets,
+    /// Shared by the job's steps.
+    breakers: Arc<Mutex<Breakers>>,
+    budgets: Arc<Mutex<Budgets>>,
     result: JobResult,
     outcome: Option<Arc<Outcome>>,
     /// Where its runs work, where it has files.
-    directory: Option<JobDirectory<'a>>,
-    unlogged: RefCell<Unlogged>,
+    directory: Option<Arc<JobDirectory<'a>>>,
+    unlogged: Arc<Mutex<Unlogged>>,
 }
 
 /// What of the log the store has not taken yet, in its order.
@@ -224,12 +226,12 @@ fn execute(means: &Means<'_>, (leased, asked): (&Leased, Moment), control: &Cont
         owner: &leased.owner,
         spec: &spec,
         after: &leased.after,
-        breakers: breakers(means.place, leased, &spec.breaker),
-        budgets: Budgets::default(),
+        breakers: Arc::new(Mutex::new(breakers(means.place, leased, &spec.breaker))),
+        budgets: Arc::default(),
         result: JobResult::bare(Status::Ok, None),
         outcome: None,
         directory: None,
-        unlogged: RefCell::default(),
+        unlogged: Arc::default(),
     };
     execution.result.spent.queued_ms = leased.leased_ms.saturating_sub(leased.due_ms);
     let ended = execution.work(leased, asked);
@@ -259,14 +261,14 @@ impl Execution<'_> {
                 let called = self.call(job, (&self.spec.name, None), action, &[])?;
                 self.take(called)
             }
+            Work::Steps(steps) if self.spec.parallel > 1 => self.parallel_steps(job, steps),
             Work::Steps(steps) => self.steps(job, steps),
             Work::Loop(spec) => self.turns(job, spec),
         }
     }
 
     fn steps(&mut self, job: &Level, steps: &[StepSpec]) -> Result<(), Stopped> {
-        let unbegun = |step: &StepSpec| StepRecord { name: step.name.clone(), ok: None, degraded: false };
-        self.result.steps = steps.iter().map(unbegun).collect();
+        self.list_steps(steps);
         for (index, step) in steps.iter().enumerate() {
             let called = self.call(job, (&step.name, None), &step.action, &[])?;
             let record = &mut self.result.steps[index];
@@ -274,6 +276,11 @@ impl Execution<'_> {
             self.take(called)?;
         }
         Ok(())
+    }
+
+    fn list_steps(&mut self, steps: &[StepSpec]) {
+        let unbegun = |step: &StepSpec| StepRecord { name: step.name.clone(), ok: None, degraded: false };
+        self.result.steps = steps.iter().map(unbegun).collect();
     }
 
     /// Takes up what became of a call that the job stands or falls with.
@@ -303,8 +310,9 @@ impl Execution<'_> {
 
     /// Writes down how it ended. Whether it may be handed out again.
     fn settle(&mut self, ended: Result<(), Stopped>) -> bool {
+        let breakers = self.breakers().snapshot(now());
         let result = &mut self.result;
-        result.breakers = self.breakers.snapshot(now());
+        result.breakers = breakers;
         result.outcome = self.outcome.as_deref().cloned();
         let mut again = false;
         (result.status, result.error) = match ended {
@@ -359,7 +367,7 @@ impl Execution<'_> {
     /// Adds to the job's log. That it cannot be written is no reason to end the job: what the store does not take waits for it,
     /// and what is too much for that is spoken of where it is missing, and in the result.
     fn log(&self, bytes: &[u8]) {
-        let mut unlogged = self.unlogged.borrow_mut();
+        let mut unlogged = self.unlogged();
         // What the store says no with is looked at in the end.
         let is_taken = unlogged.again <= now().as_nanos()
             && self.hand_over(&mut unlogged).is_ok()
@@ -399,7 +407,7 @@ impl Execution<'_> {
     /// Hands over what has waited for the store, which is asked for a while where it may come back and the job is this worker's.
     /// How many bytes the log lacks.
     fn end_log(&self) -> u64 {
-        let mut unlogged = self.unlogged.borrow_mut();
+        let mut unlogged = self.unlogged();
         let until = now().as_nanos() + LAST_OF_LOG.as_nanos() as u64;
         while let Err(error) = self.hand_over(&mut unlogged) {
             let may_come_back = matches!(error, StoreError::Unreachable(_) | StoreError::Busy);
@@ -410,6 +418,19 @@ impl Execution<'_> {
             std::thread::park_timeout(UNLOGGED);
         }
         unlogged.dropped + unlogged.waiting.len() as u64
+    }
+
+    fn breakers(&self) -> MutexGuard<'_, Breakers> {
+        // After a panic the job has failed, and nothing more is called.
+        self.breakers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn budgets(&self) -> MutexGuard<'_, Budgets> {
+        self.budgets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unlogged(&self) -> MutexGuard<'_, Unlogged> {
+        self.unlogged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn remark(&self, text: &str) {

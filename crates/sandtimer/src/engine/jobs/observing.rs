@@ -1,8 +1,8 @@
 //! Word of each scope of a job, for whoever watches a worker: told when it is dropped, so that no way out of it is missed.
 
-use std::cell::Cell;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::level::now;
@@ -41,12 +41,12 @@ pub(super) struct Told {
     pub layer: Layer,
     pub path: String,
     pub begun: Moment,
-    pub failed: Cell<bool>,
+    pub failed: AtomicBool,
 }
 
 impl Told {
     pub fn fails(&self) {
-        self.failed.set(true);
+        self.failed.store(true, Ordering::Relaxed);
     }
 }
 
@@ -60,7 +60,7 @@ impl Drop for Told {
             layer: self.layer,
             path: &self.path,
             took: now().since(self.begun),
-            failed: self.failed.get(),
+            failed: self.failed.load(Ordering::Relaxed),
         });
     }
 }
