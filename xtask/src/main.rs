@@ -9,6 +9,7 @@
 
 mod compat;
 mod crate_arrows;
+mod docs;
 mod flaky;
 mod generate;
 mod module_arrows;
@@ -24,6 +25,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   deps                check that crates and modules use only what they may
   fmt                 format the Rust code
   lint                clippy, with warnings as errors
+  docs                build the documentation site into target/site
   test                everything a change must pass, set-up included
   python              the part of test that checks the Python package
   typescript          the part of test that checks the TypeScript client
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         ["deps"] => deps(),
         ["fmt"] => step::cargo(&["fmt", "--all"]),
         ["lint"] => step::cargo(test::CLIPPY),
+        ["docs"] => docs::build(),
         ["test"] => test::run(),
         ["python"] => test::python(),
         ["typescript"] => test::typescript(),

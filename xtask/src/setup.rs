@@ -69,8 +69,20 @@ const TOOLS: &[(&str, &str)] = &[
     ("cc", "install a C compiler, such as Debian's gcc"),
 ];
 
-/// The packages of the tests' Python environment, pinned.
-const PYTHON_REQUIREMENTS: &str = "python/tests/requirements.txt";
+/// A Python environment below `target/`.
+pub(crate) struct PythonEnvironment {
+    directory: &'static str,
+    /// Its packages, pinned.
+    requirements: &'static str,
+}
+
+/// The environment of the tests.
+const TESTS: PythonEnvironment =
+    PythonEnvironment { directory: "target/python", requirements: "python/tests/requirements.txt" };
+
+/// The environment that builds the documentation site.
+pub(crate) const SITE: PythonEnvironment =
+    PythonEnvironment { directory: "target/docs-python", requirements: "docs/requirements.txt" };
 
 /// Installs what is missing, where this process may; else says what will be skipped.
 pub(crate) fn system_packages() -> Result {
@@ -122,44 +134,58 @@ pub(crate) fn tools() -> Result {
     if missing.is_empty() { Ok(()) } else { Err(missing.join("; ")) }
 }
 
-fn environment(root: &Path) -> PathBuf {
-    root.join("target/python")
-}
-
 /// The interpreter of the tests' Python environment.
 pub(crate) fn python(root: &Path) -> PathBuf {
-    environment(root).join("bin/python")
+    TESTS.python(root)
 }
 
-/// Makes the environment, or makes it anew when the list of packages or the interpreter has changed.
+/// Makes the tests' Python environment, or makes it again when its packages or the interpreter have changed.
 pub(crate) fn python_environment() -> Result {
-    let root = root();
-    let path = environment(&root);
-    let requirements = root.join(PYTHON_REQUIREMENTS);
-    let packages = fs::read_to_string(&requirements)
-        .map_err(|error| format!("cannot read {}: {error}", requirements.display()))?;
-    let interpreter =
-        step::output(step::command("python3", &["-c", "import sys; print(sys.executable, sys.version)"]))?;
-    let wanted = format!("{interpreter}\n{packages}");
-    // Written last, so that an interrupted installation is never taken for a whole one.
-    let stamp = path.join("xtask-stamp");
-    if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) && python(&root).exists() {
-        return Ok(());
-    }
-    let path = path.to_str().ok_or_else(|| format!("{} is not UTF-8", path.display()))?;
-    step::run(step::command("python3", &["-m", "venv", "--clear", path]))?;
-    step::run(in_environment(&["-m", "pip", "install", PIP_QUIET, "--requirement", PYTHON_REQUIREMENTS]))?;
-    fs::write(&stamp, wanted).map_err(|error| format!("cannot write {}: {error}", stamp.display()))
+    TESTS.prepare()
+}
+
+/// The tests' Python with `arguments`.
+pub(crate) fn in_environment(arguments: &[&str]) -> Command {
+    TESTS.command(arguments)
 }
 
 const PIP_QUIET: &str = "-qq";
 
-/// The environment's Python with `arguments`.
-pub(crate) fn in_environment(arguments: &[&str]) -> Command {
-    let mut command = step::command(&python(&root()).to_string_lossy(), arguments);
-    // What is installed is what is tested, wherever the caller's variables point.
-    command.env_remove("PYTHONPATH").env_remove("PYTHONHOME").env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
-    command
+impl PythonEnvironment {
+    fn python(&self, root: &Path) -> PathBuf {
+        root.join(self.directory).join("bin/python")
+    }
+
+    /// Makes the environment, or makes it again when its packages or the interpreter have changed.
+    pub(crate) fn prepare(&self) -> Result {
+        let root = root();
+        let path = root.join(self.directory);
+        let requirements = root.join(self.requirements);
+        let packages = fs::read_to_string(&requirements)
+            .map_err(|error| format!("cannot read {}: {error}", requirements.display()))?;
+        let interpreter = step::output(step::command(
+            "python3",
+            &["-c", "import sys; print(sys.executable, sys.version)"],
+        ))?;
+        let wanted = format!("{interpreter}\n{packages}");
+        // Written last, so that an interrupted installation is never taken for a whole one.
+        let stamp = path.join("xtask-stamp");
+        if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) && self.python(&root).exists() {
+            return Ok(());
+        }
+        let path = path.to_str().ok_or_else(|| format!("{} is not UTF-8", path.display()))?;
+        step::run(step::command("python3", &["-m", "venv", "--clear", path]))?;
+        step::run(self.command(&["-m", "pip", "install", PIP_QUIET, "--requirement", self.requirements]))?;
+        fs::write(&stamp, wanted).map_err(|error| format!("cannot write {}: {error}", stamp.display()))
+    }
+
+    /// The environment's Python with `arguments`.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = step::command(&self.python(&root()).to_string_lossy(), arguments);
+        // What is installed is what is used, wherever the caller's variables point.
+        command.env_remove("PYTHONPATH").env_remove("PYTHONHOME").env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
+        command
+    }
 }
 
 /// Builds the package's wheel and installs it into the environment.

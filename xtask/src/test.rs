@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::flaky::FlakyTests;
-use crate::{Result, compat, deps, generate, root, setup, step};
+use crate::{Result, compat, deps, docs, generate, root, setup, step};
 
 /// What `cargo xtask lint` runs.
 pub(crate) const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
@@ -18,6 +18,7 @@ pub(crate) fn run() -> Result {
     step::timed("npm packages", compat::packages)?;
     step::timed("formatting", || step::cargo(&["fmt", "--all", "--check"]))?;
     step::timed("arrows between crates and modules", deps)?;
+    documentation_site()?;
     step::timed("clippy", || step::cargo(CLIPPY))?;
     step::timed("build", || step::cargo(&["build", "--workspace"]))?;
     step::timed("tests", || tests(&mut flaky))?;
@@ -28,6 +29,16 @@ pub(crate) fn run() -> Result {
     flaky.report()?;
     println!("== all steps: ok, {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// Builds the site, with every warning as an error, and tests that its faults are found.
+fn documentation_site() -> Result {
+    if let Err(reason) = docs::supported() {
+        println!("== documentation site: SKIPPED: {reason}");
+        return Ok(());
+    }
+    step::timed("documentation site", docs::build)?;
+    step::timed("tests of the documentation site", docs::test)
 }
 
 fn tests(flaky: &mut FlakyTests) -> Result {
