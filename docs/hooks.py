@@ -26,6 +26,8 @@ PAGES = {
     "GUARANTEES.md": "guarantees.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "CODE_OF_CONDUCT.md": "code-of-conduct.md",
+    "SECURITY.md": "security.md",
     "spec/cli.md": "reference/cli-help.md",
     "spec/config.md": "reference/config-keys.md",
     "spec/errors.md": "reference/errors.md",
