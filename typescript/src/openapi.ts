@@ -401,6 +401,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/jobs/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** End all your jobs that are not over: of one queue, in one state, or all; nothing is waited for */
+        post: operations["post_jobs_cancel"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/jobs/pause": {
         parameters: {
             query?: never;
@@ -480,6 +497,23 @@ export interface paths {
         put?: never;
         /** Let a paused queue go on */
         post: operations["post_jobs_resume"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Queue all your jobs again that failed, are dead or were cancelled: of one queue, in one state, or all */
+        post: operations["post_jobs_retry"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1882,6 +1916,25 @@ export interface components {
             error: string | null;
             url: string;
         };
+        JobsCancel: {
+            /** @description All that are not over; needed where neither `queue` nor `state` is given. */
+            all?: boolean;
+            /** @description All of this queue. */
+            queue?: string;
+            /** @description For their results. */
+            reason?: string;
+            /**
+             * @description All in this state; `leased` is running and ending.
+             * @enum {string}
+             */
+            state?: "scheduled" | "queued" | "running" | "ending" | "leased";
+        };
+        JobsCancelled: {
+            /** @description Those whose workers were asked to end them. */
+            asked: number;
+            /** @description Those that no worker had. */
+            cancelled: number;
+        };
         JobsPurged: {
             /** @description How many. */
             purged: number;
@@ -1889,6 +1942,21 @@ export interface components {
         JobsRequeued: {
             /** @description How many. */
             requeued: number;
+        };
+        JobsRetried: {
+            /** @description How many. */
+            retried: number;
+        };
+        JobsRetry: {
+            /** @description All that can be retried; needed where neither `queue` nor `state` is given. */
+            all?: boolean;
+            /** @description All of this queue. */
+            queue?: string;
+            /**
+             * @description All in this state.
+             * @enum {string}
+             */
+            state?: "failed" | "dead" | "cancelled";
         };
         JobsSubmitted: {
             jobs: {
@@ -5439,6 +5507,102 @@ export interface operations {
             };
         };
     };
+    post_jobs_cancel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["JobsCancel"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobsCancelled"];
+                };
+            };
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large`, `json_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage`, `store_unreachable` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     post_jobs_pause: {
         parameters: {
             query?: never;
@@ -5830,6 +5994,102 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["JobQueuePaused"];
+                };
+            };
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large`, `json_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage`, `store_unreachable` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_jobs_retry: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["JobsRetry"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobsRetried"];
                 };
             };
             /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */

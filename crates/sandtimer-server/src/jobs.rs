@@ -6,6 +6,7 @@
 //! keeping      the store, and the worker of this server: its slots, what it admits, its end
 //! follow       waiting for a job's end, and its events, from behind the last one a reader had
 //! files        what jobs have left, as a list and as streams
+//! matching     what is asked of all jobs that a filter matches
 //! view         jobs and queues as their owner sees them
 //! counts       what is counted
 //! ```
@@ -16,6 +17,7 @@ mod counts;
 mod files;
 mod follow;
 mod keeping;
+mod matching;
 mod submission;
 mod view;
 
@@ -27,9 +29,7 @@ use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use sandtimer::job::{
-    Cancelled, Filter, JobStore, MOST_QUEUES, ShownState, StoreError, is_queue_name, requeue_dead,
-};
+use sandtimer::job::{Cancelled, JobStore, MOST_QUEUES, ShownState, StoreError, is_queue_name};
 use sandtimer::supervise::output::Chunk;
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ use crate::scan::Scanner;
 
 pub(crate) use counts::text as metrics;
 pub(crate) use keeping::Jobs;
-use view::{Whose, whose};
+use view::whose;
 
 /// Jobs in a listing unless it says how many, and at most.
 const LISTED: u64 = 100;
@@ -57,14 +57,14 @@ const LEAST_LOG: u64 = 16;
 const MOST_LOG: u64 = 8 << 20;
 /// Bytes that the answer to a submission has of each job, at most.
 const SUBMITTED_BYTES: usize = 256;
-/// States in which a job is over.
-const OVER: [&str; 5] = ["ok", "failed", "ended", "dead", "cancelled"];
 
 pub(crate) fn routes() -> Router<Shared> {
     Router::new()
         .route("/v1/jobs", post(submit).get(list))
-        .route("/v1/jobs/requeue", post(requeue))
-        .route("/v1/jobs/purge", post(purge))
+        .route("/v1/jobs/cancel", post(matching::cancel))
+        .route("/v1/jobs/retry", post(matching::retry))
+        .route("/v1/jobs/requeue", post(matching::requeue))
+        .route("/v1/jobs/purge", post(matching::purge))
         .route("/v1/jobs/queues", get(queues))
         .route("/v1/jobs/pause", post(pause))
         .route("/v1/jobs/resume", post(resume))
@@ -135,20 +135,13 @@ async fn submit(
     Ok(answer)
 }
 
-/// Which of an owner's jobs.
-fn filter(whose: &Whose, fields: &mut Fields, states: &[&'static str]) -> Result<Filter, Refusal> {
-    let queue = fields.text("queue")?.map(|queue| whose.stored_queue(&queue));
-    let state = fields.word("state", states)?.and_then(ShownState::from_name);
-    Ok(Filter { owner: Some(whose.name().to_owned()), queue, ..Filter::default() }.shown(state))
-}
-
 async fn list(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
     let whose = whose(&owner);
-    let filter = filter(&whose, &mut fields, &ShownState::NAMES)?;
+    let filter = matching::filter(&whose, &mut fields, &ShownState::NAMES)?;
     let limit = fields.number("limit")?.unwrap_or(LISTED).clamp(1, MOST_LISTED) as usize;
     let cursor = fields.number("cursor")?.map(|cursor| cursor.to_string());
     fields.finish()?;
@@ -265,30 +258,6 @@ async fn retry(
     let of = id.clone();
     let state = app.jobs.ask(move |store| Ok(store.retry(&of)?)).await?;
     Ok(body::json(&json!({"job_id": id, "state": state})))
-}
-
-/// Dead letters, back into their queues.
-async fn requeue(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
-    Object(mut fields): Object,
-) -> Result<Response, Refusal> {
-    let whose = whose(&owner);
-    let filter = filter(&whose, &mut fields, &[])?;
-    fields.finish()?;
-    let requeued = app.jobs.ask(move |store| Ok(requeue_dead(store, &filter)?)).await?;
-    Ok(body::json(&json!({"requeued": requeued})))
-}
-
-async fn purge(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
-    Object(mut fields): Object,
-) -> Result<Response, Refusal> {
-    let filter = filter(&whose(&owner), &mut fields, &OVER)?;
-    fields.finish()?;
-    let purged = app.jobs.ask(move |store| Ok(store.purge(&filter)?)).await?;
-    Ok(body::json(&json!({"purged": purged})))
 }
 
 async fn queues(

@@ -169,6 +169,8 @@ fn check_jobs(client: &Client, check: &mut impl FnMut(&str, &Value)) {
     check("JobQueues", &client.get("/v1/jobs/queues").1);
     check("JobCancelled", &client.post(&format!("/v1/jobs/{id}/cancel"), &json!({})).1);
     check("JobList", &client.get("/v1/jobs?limit=1").1);
+    check("JobsCancelled", &client.post("/v1/jobs/cancel", &json!({"queue": "q"})).1);
+    check("JobsRetried", &client.post("/v1/jobs/retry", &json!({"queue": "q"})).1);
     check("JobsRequeued", &client.post("/v1/jobs/requeue", &json!({})).1);
     check("JobsPurged", &client.post("/v1/jobs/purge", &json!({})).1);
     check("Error", &client.post("/v1/jobs", &json!({"comand": ["true"]})).1);

@@ -459,3 +459,37 @@ fn depth_age_and_outcomes_are_counted() {
     assert_eq!(job["state"], "queued");
     assert_eq!(over(&client, &id)["result"]["verdict"]["phase"], "queued");
 }
+
+#[test]
+fn filter_cancels_and_retries_only_the_owners_jobs() {
+    let serving = Serving::with(|settings| settings.tokens = Some(tokens("alice one\nbob two\n")));
+    let (alice, bob) = (serving.client_with("one"), serving.client_with("two"));
+    let of =
+        |queue: &str, delay: &str| json!({"command": ["sleep", "600"], "queue": queue, "delay_ms": delay});
+    let running = submit(&alice, &of("a", "0s"));
+    until_it_is(&alice, &running, "leased");
+    let waiting: Vec<String> = ["a", "b", "c"].map(|queue| submit(&alice, &of(queue, "1h"))).into();
+    let his = submit(&bob, &of("a", "1h"));
+    for (path, body) in [
+        ("cancel", json!({})),
+        ("retry", json!({})),
+        ("cancel", json!({"all": false})),
+        ("cancel", json!({"state": "ok"})),
+        ("retry", json!({"state": "queued"})),
+        ("retry", json!({"all": "yes"})),
+    ] {
+        let (status, refused) = alice.post(&format!("/v1/jobs/{path}"), &body);
+        assert_eq!((status, &refused["code"]), (400, &json!("bad_field")), "{path} {body}: {refused}");
+    }
+    let done = post(&alice, "/v1/jobs/cancel", &json!({"queue": "a", "reason": "enough"}));
+    assert_eq!(done, json!({"cancelled": 1, "asked": 1}));
+    assert_eq!(over(&alice, &running)["result"]["error"], "Cancelled: enough.");
+    let scheduled = json!({"state": "scheduled"});
+    assert_eq!(post(&alice, "/v1/jobs/cancel", &scheduled), json!({"cancelled": 2, "asked": 0}));
+    assert!(waiting.iter().all(|id| show(&alice, id)["state"] == "cancelled"));
+    assert_eq!(show(&bob, &his)["state"], "scheduled");
+    assert_eq!(post(&alice, "/v1/jobs/retry", &json!({"queue": "b"})), json!({"retried": 1}));
+    assert_eq!(post(&bob, "/v1/jobs/retry", &json!({"all": true})), json!({"retried": 0}));
+    assert_eq!(post(&alice, "/v1/jobs/cancel", &json!({"all": true}))["asked"], 0);
+    assert_eq!(show(&alice, &waiting[1])["state"], "cancelled");
+}

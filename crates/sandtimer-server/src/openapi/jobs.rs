@@ -1,6 +1,6 @@
 //! Jobs in the description of the API.
 
-use sandtimer::job::{JobState, ShownState};
+use sandtimer::job::{JobState, OPEN_STATES, RETRIED_STATES, ShownState};
 use serde_json::{Value, json};
 
 use super::Answer::{Json, Text};
@@ -66,6 +66,18 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .body("Empty")
         .errors(&[Code::JobState]),
+        post(
+            "/v1/jobs/cancel",
+            "End all your jobs that are not over: of one queue, in one state, or all; nothing is waited for",
+            "JobsCancelled",
+        )
+        .body("JobsCancel"),
+        post(
+            "/v1/jobs/retry",
+            "Queue all your jobs again that failed, are dead or were cancelled: of one queue, in one state, or all",
+            "JobsRetried",
+        )
+        .body("JobsRetry"),
         post("/v1/jobs/requeue", "Queue all your dead jobs again, or those of one queue", "JobsRequeued").body("JobQueue"),
         post("/v1/jobs/purge", "Forget jobs that are over", "JobsPurged").body("JobPurge"),
         get("/v1/jobs/queues", "Your queues that have jobs or are paused: depth, and how long the oldest has waited", "JobQueues"),
@@ -134,6 +146,22 @@ pub(super) fn schemas() -> Value {
             "state": reference("JobState"),
         })),
         "JobRetried": answer(json!({"job_id": text(""), "state": reference("JobState")})),
+        "JobsCancel": body(json!({
+            "queue": text("All of this queue."),
+            "state": with(words(&OPEN_STATES), "All in this state; `leased` is running and ending."),
+            "all": truth("All that are not over; needed where neither `queue` nor `state` is given."),
+            "reason": text("For their results."),
+        })),
+        "JobsCancelled": answer(json!({
+            "cancelled": number("Those that no worker had."),
+            "asked": number("Those whose workers were asked to end them."),
+        })),
+        "JobsRetry": body(json!({
+            "queue": text("All of this queue."),
+            "state": with(words(&RETRIED_STATES), "All in this state."),
+            "all": truth("All that can be retried; needed where neither `queue` nor `state` is given."),
+        })),
+        "JobsRetried": answer(json!({"retried": number("How many.")})),
         "JobQueue": body(json!({"queue": text("Its name.")})),
         "JobsRequeued": answer(json!({"requeued": number("How many.")})),
         "JobPurge": body(json!({

@@ -39,8 +39,9 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use sandtimer::job::{
-    Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobRecord, JobState, JobStore,
-    LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted, WebhookShares,
+    Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState,
+    JobStore, LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
+    WebhookShares,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -261,6 +262,10 @@ impl JobStore for SqliteJobs {
 
     fn list(&self, filter: &Filter, cursor: Option<&str>, most: usize) -> Result<Page, StoreError> {
         self.read(|tx, _| reading::list(tx, filter, cursor, most))
+    }
+
+    fn find(&self, prefix: &str, most: usize) -> Result<Vec<JobLine>, StoreError> {
+        self.read(|tx, _| reading::find(tx, prefix, most))
     }
 
     fn retry(&self, id: &str) -> Result<JobState, StoreError> {

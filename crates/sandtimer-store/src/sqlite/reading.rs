@@ -78,6 +78,16 @@ pub(crate) fn list(
     Ok(Page { jobs: found.into_iter().map(|(line, _)| line).collect(), next })
 }
 
+/// The jobs whose ids begin with a text, in the order of their ids.
+pub(crate) fn find(tx: &Transaction<'_>, prefix: &str, most: usize) -> Result<Vec<JobLine>, StoreError> {
+    // Bounded on both sides, so that only the index of ids is read, and only where it matches.
+    let select =
+        format!("SELECT {LINE} FROM jobs WHERE id >= ?1 AND id < ?1 || char(1114111) ORDER BY id LIMIT ?2");
+    let mut select = tx.prepare_cached(&select).map_err(broken)?;
+    let found = select.query_map((prefix, integer(most as u64)), line).map_err(broken)?;
+    found.map(|found| found.map(|(line, _)| line).map_err(broken)).collect()
+}
+
 /// A job as a listing has it.
 pub(crate) fn line_of(tx: &Transaction<'_>, seq: i64) -> Result<JobLine, StoreError> {
     let mut select = tx.prepare_cached(&format!("SELECT {LINE} FROM jobs WHERE seq = ?1")).map_err(broken)?;

@@ -12,9 +12,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_si
 use sandtimer::Engine;
 use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
 use sandtimer::job::{
-    Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobRecord, JobSpec, JobState,
-    JobStore, LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
-    WebhookShares,
+    Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobSpec,
+    JobState, JobStore, LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission,
+    Submitted, WebhookShares,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -142,6 +142,9 @@ impl JobStore for Deadly {
     }
     fn list(&self, filter: &Filter, cursor: Option<&str>, most: usize) -> Result<Page, StoreError> {
         self.store.list(filter, cursor, most)
+    }
+    fn find(&self, prefix: &str, most: usize) -> Result<Vec<JobLine>, StoreError> {
+        self.store.find(prefix, most)
     }
     fn retry(&self, id: &str) -> Result<JobState, StoreError> {
         self.store.retry(id)

@@ -67,9 +67,6 @@ pub enum StoreError {
 /// Queues that an owner may have whose jobs were submitted to a server by a token.
 pub const MOST_QUEUES: usize = 100;
 
-/// Dead jobs that are looked for at a time.
-const REQUEUED: usize = 1_000;
-
 /// Whether a queue can have this name: 1 to 200 printable characters, as in a spec.
 pub fn is_queue_name(name: &str) -> bool {
     (1..=200).contains(&name.chars().count()) && !name.chars().any(char::is_control)
@@ -426,6 +423,12 @@ pub trait JobStore: Send + Sync + Debug {
     /// A cursor that is none.
     fn list(&self, filter: &Filter, cursor: Option<&str>, most: usize) -> Result<Page, StoreError>;
 
+    /// The jobs whose ids begin with `prefix`, in the order of their ids, at most so many.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn find(&self, prefix: &str, most: usize) -> Result<Vec<JobLine>, StoreError>;
+
     /// Queues a job again that is over and did not succeed. Its deadline counts from now: a person's word is a new start.
     ///
     /// # Errors
@@ -518,28 +521,4 @@ pub trait JobStore: Send + Sync + Debug {
     /// # Errors
     /// See [`JobStore::lease`].
     fn swap_breaker(&self, version: u64, snapshot: &BreakerSnapshot) -> Result<bool, StoreError>;
-}
-
-/// Queues all dead jobs of a filter again, whatever state it names. How many that were.
-///
-/// # Errors
-/// See [`JobStore::lease`]; those before it are queued.
-pub fn requeue_dead(store: &dyn JobStore, filter: &Filter) -> Result<u64, StoreError> {
-    let filter = Filter { state: Some(JobState::Dead), ..filter.clone() };
-    let (mut requeued, mut cursor) = (0, None);
-    loop {
-        let page = store.list(&filter, cursor.as_deref(), REQUEUED)?;
-        for line in &page.jobs {
-            match store.retry(&line.id) {
-                Ok(_) => requeued += 1,
-                // Somebody else was first.
-                Err(StoreError::Unknown(_) | StoreError::WrongState { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        cursor = page.next;
-        if cursor.is_none() {
-            return Ok(requeued);
-        }
-    }
 }
