@@ -118,6 +118,9 @@ _sandtimer() {
             sandtimer__subcmd__jobs,queues)
                 cmd="sandtimer__subcmd__jobs__subcmd__queues"
                 ;;
+            sandtimer__subcmd__jobs,redeliver)
+                cmd="sandtimer__subcmd__jobs__subcmd__redeliver"
+                ;;
             sandtimer__subcmd__jobs,requeue)
                 cmd="sandtimer__subcmd__jobs__subcmd__requeue"
                 ;;
@@ -501,7 +504,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs)
-            opts="-h --help submit run work list show log files get wait watch cancel retry requeue purge pause resume queues"
+            opts="-h --help submit run work list show log files get wait watch cancel retry redeliver requeue purge pause resume queues"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -745,6 +748,31 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__queues)
+            opts="-h --state-dir --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --state-dir)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__jobs__subcmd__redeliver)
             opts="-h --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -622,6 +622,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/jobs/{id}/redeliver": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Send the webhook of a job that is over once more, at once */
+        post: operations["post_jobs_redeliver"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/jobs/{id}/retry": {
         parameters: {
             query?: never;
@@ -1718,6 +1735,10 @@ export interface components {
                 scheduled: number;
             }[];
         };
+        JobRedelivered: {
+            job_id: string;
+            webhook: components["schemas"]["JobWebhook"];
+        };
         JobRequest: {
             /** @description Of the command; 1 unless given. */
             attempts?: number;
@@ -1793,10 +1814,12 @@ export interface components {
             /** @description Of the whole job, from its submission. */
             wall_ms?: components["schemas"]["Limit"];
             webhook?: {
+                /** @description The ends that are sent; all unless given. */
+                events?: ("ok" | "failed" | "timeout" | "budget" | "cancelled" | "dead")[];
                 headers?: {
                     [key: string]: string;
                 };
-                /** @description Signs the body: `Sandtimer-Signature: sha256=` and its HMAC-SHA256 in hexadecimal digits. Not shown afterwards. */
+                /** @description Signs requests: `webhook-signature` as Standard Webhooks defines it, and `Sandtimer-Signature: sha256=` and the HMAC-SHA256 of the body in hexadecimal digits. Not shown afterwards. */
                 secret?: string;
                 /** @description Where its end is told, with a POST of JSON. */
                 url?: string;
@@ -1906,7 +1929,7 @@ export interface components {
             source: components["schemas"]["Source"];
         };
         JobWebhook: {
-            /** @description Since the job's end. */
+            /** @description Since the job's end, or since it was to be redelivered. */
             attempts: number;
             /** @description When it was taken, in milliseconds since 1970. */
             delivered_ms: number | null;
@@ -6685,6 +6708,122 @@ export interface operations {
             };
             /** @description `job_not_found` */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage`, `store_unreachable` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_jobs_redeliver: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Empty"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobRedelivered"];
+                };
+            };
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `job_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `job_state` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large`, `json_too_large` */
+            413: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -1,7 +1,8 @@
 //! Commands of `sandtimer jobs` that take several jobs: by ids, by the beginnings of ids, by filters; on each store.
 #![allow(clippy::disallowed_methods, reason = "the commands under test are started here")]
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -68,7 +69,7 @@ impl Jobs {
     }
 
     fn work(&self) -> Working {
-        Working(self.command(&["work", "--slots", "3"]).spawn().expect("it starts"))
+        Working(self.command(&["work", "--slots", "3", "--private-webhooks"]).spawn().expect("it starts"))
     }
 
     fn state(&self, id: &str) -> String {
@@ -238,5 +239,57 @@ fn beginning_of_several_ids_is_refused_with_the_candidates() {
         let length = (5..).find(|length| alike[0][..*length] != alike[1][..*length]).expect("they differ");
         assert_eq!(jobs.run(&["cancel", &alike[0][..length]]).status.code(), Some(0));
         assert_eq!([&alike[0], &alike[1]].map(|id| jobs.state(id)), ["cancelled", "queued"]);
+    });
+}
+
+/// Takes every request, and passes on the ids of their messages.
+fn receiver(listener: TcpListener) -> std::sync::mpsc::Receiver<String> {
+    let (sender, ids) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let mut reader = BufReader::new(stream.try_clone().expect("cloned"));
+            let mut head = String::new();
+            while reader.read_line(&mut head).is_ok_and(|length| length > 2) {}
+            let header = |name: &str| {
+                let mut lines = head.lines().filter_map(|line| line.split_once(": "));
+                lines.find(|(found, _)| found.eq_ignore_ascii_case(name)).expect("a header").1.to_owned()
+            };
+            let mut body = vec![0; header("content-length").parse().expect("a number")];
+            reader.read_exact(&mut body).expect("a body");
+            let _ = write!(stream, "HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n");
+            if sender.send(header("webhook-id")).is_err() {
+                return;
+            }
+        }
+    });
+    ids
+}
+
+#[test]
+fn ends_are_redelivered_on_request() {
+    on_each_store(|jobs| {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let hook =
+            json!({"url": format!("http://{}/", listener.local_addr().expect("bound")), "events": ["dead"]});
+        let requests = receiver(listener);
+        let spec = json!({"command": ["true"], "webhook": hook});
+        let ids = jobs.submit(&[spec.clone(), spec, json!({"command": ["true"]})]);
+        let _worker = jobs.work();
+        assert_eq!(jobs.run(&["wait", &ids[0], &ids[1], &ids[2]]).status.code(), Some(0));
+        let text = String::from_utf8(jobs.run(&["show", &ids[0]]).stdout).expect("text");
+        assert!(text.contains("/ is not told: this end, `ok`, is not among its `events`"), "{text}");
+        let answers = jobs.lines(&["redeliver", &ids[0][..8], &ids[1]]);
+        assert_eq!([&answers[0]["id"], &answers[1]["id"]], [&json!(ids[0]), &json!(ids[1])], "{answers:?}");
+        assert!(answers.iter().all(|answer| answer["webhook"]["due_ms"].is_u64()), "{answers:?}");
+        let mut sent = [0; 2].map(|_| requests.recv_timeout(HARD_STOP).expect("a request"));
+        let message = |id: &str| format!("{id}-{}", jobs.lines(&["show", id])[0]["ended_ms"]);
+        let mut expected = [message(&ids[0]), message(&ids[1])];
+        sent.sort();
+        expected.sort();
+        assert_eq!(sent, expected);
+        let refused = jobs.run(&["redeliver", &ids[2]]);
+        assert_eq!(refused.status.code(), Some(125));
+        assert!(stderr(&refused).contains("it has no `webhook`"), "{}", stderr(&refused));
     });
 }

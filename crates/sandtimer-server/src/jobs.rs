@@ -75,6 +75,7 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/jobs/{id}/files/{*path}", get(files::read))
         .route("/v1/jobs/{id}/cancel", post(cancel))
         .route("/v1/jobs/{id}/retry", post(retry))
+        .route("/v1/jobs/{id}/redeliver", post(redeliver))
 }
 
 impl From<StoreError> for Refusal {
@@ -258,6 +259,20 @@ async fn retry(
     let of = id.clone();
     let state = app.jobs.ask(move |store| Ok(store.retry(&of)?)).await?;
     Ok(body::json(&json!({"job_id": id, "state": state})))
+}
+
+/// Sends the webhook of a job that is over once more.
+async fn redeliver(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Id(id): Id,
+    Object(fields): Object,
+) -> Result<Response, Refusal> {
+    fields.finish()?;
+    app.jobs.find(&whose(&owner), &id).await?;
+    let of = id.clone();
+    let webhook = app.jobs.ask(move |store| Ok(store.redeliver_webhook(&of)?)).await?;
+    Ok(body::json(&json!({"job_id": id, "webhook": webhook})))
 }
 
 async fn queues(

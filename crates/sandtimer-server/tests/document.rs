@@ -168,6 +168,11 @@ fn check_jobs(client: &Client, check: &mut impl FnMut(&str, &Value)) {
     client.post("/v1/jobs", &json!({"command": ["true"], "queue": "q"}));
     check("JobQueues", &client.get("/v1/jobs/queues").1);
     check("JobCancelled", &client.post(&format!("/v1/jobs/{id}/cancel"), &json!({})).1);
+    let hook = json!({"url": "http://127.0.0.1:9/", "events": ["dead"]});
+    let (_, hooked) = client.post("/v1/jobs", &json!({"command": ["true"], "webhook": hook}));
+    let hooked = hooked["jobs"][0]["job_id"].as_str().expect("an id");
+    check("Job", &client.get(&format!("/v1/jobs/{hooked}?wait_ms=20000")).1);
+    check("JobRedelivered", &client.post(&format!("/v1/jobs/{hooked}/redeliver"), &json!({})).1);
     check("JobList", &client.get("/v1/jobs?limit=1").1);
     check("JobsCancelled", &client.post("/v1/jobs/cancel", &json!({"queue": "q"})).1);
     check("JobsRetried", &client.post("/v1/jobs/retry", &json!({"queue": "q"})).1);

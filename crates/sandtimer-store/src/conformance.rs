@@ -47,6 +47,8 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     webhooks::returned_webhook_counts_no_attempt_and_keeps_its_error(&of("returned"));
     webhooks::paused_destinations_hide_no_other_webhook(&of("hidden"));
     webhooks::webhook_outlives_its_jobs_record(&of("outlives"));
+    webhooks::webhook_sends_the_ends_that_it_names(&of("events"));
+    webhooks::webhook_is_redelivered_by_hand(&of("redelivered"));
     a_listing_goes_on_behind_its_cursor(&of("list"));
     finding::jobs_are_found_by_the_beginning_of_their_ids(&of("find"));
     finding::filter_acts_on_all_that_it_matches(&of("matching"));

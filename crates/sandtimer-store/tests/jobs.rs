@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use sandtimer::Engine;
 use sandtimer::engine::jobs::{Courier, Place, Sent, Worker, WorkerSettings};
-use sandtimer::job::{Cancelled, JobRecord, JobSpec, JobState, JobStore, Phase, Status, Submission, Webhook};
+use sandtimer::job::{
+    Cancelled, Delivery, JobRecord, JobSpec, JobState, JobStore, Phase, Status, Submission,
+};
 use sandtimer::model::{Layer, LimitKind};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_store::SqliteJobs;
@@ -386,7 +388,7 @@ fn as_many_go_on_at_a_time_as_fit_into_the_memory() {
 struct NoCourier;
 
 impl Courier for NoCourier {
-    fn send(&self, _: &Webhook, _: &str, _: &[u8]) -> Sent {
+    fn send(&self, _: &Delivery, _: &[u8]) -> Sent {
         panic!("nothing is to be told")
     }
 }
@@ -396,7 +398,7 @@ impl Courier for NoCourier {
 struct ConstantCourier(Sent);
 
 impl Courier for ConstantCourier {
-    fn send(&self, _: &Webhook, _: &str, _: &[u8]) -> Sent {
+    fn send(&self, _: &Delivery, _: &[u8]) -> Sent {
         self.0.clone()
     }
 }
@@ -450,7 +452,7 @@ fn webhook_of_a_removed_job_is_sent_by_the_next_worker() {
     #[derive(Debug, Default)]
     struct Bodies(Mutex<Vec<Value>>);
     impl Courier for Bodies {
-        fn send(&self, _: &Webhook, _: &str, body: &[u8]) -> Sent {
+        fn send(&self, _: &Delivery, body: &[u8]) -> Sent {
             self.0.lock().expect("no panic").push(serde_json::from_slice(body).expect("JSON"));
             Sent::Taken
         }

@@ -87,6 +87,8 @@ pub(crate) enum JobsAction {
     /// Queue jobs again that failed, are dead or were cancelled; their deadlines count from now
     #[command(after_long_help = RETRY_NOTES)]
     Retry(RetryArguments),
+    /// Send the webhooks of jobs that are over once more, at once
+    Redeliver(RedeliverArguments),
     /// Queue dead jobs again, as `retry` does one
     Requeue(RequeueArguments),
     /// Forget jobs that are over
@@ -341,6 +343,14 @@ pub(crate) struct CancelArguments {
 pub(crate) struct RetryArguments {
     #[command(flatten)]
     pub(crate) jobs: RetriedJobs,
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RedeliverArguments {
+    #[command(flatten)]
+    pub(crate) jobs: JobIds,
     #[command(flatten)]
     pub(crate) store: StoreFlags,
 }

@@ -55,6 +55,7 @@ fn dispatch(given: JobsArguments) -> Result<ExitCode, Failure> {
         JobsAction::Watch(given) => watching::watch(&given),
         JobsAction::Cancel(given) => acting::cancel(&given),
         JobsAction::Retry(given) => acting::retry(&given),
+        JobsAction::Redeliver(given) => acting::redeliver(&given),
         JobsAction::Requeue(given) => acting::requeue(&given),
         JobsAction::Purge(given) => acting::purge(&given),
         JobsAction::Pause(given) => pause(&given, true),

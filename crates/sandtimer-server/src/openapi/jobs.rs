@@ -1,6 +1,6 @@
 //! Jobs in the description of the API.
 
-use sandtimer::job::{JobState, OPEN_STATES, RETRIED_STATES, ShownState};
+use sandtimer::job::{JobEnd, JobState, OPEN_STATES, RETRIED_STATES, ShownState};
 use serde_json::{Value, json};
 
 use super::Answer::{Json, Text};
@@ -66,6 +66,9 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .body("Empty")
         .errors(&[Code::JobState]),
+        post("/v1/jobs/{id}/redeliver", "Send the webhook of a job that is over once more, at once", "JobRedelivered")
+            .body("Empty")
+            .errors(&[Code::JobState]),
         post(
             "/v1/jobs/cancel",
             "End all your jobs that are not over: of one queue, in one state, or all; nothing is waited for",
@@ -124,7 +127,7 @@ pub(super) fn schemas() -> Value {
         "JobFile": file(),
         "JobWebhook": answer(json!({
             "url": text(""),
-            "attempts": number("Since the job's end."),
+            "attempts": number("Since the job's end, or since it was to be redelivered."),
             "delivered_ms": nullable(moment("When it was taken")),
             "error": nullable(text("Why the last attempt failed, or none will be made any more.")),
             "due_ms": nullable(moment("When the next attempt is")),
@@ -145,6 +148,7 @@ pub(super) fn schemas() -> Value {
             "cancelled": with(words(&["cancelled", "asked", "too_late"]), "No worker had it; its worker was asked; it was over already."),
             "state": reference("JobState"),
         })),
+        "JobRedelivered": answer(json!({"job_id": text(""), "webhook": reference("JobWebhook")})),
         "JobRetried": answer(json!({"job_id": text(""), "state": reference("JobState")})),
         "JobsCancel": body(json!({
             "queue": text("All of this queue."),
@@ -326,7 +330,8 @@ fn request() -> Value {
         "webhook": body(json!({
             "url": text("Where its end is told, with a POST of JSON."),
             "headers": {"type": "object", "additionalProperties": {"type": "string"}},
-            "secret": text("Signs the body: `Sandtimer-Signature: sha256=` and its HMAC-SHA256 in hexadecimal digits. Not shown afterwards."),
+            "secret": text("Signs requests: `webhook-signature` as Standard Webhooks defines it, and `Sandtimer-Signature: sha256=` and the HMAC-SHA256 of the body in hexadecimal digits. Not shown afterwards."),
+            "events": with(list(words(&JobEnd::ALL.map(JobEnd::name))), "The ends that are sent; all unless given."),
         })),
         "network": truth("Gives runs the host's network; where there are tokens, only to those whose line says `network`."),
         "time_scale": {"type": "number", "description": "What every duration of the spec is multiplied by."},

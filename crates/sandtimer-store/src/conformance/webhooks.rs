@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use sandtimer::job::{Delivered, Delivery, Destination, Filter, JobSpec, Status, Submission, WebhookShares};
+use sandtimer::job::{
+    Delivered, Delivery, Destination, Filter, JobSpec, JobState, Status, StoreError, Submission,
+    WebhookShares,
+};
 use serde_json::{Value, json};
 
 use super::{LONG, Part};
@@ -160,4 +163,91 @@ pub(super) fn webhook_outlives_its_jobs_record(part: &Part<'_>) {
     settle(&claim(LONG).remove(0), Delivered::Taken);
     assert_eq!(part.store.purge(&filter).expect("purged"), 1);
     assert!(claim(LONG).is_empty());
+}
+
+pub(super) fn webhook_sends_the_ends_that_it_names(part: &Part<'_>) {
+    let finish = |events: Value, status, again| {
+        let hook = json!({"url": "http://host/", "events": events});
+        let id = part.submit(json!({"webhook": hook, "deliveries": 1}));
+        part.finish(&part.lease(1).remove(0).held, status, again);
+        id
+    };
+    let all = json!(["ok", "failed", "timeout", "budget", "cancelled", "dead"]);
+    for (name, status, again) in [
+        ("ok", Status::Ok, false),
+        ("failed", Status::Failed, false),
+        ("timeout", Status::Timeout, false),
+        ("budget", Status::Budget, false),
+        ("cancelled", Status::Cancelled, false),
+        ("dead", Status::InfraError, true),
+    ] {
+        let chosen = finish(json!([name]), status, again);
+        let claimed = part.claim_own(LONG);
+        assert_eq!(claimed.iter().map(|one| &one.id).collect::<Vec<_>>(), [&chosen], "{name}");
+        part.store.settle_webhook(&claimed[0], &Delivered::Taken).expect("settled");
+        let mut others = all.clone();
+        others.as_array_mut().expect("a list").retain(|other| other != name);
+        let other = finish(others, status, again);
+        assert!(part.claim_own(LONG).is_empty(), "{name}");
+        let state = part.get(&other).webhook.expect("there is one");
+        assert_eq!((state.attempts, state.due_ms, state.delivered_ms), (0, None, None), "{name}");
+        let error = state.error.expect("a reason");
+        assert!(error.contains(&format!("`{name}`")) && error.contains("`events`"), "{error}");
+    }
+    // Another end of the same job may be one that is named.
+    let id = finish(json!(["ok"]), Status::Failed, false);
+    part.store.retry(&id).expect("queued");
+    part.finish(&part.lease(1).remove(0).held, Status::Ok, false);
+    assert_eq!(part.claim_own(LONG).remove(0).id, id);
+    assert_eq!(part.get(&id).webhook.expect("there is one").error, None);
+}
+
+pub(super) fn webhook_is_redelivered_by_hand(part: &Part<'_>) {
+    let settle = |delivery: &Delivery, came| part.store.settle_webhook(delivery, &came).expect("settled");
+    let refused = |id: &str| part.store.redeliver_webhook(id).expect_err("refused");
+    assert!(matches!(refused("none"), StoreError::Unknown(_)));
+    let without = part.submit(json!({}));
+    part.store.cancel(&without, "over").expect("cancelled");
+    assert!(refused(&without).to_string().contains("it has no `webhook`"), "{}", refused(&without));
+    let hook = json!({"url": "http://host/", "events": ["ok"]});
+    let id = part.submit(json!({"webhook": hook}));
+    assert!(matches!(refused(&id), StoreError::WrongState { state: JobState::Queued, .. }));
+    part.finish(&part.lease(1).remove(0).held, Status::Ok, false);
+    let ended = part.get(&id).line.ended_ms.expect("over");
+    let first = part.claim_own(LONG).remove(0);
+    assert_eq!((first.ended_ms, first.message_id()), (ended, format!("{id}-{ended}")));
+    settle(&first, Delivered::Never { error: "no".to_owned() });
+    (part.pass)(Duration::from_millis(400));
+    let state = part.store.redeliver_webhook(&id).expect("due");
+    assert_eq!((state.attempts, state.error, state.due_ms.is_some()), (0, None, true));
+    let second = part.claim_own(LONG).remove(0);
+    assert_eq!((second.attempts, second.message_id()), (1, first.message_id()), "it is the same end");
+    assert!(second.age < Duration::from_millis(400), "its time counts from then: {:?}", second.age);
+    // While one is under way another one is sent, and what came of the first does not count.
+    part.store.redeliver_webhook(&id).expect("due");
+    settle(&second, Delivered::Never { error: "late".to_owned() });
+    settle(&part.claim_own(LONG).remove(0), Delivered::Taken);
+    let taken = part.get(&id).webhook.expect("there is one");
+    assert!(taken.delivered_ms.is_some() && taken.error.is_none(), "{taken:?}");
+    // An end that is not among its events is sent on request.
+    let unnamed = part.submit(json!({"webhook": hook}));
+    part.store.cancel(&unnamed, "over").expect("cancelled");
+    assert!(part.claim_own(LONG).is_empty());
+    part.store.redeliver_webhook(&unnamed).expect("due");
+    let asked = part.claim_own(LONG).remove(0);
+    assert_eq!(asked.id, unnamed);
+    settle(&asked, Delivered::Taken);
+    // Another end is another message, and its time counts from itself.
+    part.store.retry(&unnamed).expect("queued");
+    (part.pass)(Duration::from_millis(50));
+    part.finish(&part.lease(1).remove(0).held, Status::Ok, false);
+    let next = part.claim_own(LONG).remove(0);
+    assert!(next.message_id() != asked.message_id() && next.age < Duration::from_secs(20));
+    // One that is due when its record is removed is sent all the same.
+    part.store.redeliver_webhook(&unnamed).expect("due");
+    let filter = Filter { queue: Some(part.name.to_owned()), ..Filter::default() };
+    part.store.purge(&filter).expect("purged");
+    let last = part.claim_own(LONG).remove(0);
+    assert_eq!((last.message_id(), last.body.is_some()), (next.message_id(), true));
+    settle(&last, Delivered::Taken);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rusqlite::Transaction;
 use sandtimer::job::{
     Cancelled, Delivered, Delivery, Filter, Finish, Finished, Held, JobState, LeaseRequest, Leased, Renewal,
-    StoreError, Submitted, WebhookShares,
+    StoreError, Submitted, WebhookShares, WebhookState,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use crate::sqlite::webhooks::WebhookRules;
 use crate::sqlite::{breakers, files, leasing, moving, reading, submitting, webhooks};
 
 /// The version of the log. A program reads no later one.
-pub(super) const FORMAT: i64 = 7;
+pub(super) const FORMAT: i64 = 8;
 /// From this version on a job is left alone for a while that could not be executed.
 const DEFERS: i64 = 4;
 /// From this version on owners take turns, and not only queues.
@@ -76,6 +76,7 @@ pub(super) enum Command {
         version: u64,
         snapshot: BreakerSnapshot,
     },
+    RedeliverWebhook(String),
 }
 
 /// A command on its way.
@@ -97,6 +98,7 @@ pub(super) enum Answer {
     State(JobState),
     Count(u64),
     Deliveries(Vec<Delivery>),
+    Webhook(WebhookState),
     /// Whether the breaker is kept.
     Swapped(bool),
     Done,
@@ -159,6 +161,7 @@ impl Command {
             Command::SwapBreaker { version, snapshot } => {
                 breakers::swap(tx, version, &snapshot, now).map(Answer::Swapped)
             }
+            Command::RedeliverWebhook(id) => webhooks::redeliver(tx, &id, now).map(Answer::Webhook),
         }
     }
 }

@@ -33,7 +33,7 @@ use sandtimer::engine::new_run_id;
 use sandtimer::job::{
     Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState,
     JobStore, LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
-    WebhookShares,
+    WebhookShares, WebhookState,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -402,6 +402,13 @@ impl JobStore for NatsJobs {
     fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError> {
         let (delivery, came) = (delivery.clone(), came.clone());
         self.append(Command::SettleWebhook { delivery, came }).map(drop)
+    }
+
+    fn redeliver_webhook(&self, id: &str) -> Result<WebhookState, StoreError> {
+        match self.append(Command::RedeliverWebhook(id.to_owned()))? {
+            Answer::Webhook(state) => Ok(state),
+            other => Err(misplaced(&other)),
+        }
     }
 
     fn load_breaker(&self, key: &str) -> Result<(u64, Option<BreakerSnapshot>), StoreError> {

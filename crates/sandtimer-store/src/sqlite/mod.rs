@@ -41,7 +41,7 @@ use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use sandtimer::job::{
     Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState,
     JobStore, LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
-    WebhookShares,
+    WebhookShares, WebhookState,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -336,6 +336,10 @@ impl JobStore for SqliteJobs {
 
     fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError> {
         self.write_still(|tx, now| webhooks::settle(tx, delivery, came, now))
+    }
+
+    fn redeliver_webhook(&self, id: &str) -> Result<WebhookState, StoreError> {
+        self.write(|tx, now| webhooks::redeliver(tx, id, now))
     }
 
     fn load_breaker(&self, key: &str) -> Result<(u64, Option<BreakerSnapshot>), StoreError> {

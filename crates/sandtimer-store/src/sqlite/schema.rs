@@ -6,8 +6,8 @@ use sandtimer::job::StoreError;
 use super::broken;
 
 /// One step for each version of the schema; never changed once it is released.
-const MIGRATIONS: [&str; 9] =
-    [FIRST, OWNERS, FILES, WEBHOOKS, ADMISSION, DURATIONS, BREAKERS, TURNS, LASTING_WEBHOOKS];
+const MIGRATIONS: [&str; 10] =
+    [FIRST, OWNERS, FILES, WEBHOOKS, ADMISSION, DURATIONS, BREAKERS, TURNS, LASTING_WEBHOOKS, REDELIVERY];
 
 /// An owner's listing walks over that owner's jobs only. `outcomes` is how many jobs have ended in each way since it is there,
 /// also those that are forgotten.
@@ -75,6 +75,11 @@ ALTER TABLE webhooks ADD COLUMN returns INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE webhooks ADD COLUMN body BLOB;
 UPDATE webhooks SET (id, owner) = (SELECT id, owner FROM jobs WHERE seq = job) WHERE job IN (SELECT seq FROM jobs);
 CREATE INDEX webhooks_id ON webhooks (id);
+";
+
+/// When a webhook was last to be delivered again by hand, since the job's end.
+const REDELIVERY: &str = "
+ALTER TABLE webhooks ADD COLUMN redelivered_ms INTEGER;
 ";
 
 /// States are numbers in the order of `JobState::ALL`. A queued job is `ready` unless its concurrency key is used up.

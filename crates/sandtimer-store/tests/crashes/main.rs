@@ -14,7 +14,7 @@ use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
 use sandtimer::job::{
     Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobSpec,
     JobState, JobStore, LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission,
-    Submitted, WebhookShares,
+    Submitted, WebhookShares, WebhookState,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -133,6 +133,9 @@ impl JobStore for Deadly {
     }
     fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError> {
         self.store.settle_webhook(delivery, came)
+    }
+    fn redeliver_webhook(&self, id: &str) -> Result<WebhookState, StoreError> {
+        self.store.redeliver_webhook(id)
     }
     fn cancel(&self, id: &str, reason: &str) -> Result<Cancelled, StoreError> {
         self.store.cancel(id, reason)

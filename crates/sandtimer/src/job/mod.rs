@@ -53,4 +53,6 @@ pub use store::{
     Submission, Submitted, is_queue_name,
 };
 pub use ways::{Action, NotRetried, WaySpec};
-pub use webhook::{Delivered, Delivery, Destination, Webhook, WebhookShares, WebhookState, webhook_body};
+pub use webhook::{
+    Delivered, Delivery, Destination, JobEnd, Webhook, WebhookShares, WebhookState, signing_key, webhook_body,
+};

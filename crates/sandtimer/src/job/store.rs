@@ -509,6 +509,13 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError>;
 
+    /// Makes the delivery of a job's end due at once, whatever has come of it before, and whether or not the webhook names
+    /// that end. Attempts and their time count from now.
+    ///
+    /// # Errors
+    /// A job that is not there, is not over, or has no webhook.
+    fn redeliver_webhook(&self, id: &str) -> Result<WebhookState, StoreError>;
+
     /// The version of what is kept of a breaker that jobs share, and that, its times counted down to now; version 0 where nothing is.
     ///
     /// # Errors

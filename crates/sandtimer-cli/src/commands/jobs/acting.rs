@@ -6,7 +6,9 @@ use sandtimer::job::{Cancelled, JobState, StoreError, each_open, each_retried, r
 use serde_json::json;
 
 use super::{answer, choosing, open};
-use crate::args::jobs::{CancelArguments, PurgeArguments, RequeueArguments, RetryArguments, StoreFlags};
+use crate::args::jobs::{
+    CancelArguments, PurgeArguments, RedeliverArguments, RequeueArguments, RetryArguments, StoreFlags,
+};
 use crate::commands::Failure;
 use crate::render;
 
@@ -101,6 +103,21 @@ pub(super) fn say_if_none(flags: &StoreFlags, count: usize) {
     if count == 0 && !flags.json {
         render::print("no such jobs\n");
     }
+}
+
+/// `sandtimer jobs redeliver`.
+pub(super) fn redeliver(given: &RedeliverArguments) -> Result<ExitCode, Failure> {
+    let flags = &given.store;
+    let store = open(flags)?;
+    let ids = choosing::resolve_all(&*store, &given.jobs.ids)?;
+    let failed = each_named(&ids, &mut |id| {
+        let webhook = store.redeliver_webhook(id)?;
+        answer(flags, &json!({"id": id, "webhook": webhook}), || {
+            format!("the end of job {id} is due to be sent to {}\n", webhook.url)
+        });
+        Ok(())
+    })?;
+    Ok(if failed { ExitCode::from(125) } else { ExitCode::SUCCESS })
 }
 
 /// `sandtimer jobs requeue`.

@@ -108,7 +108,7 @@ pub(super) fn record(record: &JobRecord) -> String {
         }
     }
     if let Some(webhook) = &record.webhook {
-        add("webhook", telling(webhook));
+        add("webhook", telling(webhook, line.state.is_over()));
     }
     for earlier in &record.earlier {
         add("earlier", earlier.error.clone().unwrap_or_default());
@@ -120,14 +120,15 @@ pub(super) fn record(record: &JobRecord) -> String {
 }
 
 /// What became of telling of a job's end.
-fn telling(webhook: &WebhookState) -> String {
+fn telling(webhook: &WebhookState, is_over: bool) -> String {
     let WebhookState { url, attempts, delivered_ms, error, due_ms } = webhook;
     let error = error.as_deref().map_or_else(String::new, |error| format!(": {error}"));
     match (delivered_ms, due_ms) {
+        _ if !is_over => format!("{url} is told when it is over"),
         (Some(_), _) => format!("{url} took it, at attempt {attempts}"),
         (None, Some(_)) => format!("{url} is to be told, after {attempts} attempts{error}"),
         (None, None) if *attempts > 0 => format!("{url} did not take it, in {attempts} attempts{error}"),
-        (None, None) => format!("{url} is told when it is over"),
+        (None, None) => format!("{url} is not told{error}"),
     }
 }
 
