@@ -200,13 +200,11 @@ fn beginning_of_an_id_is_enough_where_it_is_one_jobs() {
         assert_eq!(jobs.run(&["log", two]).stdout, b"two\n");
         let logs = String::from_utf8(jobs.run(&["log", one, two]).stdout).expect("text");
         assert_eq!(logs, format!("==> job {} <==\none\n\n==> job {} <==\ntwo\n", ids[0], ids[1]));
-        assert_eq!(
-            jobs.lines(&["log", one, two]),
-            [
-                json!({"id": ids[0], "line": "one", "encoding": "utf-8"}),
-                json!({"id": ids[1], "line": "two", "encoding": "utf-8"}),
-            ]
-        );
+        let lines = jobs.lines(&["log", one, two]);
+        for ((line, id), text) in lines.iter().zip(&ids).zip(["one", "two"]) {
+            let expected = json!({"id": id, "at_ms": line["at_ms"], "line": text, "encoding": "utf-8"});
+            assert_eq!((line, lines.len()), (&expected, 2));
+        }
         assert!(jobs.run(&["files", one]).status.success());
         assert!(jobs.run(&["watch", two]).stdout.starts_with(b"two\n"));
         let refused = |arguments: &[&str], expected: &str| {
@@ -291,5 +289,56 @@ fn ends_are_redelivered_on_request() {
         let refused = jobs.run(&["redeliver", &ids[2]]);
         assert_eq!(refused.status.code(), Some(125));
         assert!(stderr(&refused).contains("it has no `webhook`"), "{}", stderr(&refused));
+    });
+}
+
+#[test]
+fn log_has_times_before_its_lines_on_request() {
+    on_each_store(|jobs| {
+        // Each part is seen in the log before the next one is written.
+        let script = "echo one; printf 'be'; until [ -e /gate/a ]; do sleep 0.05; done; \
+            echo gun; until [ -e /gate/b ]; do sleep 0.05; done; printf 'last\\377'";
+        let gate = tempfile::tempdir().expect("a directory");
+        let gate_path = gate.path().to_str().expect("text");
+        let script = script.replace("/gate", gate_path);
+        let spec = json!({"command": ["sh", "-c", script], "workspaces": [gate_path]});
+        let ids = jobs.submit(&[spec, shell("echo other")]);
+        let _worker = jobs.work();
+        let until_log_is = |text: &str| {
+            let begun = sandtimer_os::clock::monotonic_nanoseconds();
+            while jobs.run(&["log", &ids[0]]).stdout != text.as_bytes() {
+                let waited = Duration::from_nanos(sandtimer_os::clock::monotonic_nanoseconds() - begun);
+                assert!(waited < HARD_STOP, "{:?}", jobs.run(&["log", &ids[0]]));
+            }
+        };
+        until_log_is("one\nbe");
+        std::thread::sleep(Duration::from_millis(60));
+        std::fs::write(gate.path().join("a"), "").expect("written");
+        until_log_is("one\nbegun\n");
+        std::thread::sleep(Duration::from_millis(60));
+        std::fs::write(gate.path().join("b"), "").expect("written");
+        assert_eq!(jobs.run(&["wait", &ids[0], &ids[1]]).status.code(), Some(0));
+        let lines = jobs.lines(&["log", &ids[0]]);
+        let times: Vec<u64> = lines.iter().map(|line| line["at_ms"].as_u64().expect("a time")).collect();
+        let texts: Vec<(&str, &str)> = lines
+            .iter()
+            .map(|line| (line["line"].as_str().expect("text"), line["encoding"].as_str().expect("a word")))
+            .collect();
+        assert_eq!(texts, [("one", "utf-8"), ("begun", "utf-8"), ("bGFzdP8=", "base64")]);
+        assert_eq!(jobs.lines(&["log", &ids[0], "--errors", "replace"])[2]["line"], "last\u{fffd}");
+        // The second line has the time of its beginning, which came long before its end.
+        assert!(times[0] <= times[1] && times[1] + 120 <= times[2], "{times:?}");
+        let printed = jobs.run(&["log", &ids[0], &ids[1], "--timestamps"]).stdout;
+        let printed = String::from_utf8_lossy(&printed).into_owned();
+        let stamp = |at_ms: &u64| sandtimer::time::instant(*at_ms);
+        let expected = format!(
+            "==> job {} <==\n{} one\n{} begun\n{} last\u{fffd}\n\n==> job {} <==\n",
+            ids[0],
+            stamp(&times[0]),
+            stamp(&times[1]),
+            stamp(&times[2]),
+            ids[1]
+        );
+        assert!(printed.starts_with(&expected) && printed.ends_with("Z other\n"), "{printed}");
     });
 }

@@ -29,7 +29,9 @@ use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use sandtimer::job::{Cancelled, JobStore, MOST_QUEUES, ShownState, StoreError, is_queue_name};
+use sandtimer::job::{
+    Cancelled, JobStore, LineTimes, Log, MOST_QUEUES, ShownState, StoreError, is_queue_name,
+};
 use sandtimer::supervise::output::Chunk;
 use serde_json::{Value, json};
 
@@ -55,6 +57,8 @@ const CANCEL_WAIT: Duration = Duration::from_secs(5);
 const USUAL_LOG: u64 = 256 * 1024;
 const LEAST_LOG: u64 = 16;
 const MOST_LOG: u64 = 8 << 20;
+/// The same with times, which make 26 bytes of an empty line's one.
+const MAX_TIMED_LOG: u64 = 256 * 1024;
 /// Bytes that the answer to a submission has of each job, at most.
 const SUBMITTED_BYTES: usize = 256;
 
@@ -182,23 +186,34 @@ async fn log(
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
     let cursor = fields.number("cursor")?.unwrap_or(0);
-    let most = fields.number("max_bytes")?.unwrap_or(USUAL_LOG).clamp(LEAST_LOG, MOST_LOG) as usize;
+    let is_timed = fields.truth("timestamps")?.unwrap_or(false);
+    let longest = if is_timed { MAX_TIMED_LOG } else { MOST_LOG };
+    let most = fields.number("max_bytes")?.unwrap_or(USUAL_LOG).clamp(LEAST_LOG, longest) as usize;
     let errors = TextErrors::parse(&mut fields)?;
     fields.finish()?;
     // In this order: of a job that is over, nothing is added to its log afterwards.
     let record = app.jobs.find(&whose(&owner), &id).await?;
     let of = id.clone();
-    let (log, behind) = app
+    let (log, behind, before) = app
         .jobs
         .ask(move |store| {
             let log = store.read_log(&of, cursor, most)?;
             let behind = store.read_log(&of, log.next_cursor, 1)?;
-            Ok((log, behind))
+            let before = match cursor.checked_sub(1).filter(|_| is_timed) {
+                Some(before) => store.read_log(&of, before, 1)?.bytes.pop(),
+                None => None,
+            };
+            Ok((log, behind, before))
         })
         .await?;
     let last = record.line.state.is_over() && behind.bytes.is_empty();
-    let chunk = Chunk { bytes: log.bytes, next_cursor: log.next_cursor, dropped_before: 0 };
-    let piece = Piece::with(errors, chunk, last);
+    let piece = match is_timed {
+        true => timed_piece(errors, log, before, last),
+        false => {
+            let chunk = Chunk { bytes: log.bytes, next_cursor: log.next_cursor, dropped_before: 0 };
+            Piece::with(errors, chunk, last)
+        }
+    };
     Ok(body::json(&json!({
         "job_id": id,
         "state": record.line.state,
@@ -208,6 +223,19 @@ async fn log(
         "encoding": piece.encoding,
         "ended": last,
     })))
+}
+
+/// The same with the time before each line. Positions are those of the log, which has no times in it.
+fn timed_piece(errors: TextErrors, mut log: Log, before: Option<u8>, last: bool) -> Piece {
+    let chunk = |bytes: Vec<u8>, next_cursor| Chunk { bytes, next_cursor, dropped_before: 0 };
+    let plain = Piece::with(errors, chunk(log.bytes.clone(), log.next_cursor), last);
+    // A character that the end has cut is left for the next part.
+    log.bytes.truncate((plain.next_cursor - plain.cursor) as usize);
+    log.next_cursor = plain.next_cursor;
+    let stamped = LineTimes::after(before).stamp(&log);
+    let length = stamped.len() as u64;
+    let Piece { data, encoding, .. } = Piece::with(errors, chunk(stamped, length), true);
+    Piece { data, encoding, ..plain }
 }
 
 async fn watch(

@@ -493,3 +493,38 @@ fn filter_cancels_and_retries_only_the_owners_jobs() {
     assert_eq!(post(&alice, "/v1/jobs/cancel", &json!({"all": true}))["asked"], 0);
     assert_eq!(show(&alice, &waiting[1])["state"], "cancelled");
 }
+
+#[test]
+fn log_has_times_before_its_lines_on_request() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let id = submit(&client, &json!({"command": ["sh", "-c", "echo first; echo; echo süß; printf rest"]}));
+    over(&client, &id);
+    let log = |query: &str| {
+        let (status, log) = client.get(&format!("/v1/jobs/{id}/log?{query}"));
+        assert_eq!(status, 200, "{query}: {log}");
+        log
+    };
+    let (plain, timed) = (log(""), log("timestamps=true"));
+    let data = timed["data"].as_str().expect("text").to_owned();
+    let lines: Vec<&str> = data.split('\n').collect();
+    let texts: Vec<&str> = lines.iter().map(|line| line.split_at(25).1).collect();
+    assert_eq!(texts, ["first", "", "süß", "rest"], "{data}");
+    for line in &lines {
+        let time = line.split_at(25).0;
+        assert!(time.starts_with("20") && time.ends_with("Z ") && &time[10..11] == "T", "{line}");
+    }
+    for field in ["cursor", "next_cursor", "encoding", "ended"] {
+        assert_eq!(plain[field], timed[field], "{field}");
+    }
+    // In parts it is the same: what begins in the middle of a line has no time before it.
+    let (mut read, mut cursor) = (String::new(), 0);
+    while cursor < timed["next_cursor"].as_u64().expect("a place") {
+        let part = log(&format!("timestamps=true&cursor={cursor}&max_bytes=16"));
+        read.push_str(part["data"].as_str().expect("text"));
+        assert!(part["next_cursor"].as_u64() > Some(cursor), "{part}");
+        cursor = part["next_cursor"].as_u64().expect("a place");
+    }
+    assert_eq!(read, data);
+    assert_eq!(client.get(&format!("/v1/jobs/{id}/log?timestamps=yes")).1["code"], "bad_field");
+}

@@ -2,6 +2,7 @@
 //! that it may be run on a store that has jobs already.
 
 mod finding;
+mod logs;
 mod webhooks;
 
 use std::time::Duration;
@@ -41,6 +42,7 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     a_cancel_reaches_every_state(&of("cancel"));
     a_paused_queue_hands_out_nothing(&of("paused"));
     a_log_is_read_by_position(&of("log"));
+    logs::log_keeps_the_time_of_each_piece(&of("times"));
     files_are_kept_in_pieces_and_fenced(&of("files"));
     webhooks::ends_are_told_until_somebody_has_taken_them(&of("webhooks"));
     webhooks::webhooks_are_shared_out_among_owners(&of("shares"));

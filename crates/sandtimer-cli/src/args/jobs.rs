@@ -33,8 +33,9 @@ Sandtimer failed or was used wrongly. An id that names no job, or the beginning 
 
 const LOG_NOTES: &str = "\
 It prints what is there, also while the job is running; `sandtimer jobs watch` prints it as it comes. Before the log of each of several jobs there is a \
-line with its id. With `--json` there is one object for each line of the log: the job's `id`, the `line` without its end, and its `encoding`, which \
-is base64 where the line is not UTF-8.";
+line with its id. With `--json` there is one object for each line of the log: the job's `id`, the `line` without its end, its `encoding`, which \
+is base64 where the line is not UTF-8, and `at_ms`, which is when the store took in the line's beginning, in milliseconds since 1970, or null if an \
+earlier version stored it.";
 
 const WATCH_NOTES: &str = "\
 On a terminal there is a bar for each job, of what it prints about its progress (bars, epochs, counts), or else of its time; \
@@ -164,6 +165,9 @@ pub(crate) struct ShowArguments {
 pub(crate) struct LogArguments {
     #[command(flatten)]
     pub(crate) jobs: JobIds,
+    /// Print before each line when the store took in its beginning, such as 2026-11-28T09:31:39.123Z; `-` if an earlier version stored it
+    #[arg(long)]
+    pub(crate) timestamps: bool,
     #[command(flatten)]
     pub(crate) output: OutputFlags,
     #[command(flatten)]

@@ -37,7 +37,13 @@ pub(super) fn operations() -> Vec<Operation> {
         get("/v1/jobs/{id}/log", "What a job has written, from a position, while it goes on and after", "JobLog")
             .query("cursor", number("A byte's position."), "Where to begin; 0 unless given.")
             .query("max_bytes", number("Bytes, 16 to 8388608."), "How much at most; 262144 unless given.")
-            .query("errors", text_errors(), "As of POST /v1/runs."),
+            .query("errors", text_errors(), "As of POST /v1/runs.")
+            .query(
+                "timestamps",
+                truth("false unless given."),
+                "Whether `data` has before each line the time at which its beginning came, as RFC 3339 has it, and a space; `-` in its \
+                 place where an earlier version stored the line. Positions do not count the times, and at most 262144 bytes are read.",
+            ),
         Operation::new(
             "get",
             "/v1/jobs/{id}/events",

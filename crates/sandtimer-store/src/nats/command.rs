@@ -26,6 +26,8 @@ const DEFERS: i64 = 4;
 const OWNERS_IN_TURNS: i64 = 5;
 /// From this version on webhooks that are due outlive their jobs' records.
 const LASTING_WEBHOOKS: i64 = 6;
+/// From this version on pieces of logs have times.
+const TIMED_LOGS: i64 = 8;
 
 /// One call of the store.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -147,7 +149,8 @@ impl Command {
             Command::Pause { queue, paused } => moving::pause(tx, &queue, paused).map(|()| Answer::Done),
             Command::Sweep => moving::sweep(tx, rules, now).map(|()| Answer::Done),
             Command::AppendLog { held, bytes } => {
-                reading::append_log(tx, &held, &bytes).map(|()| Answer::Done)
+                let at = (format >= TIMED_LOGS).then_some(now);
+                reading::append_log(tx, &held, &bytes, at).map(|()| Answer::Done)
             }
             Command::WriteFile { held, name, start, bytes } => {
                 files::write(tx, &held, (&name, start), &bytes).map(|()| Answer::Done)

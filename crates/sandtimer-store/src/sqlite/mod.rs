@@ -307,7 +307,7 @@ impl JobStore for SqliteJobs {
     }
 
     fn append_log(&self, held: &Held, bytes: &[u8]) -> Result<(), StoreError> {
-        self.write_of_job(|tx, _| reading::append_log(tx, held, bytes))
+        self.write_of_job(|tx, now| reading::append_log(tx, held, bytes, Some(now)))
     }
 
     fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError> {

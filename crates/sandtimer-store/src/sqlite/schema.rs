@@ -6,8 +6,19 @@ use sandtimer::job::StoreError;
 use super::broken;
 
 /// One step for each version of the schema; never changed once it is released.
-const MIGRATIONS: [&str; 10] =
-    [FIRST, OWNERS, FILES, WEBHOOKS, ADMISSION, DURATIONS, BREAKERS, TURNS, LASTING_WEBHOOKS, REDELIVERY];
+const MIGRATIONS: [&str; 11] = [
+    FIRST,
+    OWNERS,
+    FILES,
+    WEBHOOKS,
+    ADMISSION,
+    DURATIONS,
+    BREAKERS,
+    TURNS,
+    LASTING_WEBHOOKS,
+    REDELIVERY,
+    LOG_TIMES,
+];
 
 /// An owner's listing walks over that owner's jobs only. `outcomes` is how many jobs have ended in each way since it is there,
 /// also those that are forgotten.
@@ -80,6 +91,11 @@ CREATE INDEX webhooks_id ON webhooks (id);
 /// When a webhook was last to be delivered again by hand, since the job's end.
 const REDELIVERY: &str = "
 ALTER TABLE webhooks ADD COLUMN redelivered_ms INTEGER;
+";
+
+/// When each piece of a log was appended; NULL in rows of earlier versions.
+const LOG_TIMES: &str = "
+ALTER TABLE log ADD COLUMN at_ms INTEGER;
 ";
 
 /// States are numbers in the order of `JobState::ALL`. A queued job is `ready` unless its concurrency key is used up.

@@ -47,19 +47,28 @@ fn a_database_of_the_first_schema_keeps_its_jobs() {
     let place = tempfile::tempdir().expect("a directory");
     let store = SqliteJobs::open(place.path()).expect("opened");
     let id = store.submit(&[submission(json!({}))]).expect("submitted").remove(0).id;
+    let (worker, lease) = ("w".to_owned(), Duration::from_secs(60));
+    let request = LeaseRequest { worker, slots: 1, queues: Vec::new(), only: None, lease, memory: None };
+    let held = store.lease(&request).expect("leased").remove(0).held;
+    store.append_log(&held, b"of then\n").expect("written");
     drop(store);
     let connection = Connection::open(place.path().join("jobs.sqlite")).expect("opened");
     connection
         .execute_batch(
             "DROP INDEX jobs_took; ALTER TABLE jobs DROP COLUMN work; ALTER TABLE jobs DROP COLUMN took_ms;
              ALTER TABLE queues DROP COLUMN owner; DROP INDEX jobs_ready; ALTER TABLE jobs DROP COLUMN memory;
-             CREATE INDEX jobs_ready ON jobs (queue, rank, seq) WHERE state = 1 AND ready = 1; DROP TABLE owners; DROP INDEX webhooks_id; DROP TABLE webhooks; DROP TABLE files; DROP TABLE outcomes; DROP INDEX jobs_owner;
+             CREATE INDEX jobs_ready ON jobs (queue, rank, seq) WHERE state = 1 AND ready = 1; DROP TABLE owners; ALTER TABLE log DROP COLUMN at_ms; DROP INDEX webhooks_id; DROP TABLE webhooks; DROP TABLE files; DROP TABLE outcomes; DROP INDEX jobs_owner;
              DROP INDEX breakers_expiry; ALTER TABLE breakers DROP COLUMN version; ALTER TABLE breakers DROP COLUMN expires_ms; PRAGMA user_version = 1",
         )
         .expect("set back");
     drop(connection);
     let store = SqliteJobs::open(place.path()).expect("opened");
-    store.cancel(&id, "a test").expect("cancelled");
+    store.append_log(&held, b"of now\n").expect("written");
+    let log = store.read_log(&id, 0, 99).expect("readable");
+    let pieces: Vec<(bool, &[u8])> = log.pieces().map(|(at_ms, bytes)| (at_ms.is_some(), bytes)).collect();
+    assert_eq!(pieces, [(false, b"of then\n".as_slice()), (true, b"of now\n")]);
+    let finish = Finish { held, result: JobResult::bare(Status::Cancelled, None), again: false };
+    assert_eq!(store.finish(&[finish]).expect("finished"), [Finished::Recorded]);
     assert_eq!(store.outcomes().expect("counted"), [("cancelled".to_owned(), 1)]);
 }
 

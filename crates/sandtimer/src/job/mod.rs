@@ -13,6 +13,7 @@
 //! ways      how a call is carried out: retries, fallbacks
 //! webhook   who is told of its end
 //! store     the trait of stores, and the states of a job
+//! log       a part of a job's log, and the times of its lines
 //! matching  what is done to all jobs that a filter matches
 //! ```
 //! The engine's `jobs` executes them; stores are in `sandtimer-store`. See `docs/design/jobs.md`.
@@ -21,6 +22,7 @@ mod files;
 mod graph;
 mod guard;
 mod json;
+mod log;
 mod matching;
 mod program;
 mod result;
@@ -38,6 +40,7 @@ pub use files::{
 };
 pub use guard::{Guard, Stop};
 pub use json::Unambiguous;
+pub use log::{LineTimes, Log, LogTime};
 pub use matching::{OPEN_STATES, RETRIED_STATES, each_open, each_retried, requeue_dead};
 pub use program::{Language, Program};
 pub use result::{
@@ -49,8 +52,8 @@ pub use spec::{
 };
 pub use store::{
     Cancelled, FILE_PIECE, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState, JobStore,
-    LeaseRequest, Leased, Log, MOST_QUEUES, Page, QueueFacts, Renewal, Room, ShownState, StoreError,
-    Submission, Submitted, is_queue_name,
+    LeaseRequest, Leased, MOST_QUEUES, Page, QueueFacts, Renewal, Room, ShownState, StoreError, Submission,
+    Submitted, is_queue_name,
 };
 pub use ways::{Action, NotRetried, WaySpec};
 pub use webhook::{

@@ -15,6 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::log::Log;
 use super::result::JobResult;
 use super::spec::{JobSpec, SpecError};
 use super::webhook::{Delivered, Delivery, WebhookShares, WebhookState};
@@ -351,13 +352,6 @@ pub struct QueueFacts {
     pub oldest_ms: Option<u64>,
 }
 
-/// A part of a job's log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Log {
-    pub bytes: Vec<u8>,
-    pub next_cursor: u64,
-}
-
 /// The longest piece of a file that is written or read at a time.
 pub const FILE_PIECE: usize = 256 << 10;
 
@@ -466,7 +460,7 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn sweep(&self) -> Result<(), StoreError>;
 
-    /// Adds to the log of a leased job.
+    /// Adds to the log of a leased job, with the store's moment.
     ///
     /// # Errors
     /// [`StoreError::Lost`].

@@ -79,8 +79,8 @@ fn show_retried(flags: &StoreFlags, id: &str, state: JobState) {
     answer(flags, &json!({"id": id, "state": state}), || format!("job {id} is {}\n", state.name()));
 }
 
-/// Does something to each of the jobs that are named. One that cannot be done is an error where it is the only one; of several it
-/// is reported, and the others are done. Returns whether there was such a job.
+/// Does something to each of the jobs that are named. A failure is an error if the job is the only one; of several it is
+/// reported, and the others are done. Returns whether there was a failure.
 pub(super) fn each_named(
     ids: &[String],
     act: &mut dyn FnMut(&str) -> Result<(), StoreError>,
@@ -98,7 +98,7 @@ pub(super) fn each_named(
     Ok(failed)
 }
 
-/// That a filter matches nothing is no error, and is said to people.
+/// Reports to people that a filter matches nothing, which is not an error.
 pub(super) fn say_if_none(flags: &StoreFlags, count: usize) {
     if count == 0 && !flags.json {
         render::print("no such jobs\n");
