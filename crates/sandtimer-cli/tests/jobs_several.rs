@@ -342,3 +342,47 @@ fn log_has_times_before_its_lines_on_request() {
         assert!(printed.starts_with(&expected) && printed.ends_with("Z other\n"), "{printed}");
     });
 }
+
+#[test]
+fn live_workers_are_listed_until_they_end() {
+    on_each_store(|jobs| {
+        let workers = || jobs.lines(&["workers"])[0]["workers"].as_array().expect("a list").clone();
+        assert!(workers().is_empty());
+        assert_eq!(jobs.run(&["workers"]).stdout, b"no live workers\n");
+        let id = jobs.submit(&[json!({"command": ["sleep", "600"], "queue": "b"})]).remove(0);
+        let start = |arguments: &[&str]| {
+            Working(jobs.command(&[&["work"], arguments].concat()).spawn().expect("it starts"))
+        };
+        let mut one = start(&["--slots", "3", "--queue", "a", "--queue", "b"]);
+        let two = start(&["--queue", "c"]);
+        let begun = sandtimer_os::clock::monotonic_nanoseconds();
+        let until = |is: &dyn Fn() -> bool| {
+            while !is() {
+                let waited = Duration::from_nanos(sandtimer_os::clock::monotonic_nanoseconds() - begun);
+                assert!(waited < HARD_STOP, "{:?}", workers());
+            }
+        };
+        until(&|| workers().len() == 2 && jobs.state(&id) == "leased");
+        let listed = workers();
+        let by_slots = |slots: u64| {
+            listed.iter().find(|worker| worker["slots"] == slots).unwrap_or_else(|| panic!("{listed:?}"))
+        };
+        assert_eq!((&by_slots(3)["queues"], &by_slots(3)["jobs"]), (&json!(["a", "b"]), &json!([id])));
+        assert_eq!((&by_slots(1)["queues"], &by_slots(1)["jobs"]), (&json!(["c"]), &json!([])));
+        assert_eq!(by_slots(3)["version"], env!("CARGO_PKG_VERSION"));
+        assert_eq!(by_slots(3)["name"], jobs.lines(&["show", &id])[0]["worker"]);
+        let text = String::from_utf8(jobs.run(&["workers"]).stdout).expect("text");
+        assert!(text.starts_with("WORKER") && text.contains("1 of 3") && text.contains("a b"), "{text}");
+        // Twice: it gives its job back.
+        let pid = rustix::process::Pid::from_child(&one.0);
+        let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).expect("a pidfd");
+        for _ in 0..2 {
+            rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::TERM).expect("sent");
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        assert!(one.0.wait().expect("it ends").success());
+        assert_eq!(workers().len(), 1, "the one that has ended is gone at once");
+        drop(two);
+        assert_eq!(workers().len(), 1, "one that was killed is listed until its time has passed");
+    });
+}

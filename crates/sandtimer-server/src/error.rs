@@ -84,6 +84,8 @@ codes! {
     OriginRefused = "origin_refused", 403, 125, false, "leave Origin out, or serve the page from this server's own origin";
     /// The token may not give runs the host's network.
     NetworkRefused = "network_refused", 403, 125, false, "leave `network` out; or have `network` added to the token's line in the server's file";
+    /// The token is none of an operator's.
+    OperatorOnly = "operator_only", 403, 125, false, "use a token whose line in the server's file has the word `operator`";
     /// The mode of the file or of a directory on the way forbids it to the files' owner.
     FilePermission = "file_permission", 403, 125, false, "have a run change its mode";
     /// The path leaves the workspace, by itself or over a link.

@@ -70,6 +70,7 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/jobs/requeue", post(matching::requeue))
         .route("/v1/jobs/purge", post(matching::purge))
         .route("/v1/jobs/queues", get(queues))
+        .route("/v1/jobs/workers", get(workers))
         .route("/v1/jobs/pause", post(pause))
         .route("/v1/jobs/resume", post(resume))
         .route("/v1/jobs/{id}", get(show))
@@ -317,6 +318,27 @@ async fn queues(
         })
         .await?;
     Ok(body::json(&json!({"queues": whose(&owner).queues(facts)})))
+}
+
+/// Live workers of the store, with jobs of all owners: for operators.
+async fn workers(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Parameters(fields): Parameters,
+) -> Result<Response, Refusal> {
+    fields.finish()?;
+    if !app.tenants.is_operator(&owner) {
+        let message = "the workers of a store are shown to operators only";
+        return Err(Refusal::new(Code::OperatorOnly, message));
+    }
+    let workers = app
+        .jobs
+        .ask(|store| {
+            store.sweep()?;
+            Ok(store.workers()?)
+        })
+        .await?;
+    Ok(body::json(&json!({"workers": workers})))
 }
 
 async fn pause(

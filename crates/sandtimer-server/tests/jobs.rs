@@ -528,3 +528,24 @@ fn log_has_times_before_its_lines_on_request() {
     assert_eq!(read, data);
     assert_eq!(client.get(&format!("/v1/jobs/{id}/log?timestamps=yes")).1["code"], "bad_field");
 }
+
+#[test]
+fn live_workers_are_listed_for_operators() {
+    let serving = Serving::with(|settings| {
+        settings.tokens = Some(tokens("alice one\nboss two operator\n"));
+        settings.jobs.slots = 3;
+    });
+    let (alice, boss) = (serving.client_with("one"), serving.client_with("two"));
+    let id = submit(&alice, &json!({"command": ["sleep", "600"], "queue": "q"}));
+    until_it_is(&alice, &id, "leased");
+    let listed = || boss.get("/v1/jobs/workers").1["workers"].clone();
+    wait_until("it is listed with its job", || listed()[0]["jobs"] == json!([id]));
+    let worker = &listed()[0];
+    assert_eq!(
+        (&worker["name"], &worker["slots"], &worker["queues"]),
+        (&json!("server"), &json!(3), &json!([]))
+    );
+    assert_eq!(worker["version"], env!("CARGO_PKG_VERSION"));
+    let (status, refused) = alice.get("/v1/jobs/workers");
+    assert_eq!((status, &refused["code"]), (403, &json!("operator_only")), "{refused}");
+}

@@ -4,6 +4,7 @@
 mod finding;
 mod logs;
 mod webhooks;
+mod workers;
 
 use std::time::Duration;
 
@@ -57,6 +58,7 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     what_is_over_is_purged_and_forgotten(&of("purge"));
     memory_admits_what_fits_and_keeps_room_for_who_waits(&of("memory"));
     an_owner_has_so_many_queues(&of("queues"));
+    workers::workers_are_listed_with_their_jobs(&of("workers"));
     breakers_are_kept(store);
 }
 

@@ -37,6 +37,10 @@ line with its id. With `--json` there is one object for each line of the log: th
 is base64 where the line is not UTF-8, and `at_ms`, which is when the store took in the line's beginning, in milliseconds since 1970, or null if an \
 earlier version stored it.";
 
+const WORKERS_NOTES: &str = "\
+A worker announces itself to the store when it starts and every 30 s, and is removed when it ends; one that was killed is shown for 90 s after its \
+last announcement.";
+
 const WATCH_NOTES: &str = "\
 On a terminal there is a bar for each job, of what it prints about its progress (bars, epochs, counts), or else of its time; \
 elsewhere a line for each change of its state. Both are on standard error. The exit code is that of `wait`, also with several jobs.";
@@ -100,6 +104,9 @@ pub(crate) enum JobsAction {
     Resume(OneQueue),
     /// Show every queue: its depth and how long the oldest job has waited
     Queues(StoreOnly),
+    /// Show every live worker: its slots, version and queues, and the jobs that it has
+    #[command(after_long_help = WORKERS_NOTES)]
+    Workers(StoreOnly),
 }
 
 /// Which store, and how the answer is printed.

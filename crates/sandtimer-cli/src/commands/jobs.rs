@@ -61,6 +61,7 @@ fn dispatch(given: JobsArguments) -> Result<ExitCode, Failure> {
         JobsAction::Pause(given) => pause(&given, true),
         JobsAction::Resume(given) => pause(&given, false),
         JobsAction::Queues(given) => queues(&given.store),
+        JobsAction::Workers(given) => workers(&given.store),
     }
 }
 
@@ -167,6 +168,14 @@ fn queues(flags: &StoreFlags) -> Result<ExitCode, Failure> {
     store.sweep()?;
     let facts = store.queues()?;
     answer(flags, &json!({"queues": facts}), || text::queues(&facts));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn workers(flags: &StoreFlags) -> Result<ExitCode, Failure> {
+    let store = open(flags)?;
+    store.sweep()?;
+    let workers = store.workers()?;
+    answer(flags, &json!({"workers": workers}), || text::workers(&workers, store.now_ms()));
     Ok(ExitCode::SUCCESS)
 }
 

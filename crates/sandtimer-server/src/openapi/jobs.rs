@@ -90,6 +90,8 @@ pub(super) fn operations() -> Vec<Operation> {
         post("/v1/jobs/requeue", "Queue all your dead jobs again, or those of one queue", "JobsRequeued").body("JobQueue"),
         post("/v1/jobs/purge", "Forget jobs that are over", "JobsPurged").body("JobPurge"),
         get("/v1/jobs/queues", "Your queues that have jobs or are paused: depth, and how long the oldest has waited", "JobQueues"),
+        get("/v1/jobs/workers", "The live workers of the store with the jobs that they have, of all owners; for operators", "JobWorkers")
+            .errors(&[Code::OperatorOnly]),
         post("/v1/jobs/pause", "Let a queue hand out nothing more; what goes on goes on", "JobQueuePaused").body("JobQueue").errors(&[Code::Quota]),
         post("/v1/jobs/resume", "Let a paused queue go on", "JobQueuePaused").body("JobQueue"),
     ]
@@ -180,6 +182,14 @@ pub(super) fn schemas() -> Value {
         })),
         "JobsPurged": answer(json!({"purged": number("How many.")})),
         "JobQueuePaused": answer(json!({"queue": text(""), "paused": truth("")})),
+        "JobWorkers": answer(json!({"workers": list(answer(json!({
+            "name": text("As `worker` of its jobs."),
+            "slots": number("Jobs at a time."),
+            "version": text("Of its program."),
+            "queues": with(list(text("")), "From which it takes jobs, as the store names them; all of them if it is empty."),
+            "seen_ms": moment("When it last announced itself, which it does every 30 s"),
+            "jobs": with(list(text("")), "The ids of the jobs that it has."),
+        })))})),
         "JobQueues": answer(json!({"queues": list(answer(json!({
             "queue": text(""),
             "paused": truth("It hands out nothing."),

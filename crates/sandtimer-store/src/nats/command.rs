@@ -8,7 +8,7 @@ use std::time::Duration;
 use rusqlite::Transaction;
 use sandtimer::job::{
     Cancelled, Delivered, Delivery, Filter, Finish, Finished, Held, JobState, LeaseRequest, Leased, Renewal,
-    StoreError, Submitted, WebhookShares, WebhookState,
+    StoreError, Submitted, WebhookShares, WebhookState, WorkerFacts,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::sqlite::submitting::NewJob;
 use crate::sqlite::turns::Turns;
 use crate::sqlite::webhooks::WebhookRules;
-use crate::sqlite::{breakers, files, leasing, moving, reading, submitting, webhooks};
+use crate::sqlite::{breakers, files, leasing, moving, reading, submitting, webhooks, workers};
 
 /// The version of the log. A program reads no later one.
 pub(super) const FORMAT: i64 = 8;
@@ -79,6 +79,8 @@ pub(super) enum Command {
         snapshot: BreakerSnapshot,
     },
     RedeliverWebhook(String),
+    Announce(WorkerFacts),
+    Depart(String),
 }
 
 /// A command on its way.
@@ -165,6 +167,8 @@ impl Command {
                 breakers::swap(tx, version, &snapshot, now).map(Answer::Swapped)
             }
             Command::RedeliverWebhook(id) => webhooks::redeliver(tx, &id, now).map(Answer::Webhook),
+            Command::Announce(worker) => workers::announce(tx, &worker, now).map(|()| Answer::Done),
+            Command::Depart(worker) => workers::depart(tx, &worker).map(|()| Answer::Done),
         }
     }
 }

@@ -32,8 +32,8 @@ use rusqlite::Transaction;
 use sandtimer::engine::new_run_id;
 use sandtimer::job::{
     Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState,
-    JobStore, LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
-    WebhookShares, WebhookState,
+    JobStore, LeaseRequest, Leased, LiveWorker, Log, Page, QueueFacts, Renewal, StoreError, Submission,
+    Submitted, WebhookShares, WebhookState, WorkerFacts,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -43,7 +43,7 @@ use tokio::sync::oneshot;
 pub use address::NatsAddress;
 
 use crate::sqlite::submitting::NewJob;
-use crate::sqlite::{breakers, files, leasing, moving, natural, reading, webhooks};
+use crate::sqlite::{breakers, files, leasing, moving, natural, reading, webhooks, workers};
 use command::{Answer, Command, Entry};
 use link::Link;
 use shared::{PATIENCE, Shared, SnapshotOften};
@@ -409,6 +409,18 @@ impl JobStore for NatsJobs {
             Answer::Webhook(state) => Ok(state),
             other => Err(misplaced(&other)),
         }
+    }
+
+    fn announce(&self, worker: &WorkerFacts) -> Result<(), StoreError> {
+        self.append(Command::Announce(worker.clone())).map(drop)
+    }
+
+    fn depart(&self, worker: &str) -> Result<(), StoreError> {
+        self.append(Command::Depart(worker.to_owned())).map(drop)
+    }
+
+    fn workers(&self) -> Result<Vec<LiveWorker>, StoreError> {
+        self.read(workers::live)
     }
 
     fn load_breaker(&self, key: &str) -> Result<(u64, Option<BreakerSnapshot>), StoreError> {

@@ -9,6 +9,7 @@
 //! moving       from one state to the next: finish, cancel, and what time alone does
 //! files        those that jobs are given, and those they leave
 //! webhooks     ends of jobs that somebody is to be told of
+//! workers      those that have announced themselves
 //! reading      listings, records, logs
 //! breakers     those that jobs share, by version
 //! reserve      room for when the disk is full
@@ -30,6 +31,7 @@ pub(crate) mod submitting;
 mod tests;
 pub(crate) mod turns;
 pub(crate) mod webhooks;
+pub(crate) mod workers;
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -40,8 +42,8 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use sandtimer::job::{
     Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState,
-    JobStore, LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
-    WebhookShares, WebhookState,
+    JobStore, LeaseRequest, Leased, LiveWorker, Log, Page, QueueFacts, Renewal, StoreError, Submission,
+    Submitted, WebhookShares, WebhookState, WorkerFacts,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -340,6 +342,18 @@ impl JobStore for SqliteJobs {
 
     fn redeliver_webhook(&self, id: &str) -> Result<WebhookState, StoreError> {
         self.write(|tx, now| webhooks::redeliver(tx, id, now))
+    }
+
+    fn announce(&self, worker: &WorkerFacts) -> Result<(), StoreError> {
+        self.write(|tx, now| workers::announce(tx, worker, now))
+    }
+
+    fn depart(&self, worker: &str) -> Result<(), StoreError> {
+        self.write_still(|tx, _| workers::depart(tx, worker))
+    }
+
+    fn workers(&self) -> Result<Vec<LiveWorker>, StoreError> {
+        self.read(workers::live)
     }
 
     fn load_breaker(&self, key: &str) -> Result<(u64, Option<BreakerSnapshot>), StoreError> {

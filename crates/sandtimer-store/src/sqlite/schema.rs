@@ -6,7 +6,7 @@ use sandtimer::job::StoreError;
 use super::broken;
 
 /// One step for each version of the schema; never changed once it is released.
-const MIGRATIONS: [&str; 11] = [
+const MIGRATIONS: [&str; 12] = [
     FIRST,
     OWNERS,
     FILES,
@@ -18,6 +18,7 @@ const MIGRATIONS: [&str; 11] = [
     LASTING_WEBHOOKS,
     REDELIVERY,
     LOG_TIMES,
+    WORKERS,
 ];
 
 /// An owner's listing walks over that owner's jobs only. `outcomes` is how many jobs have ended in each way since it is there,
@@ -96,6 +97,17 @@ ALTER TABLE webhooks ADD COLUMN redelivered_ms INTEGER;
 /// When each piece of a log was appended; NULL in rows of earlier versions.
 const LOG_TIMES: &str = "
 ALTER TABLE log ADD COLUMN at_ms INTEGER;
+";
+
+/// Workers that have announced themselves: `queues` is a list in JSON, `seen_ms` when each did last.
+const WORKERS: &str = "
+CREATE TABLE workers (
+    name TEXT PRIMARY KEY,
+    slots INTEGER NOT NULL,
+    version TEXT NOT NULL,
+    queues TEXT NOT NULL,
+    seen_ms INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 ";
 
 /// States are numbers in the order of `JobState::ALL`. A queued job is `ready` unless its concurrency key is used up.

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use sandtimer::job::{
-    Finish, Finished, JobResult, JobSpec, JobStore, LeaseRequest, Status, StoreError, Submission,
+    Finish, Finished, JobResult, JobSpec, JobStore, LeaseRequest, Status, StoreError, Submission, WorkerFacts,
 };
 use serde_json::json;
 
@@ -57,7 +57,7 @@ fn a_database_of_the_first_schema_keeps_its_jobs() {
         .execute_batch(
             "DROP INDEX jobs_took; ALTER TABLE jobs DROP COLUMN work; ALTER TABLE jobs DROP COLUMN took_ms;
              ALTER TABLE queues DROP COLUMN owner; DROP INDEX jobs_ready; ALTER TABLE jobs DROP COLUMN memory;
-             CREATE INDEX jobs_ready ON jobs (queue, rank, seq) WHERE state = 1 AND ready = 1; DROP TABLE owners; ALTER TABLE log DROP COLUMN at_ms; DROP INDEX webhooks_id; DROP TABLE webhooks; DROP TABLE files; DROP TABLE outcomes; DROP INDEX jobs_owner;
+             CREATE INDEX jobs_ready ON jobs (queue, rank, seq) WHERE state = 1 AND ready = 1; DROP TABLE owners; ALTER TABLE log DROP COLUMN at_ms; DROP TABLE workers; DROP INDEX webhooks_id; DROP TABLE webhooks; DROP TABLE files; DROP TABLE outcomes; DROP INDEX jobs_owner;
              DROP INDEX breakers_expiry; ALTER TABLE breakers DROP COLUMN version; ALTER TABLE breakers DROP COLUMN expires_ms; PRAGMA user_version = 1",
         )
         .expect("set back");
@@ -212,4 +212,30 @@ fn a_queue_that_is_paused_before_its_first_job_is_its_owners() {
     let owners: Vec<String> =
         store.lease(&request).expect("leased").into_iter().map(|leased| leased.owner).collect();
     assert_eq!(owners.iter().filter(|owner| *owner == "bob").count(), 4, "{owners:?}");
+}
+
+#[test]
+fn worker_is_live_for_90_s_after_its_announcement() {
+    let place = tempfile::tempdir().expect("a directory");
+    let mut store = SqliteJobs::open(place.path()).expect("opened");
+    let facts = |name: &str| WorkerFacts {
+        name: name.to_owned(),
+        slots: 1,
+        version: "1.0".to_owned(),
+        queues: Vec::new(),
+    };
+    let names = |store: &SqliteJobs| -> Vec<String> {
+        store.workers().expect("listed").into_iter().map(|worker| worker.facts.name).collect()
+    };
+    let begun = 1_000_000;
+    store.stopped_at(begun).announce(&facts("first")).expect("announced");
+    store.stopped_at(begun + 60_000).announce(&facts("second")).expect("announced");
+    assert_eq!(names(store.stopped_at(begun + 89_999)), ["first", "second"]);
+    assert_eq!(names(store.stopped_at(begun + 90_000)), ["second"]);
+    store.stopped_at(begun + 100_000).announce(&facts("third")).expect("announced");
+    let count = "SELECT count(*) FROM workers";
+    let count: i64 = store.connection().query_row(count, [], |row| row.get(0)).expect("counted");
+    assert_eq!(count, 2, "one that is dead is forgotten");
+    store.stopped_at(begun + 149_999).announce(&facts("second")).expect("announced");
+    assert_eq!(names(store.stopped_at(begun + 150_001)), ["second", "third"]);
 }

@@ -13,8 +13,8 @@ use sandtimer::Engine;
 use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
 use sandtimer::job::{
     Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobSpec,
-    JobState, JobStore, LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission,
-    Submitted, WebhookShares, WebhookState,
+    JobState, JobStore, LeaseRequest, Leased, LiveWorker, Log, Page, QueueFacts, Renewal, StoreError,
+    Submission, Submitted, WebhookShares, WebhookState, WorkerFacts,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -137,6 +137,15 @@ impl JobStore for Deadly {
     fn redeliver_webhook(&self, id: &str) -> Result<WebhookState, StoreError> {
         self.store.redeliver_webhook(id)
     }
+    fn announce(&self, worker: &WorkerFacts) -> Result<(), StoreError> {
+        self.store.announce(worker)
+    }
+    fn depart(&self, worker: &str) -> Result<(), StoreError> {
+        self.store.depart(worker)
+    }
+    fn workers(&self) -> Result<Vec<LiveWorker>, StoreError> {
+        self.store.workers()
+    }
     fn cancel(&self, id: &str, reason: &str) -> Result<Cancelled, StoreError> {
         self.store.cancel(id, reason)
     }
@@ -200,7 +209,7 @@ fn worker(store: Arc<dyn JobStore>, place: &Path, (lease, complain): (Duration, 
         only: None,
         lease,
         memory: None,
-        complain,
+        ..WorkerSettings::new(complain)
     };
     Worker::new(Place::new(Engine::new().expect("an engine"), store, place), settings)
 }

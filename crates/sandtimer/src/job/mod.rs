@@ -11,6 +11,7 @@
 //! guard     when a loop has gone on for long enough
 //! result    what became of a job
 //! ways      how a call is carried out: retries, fallbacks
+//! live      workers as a store lists them
 //! webhook   who is told of its end
 //! store     the trait of stores, and the states of a job
 //! log       a part of a job's log, and the times of its lines
@@ -22,6 +23,7 @@ mod files;
 mod graph;
 mod guard;
 mod json;
+mod live;
 mod log;
 mod matching;
 mod program;
@@ -40,6 +42,7 @@ pub use files::{
 };
 pub use guard::{Guard, Stop};
 pub use json::Unambiguous;
+pub use live::{LIVE_TIME, LiveWorker, WorkerFacts};
 pub use log::{LineTimes, Log, LogTime};
 pub use matching::{OPEN_STATES, RETRIED_STATES, each_open, each_retried, requeue_dead};
 pub use program::{Language, Program};

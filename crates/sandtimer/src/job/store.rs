@@ -15,6 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::live::{LiveWorker, WorkerFacts};
 use super::log::Log;
 use super::result::JobResult;
 use super::spec::{JobSpec, SpecError};
@@ -509,6 +510,24 @@ pub trait JobStore: Send + Sync + Debug {
     /// # Errors
     /// A job that is not there, is not over, or has no webhook.
     fn redeliver_webhook(&self, id: &str) -> Result<WebhookState, StoreError>;
+
+    /// Lists a worker as live for [`LIVE_TIME`](super::LIVE_TIME) from now, in place of what it announced before.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn announce(&self, worker: &WorkerFacts) -> Result<(), StoreError>;
+
+    /// Removes a worker that has ended from the live ones. Its jobs stay.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn depart(&self, worker: &str) -> Result<(), StoreError>;
+
+    /// The live workers with the jobs that they have, in the order of their names.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn workers(&self) -> Result<Vec<LiveWorker>, StoreError>;
 
     /// The version of what is kept of a breaker that jobs share, and that, its times counted down to now; version 0 where nothing is.
     ///

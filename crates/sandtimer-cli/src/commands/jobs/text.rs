@@ -1,6 +1,8 @@
 //! Jobs as people read them.
 
-use sandtimer::job::{JobFile, JobFileRefused, JobLine, JobRecord, JobState, Page, QueueFacts, WebhookState};
+use sandtimer::job::{
+    JobFile, JobFileRefused, JobLine, JobRecord, JobState, LiveWorker, Page, QueueFacts, WebhookState,
+};
 use sandtimer::model::Progress;
 
 /// A table, the latest job first.
@@ -204,6 +206,30 @@ pub(super) fn queues(facts: &[QueueFacts]) -> String {
             facts.dead.to_string(),
             facts.oldest_ms.map_or_else(|| "-".to_owned(), time),
             if facts.paused { "paused".to_owned() } else { String::new() },
+        ]
+    }));
+    columns(&rows)
+}
+
+/// A table, one worker a line.
+pub(super) fn workers(workers: &[LiveWorker], now_ms: u64) -> String {
+    if workers.is_empty() {
+        return "no live workers\n".to_owned();
+    }
+    let some = |names: &[String], none: &str| match names {
+        [] => none.to_owned(),
+        names => names.join(" ").chars().map(visible).collect(),
+    };
+    let mut rows = vec![["WORKER", "SLOTS", "VERSION", "SEEN", "QUEUES", "JOBS"].map(str::to_owned)];
+    rows.extend(workers.iter().map(|worker| {
+        let LiveWorker { facts, seen_ms, jobs } = worker;
+        [
+            facts.name.chars().map(visible).collect(),
+            format!("{} of {}", jobs.len(), facts.slots),
+            facts.version.clone(),
+            format!("{} ago", time(now_ms.saturating_sub(*seen_ms))),
+            some(&facts.queues, "all"),
+            some(jobs, "-"),
         ]
     }));
     columns(&rows)

@@ -1,14 +1,14 @@
-//! Logs that earlier versions wrote.
+//! Commands by the version and the moment of the log.
 
 use std::time::Duration;
 
-use sandtimer::job::{Held, LeaseRequest};
+use sandtimer::job::{Held, LeaseRequest, WorkerFacts};
 use serde_json::json;
 
 use super::super::command::{Answer, Command, Entry, FORMAT};
 use super::super::replica::{Message, Replica};
 use super::submit;
-use crate::sqlite::reading;
+use crate::sqlite::{reading, workers};
 
 /// Applies a command as a message of this version of the log.
 fn apply(replica: &mut Replica, format: i64, command: Command) -> Answer {
@@ -33,4 +33,18 @@ fn pieces_of_logs_have_times_from_version_8_on() {
     let log = replica.read(|tx| reading::read_log(tx, &held.id, 0, 99)).expect("readable");
     let pieces: Vec<(Option<u64>, &[u8])> = log.pieces().collect();
     assert_eq!(pieces, [(None, b"old\n".as_slice()), (Some(4_000), b"new\n")]);
+}
+
+#[test]
+fn worker_is_live_for_90_s_of_the_logs_time() {
+    let mut replica = Replica::empty().expect("opened");
+    let facts =
+        WorkerFacts { name: "w".to_owned(), slots: 2, version: "1".to_owned(), queues: vec!["q".to_owned()] };
+    apply(&mut replica, FORMAT, Command::Announce(facts.clone()));
+    let live = |replica: &mut Replica, now| replica.read(|tx| workers::live(tx, now)).expect("readable");
+    let listed = live(&mut replica, 90_999);
+    assert_eq!((listed.len(), &listed[0].facts, listed[0].seen_ms), (1, &facts, 1_000));
+    assert!(live(&mut replica, 91_000).is_empty());
+    apply(&mut replica, FORMAT, Command::Depart("w".to_owned()));
+    assert!(live(&mut replica, 2_000).is_empty());
 }
