@@ -106,6 +106,9 @@ _sandtimer() {
             sandtimer__subcmd__jobs,list)
                 cmd="sandtimer__subcmd__jobs__subcmd__list"
                 ;;
+            sandtimer__subcmd__jobs,log)
+                cmd="sandtimer__subcmd__jobs__subcmd__log"
+                ;;
             sandtimer__subcmd__jobs,pause)
                 cmd="sandtimer__subcmd__jobs__subcmd__pause"
                 ;;
@@ -114,6 +117,9 @@ _sandtimer() {
                 ;;
             sandtimer__subcmd__jobs,queues)
                 cmd="sandtimer__subcmd__jobs__subcmd__queues"
+                ;;
+            sandtimer__subcmd__jobs,redeliver)
+                cmd="sandtimer__subcmd__jobs__subcmd__redeliver"
                 ;;
             sandtimer__subcmd__jobs,requeue)
                 cmd="sandtimer__subcmd__jobs__subcmd__requeue"
@@ -498,7 +504,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs)
-            opts="-h --help submit run work list show files get wait watch cancel retry requeue purge pause resume queues"
+            opts="-h --help submit run work list show log files get wait watch cancel retry redeliver requeue purge pause resume queues"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -512,13 +518,21 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__cancel)
-            opts="-h --reason --state-dir --store --json --help"
+            opts="-h --reason --queue --state --all --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --reason)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --queue)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --state)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -646,6 +660,35 @@ _sandtimer() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        sandtimer__subcmd__jobs__subcmd__log)
+            opts="-h --errors --state-dir --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --errors)
+                    COMPREPLY=($(compgen -W "strict replace" -- "${cur}"))
+                    return 0
+                    ;;
+                --state-dir)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         sandtimer__subcmd__jobs__subcmd__pause)
             opts="-h --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -729,6 +772,31 @@ _sandtimer() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        sandtimer__subcmd__jobs__subcmd__redeliver)
+            opts="-h --state-dir --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --state-dir)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         sandtimer__subcmd__jobs__subcmd__requeue)
             opts="-h --queue --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -784,12 +852,20 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__retry)
-            opts="-h --state-dir --store --json --help"
+            opts="-h --queue --state --all --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --queue)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --state)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --state-dir)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -842,12 +918,16 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__show)
-            opts="-h --state-dir --store --json --errors --help"
+            opts="-h --errors --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --errors)
+                    COMPREPLY=($(compgen -W "strict replace" -- "${cur}"))
+                    return 0
+                    ;;
                 --state-dir)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -857,10 +937,6 @@ _sandtimer() {
                     ;;
                 --store)
                     COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --errors)
-                    COMPREPLY=($(compgen -W "strict replace" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -900,7 +976,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__wait)
-            opts="-h --for --errors --state-dir --store --json --help"
+            opts="-h --for --errors --queue --state --all --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -912,6 +988,14 @@ _sandtimer() {
                     ;;
                 --errors)
                     COMPREPLY=($(compgen -W "strict replace" -- "${cur}"))
+                    return 0
+                    ;;
+                --queue)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --state)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --state-dir)

@@ -43,8 +43,10 @@ export class Job {
     }
   }
 
-  /** What it has written so far, from a position: one piece. `next_cursor` is where to go on. */
-  readLog(options: Waitable & TextErrors & { readonly cursor?: number; readonly max_bytes?: number } = {}): Promise<JobLog> {
+  /** What it has written so far, from a position: one piece. `next_cursor` is where to go on. `timestamps`: with the time before each line. */
+  readLog(
+    options: Waitable & TextErrors & { readonly cursor?: number; readonly max_bytes?: number; readonly timestamps?: boolean } = {},
+  ): Promise<JobLog> {
     const { signal, ...asked } = options;
     return this.#http.get(`${this.#path}/log${query(asked)}`, signal);
   }

@@ -401,6 +401,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/jobs/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** End all your jobs that are not over: of one queue, in one state, or all; nothing is waited for */
+        post: operations["post_jobs_cancel"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/jobs/pause": {
         parameters: {
             query?: never;
@@ -480,6 +497,23 @@ export interface paths {
         put?: never;
         /** Let a paused queue go on */
         post: operations["post_jobs_resume"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Queue all your jobs again that failed, are dead or were cancelled: of one queue, in one state, or all */
+        post: operations["post_jobs_retry"];
         delete?: never;
         options?: never;
         head?: never;
@@ -582,6 +616,23 @@ export interface paths {
         get: operations["get_jobs_log"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{id}/redeliver": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Send the webhook of a job that is over once more, at once */
+        post: operations["post_jobs_redeliver"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1684,6 +1735,10 @@ export interface components {
                 scheduled: number;
             }[];
         };
+        JobRedelivered: {
+            job_id: string;
+            webhook: components["schemas"]["JobWebhook"];
+        };
         JobRequest: {
             /** @description Of the command; 1 unless given. */
             attempts?: number;
@@ -1759,10 +1814,12 @@ export interface components {
             /** @description Of the whole job, from its submission. */
             wall_ms?: components["schemas"]["Limit"];
             webhook?: {
+                /** @description The ends that are sent; all unless given. */
+                events?: ("ok" | "failed" | "timeout" | "budget" | "cancelled" | "dead")[];
                 headers?: {
                     [key: string]: string;
                 };
-                /** @description Signs the body: `Sandtimer-Signature: sha256=` and its HMAC-SHA256 in hexadecimal digits. Not shown afterwards. */
+                /** @description Signs requests: `webhook-signature` as Standard Webhooks defines it, and `Sandtimer-Signature: sha256=` and the HMAC-SHA256 of the body in hexadecimal digits. Not shown afterwards. */
                 secret?: string;
                 /** @description Where its end is told, with a POST of JSON. */
                 url?: string;
@@ -1872,7 +1929,7 @@ export interface components {
             source: components["schemas"]["Source"];
         };
         JobWebhook: {
-            /** @description Since the job's end. */
+            /** @description Since the job's end, or since it was to be redelivered. */
             attempts: number;
             /** @description When it was taken, in milliseconds since 1970. */
             delivered_ms: number | null;
@@ -1882,6 +1939,25 @@ export interface components {
             error: string | null;
             url: string;
         };
+        JobsCancel: {
+            /** @description All that are not over; needed where neither `queue` nor `state` is given. */
+            all?: boolean;
+            /** @description All of this queue. */
+            queue?: string;
+            /** @description For their results. */
+            reason?: string;
+            /**
+             * @description All in this state; `leased` is running and ending.
+             * @enum {string}
+             */
+            state?: "scheduled" | "queued" | "running" | "ending" | "leased";
+        };
+        JobsCancelled: {
+            /** @description Those whose workers were asked to end them. */
+            asked: number;
+            /** @description Those that no worker had. */
+            cancelled: number;
+        };
         JobsPurged: {
             /** @description How many. */
             purged: number;
@@ -1889,6 +1965,21 @@ export interface components {
         JobsRequeued: {
             /** @description How many. */
             requeued: number;
+        };
+        JobsRetried: {
+            /** @description How many. */
+            retried: number;
+        };
+        JobsRetry: {
+            /** @description All that can be retried; needed where neither `queue` nor `state` is given. */
+            all?: boolean;
+            /** @description All of this queue. */
+            queue?: string;
+            /**
+             * @description All in this state.
+             * @enum {string}
+             */
+            state?: "failed" | "dead" | "cancelled";
         };
         JobsSubmitted: {
             jobs: {
@@ -5439,6 +5530,102 @@ export interface operations {
             };
         };
     };
+    post_jobs_cancel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["JobsCancel"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobsCancelled"];
+                };
+            };
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large`, `json_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage`, `store_unreachable` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     post_jobs_pause: {
         parameters: {
             query?: never;
@@ -5830,6 +6017,102 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["JobQueuePaused"];
+                };
+            };
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large`, `json_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage`, `store_unreachable` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_jobs_retry: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["JobsRetry"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobsRetried"];
                 };
             };
             /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
@@ -6425,6 +6708,122 @@ export interface operations {
             };
             /** @description `job_not_found` */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage`, `store_unreachable` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_jobs_redeliver: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Empty"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobRedelivered"];
+                };
+            };
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `job_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `job_state` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large`, `json_too_large` */
+            413: {
                 headers: {
                     [name: string]: unknown;
                 };

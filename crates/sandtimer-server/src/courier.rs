@@ -3,13 +3,19 @@
 //! Addresses are written by whoever submits jobs, so they are not trusted: a name is resolved once, what it resolves to is
 //! checked, and just that is connected to. Unless the operator allows it nothing that is not public is reached: a delivery to
 //! any other address is returned for another worker. No redirect is followed, no proxy used, and of the answer only its status is read.
+//!
+//! A request has an id, a time and, with a secret, a signature of both and the body, as <https://www.standardwebhooks.com> defines
+//! them, so that receivers can reject what was sent long ago. `Sandtimer-Signature` is of the body alone.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use sandtimer::engine::jobs::{Courier, Sent};
-use sandtimer::job::{Webhook, hexadecimal};
+use sandtimer::job::{Delivery, hexadecimal, signing_key};
+use sandtimer_os::clock::calendar_milliseconds;
 use sha2::Sha256;
 use ureq::http::Uri;
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
@@ -48,14 +54,20 @@ impl HttpCourier {
 }
 
 impl Courier for HttpCourier {
-    fn send(&self, to: &Webhook, id: &str, body: &[u8]) -> Sent {
+    fn send(&self, delivery: &Delivery, body: &[u8]) -> Sent {
+        let (to, id) = (&delivery.webhook, &delivery.id);
         let mut request = self.agent.post(&to.url);
         for (name, value) in &to.headers {
             request = request.header(name, value);
         }
         request = request.header("Content-Type", "application/json").header("Sandtimer-Job", id);
+        // The receiver compares it with its own calendar.
+        let (message, seconds) = (delivery.message_id(), calendar_milliseconds() / 1_000);
+        request = request.header("webhook-id", &message).header("webhook-timestamp", seconds.to_string());
         if let Some(secret) = &to.secret {
-            request = request.header("Sandtimer-Signature", signature(secret, body));
+            request = request
+                .header("webhook-signature", standard_signature(secret, (&message, seconds), body))
+                .header("Sandtimer-Signature", signature(secret, body));
         }
         match request.send(body) {
             Ok(answer) => taken(answer.status().as_u16()),
@@ -96,10 +108,20 @@ fn class_of(error: &Error) -> &'static str {
 
 /// Such as `sha256=…`: HMAC-SHA256 of the body, in hexadecimal digits.
 fn signature(secret: &str, body: &[u8]) -> String {
+    format!("sha256={}", hexadecimal(&digest(secret.as_bytes(), &[body])))
+}
+
+/// Such as `v1,…`: HMAC-SHA256 of the message's id, its time and the body, in base64.
+fn standard_signature(secret: &str, (message, seconds): (&str, u64), body: &[u8]) -> String {
+    let head = format!("{message}.{seconds}.");
+    format!("v1,{}", BASE64_STANDARD.encode(digest(&signing_key(secret), &[head.as_bytes(), body])))
+}
+
+fn digest(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
     // A key of any length is taken.
-    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret.as_bytes()) else { return String::new() };
-    mac.update(body);
-    format!("sha256={}", hexadecimal(&mac.finalize().into_bytes()))
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return Vec::new() };
+    parts.iter().for_each(|part| mac.update(part));
+    mac.finalize().into_bytes().to_vec()
 }
 
 fn taken(status: u16) -> Sent {
@@ -185,6 +207,8 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use sandtimer::job::Webhook;
+
     use super::*;
 
     #[test]
@@ -243,26 +267,51 @@ mod tests {
     }
 
     #[test]
+    fn standard_signature_is_that_of_the_reference() {
+        // Of the reference's own tests: the key is what follows the prefix, decoded.
+        let message = ("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330);
+        let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+        let signed = standard_signature(secret, message, br#"{"test": 2432232314}"#);
+        assert_eq!(signed, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+        let plain = standard_signature("Jefe", ("what do ya want", 1), b"for nothing?");
+        let expected = digest(b"Jefe", &[b"what do ya want.1.for nothing?"]);
+        assert_eq!(plain, format!("v1,{}", BASE64_STANDARD.encode(expected)));
+    }
+
+    fn to(url: String) -> Delivery {
+        let webhook = Webhook { url, headers: Vec::new(), secret: None, events: Vec::new() };
+        Delivery {
+            id: "j".to_owned(),
+            owner: "a".to_owned(),
+            claim: 1,
+            webhook,
+            attempts: 1,
+            returns: 0,
+            age: Duration::ZERO,
+            ended_ms: 0,
+            body: None,
+        }
+    }
+
+    #[test]
     fn failures_are_classes_without_addresses() {
-        let to = |url: String| Webhook { url, headers: Vec::new(), secret: None };
         let courier = HttpCourier::new(true);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
         drop(listener);
-        let refused = courier.send(&to(format!("http://localhost:{}/", address.port())), "j", b"{}");
+        let refused = courier.send(&to(format!("http://localhost:{}/", address.port())), b"{}");
         assert_eq!(refused, Sent::Failed("the connection was refused".to_owned()));
     }
 
     #[test]
     fn what_is_not_public_is_refused_and_names_the_remedy() {
-        let to = |url: &str| Webhook { url: url.to_owned(), headers: Vec::new(), secret: None };
         for (url, host) in [
             ("http://127.0.0.1:9/", "127.0.0.1"),
             ("http://localhost:9/", "localhost"),
             ("http://[::1]:9/", "[::1]"),
             ("http://169.254.169.254/latest", "169.254.169.254"),
         ] {
-            match HttpCourier::new(false).send(&to(url), "j", b"{}") {
+            match HttpCourier::new(false).send(&to(url.to_owned()), b"{}") {
                 Sent::Forbidden(why) => {
                     assert!(why.contains("--private-webhooks"), "{url}: {why}");
                     // What `localhost` resolves to must not be there.

@@ -84,6 +84,8 @@ codes! {
     OriginRefused = "origin_refused", 403, 125, false, "leave Origin out, or serve the page from this server's own origin";
     /// The token may not give runs the host's network.
     NetworkRefused = "network_refused", 403, 125, false, "leave `network` out; or have `network` added to the token's line in the server's file";
+    /// The token is none of an operator's.
+    OperatorOnly = "operator_only", 403, 125, false, "use a token whose line in the server's file has the word `operator`";
     /// The mode of the file or of a directory on the way forbids it to the files' owner.
     FilePermission = "file_permission", 403, 125, false, "have a run change its mode";
     /// The path leaves the workspace, by itself or over a link.
@@ -112,8 +114,8 @@ codes! {
     TaskEnded = "task_ended", 409, 125, false, "GET /v1/tasks/{id} shows how it ended; POST /v1/tasks begins another";
     /// The idempotency key belongs to a job with another spec; `details.job_id` is that job.
     JobConflict = "job_conflict", 409, 125, false, "use another key, or the same spec; GET /v1/jobs/{id} shows the job there is";
-    /// The job is not in a state that this needs: it goes on, or it succeeded.
-    JobState = "job_state", 409, 125, false, "GET /v1/jobs/{id} shows its state; what failed, is dead or was cancelled can be retried";
+    /// The job is not in a state that this needs: it is not over, it succeeded, or it has no webhook to redeliver.
+    JobState = "job_state", 409, 125, false, "GET /v1/jobs/{id} shows its state; what failed, is dead or was cancelled can be retried, and the webhook of what is over be redelivered";
     /// What was asked for needs a run that has begun.
     RunQueued = "run_queued", 409, 125, true, "wait for its turn: GET /v1/runs/{id} shows its status; POST /v1/runs/{id}/kill gives it up";
     /// What was asked for needs a run that is over.

@@ -6,6 +6,7 @@
 //! keeping      the store, and the worker of this server: its slots, what it admits, its end
 //! follow       waiting for a job's end, and its events, from behind the last one a reader had
 //! files        what jobs have left, as a list and as streams
+//! matching     what is asked of all jobs that a filter matches
 //! view         jobs and queues as their owner sees them
 //! schedules    jobs that recur
 //! counts       what is counted
@@ -17,6 +18,7 @@ mod counts;
 mod files;
 mod follow;
 mod keeping;
+mod matching;
 mod schedules;
 mod submission;
 mod view;
@@ -30,8 +32,7 @@ use axum::http::{HeaderMap, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use sandtimer::job::{
-    Cancelled, Filter, JobStore, MAX_SCHEDULES, MOST_QUEUES, ShownState, StoreError, is_queue_name,
-    requeue_dead,
+    Cancelled, JobStore, LineTimes, Log, MAX_SCHEDULES, MOST_QUEUES, ShownState, StoreError, is_queue_name,
 };
 use sandtimer::supervise::output::Chunk;
 use serde_json::{Value, json};
@@ -47,7 +48,7 @@ use crate::scan::Scanner;
 
 pub(crate) use counts::text as metrics;
 pub(crate) use keeping::Jobs;
-use view::{Whose, whose};
+use view::whose;
 
 /// Jobs in a listing unless it says how many, and at most.
 const LISTED: u64 = 100;
@@ -58,17 +59,20 @@ const CANCEL_WAIT: Duration = Duration::from_secs(5);
 const USUAL_LOG: u64 = 256 * 1024;
 const LEAST_LOG: u64 = 16;
 const MOST_LOG: u64 = 8 << 20;
+/// The same with times, which make 26 bytes of an empty line's one.
+const MAX_TIMED_LOG: u64 = 256 * 1024;
 /// Bytes that the answer to a submission has of each job, at most.
 const SUBMITTED_BYTES: usize = 256;
-/// States in which a job is over.
-const OVER: [&str; 5] = ["ok", "failed", "ended", "dead", "cancelled"];
 
 pub(crate) fn routes() -> Router<Shared> {
     Router::new()
         .route("/v1/jobs", post(submit).get(list))
-        .route("/v1/jobs/requeue", post(requeue))
-        .route("/v1/jobs/purge", post(purge))
+        .route("/v1/jobs/cancel", post(matching::cancel))
+        .route("/v1/jobs/retry", post(matching::retry))
+        .route("/v1/jobs/requeue", post(matching::requeue))
+        .route("/v1/jobs/purge", post(matching::purge))
         .route("/v1/jobs/queues", get(queues))
+        .route("/v1/jobs/workers", get(workers))
         .route("/v1/jobs/pause", post(pause))
         .route("/v1/jobs/resume", post(resume))
         .route("/v1/jobs/schedules", get(schedules::list))
@@ -80,6 +84,7 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/jobs/{id}/files/{*path}", get(files::read))
         .route("/v1/jobs/{id}/cancel", post(cancel))
         .route("/v1/jobs/{id}/retry", post(retry))
+        .route("/v1/jobs/{id}/redeliver", post(redeliver))
 }
 
 impl From<StoreError> for Refusal {
@@ -144,20 +149,13 @@ async fn submit(
     Ok(answer)
 }
 
-/// Which of an owner's jobs.
-fn filter(whose: &Whose, fields: &mut Fields, states: &[&'static str]) -> Result<Filter, Refusal> {
-    let queue = fields.text("queue")?.map(|queue| whose.stored_queue(&queue));
-    let state = fields.word("state", states)?.and_then(ShownState::from_name);
-    Ok(Filter { owner: Some(whose.name().to_owned()), queue, ..Filter::default() }.shown(state))
-}
-
 async fn list(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
     let whose = whose(&owner);
-    let filter = filter(&whose, &mut fields, &ShownState::NAMES)?;
+    let filter = matching::filter(&whose, &mut fields, &ShownState::NAMES)?;
     let limit = fields.number("limit")?.unwrap_or(LISTED).clamp(1, MOST_LISTED) as usize;
     let cursor = fields.number("cursor")?.map(|cursor| cursor.to_string());
     fields.finish()?;
@@ -197,23 +195,34 @@ async fn log(
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
     let cursor = fields.number("cursor")?.unwrap_or(0);
-    let most = fields.number("max_bytes")?.unwrap_or(USUAL_LOG).clamp(LEAST_LOG, MOST_LOG) as usize;
+    let is_timed = fields.truth("timestamps")?.unwrap_or(false);
+    let longest = if is_timed { MAX_TIMED_LOG } else { MOST_LOG };
+    let most = fields.number("max_bytes")?.unwrap_or(USUAL_LOG).clamp(LEAST_LOG, longest) as usize;
     let errors = TextErrors::parse(&mut fields)?;
     fields.finish()?;
     // In this order: of a job that is over, nothing is added to its log afterwards.
     let record = app.jobs.find(&whose(&owner), &id).await?;
     let of = id.clone();
-    let (log, behind) = app
+    let (log, behind, before) = app
         .jobs
         .ask(move |store| {
             let log = store.read_log(&of, cursor, most)?;
             let behind = store.read_log(&of, log.next_cursor, 1)?;
-            Ok((log, behind))
+            let before = match cursor.checked_sub(1).filter(|_| is_timed) {
+                Some(before) => store.read_log(&of, before, 1)?.bytes.pop(),
+                None => None,
+            };
+            Ok((log, behind, before))
         })
         .await?;
     let last = record.line.state.is_over() && behind.bytes.is_empty();
-    let chunk = Chunk { bytes: log.bytes, next_cursor: log.next_cursor, dropped_before: 0 };
-    let piece = Piece::with(errors, chunk, last);
+    let piece = match is_timed {
+        true => timed_piece(errors, log, before, last),
+        false => {
+            let chunk = Chunk { bytes: log.bytes, next_cursor: log.next_cursor, dropped_before: 0 };
+            Piece::with(errors, chunk, last)
+        }
+    };
     Ok(body::json(&json!({
         "job_id": id,
         "state": record.line.state,
@@ -223,6 +232,19 @@ async fn log(
         "encoding": piece.encoding,
         "ended": last,
     })))
+}
+
+/// The same with the time before each line. Positions are those of the log, which has no times in it.
+fn timed_piece(errors: TextErrors, mut log: Log, before: Option<u8>, last: bool) -> Piece {
+    let chunk = |bytes: Vec<u8>, next_cursor| Chunk { bytes, next_cursor, dropped_before: 0 };
+    let plain = Piece::with(errors, chunk(log.bytes.clone(), log.next_cursor), last);
+    // A character that the end has cut is left for the next part.
+    log.bytes.truncate((plain.next_cursor - plain.cursor) as usize);
+    log.next_cursor = plain.next_cursor;
+    let stamped = LineTimes::after(before).stamp(&log);
+    let length = stamped.len() as u64;
+    let Piece { data, encoding, .. } = Piece::with(errors, chunk(stamped, length), true);
+    Piece { data, encoding, ..plain }
 }
 
 async fn watch(
@@ -276,28 +298,18 @@ async fn retry(
     Ok(body::json(&json!({"job_id": id, "state": state})))
 }
 
-/// Dead letters, back into their queues.
-async fn requeue(
+/// Sends the webhook of a job that is over once more.
+async fn redeliver(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Object(mut fields): Object,
+    Id(id): Id,
+    Object(fields): Object,
 ) -> Result<Response, Refusal> {
-    let whose = whose(&owner);
-    let filter = filter(&whose, &mut fields, &[])?;
     fields.finish()?;
-    let requeued = app.jobs.ask(move |store| Ok(requeue_dead(store, &filter)?)).await?;
-    Ok(body::json(&json!({"requeued": requeued})))
-}
-
-async fn purge(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
-    Object(mut fields): Object,
-) -> Result<Response, Refusal> {
-    let filter = filter(&whose(&owner), &mut fields, &OVER)?;
-    fields.finish()?;
-    let purged = app.jobs.ask(move |store| Ok(store.purge(&filter)?)).await?;
-    Ok(body::json(&json!({"purged": purged})))
+    app.jobs.find(&whose(&owner), &id).await?;
+    let of = id.clone();
+    let webhook = app.jobs.ask(move |store| Ok(store.redeliver_webhook(&of)?)).await?;
+    Ok(body::json(&json!({"job_id": id, "webhook": webhook})))
 }
 
 async fn queues(
@@ -314,6 +326,27 @@ async fn queues(
         })
         .await?;
     Ok(body::json(&json!({"queues": whose(&owner).queues(facts)})))
+}
+
+/// Live workers of the store, with jobs of all owners: for operators.
+async fn workers(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Parameters(fields): Parameters,
+) -> Result<Response, Refusal> {
+    fields.finish()?;
+    if !app.tenants.is_operator(&owner) {
+        let message = "the workers of a store are shown to operators only";
+        return Err(Refusal::new(Code::OperatorOnly, message));
+    }
+    let workers = app
+        .jobs
+        .ask(|store| {
+            store.sweep()?;
+            Ok(store.workers()?)
+        })
+        .await?;
+    Ok(body::json(&json!({"workers": workers})))
 }
 
 async fn pause(

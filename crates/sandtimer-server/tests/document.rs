@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{Client, Serving};
+use support::{Client, Serving, wait_until};
 
 /// Follows a reference.
 fn resolved<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
@@ -166,9 +166,20 @@ fn check_jobs(client: &Client, check: &mut impl FnMut(&str, &Value)) {
     check("JobRetried", &client.post(&format!("/v1/jobs/{id}/retry"), &json!({})).1);
     check("JobQueuePaused", &client.post("/v1/jobs/pause", &json!({"queue": "q"})).1);
     client.post("/v1/jobs", &json!({"command": ["true"], "queue": "q"}));
+    wait_until("its worker has announced itself", || {
+        !client.get("/v1/jobs/workers").1["workers"].as_array().expect("a list").is_empty()
+    });
+    check("JobWorkers", &client.get("/v1/jobs/workers").1);
     check("JobQueues", &client.get("/v1/jobs/queues").1);
     check("JobCancelled", &client.post(&format!("/v1/jobs/{id}/cancel"), &json!({})).1);
+    let hook = json!({"url": "http://127.0.0.1:9/", "events": ["dead"]});
+    let (_, hooked) = client.post("/v1/jobs", &json!({"command": ["true"], "webhook": hook}));
+    let hooked = hooked["jobs"][0]["job_id"].as_str().expect("an id");
+    check("Job", &client.get(&format!("/v1/jobs/{hooked}?wait_ms=20000")).1);
+    check("JobRedelivered", &client.post(&format!("/v1/jobs/{hooked}/redeliver"), &json!({})).1);
     check("JobList", &client.get("/v1/jobs?limit=1").1);
+    check("JobsCancelled", &client.post("/v1/jobs/cancel", &json!({"queue": "q"})).1);
+    check("JobsRetried", &client.post("/v1/jobs/retry", &json!({"queue": "q"})).1);
     check("JobsRequeued", &client.post("/v1/jobs/requeue", &json!({})).1);
     check("JobsPurged", &client.post("/v1/jobs/purge", &json!({})).1);
     check("Error", &client.post("/v1/jobs", &json!({"comand": ["true"]})).1);

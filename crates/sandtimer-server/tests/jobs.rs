@@ -459,3 +459,93 @@ fn depth_age_and_outcomes_are_counted() {
     assert_eq!(job["state"], "queued");
     assert_eq!(over(&client, &id)["result"]["verdict"]["phase"], "queued");
 }
+
+#[test]
+fn filter_cancels_and_retries_only_the_owners_jobs() {
+    let serving = Serving::with(|settings| settings.tokens = Some(tokens("alice one\nbob two\n")));
+    let (alice, bob) = (serving.client_with("one"), serving.client_with("two"));
+    let of =
+        |queue: &str, delay: &str| json!({"command": ["sleep", "600"], "queue": queue, "delay_ms": delay});
+    let running = submit(&alice, &of("a", "0s"));
+    until_it_is(&alice, &running, "leased");
+    let waiting: Vec<String> = ["a", "b", "c"].map(|queue| submit(&alice, &of(queue, "1h"))).into();
+    let his = submit(&bob, &of("a", "1h"));
+    for (path, body) in [
+        ("cancel", json!({})),
+        ("retry", json!({})),
+        ("cancel", json!({"all": false})),
+        ("cancel", json!({"state": "ok"})),
+        ("retry", json!({"state": "queued"})),
+        ("retry", json!({"all": "yes"})),
+    ] {
+        let (status, refused) = alice.post(&format!("/v1/jobs/{path}"), &body);
+        assert_eq!((status, &refused["code"]), (400, &json!("bad_field")), "{path} {body}: {refused}");
+    }
+    let done = post(&alice, "/v1/jobs/cancel", &json!({"queue": "a", "reason": "enough"}));
+    assert_eq!(done, json!({"cancelled": 1, "asked": 1}));
+    assert_eq!(over(&alice, &running)["result"]["error"], "Cancelled: enough.");
+    let scheduled = json!({"state": "scheduled"});
+    assert_eq!(post(&alice, "/v1/jobs/cancel", &scheduled), json!({"cancelled": 2, "asked": 0}));
+    assert!(waiting.iter().all(|id| show(&alice, id)["state"] == "cancelled"));
+    assert_eq!(show(&bob, &his)["state"], "scheduled");
+    assert_eq!(post(&alice, "/v1/jobs/retry", &json!({"queue": "b"})), json!({"retried": 1}));
+    assert_eq!(post(&bob, "/v1/jobs/retry", &json!({"all": true})), json!({"retried": 0}));
+    assert_eq!(post(&alice, "/v1/jobs/cancel", &json!({"all": true}))["asked"], 0);
+    assert_eq!(show(&alice, &waiting[1])["state"], "cancelled");
+}
+
+#[test]
+fn log_has_times_before_its_lines_on_request() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let id = submit(&client, &json!({"command": ["sh", "-c", "echo first; echo; echo süß; printf rest"]}));
+    over(&client, &id);
+    let log = |query: &str| {
+        let (status, log) = client.get(&format!("/v1/jobs/{id}/log?{query}"));
+        assert_eq!(status, 200, "{query}: {log}");
+        log
+    };
+    let (plain, timed) = (log(""), log("timestamps=true"));
+    let data = timed["data"].as_str().expect("text").to_owned();
+    let lines: Vec<&str> = data.split('\n').collect();
+    let texts: Vec<&str> = lines.iter().map(|line| line.split_at(25).1).collect();
+    assert_eq!(texts, ["first", "", "süß", "rest"], "{data}");
+    for line in &lines {
+        let time = line.split_at(25).0;
+        assert!(time.starts_with("20") && time.ends_with("Z ") && &time[10..11] == "T", "{line}");
+    }
+    for field in ["cursor", "next_cursor", "encoding", "ended"] {
+        assert_eq!(plain[field], timed[field], "{field}");
+    }
+    // In parts it is the same: what begins in the middle of a line has no time before it.
+    let (mut read, mut cursor) = (String::new(), 0);
+    while cursor < timed["next_cursor"].as_u64().expect("a place") {
+        let part = log(&format!("timestamps=true&cursor={cursor}&max_bytes=16"));
+        read.push_str(part["data"].as_str().expect("text"));
+        assert!(part["next_cursor"].as_u64() > Some(cursor), "{part}");
+        cursor = part["next_cursor"].as_u64().expect("a place");
+    }
+    assert_eq!(read, data);
+    assert_eq!(client.get(&format!("/v1/jobs/{id}/log?timestamps=yes")).1["code"], "bad_field");
+}
+
+#[test]
+fn live_workers_are_listed_for_operators() {
+    let serving = Serving::with(|settings| {
+        settings.tokens = Some(tokens("alice one\nboss two operator\n"));
+        settings.jobs.slots = 3;
+    });
+    let (alice, boss) = (serving.client_with("one"), serving.client_with("two"));
+    let id = submit(&alice, &json!({"command": ["sleep", "600"], "queue": "q"}));
+    until_it_is(&alice, &id, "leased");
+    let listed = || boss.get("/v1/jobs/workers").1["workers"].clone();
+    wait_until("it is listed with its job", || listed()[0]["jobs"] == json!([id]));
+    let worker = &listed()[0];
+    assert_eq!(
+        (&worker["name"], &worker["slots"], &worker["queues"]),
+        (&json!("server"), &json!(3), &json!([]))
+    );
+    assert_eq!(worker["version"], env!("CARGO_PKG_VERSION"));
+    let (status, refused) = alice.get("/v1/jobs/workers");
+    assert_eq!((status, &refused["code"]), (403, &json!("operator_only")), "{refused}");
+}

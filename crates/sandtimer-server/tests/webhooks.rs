@@ -109,8 +109,70 @@ fn an_end_is_told_signed_and_written_down() {
     let told = until_settled(&client, &id);
     assert_eq!((&told["attempts"], &told["error"]), (&json!(1), &Value::Null), "{told}");
     let (_, job) = client.get(&format!("/v1/jobs/{id}"));
+    assert_eq!(request.header("webhook-id"), Some(format!("{id}-{}", job["ended_ms"]).as_str()));
+    assert_standard_signature(&request, b"s3cret");
     assert_eq!(job["spec"]["webhook"]["secret"], true, "it is not shown");
     assert!(requests.try_recv().is_err(), "once is enough");
+}
+
+/// The signature of Standard Webhooks: of the id, the time and the body.
+fn assert_standard_signature(request: &Request, key: &[u8]) {
+    use base64::Engine;
+    use hmac::{Hmac, KeyInit, Mac};
+    let header = |name| request.header(name).expect("a header");
+    let seconds: u64 = header("webhook-timestamp").parse().expect("seconds since 1970");
+    let now = sandtimer_os::clock::calendar_milliseconds() / 1_000;
+    assert!(now.abs_diff(seconds) < 300, "{seconds} is not about {now}");
+    let mut mac = Hmac::<sha2::Sha256>::new_from_slice(key).expect("a key");
+    mac.update(format!("{}.{seconds}.", header("webhook-id")).as_bytes());
+    mac.update(&request.body);
+    let digest = base64::prelude::BASE64_STANDARD.encode(mac.finalize().into_bytes());
+    assert_eq!(header("webhook-signature"), format!("v1,{digest}"));
+}
+
+#[test]
+fn chosen_ends_are_sent_and_any_end_on_request() {
+    let (listener, address) = listening();
+    let requests = receiver(listener, &["410 Gone", "204 No Content"]);
+    let serving = serving();
+    let client = serving.client();
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let hook =
+        json!({"url": format!("http://{address}/"), "secret": secret, "events": ["failed", "timeout"]});
+    let spec = |script: &str| json!({"command": ["sh", "-c", script], "webhook": hook});
+    let (well, badly) = (submit(&client, &spec("true")), submit(&client, &spec("false")));
+    let first = requests.recv_timeout(HARD_STOP).expect("a request");
+    assert_eq!(first.json()["id"], json!(badly));
+    let key = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, &secret[6..]).expect("base64");
+    assert_standard_signature(&first, &key);
+    assert!(until_settled(&client, &badly)["error"].as_str().expect("a reason").contains("410"));
+    wait_until("the other is over", || client.get(&format!("/v1/jobs/{well}")).1["state"] == "ended");
+    let unsent = webhook(&client, &well);
+    let error = unsent["error"].as_str().expect("a reason");
+    assert!(error.contains("`ok`") && unsent["due_ms"].is_null() && unsent["attempts"] == 0, "{unsent}");
+
+    let redeliver = |id: &str| client.post(&format!("/v1/jobs/{id}/redeliver"), &json!({}));
+    let (status, due) = redeliver(&badly);
+    assert_eq!(
+        (status, &due["job_id"], &due["webhook"]["attempts"]),
+        (200, &json!(badly), &json!(0)),
+        "{due}"
+    );
+    let second = requests.recv_timeout(HARD_STOP).expect("a request");
+    assert_eq!((second.header("webhook-id"), &second.body), (first.header("webhook-id"), &first.body));
+    assert_standard_signature(&second, &key);
+    wait_until("it is taken", || !webhook(&client, &badly)["delivered_ms"].is_null());
+    assert_eq!(redeliver(&well).0, 200);
+    assert_eq!(requests.recv_timeout(HARD_STOP).expect("a request").json()["id"], json!(well));
+
+    let without = submit(&client, &json!({"command": ["true"]}));
+    wait_until("it is over", || client.get(&format!("/v1/jobs/{without}")).1["state"] == "ended");
+    let (status, refused) = redeliver(&without);
+    assert_eq!((status, &refused["code"]), (409, &json!("job_state")), "{refused}");
+    assert_eq!(redeliver("nosuchjob").0, 404);
+    let (status, refused) = client
+        .post("/v1/jobs", &json!({"command": ["true"], "webhook": {"url": "http://h", "events": ["done"]}}));
+    assert_eq!((status, &refused["details"]["path"]), (400, &json!("webhook.events[0]")), "{refused}");
 }
 
 #[test]

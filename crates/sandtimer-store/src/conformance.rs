@@ -1,15 +1,19 @@
 //! What every store of jobs must do, as one function over the trait. Each part uses queues, keys and owners of its own, so
 //! that it may be run on a store that has jobs already.
 
+mod finding;
+mod logs;
 mod queueing;
 mod schedules;
+mod webhooks;
+mod workers;
 
 use std::time::Duration;
 
 use sandtimer::job::{
-    Cancelled, Delivered, Delivery, Destination, FILE_PIECE, FileOf, Filter, Finish, Finished, Held,
-    JobRecord, JobResult, JobSpec, JobState, JobStore, LOCAL_OWNER, LeaseRequest, Leased, MOST_QUEUES,
-    Renewal, Room, Status, StoreError, Submission, WebhookShares,
+    Cancelled, Delivery, FILE_PIECE, FileOf, Filter, Finish, Finished, Held, JobRecord, JobResult, JobSpec,
+    JobState, JobStore, LOCAL_OWNER, LeaseRequest, Leased, MOST_QUEUES, Renewal, Room, Status, StoreError,
+    Submission, WebhookShares,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use serde_json::{Value, json};
@@ -41,13 +45,18 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     a_cancel_reaches_every_state(&of("cancel"));
     a_paused_queue_hands_out_nothing(&of("paused"));
     a_log_is_read_by_position(&of("log"));
+    logs::log_keeps_the_time_of_each_piece(&of("times"));
     files_are_kept_in_pieces_and_fenced(&of("files"));
-    ends_are_told_until_somebody_has_taken_them(&of("webhooks"));
-    webhooks_are_shared_out_among_owners(&of("shares"));
-    returned_webhook_counts_no_attempt_and_keeps_its_error(&of("returned"));
-    paused_destinations_hide_no_other_webhook(&of("hidden"));
-    webhook_outlives_its_jobs_record(&of("outlives"));
+    webhooks::ends_are_told_until_somebody_has_taken_them(&of("webhooks"));
+    webhooks::webhooks_are_shared_out_among_owners(&of("shares"));
+    webhooks::returned_webhook_counts_no_attempt_and_keeps_its_error(&of("returned"));
+    webhooks::paused_destinations_hide_no_other_webhook(&of("hidden"));
+    webhooks::webhook_outlives_its_jobs_record(&of("outlives"));
+    webhooks::webhook_sends_the_ends_that_it_names(&of("events"));
+    webhooks::webhook_is_redelivered_by_hand(&of("redelivered"));
     a_listing_goes_on_behind_its_cursor(&of("list"));
+    finding::jobs_are_found_by_the_beginning_of_their_ids(&of("find"));
+    finding::filter_acts_on_all_that_it_matches(&of("matching"));
     what_is_over_is_purged_and_forgotten(&of("purge"));
     memory_admits_what_fits_and_keeps_room_for_who_waits(&of("memory"));
     an_owner_has_so_many_queues(&of("queues"));
@@ -66,6 +75,7 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     queueing::fan_in_waits_for_a_thousand(&of("fan in"));
     queueing::purged_predecessor_lets_go(&of("waits purged"));
     queueing::failure_releases_its_key(&of("released"));
+    workers::workers_are_listed_with_their_jobs(&of("workers"));
     breakers_are_kept(store);
 }
 
@@ -541,161 +551,6 @@ fn files_are_kept_in_pieces_and_fenced(part: &Part<'_>) {
     let filter = Filter { queue: Some(part.name.to_owned()), ..Filter::default() };
     assert_eq!(part.store.purge(&filter).expect("purged"), 1);
     assert!(read(FileOf::Output("out"), 0, 99).is_empty() && read(FileOf::Input("small"), 0, 99).is_empty());
-}
-
-fn ends_are_told_until_somebody_has_taken_them(part: &Part<'_>) {
-    let url = "http://host/hook";
-    let id = part.submit(json!({"webhook": {"url": url, "headers": {"A": "b"}, "secret": "s"}}));
-    let claim = |claim| part.store.claim_webhooks(9, claim, &WebhookShares::default()).expect("claimed");
-    let settle = |delivery: &Delivery, came| part.store.settle_webhook(delivery, &came).expect("settled");
-    let state = || part.get(&id).webhook.expect("there is one");
-    assert_eq!((state().url.as_str(), state().attempts, state().due_ms), (url, 0, None));
-    assert_eq!(part.get(&id).spec["webhook"]["secret"], true, "it is not shown");
-    assert!(claim(LONG).is_empty(), "it goes on");
-    let held = part.lease(1).remove(0).held;
-    part.finish(&held, Status::Failed, false);
-    assert!(state().due_ms.is_some());
-    let first = claim(Duration::from_millis(200)).remove(0);
-    assert_eq!(
-        (first.id.as_str(), first.attempts, first.webhook.secret.as_deref()),
-        (id.as_str(), 1, Some("s"))
-    );
-    assert!(claim(LONG).is_empty(), "one has it");
-    (part.pass)(Duration::from_millis(300));
-    // Whoever had it is dead, or slow.
-    let second = claim(LONG).remove(0);
-    assert_eq!((second.attempts, second.age >= Duration::from_millis(300)), (2, true));
-    settle(&first, Delivered::Never { error: "too late".to_owned() });
-    assert_eq!(state().error, None, "its claim had run out");
-    settle(&second, Delivered::Again { after: Duration::ZERO, error: "busy".to_owned() });
-    assert_eq!((state().error.as_deref(), state().delivered_ms), (Some("busy"), None));
-    let third = claim(LONG).remove(0);
-    settle(&third, Delivered::Taken);
-    let taken = state();
-    assert_eq!((taken.attempts, taken.due_ms, taken.error.as_deref()), (3, None, None));
-    assert!(taken.delivered_ms.is_some() && claim(LONG).is_empty());
-    // Another end is told anew, also one without a worker.
-    part.store.retry(&id).expect("queued");
-    part.store.cancel(&id, "enough").expect("cancelled");
-    let fourth = claim(LONG).remove(0);
-    assert_eq!(fourth.attempts, 1);
-    settle(&fourth, Delivered::Never { error: "no".to_owned() });
-    assert_eq!((state().due_ms, state().error.as_deref()), (None, Some("no")));
-    assert!(claim(LONG).is_empty());
-}
-
-fn webhooks_are_shared_out_among_owners(part: &Part<'_>) {
-    for (owner, url) in [
-        ("a", "http://one/1"),
-        ("a", "http://one/2"),
-        ("a", "http://two/3"),
-        ("a", "http://two/4"),
-        ("b", "http://one:80/5"),
-        ("b", "http://Two/6"),
-        ("c", "http://two/7"),
-    ] {
-        let spec = json!({"command": ["true"], "queue": part.name, "webhook": {"url": url}});
-        let spec = JobSpec::read(spec).expect("a spec");
-        let submitted =
-            part.store.submit(&[Submission { spec, owner: owner.to_owned() }]).expect("submitted");
-        part.store.cancel(&submitted[0].id, "over").expect("cancelled");
-    }
-    let of = |owner: &str, host: &str| Destination { owner: owner.to_owned(), host: host.to_owned() };
-    let claim = |shares: &WebhookShares| -> Vec<String> {
-        let claimed = part.store.claim_webhooks(8, LONG, shares).expect("claimed");
-        claimed.into_iter().map(|delivery| delivery.owner + " " + &delivery.webhook.url).collect()
-    };
-    let mut shares = WebhookShares { each: 2, under_way: vec![of("b", "x")], paused: vec![of("c", "two")] };
-    // Of each owner the first, then the second; `b` has one already, and `c` failed there.
-    assert_eq!(claim(&shares), ["a http://one/1", "b http://one:80/5", "a http://one/2"]);
-    shares.under_way = vec![of("d", "two"), of("e", "x")];
-    shares.paused.clear();
-    assert_eq!(claim(&shares), ["a http://two/3"], "the host has its share then");
-    assert_eq!(claim(&WebhookShares::default()), ["a http://two/4", "b http://Two/6", "c http://two/7"]);
-}
-
-fn returned_webhook_counts_no_attempt_and_keeps_its_error(part: &Part<'_>) {
-    let id = part.submit(json!({"webhook": {"url": "http://private/"}}));
-    part.store.cancel(&id, "over").expect("cancelled");
-    let claim = || part.claim_own(LONG).remove(0);
-    let settle = |delivery: &Delivery, came| part.store.settle_webhook(delivery, &came).expect("settled");
-    let returned = |error: &str| Delivered::Returned { after: Duration::ZERO, error: error.to_owned() };
-    let state = || part.get(&id).webhook.expect("there is one");
-    settle(&claim(), returned("forbidden here"));
-    let waiting = state();
-    assert_eq!((waiting.attempts, waiting.error.as_deref()), (0, Some("forbidden here")));
-    assert!(waiting.due_ms.is_some() && waiting.delivered_ms.is_none(), "{waiting:?}");
-    let second = claim();
-    assert_eq!((second.attempts, second.returns), (1, 1));
-    settle(&second, Delivered::Again { after: Duration::ZERO, error: "busy".to_owned() });
-    settle(&claim(), returned("forbidden here"));
-    assert_eq!((state().attempts, state().error.as_deref()), (1, Some("busy")), "an attempt found it");
-    let fourth = claim();
-    assert_eq!((fourth.attempts, fourth.returns), (2, 2));
-    settle(&fourth, Delivered::Taken);
-    assert_eq!((state().attempts, state().error), (2, None));
-}
-
-fn paused_destinations_hide_no_other_webhook(part: &Part<'_>) {
-    let submit = |url: String| {
-        let id = part.submit(json!({"webhook": {"url": url}}));
-        part.store.cancel(&id, "over").expect("cancelled");
-        id
-    };
-    // More of one owner's than a claim looks at.
-    for number in 0..70 {
-        submit(format!("http://Forbidden/{number}"));
-    }
-    let open = submit("http://open/".to_owned());
-    let forbidden = Destination { owner: part.name.to_owned(), host: "forbidden".to_owned() };
-    let shares = WebhookShares { each: 2, under_way: Vec::new(), paused: vec![forbidden] };
-    let claim = || part.store.claim_webhooks(9, LONG, &shares).expect("claimed");
-    assert_eq!(claim().into_iter().map(|delivery| delivery.id).collect::<Vec<_>>(), [open]);
-    assert!(claim().is_empty());
-    let filter = Filter { queue: Some(part.name.to_owned()), ..Filter::default() };
-    for delivery in part.claim_own(LONG) {
-        part.store.settle_webhook(&delivery, &Delivered::Taken).expect("settled");
-    }
-    assert_eq!(part.store.purge(&filter).expect("purged"), 71);
-}
-
-fn webhook_outlives_its_jobs_record(part: &Part<'_>) {
-    let hook = json!({"url": "http://host/", "secret": "s"});
-    let claim = |claim| part.claim_own(claim);
-    let settle = |delivery: &Delivery, came| part.store.settle_webhook(delivery, &came).expect("settled");
-    let filter = Filter { queue: Some(part.name.to_owned()), ..Filter::default() };
-    let purged = part.submit(json!({"name": "purged", "webhook": hook}));
-    part.finish(&part.lease(1).remove(0).held, Status::Failed, false);
-    let first = claim(LONG).remove(0);
-    assert_eq!(first.body, None, "the record is there");
-    assert_eq!(part.store.purge(&filter).expect("purged"), 1);
-    assert!(part.store.get(&purged).expect("readable").is_none());
-    let expired = part.submit(json!({"name": "expired", "webhook": hook, "retention_ms": 50}));
-    part.finish(&part.lease(1).remove(0).held, Status::Ok, false);
-    (part.pass)(Duration::from_millis(70));
-    part.store.sweep().expect("swept");
-    assert!(part.store.get(&expired).expect("readable").is_none());
-    // What was claimed before the purge is settled as ever.
-    settle(&first, Delivered::Again { after: Duration::ZERO, error: "busy".to_owned() });
-    let mut left = claim(LONG);
-    left.sort_by_key(|delivery| delivery.attempts);
-    let names = |delivery: &Delivery| {
-        let body: Value = serde_json::from_slice(delivery.body.as_ref().expect("a body")).expect("JSON");
-        (body["name"].clone(), body["result"]["status"].clone())
-    };
-    assert_eq!(left.iter().map(|delivery| delivery.id.clone()).collect::<Vec<_>>(), [expired, purged]);
-    assert_eq!(names(&left[0]), (json!("expired"), json!("ok")));
-    assert_eq!(names(&left[1]), (json!("purged"), json!("failed")));
-    assert_eq!((left[1].owner.as_str(), left[1].webhook.secret.as_deref()), (part.name, Some("s")));
-    settle(&left[0], Delivered::Taken);
-    settle(&left[1], Delivered::Never { error: "no".to_owned() });
-    assert!(claim(LONG).is_empty(), "nothing is left of them");
-    // One that has been settled goes with its record.
-    let done = part.submit(json!({"webhook": hook}));
-    part.store.cancel(&done, "over").expect("cancelled");
-    settle(&claim(LONG).remove(0), Delivered::Taken);
-    assert_eq!(part.store.purge(&filter).expect("purged"), 1);
-    assert!(claim(LONG).is_empty());
 }
 
 fn a_listing_goes_on_behind_its_cursor(part: &Part<'_>) {

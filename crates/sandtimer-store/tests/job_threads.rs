@@ -12,7 +12,7 @@ use as_user::as_a_user;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sandtimer::Engine;
 use sandtimer::engine::jobs::{Courier, Place, Sent, Worker, WorkerSettings};
-use sandtimer::job::{JobSpec, JobState, JobStore, Submission, Webhook};
+use sandtimer::job::{Delivery, JobSpec, JobState, JobStore, Submission};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_store::SqliteJobs;
 use serde_json::{Value, json};
@@ -51,8 +51,8 @@ impl Drop for NoThreads {
 struct RecordingCourier(Mutex<Vec<String>>);
 
 impl Courier for RecordingCourier {
-    fn send(&self, _: &Webhook, id: &str, _: &[u8]) -> Sent {
-        self.0.lock().expect("no panic").push(id.to_owned());
+    fn send(&self, delivery: &Delivery, _: &[u8]) -> Sent {
+        self.0.lock().expect("no panic").push(delivery.id.clone());
         Sent::Taken
     }
 }

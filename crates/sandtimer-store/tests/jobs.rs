@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use sandtimer::Engine;
 use sandtimer::engine::jobs::{Courier, Place, Sent, Worker, WorkerSettings};
-use sandtimer::job::{Cancelled, JobRecord, JobSpec, JobState, JobStore, Phase, Status, Submission, Webhook};
+use sandtimer::job::{
+    Cancelled, Delivery, JobRecord, JobSpec, JobState, JobStore, Phase, Status, Submission,
+};
 use sandtimer::model::{Layer, LimitKind};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_store::SqliteJobs;
@@ -47,7 +49,7 @@ fn settings(name: &str) -> WorkerSettings {
         only: None,
         lease: Duration::from_secs(30),
         memory: None,
-        complain: |problem| panic!("{problem}"),
+        ..WorkerSettings::new(|problem| panic!("{problem}"))
     }
 }
 
@@ -386,7 +388,7 @@ fn as_many_go_on_at_a_time_as_fit_into_the_memory() {
 struct NoCourier;
 
 impl Courier for NoCourier {
-    fn send(&self, _: &Webhook, _: &str, _: &[u8]) -> Sent {
+    fn send(&self, _: &Delivery, _: &[u8]) -> Sent {
         panic!("nothing is to be told")
     }
 }
@@ -396,7 +398,7 @@ impl Courier for NoCourier {
 struct ConstantCourier(Sent);
 
 impl Courier for ConstantCourier {
-    fn send(&self, _: &Webhook, _: &str, _: &[u8]) -> Sent {
+    fn send(&self, _: &Delivery, _: &[u8]) -> Sent {
         self.0.clone()
     }
 }
@@ -450,7 +452,7 @@ fn webhook_of_a_removed_job_is_sent_by_the_next_worker() {
     #[derive(Debug, Default)]
     struct Bodies(Mutex<Vec<Value>>);
     impl Courier for Bodies {
-        fn send(&self, _: &Webhook, _: &str, body: &[u8]) -> Sent {
+        fn send(&self, _: &Delivery, body: &[u8]) -> Sent {
             self.0.lock().expect("no panic").push(serde_json::from_slice(body).expect("JSON"));
             Sent::Taken
         }
@@ -497,4 +499,30 @@ fn that_ends_cannot_be_told_is_said_once_and_that_they_can_again() {
     assert_eq!(said.len(), 2, "{said:?}");
     assert!(said[0].starts_with("ends of jobs cannot be told, which is tried again: "), "{said:?}");
     assert_eq!(said[1], "ends of jobs can be told again");
+}
+
+#[test]
+fn worker_announces_itself_again_and_departs_at_its_end() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
+    let place = Place::new(Engine::new().expect("an engine"), Arc::clone(&store), directory.path());
+    let announce_interval = Duration::from_millis(100);
+    let worker = Worker::new(place, WorkerSettings { announce_interval, slots: 2, ..settings("often") });
+    let seen = || store.workers().expect("listed").first().map(|worker| worker.seen_ms);
+    std::thread::scope(|scope| {
+        scope.spawn(|| worker.work());
+        until("it is listed", || seen().is_some());
+        let first = seen();
+        until("it is announced again", || seen() > first);
+        let listed = store.workers().expect("listed").remove(0);
+        assert_eq!((listed.facts.name.as_str(), listed.facts.slots), ("often", 2));
+        worker.drain();
+    });
+    assert_eq!(seen(), None, "it has ended");
+}
+
+#[test]
+fn workers_of_one_process_have_names_of_their_own() {
+    let name = || WorkerSettings::new(|_| {}).name;
+    assert_ne!(name(), name());
 }

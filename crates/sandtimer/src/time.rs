@@ -4,11 +4,14 @@
 //! firing of a deadline can meet in the same nanosecond, on two threads, and exactly one of them may win.
 //! Both are therefore a compare-and-set on the same word of a [`DeadlineCell`].
 
+mod calendar;
 #[cfg(test)]
 mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+
+pub use calendar::instant;
 
 pub use crate::limits::FAR_FUTURE;
 use crate::limits::{bound_wall, fitting_grace, nanoseconds};

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
-use sandtimer::job::{ShownState, is_queue_name};
+use sandtimer::job::{OPEN_STATES, RETRIED_STATES, ShownState, is_queue_name};
 
 use super::TextErrors;
 
@@ -18,10 +18,32 @@ Exit codes: 0 when the job succeeded, 1 when it failed, 124 when a limit ended i
 failed or was used wrongly. Ctrl-C cancels the job; a second one leaves it to another worker. A job without a wall limit may run for good, \
 and keeps its slot that long.";
 
+const WAIT_NOTES: &str = "\
+Exit codes: 0 when the job succeeded, 1 when it failed, 124 when a limit ended it, 137 when it ran out of memory, 130 when it was cancelled, 125 when Sandtimer \
+failed or was used wrongly, 75 when it is not over within `--for`. With several jobs it is the worst of these: of 125, 75, 137, 124, 1, 130 \
+and 0 the first that one of the jobs has. Each job is printed once it is over, in the order in which they are named.";
+
+const CANCEL_NOTES: &str = "\
+Exit codes: 0 when all jobs are cancelled or are being ended by their workers, 1 when one of those that are named was over already, 125 when Sandtimer \
+failed or was used wrongly. An id that names no job, or the beginning of several ids, is refused before anything is done.";
+
+const RETRY_NOTES: &str = "\
+Exit codes: 0 when all jobs are queued, 125 when one of those that are named is not over or succeeded (the others are queued all the same), or \
+Sandtimer failed or was used wrongly. An id that names no job, or the beginning of several ids, is refused before anything is done.";
+
+const LOG_NOTES: &str = "\
+It prints what is there, also while the job is running; `sandtimer jobs watch` prints it as it comes. Before the log of each of several jobs there is a \
+line with its id. With `--json` there is one object for each line of the log: the job's `id`, the `line` without its end, its `encoding`, which \
+is base64 where the line is not UTF-8, and `at_ms`, which is when the store took in the line's beginning, in milliseconds since 1970, or null if an \
+earlier version stored it.";
+
+const WORKERS_NOTES: &str = "\
+A worker announces itself to the store when it starts and every 30 s, and is removed when it ends; one that was killed is shown for 90 s after its \
+last announcement.";
+
 const WATCH_NOTES: &str = "\
 On a terminal there is a bar for each job, of what it prints about its progress (bars, epochs, counts), or else of its time; \
-elsewhere a line for each change of its state. Both are on standard error. The exit code is that of `wait`; of several, that of the \
-first that did not succeed.";
+elsewhere a line for each change of its state. Both are on standard error. The exit code is that of `wait`, also with several jobs.";
 
 const WORK_NOTES: &str = "\
 SIGTERM or Ctrl-C drains: no more jobs are leased, and those that run continue to their ends. A second one, or the \
@@ -56,22 +78,29 @@ pub(crate) enum JobsAction {
     Work(WorkArguments),
     /// List jobs, the latest first
     List(ListArguments),
-    /// Show everything about a job
+    /// Show everything about jobs
     Show(ShowArguments),
+    /// Print what jobs have written
+    #[command(after_long_help = LOG_NOTES)]
+    Log(LogArguments),
     /// List the files that a job has left
     Files(OneJob),
     /// Write a file that a job has left to standard output, or to a path
     Get(GetArguments),
-    /// Wait until a job is over; the exit code says how
-    #[command(after_long_help = RUN_NOTES)]
+    /// Wait until jobs are over; the exit code says how
+    #[command(after_long_help = WAIT_NOTES)]
     Wait(WaitArguments),
     /// Print what a job writes as it comes, or how far each of several is, until they are over
     #[command(after_long_help = WATCH_NOTES)]
     Watch(WatchArguments),
-    /// End a job
+    /// End jobs
+    #[command(after_long_help = CANCEL_NOTES)]
     Cancel(CancelArguments),
-    /// Queue a job again that failed, is dead or was cancelled; its deadline counts from now
-    Retry(OneJob),
+    /// Queue jobs again that failed, are dead or were cancelled; their deadlines count from now
+    #[command(after_long_help = RETRY_NOTES)]
+    Retry(RetryArguments),
+    /// Send the webhooks of jobs that are over once more, at once
+    Redeliver(RedeliverArguments),
     /// Queue dead jobs again, as `retry` does one
     Requeue(RequeueArguments),
     /// Forget jobs that are over
@@ -89,6 +118,9 @@ pub(crate) enum JobsAction {
     Schedules(StoreOnly),
     /// Remove a schedule; jobs that it has submitted stay
     Unschedule(UnscheduleArguments),
+    /// Show every live worker: its slots, version and queues, and the jobs that it has
+    #[command(after_long_help = WORKERS_NOTES)]
+    Workers(StoreOnly),
 }
 
 /// Which store, and how the answer is printed.
@@ -160,9 +192,24 @@ pub(crate) struct OutputFlags {
 #[derive(Debug, Args)]
 pub(crate) struct ShowArguments {
     #[command(flatten)]
-    pub(crate) job: OneJob,
+    pub(crate) jobs: JobIds,
     #[command(flatten)]
     pub(crate) output: OutputFlags,
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogArguments {
+    #[command(flatten)]
+    pub(crate) jobs: JobIds,
+    /// Print before each line when the store took in its beginning, such as 2026-11-28T09:31:39.123Z; `-` if an earlier version stored it
+    #[arg(long)]
+    pub(crate) timestamps: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputFlags,
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
 }
 
 #[derive(Debug, Args)]
@@ -235,17 +282,58 @@ pub(crate) struct ListArguments {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct OneJob {
-    /// The job, by its id
+    /// The job, by its id or the first 4 or more characters of it
     pub(crate) id: String,
     #[command(flatten)]
     pub(crate) store: StoreFlags,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct WatchArguments {
-    /// The jobs, by their ids
+/// Jobs by their ids.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct JobIds {
+    /// The jobs, by their ids or the first 4 or more characters of each
     #[arg(value_name = "ID", required = true)]
     pub(crate) ids: Vec<String>,
+}
+
+/// Jobs that are not over: by their ids, or all that a filter matches.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct OpenJobs {
+    /// The jobs, by their ids or the first 4 or more characters of each
+    #[arg(value_name = "ID", required_unless_present_any = ["queue", "state", "all"])]
+    pub(crate) ids: Vec<String>,
+    /// All of this queue that are not over
+    #[arg(long, value_name = "QUEUE", value_parser = queue, conflicts_with = "ids")]
+    pub(crate) queue: Option<String>,
+    /// All in this state: scheduled, queued, running, ending; or leased, which is the last two
+    #[arg(long, value_name = "STATE", value_parser = open_state, conflicts_with = "ids")]
+    pub(crate) state: Option<ShownState>,
+    /// All that are not over
+    #[arg(long, conflicts_with = "ids")]
+    pub(crate) all: bool,
+}
+
+/// Jobs that can be retried: by their ids, or all that a filter matches.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RetriedJobs {
+    /// The jobs, by their ids or the first 4 or more characters of each
+    #[arg(value_name = "ID", required_unless_present_any = ["queue", "state", "all"])]
+    pub(crate) ids: Vec<String>,
+    /// All of this queue that failed, are dead or were cancelled
+    #[arg(long, value_name = "QUEUE", value_parser = queue, conflicts_with = "ids")]
+    pub(crate) queue: Option<String>,
+    /// All in this state: failed, dead, cancelled
+    #[arg(long, value_name = "STATE", value_parser = retried_state, conflicts_with = "ids")]
+    pub(crate) state: Option<ShownState>,
+    /// All that failed, are dead or were cancelled
+    #[arg(long, conflicts_with = "ids")]
+    pub(crate) all: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WatchArguments {
+    #[command(flatten)]
+    pub(crate) jobs: JobIds,
     #[command(flatten)]
     pub(crate) output: OutputFlags,
     #[command(flatten)]
@@ -254,7 +342,7 @@ pub(crate) struct WatchArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct GetArguments {
-    /// The job, by its id
+    /// The job, by its id or the first 4 or more characters of it
     pub(crate) id: String,
     /// The file, by its name in `sandtimer jobs files`
     pub(crate) name: String,
@@ -269,24 +357,44 @@ pub(crate) struct GetArguments {
     pub(crate) store: Option<String>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct WaitArguments {
-    /// How long at most, such as 30s; then the exit code is 75, and the job goes on
+    /// How long at most, such as 30s; then the exit code is 75, and the jobs continue
     #[arg(long = "for", value_name = "DURATION")]
     pub(crate) at_most: Option<String>,
     #[command(flatten)]
     pub(crate) output: OutputFlags,
     #[command(flatten)]
-    pub(crate) job: OneJob,
+    pub(crate) jobs: OpenJobs,
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CancelArguments {
-    /// Why, for the job's result
+    /// Why, for the results of the jobs
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
     #[command(flatten)]
-    pub(crate) job: OneJob,
+    pub(crate) jobs: OpenJobs,
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RetryArguments {
+    #[command(flatten)]
+    pub(crate) jobs: RetriedJobs,
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RedeliverArguments {
+    #[command(flatten)]
+    pub(crate) jobs: JobIds,
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
 }
 
 #[derive(Debug, Args)]
@@ -299,8 +407,21 @@ pub(crate) struct OneQueue {
 }
 
 fn state(text: &str) -> Result<ShownState, String> {
-    let all = || ShownState::NAMES.join(", ");
-    ShownState::from_name(text).ok_or_else(|| format!("use one of {}", all()))
+    state_among(text, &ShownState::NAMES)
+}
+
+/// One of some states, by name.
+fn state_among(text: &str, names: &[&str]) -> Result<ShownState, String> {
+    let found = ShownState::from_name(text).filter(|_| names.contains(&text));
+    found.ok_or_else(|| format!("use one of {}", names.join(", ")))
+}
+
+fn open_state(text: &str) -> Result<ShownState, String> {
+    state_among(text, &OPEN_STATES)
+}
+
+fn retried_state(text: &str) -> Result<ShownState, String> {
+    state_among(text, &RETRIED_STATES)
 }
 
 fn state_that_is_over(text: &str) -> Result<ShownState, String> {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandtimer::job::{Cancelled, Filter, JobRecord, JobStore, ShownState, StoreError, requeue_dead};
+use sandtimer::job::{JobRecord, JobStore, StoreError};
 use sandtimer::limits::{Format, Setting, Unit, parse_text};
 use sandtimer_store::{NatsAddress, NatsJobs, SqliteJobs};
 use serde::Serialize;
@@ -15,14 +15,16 @@ use serde_json::json;
 use super::{Failure, serve};
 use crate::args::TextErrors;
 use crate::args::jobs::{
-    CancelArguments, JobsAction, JobsArguments, ListArguments, OneJob, OneQueue, OutputFlags, PurgeArguments,
-    RequeueArguments, ShowArguments, StoreFlags,
+    JobsAction, JobsArguments, ListArguments, OneQueue, OutputFlags, ShowArguments, StoreFlags,
 };
 use crate::render;
 use crate::signals::Signals;
 
+mod acting;
+mod choosing;
 mod files;
 mod following;
+mod logging;
 mod schedules;
 mod submitting;
 mod text;
@@ -47,20 +49,23 @@ fn dispatch(given: JobsArguments) -> Result<ExitCode, Failure> {
         JobsAction::Work(given) => working::work(&given),
         JobsAction::List(given) => list(&given),
         JobsAction::Show(given) => show(&given),
+        JobsAction::Log(given) => logging::print(&given),
         JobsAction::Files(given) => files::list(&given),
         JobsAction::Get(given) => files::get(&given),
         JobsAction::Wait(given) => following::wait(&given),
         JobsAction::Watch(given) => watching::watch(&given),
-        JobsAction::Cancel(given) => cancel(&given),
-        JobsAction::Retry(given) => retry(&given),
-        JobsAction::Requeue(given) => requeue(&given),
-        JobsAction::Purge(given) => purge(&given),
+        JobsAction::Cancel(given) => acting::cancel(&given),
+        JobsAction::Retry(given) => acting::retry(&given),
+        JobsAction::Redeliver(given) => acting::redeliver(&given),
+        JobsAction::Requeue(given) => acting::requeue(&given),
+        JobsAction::Purge(given) => acting::purge(&given),
         JobsAction::Pause(given) => pause(&given, true),
         JobsAction::Resume(given) => pause(&given, false),
         JobsAction::Queues(given) => queues(&given.store),
         JobsAction::Schedule(given) => schedules::put(&given),
         JobsAction::Schedules(given) => schedules::list(&given.store),
         JobsAction::Unschedule(given) => schedules::remove(&given),
+        JobsAction::Workers(given) => workers(&given.store),
     }
 }
 
@@ -129,62 +134,28 @@ fn answer_job(
     }
 }
 
-fn filter(queue: Option<&String>, shown: Option<ShownState>) -> Filter {
-    Filter { queue: queue.cloned(), ..Filter::default() }.shown(shown)
-}
-
 fn list(given: &ListArguments) -> Result<ExitCode, Failure> {
     let store = open(&given.store)?;
     store.sweep()?;
-    let filter = filter(given.queue.as_ref(), given.state);
+    let filter = choosing::filter(given.queue.as_ref(), given.state);
     let page = store.list(&filter, given.cursor.as_deref(), given.most as usize)?;
     answer(&given.store, &page, || text::listing(&page, store.now_ms()));
     Ok(ExitCode::SUCCESS)
 }
 
 fn show(given: &ShowArguments) -> Result<ExitCode, Failure> {
-    let (job, output) = (&given.job, given.output);
-    let store = open(&job.store)?;
+    let ShowArguments { jobs, output, store: flags } = given;
+    let store = open(flags)?;
     store.sweep()?;
-    let record = store.get(&job.id)?.ok_or_else(|| StoreError::Unknown(job.id.clone()))?;
-    answer_job(&job.store, output, &record, text::record);
-    Ok(ExitCode::SUCCESS)
-}
-
-fn cancel(given: &CancelArguments) -> Result<ExitCode, Failure> {
-    let id = &given.job.id;
-    let reason = given.reason.as_deref().unwrap_or("asked for with `sandtimer jobs cancel`");
-    let done = open(&given.job.store)?.cancel(id, reason)?;
-    answer(&given.job.store, &json!({"id": id, "cancelled": done}), || match done {
-        Cancelled::Cancelled => format!("job {id} is cancelled; no worker had it\n"),
-        Cancelled::Asked => format!("job {id} is being ended by its worker\n"),
-        Cancelled::TooLate => format!("job {id} was over already\n"),
-    });
-    Ok(ExitCode::from(u8::from(done == Cancelled::TooLate)))
-}
-
-fn retry(given: &OneJob) -> Result<ExitCode, Failure> {
-    let state = open(&given.store)?.retry(&given.id)?;
-    answer(&given.store, &json!({"id": given.id, "state": state}), || {
-        format!("job {} is {}\n", given.id, state.name())
-    });
-    Ok(ExitCode::SUCCESS)
-}
-
-fn requeue(given: &RequeueArguments) -> Result<ExitCode, Failure> {
-    let store = open(&given.store)?;
-    store.sweep()?;
-    let requeued = requeue_dead(&*store, &filter(given.queue.as_ref(), None))?;
-    answer(&given.store, &json!({"requeued": requeued}), || {
-        format!("{requeued} dead jobs are queued again\n")
-    });
-    Ok(ExitCode::SUCCESS)
-}
-
-fn purge(given: &PurgeArguments) -> Result<ExitCode, Failure> {
-    let purged = open(&given.store)?.purge(&filter(given.queue.as_ref(), given.state))?;
-    answer(&given.store, &json!({"purged": purged}), || format!("{purged} jobs are forgotten\n"));
-    Ok(ExitCode::SUCCESS)
+    let ids = choosing::resolve_all(&*store, &jobs.ids)?;
+    let mut is_first = true;
+    let failed = acting::each_named(&ids, &mut |id| {
+        let record = store.get(id)?.ok_or_else(|| StoreError::Unknown(id.to_owned()))?;
+        let gap = if std::mem::take(&mut is_first) { "" } else { "\n" };
+        answer_job(flags, *output, &record, |record| format!("{gap}{}", text::record(record)));
+        Ok(())
+    })?;
+    Ok(if failed { ExitCode::from(125) } else { ExitCode::SUCCESS })
 }
 
 fn pause(given: &OneQueue, paused: bool) -> Result<ExitCode, Failure> {
@@ -201,6 +172,14 @@ fn queues(flags: &StoreFlags) -> Result<ExitCode, Failure> {
     store.sweep()?;
     let facts = store.queues()?;
     answer(flags, &json!({"queues": facts}), || text::queues(&facts));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn workers(flags: &StoreFlags) -> Result<ExitCode, Failure> {
+    let store = open(flags)?;
+    store.sweep()?;
+    let workers = store.workers()?;
+    answer(flags, &json!({"workers": workers}), || text::workers(&workers, store.now_ms()));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -13,12 +13,13 @@ use axum::routing::post;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustix::io::{pread, retry_on_intr};
+use sandtimer::time::instant;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::frames::respond;
 use super::place::{Directories, TEMPORARY, WORKSPACE};
-use super::{Caller, Fielded, NO_SESSION, instant, processes, success};
+use super::{Caller, Fielded, NO_SESSION, processes, success};
 use crate::Shared;
 use crate::body::Fields;
 use crate::error::{Code, Refusal};

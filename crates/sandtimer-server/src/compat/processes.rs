@@ -13,12 +13,13 @@ use futures_util::future::join_all;
 use sandtimer::Limits;
 use sandtimer::engine::Stream;
 use sandtimer::model::{Ending, LimitKind};
+use sandtimer::time::instant;
 use serde_json::{Value, json};
 
 use super::execute::{self, Call, begin_in, text, text_up_to};
 use super::failure::Failure;
 use super::frames::{CommandFrames, respond};
-use super::{Caller, Fielded, completed, instant, place, shell, success};
+use super::{Caller, Fielded, completed, place, shell, success};
 use crate::Shared;
 use crate::body::{self, Id, Parameters};
 use crate::connection::Connection;

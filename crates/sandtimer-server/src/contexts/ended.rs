@@ -12,12 +12,12 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use sandtimer::time::instant;
 use serde_json::{Value, json};
 
 use super::live::LiveContext;
 use super::request::Language;
 use crate::auth::Owner;
-use crate::compat::instant;
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
 

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, DetailedTask, Task, TaskPayload, TaskStatus};
 use sandtimer::model::Ending;
+use sandtimer::time::instant;
 use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::Value;
 
 use super::conversation::OwnerState;
 use super::handler::result;
 use super::render::{self, ends_at, how_far, kills_at};
-use crate::compat::instant;
 use crate::error::Refusal;
 use crate::owned::Owned;
 use crate::runs::{self, LiveRun, Phase};

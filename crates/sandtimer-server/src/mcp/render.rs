@@ -3,6 +3,7 @@
 use sandtimer::engine::Stream;
 use sandtimer::model::{Ending, Outcome, RemarkKind, State, time};
 use sandtimer::task::budget::Check;
+use sandtimer::time::instant;
 use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Map, Value, json};
 
@@ -10,7 +11,6 @@ use super::bounds::{ANSWER_BYTES, FRAME_BYTES, beginning, clipped, fit, fit_line
 use super::excerpt::{Excerpt, USUAL};
 use super::plain::plain;
 use super::results::{self, Image, Results};
-use crate::compat::instant;
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
 use crate::runs::{LiveRun, LoadedOutcome};

@@ -1,6 +1,6 @@
 //! Jobs in the description of the API.
 
-use sandtimer::job::{JobState, ShownState};
+use sandtimer::job::{JobEnd, JobState, OPEN_STATES, RETRIED_STATES, ShownState};
 use serde_json::{Value, json};
 
 use super::Answer::{Json, Text};
@@ -37,7 +37,13 @@ pub(super) fn operations() -> Vec<Operation> {
         get("/v1/jobs/{id}/log", "What a job has written, from a position, while it goes on and after", "JobLog")
             .query("cursor", number("A byte's position."), "Where to begin; 0 unless given.")
             .query("max_bytes", number("Bytes, 16 to 8388608."), "How much at most; 262144 unless given.")
-            .query("errors", text_errors(), "As of POST /v1/runs."),
+            .query("errors", text_errors(), "As of POST /v1/runs.")
+            .query(
+                "timestamps",
+                truth("false unless given."),
+                "Whether `data` has before each line the time at which its beginning came, as RFC 3339 has it, and a space; `-` in its \
+                 place where an earlier version stored the line. Positions do not count the times, and at most 262144 bytes are read.",
+            ),
         Operation::new(
             "get",
             "/v1/jobs/{id}/events",
@@ -66,6 +72,21 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .body("Empty")
         .errors(&[Code::JobState]),
+        post("/v1/jobs/{id}/redeliver", "Send the webhook of a job that is over once more, at once", "JobRedelivered")
+            .body("Empty")
+            .errors(&[Code::JobState]),
+        post(
+            "/v1/jobs/cancel",
+            "End all your jobs that are not over: of one queue, in one state, or all; nothing is waited for",
+            "JobsCancelled",
+        )
+        .body("JobsCancel"),
+        post(
+            "/v1/jobs/retry",
+            "Queue all your jobs again that failed, are dead or were cancelled: of one queue, in one state, or all",
+            "JobsRetried",
+        )
+        .body("JobsRetry"),
         post("/v1/jobs/requeue", "Queue all your dead jobs again, or those of one queue", "JobsRequeued").body("JobQueue"),
         post("/v1/jobs/purge", "Forget jobs that are over", "JobsPurged").body("JobPurge"),
         get("/v1/jobs/queues", "Your queues that have jobs or are paused: depth, and how long the oldest has waited", "JobQueues"),
@@ -86,6 +107,8 @@ pub(super) fn operations() -> Vec<Operation> {
             Json("JobScheduleRemoved"),
         )
         .errors(OF_QUERIES),
+        get("/v1/jobs/workers", "The live workers of the store with the jobs that they have, of all owners; for operators", "JobWorkers")
+            .errors(&[Code::OperatorOnly]),
         post("/v1/jobs/pause", "Let a queue hand out nothing more; what goes on goes on", "JobQueuePaused").body("JobQueue").errors(&[Code::Quota]),
         post("/v1/jobs/resume", "Let a paused queue go on", "JobQueuePaused").body("JobQueue"),
     ]
@@ -129,7 +152,7 @@ pub(super) fn schemas() -> Value {
         "JobFile": file(),
         "JobWebhook": answer(json!({
             "url": text(""),
-            "attempts": number("Since the job's end."),
+            "attempts": number("Since the job's end, or since it was to be redelivered."),
             "delivered_ms": nullable(moment("When it was taken")),
             "error": nullable(text("Why the last attempt failed, or none will be made any more.")),
             "due_ms": nullable(moment("When the next attempt is")),
@@ -150,7 +173,24 @@ pub(super) fn schemas() -> Value {
             "cancelled": with(words(&["cancelled", "asked", "too_late"]), "No worker had it; its worker was asked; it was over already."),
             "state": reference("JobState"),
         })),
+        "JobRedelivered": answer(json!({"job_id": text(""), "webhook": reference("JobWebhook")})),
         "JobRetried": answer(json!({"job_id": text(""), "state": reference("JobState")})),
+        "JobsCancel": body(json!({
+            "queue": text("All of this queue."),
+            "state": with(words(&OPEN_STATES), "All in this state; `leased` is running and ending."),
+            "all": truth("All that are not over; needed where neither `queue` nor `state` is given."),
+            "reason": text("For their results."),
+        })),
+        "JobsCancelled": answer(json!({
+            "cancelled": number("Those that no worker had."),
+            "asked": number("Those whose workers were asked to end them."),
+        })),
+        "JobsRetry": body(json!({
+            "queue": text("All of this queue."),
+            "state": with(words(&RETRIED_STATES), "All in this state."),
+            "all": truth("All that can be retried; needed where neither `queue` nor `state` is given."),
+        })),
+        "JobsRetried": answer(json!({"retried": number("How many.")})),
         "JobQueue": body(json!({"queue": text("Its name.")})),
         "JobsRequeued": answer(json!({"requeued": number("How many.")})),
         "JobPurge": body(json!({
@@ -163,6 +203,14 @@ pub(super) fn schemas() -> Value {
         "JobSchedule": schedule(),
         "JobSchedules": answer(json!({"schedules": list(reference("JobSchedule"))})),
         "JobScheduleRemoved": answer(json!({"name": text(""), "removed": truth("There was one.")})),
+        "JobWorkers": answer(json!({"workers": list(answer(json!({
+            "name": text("As `worker` of its jobs."),
+            "slots": number("Jobs at a time."),
+            "version": text("Of its program."),
+            "queues": with(list(text("")), "From which it takes jobs, as the store names them; all of them if it is empty."),
+            "seen_ms": moment("When it last announced itself, which it does every 30 s"),
+            "jobs": with(list(text("")), "The ids of the jobs that it has."),
+        })))})),
         "JobQueues": answer(json!({"queues": list(answer(json!({
             "queue": text(""),
             "paused": truth("It hands out nothing."),
@@ -352,7 +400,8 @@ fn request() -> Value {
         "webhook": body(json!({
             "url": text("Where its end is told, with a POST of JSON."),
             "headers": {"type": "object", "additionalProperties": {"type": "string"}},
-            "secret": text("Signs the body: `Sandtimer-Signature: sha256=` and its HMAC-SHA256 in hexadecimal digits. Not shown afterwards."),
+            "secret": text("Signs requests: `webhook-signature` as Standard Webhooks defines it, and `Sandtimer-Signature: sha256=` and the HMAC-SHA256 of the body in hexadecimal digits. Not shown afterwards."),
+            "events": with(list(words(&JobEnd::ALL.map(JobEnd::name))), "The ends that are sent; all unless given."),
         })),
         "network": truth("Gives runs the host's network; where there are tokens, only to those whose line says `network`."),
         "time_scale": {"type": "number", "description": "What every duration of the spec is multiplied by."},

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rusqlite::Transaction;
 use sandtimer::job::{
     Cancelled, Delivered, Delivery, Filter, Finish, Finished, Held, JobState, LeaseRequest, Leased, Renewal,
-    StoreError, Submitted, WebhookShares,
+    StoreError, Submitted, WebhookShares, WebhookState, WorkerFacts,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use crate::sqlite::schedules::{self, NewSchedule, ScheduleTick};
 use crate::sqlite::submitting::NewJob;
 use crate::sqlite::turns::Turns;
 use crate::sqlite::webhooks::WebhookRules;
-use crate::sqlite::{breakers, files, leasing, moving, reading, submitting, webhooks};
+use crate::sqlite::{breakers, files, leasing, moving, reading, submitting, webhooks, workers};
 
 /// The version of the log. A program reads no later one.
 pub(super) const FORMAT: i64 = 8;
@@ -27,6 +27,8 @@ const DEFERS: i64 = 4;
 const OWNERS_IN_TURNS: i64 = 5;
 /// From this version on webhooks that are due outlive their jobs' records.
 const LASTING_WEBHOOKS: i64 = 6;
+/// From this version on pieces of logs have times.
+const TIMED_LOGS: i64 = 8;
 
 /// One call of the store.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -83,6 +85,9 @@ pub(super) enum Command {
         name: String,
     },
     Tick(Box<ScheduleTick>),
+    RedeliverWebhook(String),
+    Announce(WorkerFacts),
+    Depart(String),
 }
 
 /// A command on its way.
@@ -104,6 +109,7 @@ pub(super) enum Answer {
     State(JobState),
     Count(u64),
     Deliveries(Vec<Delivery>),
+    Webhook(WebhookState),
     /// Whether the breaker is kept.
     Swapped(bool),
     /// Whether the schedule was there.
@@ -151,7 +157,8 @@ impl Command {
             Command::Pause { queue, paused } => moving::pause(tx, &queue, paused).map(|()| Answer::Done),
             Command::Sweep => moving::sweep(tx, rules, now).map(|()| Answer::Done),
             Command::AppendLog { held, bytes } => {
-                reading::append_log(tx, &held, &bytes).map(|()| Answer::Done)
+                let at = (format >= TIMED_LOGS).then_some(now);
+                reading::append_log(tx, &held, &bytes, at).map(|()| Answer::Done)
             }
             Command::WriteFile { held, name, start, bytes } => {
                 files::write(tx, &held, (&name, start), &bytes).map(|()| Answer::Done)
@@ -170,6 +177,9 @@ impl Command {
                 schedules::remove(tx, &owner, &name).map(Answer::Removed)
             }
             Command::Tick(tick) => schedules::apply(tx, (&tick, turns), now).map(|()| Answer::Done),
+            Command::RedeliverWebhook(id) => webhooks::redeliver(tx, &id, now).map(Answer::Webhook),
+            Command::Announce(worker) => workers::announce(tx, &worker, now).map(|()| Answer::Done),
+            Command::Depart(worker) => workers::depart(tx, &worker).map(|()| Answer::Done),
         }
     }
 }

@@ -31,9 +31,9 @@ use std::time::Duration;
 use rusqlite::Transaction;
 use sandtimer::engine::new_run_id;
 use sandtimer::job::{
-    Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobRecord, JobState, JobStore,
-    LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, ScheduleRecord, ScheduleSpec, StoreError,
-    Submission, Submitted, WebhookShares,
+    Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState,
+    JobStore, LeaseRequest, Leased, LiveWorker, Log, Page, QueueFacts, Renewal, ScheduleRecord, ScheduleSpec,
+    StoreError, Submission, Submitted, WebhookShares, WebhookState, WorkerFacts,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -44,7 +44,7 @@ pub use address::NatsAddress;
 
 use crate::sqlite::schedules::NewSchedule;
 use crate::sqlite::submitting::NewJob;
-use crate::sqlite::{breakers, files, leasing, moving, natural, reading, schedules, webhooks};
+use crate::sqlite::{breakers, files, leasing, moving, natural, reading, schedules, webhooks, workers};
 use command::{Answer, Command, Entry};
 use link::Link;
 use shared::{PATIENCE, Shared, SnapshotOften};
@@ -345,6 +345,10 @@ impl JobStore for NatsJobs {
         self.read(|tx, _| reading::list(tx, filter, cursor, most))
     }
 
+    fn find(&self, prefix: &str, most: usize) -> Result<Vec<JobLine>, StoreError> {
+        self.read(|tx, _| reading::find(tx, prefix, most))
+    }
+
     fn retry(&self, id: &str) -> Result<JobState, StoreError> {
         match self.append(Command::Retry(id.to_owned()))? {
             Answer::State(state) => Ok(state),
@@ -439,6 +443,25 @@ impl JobStore for NatsJobs {
     fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError> {
         let (delivery, came) = (delivery.clone(), came.clone());
         self.append(Command::SettleWebhook { delivery, came }).map(drop)
+    }
+
+    fn redeliver_webhook(&self, id: &str) -> Result<WebhookState, StoreError> {
+        match self.append(Command::RedeliverWebhook(id.to_owned()))? {
+            Answer::Webhook(state) => Ok(state),
+            other => Err(misplaced(&other)),
+        }
+    }
+
+    fn announce(&self, worker: &WorkerFacts) -> Result<(), StoreError> {
+        self.append(Command::Announce(worker.clone())).map(drop)
+    }
+
+    fn depart(&self, worker: &str) -> Result<(), StoreError> {
+        self.append(Command::Depart(worker.to_owned())).map(drop)
+    }
+
+    fn workers(&self) -> Result<Vec<LiveWorker>, StoreError> {
+        self.read(workers::live)
     }
 
     fn load_breaker(&self, key: &str) -> Result<(u64, Option<BreakerSnapshot>), StoreError> {

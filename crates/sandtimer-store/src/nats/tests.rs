@@ -20,6 +20,7 @@ use super::{NatsAddress, NatsJobs};
 use crate::conformance;
 use crate::sqlite::submitting::NewJob;
 
+mod formats;
 mod interleavings;
 mod starvation;
 #[path = "../../tests/support/nats.rs"]

@@ -9,6 +9,7 @@
 //! moving       from one state to the next: finish, cancel, and what time alone does
 //! files        those that jobs are given, and those they leave
 //! webhooks     ends of jobs that somebody is to be told of
+//! workers      those that have announced themselves
 //! reading      listings, records, logs
 //! breakers     those that jobs share, by version
 //! schedules    jobs that recur
@@ -36,6 +37,7 @@ mod tests;
 pub(crate) mod turns;
 mod waits;
 pub(crate) mod webhooks;
+pub(crate) mod workers;
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -45,9 +47,9 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use sandtimer::job::{
-    Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobRecord, JobState, JobStore,
-    LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, ScheduleRecord, ScheduleSpec, StoreError,
-    Submission, Submitted, WebhookShares,
+    Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState,
+    JobStore, LeaseRequest, Leased, LiveWorker, Log, Page, QueueFacts, Renewal, ScheduleRecord, ScheduleSpec,
+    StoreError, Submission, Submitted, WebhookShares, WebhookState, WorkerFacts,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -306,6 +308,10 @@ impl JobStore for SqliteJobs {
         self.read(|tx, _| reading::list(tx, filter, cursor, most))
     }
 
+    fn find(&self, prefix: &str, most: usize) -> Result<Vec<JobLine>, StoreError> {
+        self.read(|tx, _| reading::find(tx, prefix, most))
+    }
+
     fn retry(&self, id: &str) -> Result<JobState, StoreError> {
         self.write(|tx, now| moving::retry(tx, id, now))
     }
@@ -373,7 +379,7 @@ impl JobStore for SqliteJobs {
     }
 
     fn append_log(&self, held: &Held, bytes: &[u8]) -> Result<(), StoreError> {
-        self.write_of_job(|tx, _| reading::append_log(tx, held, bytes))
+        self.write_of_job(|tx, now| reading::append_log(tx, held, bytes, Some(now)))
     }
 
     fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError> {
@@ -402,6 +408,22 @@ impl JobStore for SqliteJobs {
 
     fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError> {
         self.write_still(|tx, now| webhooks::settle(tx, delivery, came, now))
+    }
+
+    fn redeliver_webhook(&self, id: &str) -> Result<WebhookState, StoreError> {
+        self.write(|tx, now| webhooks::redeliver(tx, id, now))
+    }
+
+    fn announce(&self, worker: &WorkerFacts) -> Result<(), StoreError> {
+        self.write(|tx, now| workers::announce(tx, worker, now))
+    }
+
+    fn depart(&self, worker: &str) -> Result<(), StoreError> {
+        self.write_still(|tx, _| workers::depart(tx, worker))
+    }
+
+    fn workers(&self) -> Result<Vec<LiveWorker>, StoreError> {
+        self.read(workers::live)
     }
 
     fn load_breaker(&self, key: &str) -> Result<(u64, Option<BreakerSnapshot>), StoreError> {

@@ -2,7 +2,7 @@
 
 use rusqlite::{OptionalExtension, Row, Transaction, params, params_from_iter};
 use sandtimer::job::{
-    Cancelled, Filter, Finish, Finished, JobResult, JobState, LeaseRequest, Status, StoreError,
+    Cancelled, Filter, Finish, Finished, JobEnd, JobResult, JobState, LeaseRequest, Status, StoreError,
 };
 
 use super::webhooks::{self, WebhookRules};
@@ -174,7 +174,7 @@ fn end(
     let status = serde_json::to_value(result.status).map_err(unreadable)?;
     let count = "INSERT INTO outcomes VALUES (?1, 1) ON CONFLICT DO UPDATE SET count = count + 1";
     execute(tx, count, [status.as_str()])?;
-    webhooks::ended(tx, job.seq, now)?;
+    webhooks::ended(tx, job.seq, JobEnd::of(state, result.status), now)?;
     waits::ended(tx, job.seq, result.ok)?;
     if job.ready == 1 {
         rates::withdrawn(tx, job.seq, now)?;

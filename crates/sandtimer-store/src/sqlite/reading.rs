@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use rusqlite::types::Value as Sql;
 use rusqlite::{OptionalExtension, Row, Transaction, params_from_iter};
 use sandtimer::job::{
-    Filter, Held, JobLine, JobRecord, JobResult, JobState, Log, Page, QueueFacts, Renewal, StoreError,
+    Filter, Held, JobLine, JobRecord, JobResult, JobState, Log, LogTime, Page, QueueFacts, Renewal,
+    StoreError,
 };
 
 use super::leasing::look;
@@ -77,6 +78,16 @@ pub(crate) fn list(
     let found: Vec<(JobLine, i64)> = found.collect::<Result<_, _>>().map_err(broken)?;
     let next = found.last().filter(|_| found.len() == most).map(|(_, seq)| seq.to_string());
     Ok(Page { jobs: found.into_iter().map(|(line, _)| line).collect(), next })
+}
+
+/// The jobs whose ids begin with a text, in the order of their ids.
+pub(crate) fn find(tx: &Transaction<'_>, prefix: &str, most: usize) -> Result<Vec<JobLine>, StoreError> {
+    // Bounded on both sides, so that only the index of ids is read, and only where it matches.
+    let select =
+        format!("SELECT {LINE} FROM jobs WHERE id >= ?1 AND id < ?1 || char(1114111) ORDER BY id LIMIT ?2");
+    let mut select = tx.prepare_cached(&select).map_err(broken)?;
+    let found = select.query_map((prefix, integer(most as u64)), line).map_err(broken)?;
+    found.map(|found| found.map(|(line, _)| line).map_err(broken)).collect()
 }
 
 /// A job as a listing has it.
@@ -153,33 +164,42 @@ fn empty(queue: String, paused: bool) -> QueueFacts {
     QueueFacts { queue, paused, scheduled: 0, queued: 0, leased: 0, dead: 0, oldest_ms: None }
 }
 
-/// Adds to the log of a leased job.
-pub(crate) fn append_log(tx: &Transaction<'_>, held: &Held, bytes: &[u8]) -> Result<(), StoreError> {
+/// Adds to the log of a leased job, at this moment; `None` for commands of earlier versions, which stored none.
+pub(crate) fn append_log(
+    tx: &Transaction<'_>,
+    held: &Held,
+    bytes: &[u8],
+    at: Option<i64>,
+) -> Result<(), StoreError> {
     if look(tx, held)? == Renewal::Lost {
         return Err(StoreError::Lost(held.id.clone()));
     }
     let insert =
-        "INSERT INTO log (job, start, bytes) SELECT seq, coalesce((SELECT start + length(bytes) FROM log
-        WHERE job = seq ORDER BY start DESC LIMIT 1), 0), ?2 FROM jobs WHERE id = ?1";
+        "INSERT INTO log (job, start, bytes, at_ms) SELECT seq, coalesce((SELECT start + length(bytes) FROM log
+        WHERE job = seq ORDER BY start DESC LIMIT 1), 0), ?2, ?3 FROM jobs WHERE id = ?1";
     tx.prepare_cached(insert)
-        .and_then(|mut insert| insert.execute((&held.id, bytes)))
+        .and_then(|mut insert| insert.execute((&held.id, bytes, at)))
         .map(drop)
         .map_err(broken)
 }
 
 /// Reads a job's log.
 pub(crate) fn read_log(tx: &Transaction<'_>, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError> {
-    let select = "SELECT start, bytes FROM log JOIN jobs ON job = seq
+    let select = "SELECT start, bytes, at_ms FROM log JOIN jobs ON job = seq
         WHERE id = ?1 AND start + length(bytes) > ?2 ORDER BY start";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
     let mut rows = select.query((id, integer(cursor))).map_err(broken)?;
-    let mut bytes = Vec::new();
+    let (mut bytes, mut times) = (Vec::new(), Vec::<LogTime>::new());
     while let Some(row) = rows.next().map_err(broken)?.filter(|_| bytes.len() < most) {
+        let at_ms = row.get::<_, Option<i64>>(2).map_err(broken)?.map(natural);
+        if times.last().is_none_or(|last| last.at_ms != at_ms) {
+            times.push(LogTime { start: cursor + bytes.len() as u64, at_ms });
+        }
         let start = natural(row.get::<_, i64>(0).map_err(broken)?);
         let piece = row.get_ref(1).and_then(|piece| Ok(piece.as_blob()?)).map_err(broken)?;
         let skipped = usize::try_from(cursor.saturating_sub(start)).unwrap_or(usize::MAX).min(piece.len());
         bytes.extend_from_slice(&piece[skipped..][..(piece.len() - skipped).min(most - bytes.len())]);
     }
     let next_cursor = cursor + bytes.len() as u64;
-    Ok(Log { bytes, next_cursor })
+    Ok(Log { bytes, next_cursor, times })
 }

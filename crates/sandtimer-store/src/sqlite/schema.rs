@@ -6,7 +6,7 @@ use sandtimer::job::StoreError;
 use super::broken;
 
 /// One step for each version of the schema; never changed once it is released.
-const MIGRATIONS: [&str; 13] = [
+const MIGRATIONS: [&str; 16] = [
     FIRST,
     OWNERS,
     FILES,
@@ -20,6 +20,9 @@ const MIGRATIONS: [&str; 13] = [
     RATES,
     WAITS,
     CALENDAR,
+    REDELIVERY,
+    LOG_TIMES,
+    WORKERS,
 ];
 
 /// An owner's listing walks over that owner's jobs only. `outcomes` is how many jobs have ended in each way since it is there,
@@ -144,6 +147,27 @@ const CALENDAR: &str = "
 ALTER TABLE jobs ADD COLUMN start_ms INTEGER;
 CREATE INDEX jobs_start ON jobs (start_ms) WHERE state = 0 AND start_ms IS NOT NULL;
 ALTER TABLE clock ADD COLUMN skew_ms INTEGER NOT NULL DEFAULT 0;
+";
+
+/// When a webhook was last to be delivered again by hand, since the job's end.
+const REDELIVERY: &str = "
+ALTER TABLE webhooks ADD COLUMN redelivered_ms INTEGER;
+";
+
+/// When each piece of a log was appended; NULL in rows of earlier versions.
+const LOG_TIMES: &str = "
+ALTER TABLE log ADD COLUMN at_ms INTEGER;
+";
+
+/// Workers that have announced themselves: `queues` is a list in JSON, `seen_ms` when each did last.
+const WORKERS: &str = "
+CREATE TABLE workers (
+    name TEXT PRIMARY KEY,
+    slots INTEGER NOT NULL,
+    version TEXT NOT NULL,
+    queues TEXT NOT NULL,
+    seen_ms INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 ";
 
 /// States are numbers in the order of `JobState::ALL`. A queued job is `ready` unless its concurrency key is used up.

@@ -3,7 +3,8 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use sandtimer::job::{
-    Finish, Finished, JobResult, JobSpec, JobStore, LeaseRequest, Status, StoreError, Submission,
+    Finish, Finished, Held, JobResult, JobSpec, JobStore, LeaseRequest, Status, StoreError, Submission,
+    WorkerFacts,
 };
 use serde_json::json;
 
@@ -47,15 +48,22 @@ fn a_database_of_the_first_schema_keeps_its_jobs() {
     let place = tempfile::tempdir().expect("a directory");
     let connection = Connection::open(place.path().join("jobs.sqlite")).expect("opened");
     connection.execute_batch(schema::FIRST).expect("made");
-    let insert = "INSERT INTO jobs (seq, id, owner, name, queue, priority, state, ready, rank, submitted_ms, due_ms, deliveries_most)
-        VALUES (1, 'abc', 'o', 'n', 'q', 0, 1, 1, 0, 0, 0, 3);
+    // A job that a worker has, with a line in its log.
+    let insert = "INSERT INTO jobs (seq, id, owner, name, queue, priority, state, rank, submitted_ms, due_ms, deliveries_most, epoch, lease_ms)
+        VALUES (1, 'abc', 'o', 'n', 'q', 0, 2, 0, 0, 0, 3, 1, 4000000000000);
         INSERT INTO specs (job, body) VALUES (1, '{\"command\": [\"true\"]}');
+        INSERT INTO log (job, start, bytes) VALUES (1, 0, CAST('of then\n' AS BLOB));
         INSERT INTO queues (queue) VALUES ('q'); PRAGMA user_version = 1";
     connection.execute_batch(insert).expect("filled");
     drop(connection);
     let store = SqliteJobs::open(place.path()).expect("opened");
-    let id = "abc";
-    store.cancel(id, "a test").expect("cancelled");
+    let held = Held { id: "abc".to_owned(), epoch: 1 };
+    store.append_log(&held, b"of now\n").expect("written");
+    let log = store.read_log(&held.id, 0, 99).expect("readable");
+    let pieces: Vec<(bool, &[u8])> = log.pieces().map(|(at_ms, bytes)| (at_ms.is_some(), bytes)).collect();
+    assert_eq!(pieces, [(false, b"of then\n".as_slice()), (true, b"of now\n")]);
+    let finish = Finish { held, result: JobResult::bare(Status::Cancelled, None), again: false };
+    assert_eq!(store.finish(&[finish]).expect("finished"), [Finished::Recorded]);
     assert_eq!(store.outcomes().expect("counted"), [("cancelled".to_owned(), 1)]);
 }
 
@@ -247,4 +255,30 @@ fn schedules_follow_the_calendar() {
     assert_eq!(lease(store.stopped_with(start + 10_000, start + hour + 1)).len(), 1);
     assert!(lease(store.stopped_with(start + 20_000, start)).is_empty(), "no moment has two jobs");
     assert!(lease(store.stopped_with(start + 30_000, start + hour + 2)).is_empty());
+}
+
+#[test]
+fn worker_is_live_for_90_s_after_its_announcement() {
+    let place = tempfile::tempdir().expect("a directory");
+    let mut store = SqliteJobs::open(place.path()).expect("opened");
+    let facts = |name: &str| WorkerFacts {
+        name: name.to_owned(),
+        slots: 1,
+        version: "1.0".to_owned(),
+        queues: Vec::new(),
+    };
+    let names = |store: &SqliteJobs| -> Vec<String> {
+        store.workers().expect("listed").into_iter().map(|worker| worker.facts.name).collect()
+    };
+    let begun = 1_000_000;
+    store.stopped_at(begun).announce(&facts("first")).expect("announced");
+    store.stopped_at(begun + 60_000).announce(&facts("second")).expect("announced");
+    assert_eq!(names(store.stopped_at(begun + 89_999)), ["first", "second"]);
+    assert_eq!(names(store.stopped_at(begun + 90_000)), ["second"]);
+    store.stopped_at(begun + 100_000).announce(&facts("third")).expect("announced");
+    let count = "SELECT count(*) FROM workers";
+    let count: i64 = store.connection().query_row(count, [], |row| row.get(0)).expect("counted");
+    assert_eq!(count, 2, "one that is dead is forgotten");
+    store.stopped_at(begun + 149_999).announce(&facts("second")).expect("announced");
+    assert_eq!(names(store.stopped_at(begun + 150_001)), ["second", "third"]);
 }

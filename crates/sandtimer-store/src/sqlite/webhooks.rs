@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 use sandtimer::job::{
-    Delivered, Delivery, Destination, StoreError, Webhook, WebhookShares, WebhookState, webhook_body,
+    Delivered, Delivery, Destination, JobEnd, StoreError, Webhook, WebhookShares, WebhookState, webhook_body,
 };
 use serde_json::json;
 
 use super::moving::{Kind, execute};
 use super::reading::{line_of, results};
-use super::{broken, integer, natural, unreadable};
+use super::{broken, integer, natural, state_of, unreadable};
 
 /// Which version of the rules of webhooks applies: a log on a NATS server has commands of earlier versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,12 +33,39 @@ pub(crate) fn keep(
     execute(tx, insert, params![seq, id, owner, webhook.destination_host(), target]).map(drop)
 }
 
-/// The job is over: from now on its end is to be told.
-pub(crate) fn ended(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<(), StoreError> {
+/// The job is over: from now on its end is to be told, if the webhook names it.
+pub(crate) fn ended(tx: &Transaction<'_>, seq: i64, end: JobEnd, now: i64) -> Result<(), StoreError> {
+    let update = format!(
+        "UPDATE webhooks SET since_ms = ?2, due_ms = CASE WHEN {CHOSEN} THEN ?2 END, attempts = 0, returns = 0,
+        claim = claim + 1, delivered_ms = NULL, error = CASE WHEN NOT {CHOSEN} THEN ?4 END, redelivered_ms = NULL
+        WHERE job = ?1"
+    );
+    let name = end.name();
+    let not_chosen = format!(
+        "this end, `{name}`, is not among its `events`; `sandtimer jobs redeliver` sends it all the same"
+    );
+    execute(tx, &update, (seq, now, name, not_chosen)).map(drop)
+}
+
+/// Whether a webhook names the end `?3`.
+const CHOSEN: &str = "(json_extract(target, '$.events') IS NULL
+    OR EXISTS (SELECT 1 FROM json_each(target, '$.events') WHERE value = ?3))";
+
+/// Makes the delivery of a job's end due at once.
+pub(crate) fn redeliver(tx: &Transaction<'_>, id: &str, now: i64) -> Result<WebhookState, StoreError> {
+    let select = "SELECT seq, state FROM jobs WHERE id = ?1";
+    let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, state_of(row.get(1)?)));
+    let found = tx.prepare_cached(select).and_then(|mut select| select.query_row([id], read).optional());
+    let (seq, of_job) = found.map_err(broken)?.ok_or_else(|| StoreError::Unknown(id.to_owned()))?;
+    let refused = |remedy| StoreError::WrongState { id: id.to_owned(), state: of_job, remedy };
+    if !of_job.is_over() {
+        return Err(refused("its webhook is sent once it is over"));
+    }
     let update =
-        "UPDATE webhooks SET since_ms = ?2, due_ms = ?2, attempts = 0, returns = 0, claim = claim + 1,
+        "UPDATE webhooks SET redelivered_ms = ?2, due_ms = ?2, attempts = 0, returns = 0, claim = claim + 1,
         delivered_ms = NULL, error = NULL WHERE job = ?1";
-    execute(tx, update, (seq, now)).map(drop)
+    execute(tx, update, (seq, now))?;
+    state(tx, seq)?.ok_or_else(|| refused("it has no `webhook`: submit its spec again with one"))
 }
 
 /// The job is not over any more: nothing is to be told until it is again.
@@ -85,7 +112,7 @@ pub(crate) fn is_due(tx: &Transaction<'_>, shares: &WebhookShares, now: i64) -> 
 /// What is due: the longest due first, or of each owner in turn what is due longest. Of an owner's no more are looked at than a
 /// few times what is ever handed out: where all of these lead to hosts that have their share, the others wait as well.
 fn due_query(is_in_turn: bool) -> String {
-    let columns = "job, id, target, claim, attempts, since_ms, owner, returns";
+    let columns = "job, id, target, claim, attempts, since_ms, owner, returns, redelivered_ms";
     let due = format!("webhooks WHERE due_ms <= ?1 AND (owner, host) NOT IN ({PAUSED})");
     match is_in_turn {
         false => format!("SELECT {columns} FROM {due} ORDER BY due_ms, job"),
@@ -140,10 +167,11 @@ fn read(row: &Row<'_>, now: i64) -> Result<(i64, Delivery), StoreError> {
         Ok((
             (row.get::<_, i64>(0)?, row.get(1)?, row.get::<_, String>(2)?),
             (row.get::<_, i64>(3)?, row.get::<_, u32>(4)?, row.get::<_, i64>(5)?, row.get(6)?),
-            row.get(7)?,
+            (row.get(7)?, row.get::<_, Option<i64>>(8)?),
         ))
     };
-    let ((seq, id, target), (claim, attempts, since, owner), returns) = parts().map_err(broken)?;
+    let ((seq, id, target), (claim, attempts, since, owner), (returns, redelivered)) =
+        parts().map_err(broken)?;
     let delivery = Delivery {
         id,
         owner,
@@ -152,7 +180,8 @@ fn read(row: &Row<'_>, now: i64) -> Result<(i64, Delivery), StoreError> {
         attempts: attempts + 1,
         returns,
         body: None,
-        age: Duration::from_millis(natural(now - since)),
+        age: Duration::from_millis(natural(now - redelivered.unwrap_or(since))),
+        ended_ms: natural(since),
     };
     Ok((seq, delivery))
 }

@@ -12,9 +12,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_si
 use sandtimer::Engine;
 use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
 use sandtimer::job::{
-    Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobRecord, JobSpec, JobState,
-    JobStore, LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, ScheduleRecord, ScheduleSpec, StoreError,
-    Submission, Submitted, WebhookShares,
+    Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobSpec,
+    JobState, JobStore, LeaseRequest, Leased, LiveWorker, Log, Page, QueueFacts, Renewal, ScheduleRecord,
+    ScheduleSpec, StoreError, Submission, Submitted, WebhookShares, WebhookState, WorkerFacts,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -134,6 +134,18 @@ impl JobStore for Deadly {
     fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError> {
         self.store.settle_webhook(delivery, came)
     }
+    fn redeliver_webhook(&self, id: &str) -> Result<WebhookState, StoreError> {
+        self.store.redeliver_webhook(id)
+    }
+    fn announce(&self, worker: &WorkerFacts) -> Result<(), StoreError> {
+        self.store.announce(worker)
+    }
+    fn depart(&self, worker: &str) -> Result<(), StoreError> {
+        self.store.depart(worker)
+    }
+    fn workers(&self) -> Result<Vec<LiveWorker>, StoreError> {
+        self.store.workers()
+    }
     fn cancel(&self, id: &str, reason: &str) -> Result<Cancelled, StoreError> {
         self.store.cancel(id, reason)
     }
@@ -142,6 +154,9 @@ impl JobStore for Deadly {
     }
     fn list(&self, filter: &Filter, cursor: Option<&str>, most: usize) -> Result<Page, StoreError> {
         self.store.list(filter, cursor, most)
+    }
+    fn find(&self, prefix: &str, most: usize) -> Result<Vec<JobLine>, StoreError> {
+        self.store.find(prefix, most)
     }
     fn retry(&self, id: &str) -> Result<JobState, StoreError> {
         self.store.retry(id)
@@ -186,15 +201,31 @@ impl JobStore for Deadly {
     }
 }
 
+/// A schedule that is due each second, whoever is killed.
+fn ticker(is_paused: bool) -> ScheduleSpec {
+    let source = json!({
+        "name": "ticker", "every_ms": 1_000, "overlap": "allow", "missed": "all", "paused": is_paused,
+        "job": {"command": ["true"], "deliveries": 9},
+    });
+    ScheduleSpec::read(source).expect("valid")
+}
+
 /// The same for every worker on this store; `place` is in the arguments of all that the jobs run.
 fn batch(place: &Path) -> Vec<Submission> {
     let one = |number: usize| {
         let script = "echo begun; sleep 1; echo made > made; echo done";
         let mark = place.display().to_string();
-        let source = json!({
+        let mut source = json!({
             "name": format!("job {number}"), "idempotency_key": format!("k{number}"), "wall_ms": 120_000,
             "deliveries": 9, "outputs": ["made"], "command": ["sh", "-c", script, mark],
+            "rate": {"key": "crash", "most": 50},
         });
+        if number == JOBS - 1 {
+            let script = "echo begun; test $(grep -c '\"ok\":true' earlier) = 2 && echo made > made";
+            source["after"] = (0..number).map(|number| format!("job {number}")).collect();
+            source["after_results"] = json!("earlier");
+            source["command"] = json!(["sh", "-c", script, mark]);
+        }
         Submission { spec: JobSpec::read(source).expect("valid"), owner: "test".to_owned() }
     };
     (0..JOBS).map(one).collect()
@@ -208,7 +239,7 @@ fn worker(store: Arc<dyn JobStore>, place: &Path, (lease, complain): (Duration, 
         only: None,
         lease,
         memory: None,
-        complain,
+        ..WorkerSettings::new(complain)
     };
     Worker::new(Place::new(Engine::new().expect("an engine"), store, place), settings)
 }
@@ -257,6 +288,7 @@ fn doomed() {
         alone: Mutex::default(),
     };
     let store: Arc<dyn JobStore> = Arc::new(store);
+    store.put_schedule("ticker", "ticks", &ticker(false)).expect("stored");
     store.submit(&batch(Path::new(&place))).expect("submitted");
     // What goes wrong with it is what is looked at.
     worker(store, Path::new(&place), (LEASE, |_| {})).work();
@@ -324,7 +356,7 @@ fn fence(place: &Path, store: &str) {
     let worker = pidfd_open(Pid::from_child(&child.0), PidfdFlags::empty()).expect("a pidfd");
     pidfd_send_signal(&worker, Signal::CONT).expect("sent");
     let store = open(store);
-    let jobs = store.list(&Filter::default(), None, 99).expect("listed").jobs;
+    let jobs = store.list(&of("test"), None, 99).expect("listed").jobs;
     let get = |id: &str| store.get(id).expect("readable").expect("there");
     until("its late result is kept", || jobs.iter().any(|line| !get(&line.id).duplicates.is_empty()));
     for line in &jobs {
@@ -343,10 +375,30 @@ fn is_something_alive(place: &Path) -> bool {
 }
 
 fn deadlines(store: &dyn JobStore) -> Vec<(String, Option<u64>)> {
-    let lines = store.list(&Filter::default(), None, 99).expect("listed").jobs;
+    let lines = store.list(&of("test"), None, 99).expect("listed").jobs;
     let mut deadlines: Vec<_> = lines.into_iter().map(|line| (line.id, line.deadline_ms)).collect();
     deadlines.sort();
     deadlines
+}
+
+fn of(owner: &str) -> Filter {
+    Filter { owner: Some(owner.to_owned()), ..Filter::default() }
+}
+
+/// Each moment of the schedule has one job, whichever program submitted it.
+fn check_ticks(store: &dyn JobStore, point: &str) {
+    let schedule = store.put_schedule("ticker", "ticks", &ticker(true)).expect("paused");
+    let jobs = store.list(&of("ticker"), None, 999).expect("listed").jobs;
+    assert_eq!(jobs.len() as u64, schedule.submitted, "{point}");
+    assert_eq!(schedule.skipped, 0, "{point}");
+    let moment = |id: &str| {
+        store.get(id).expect("readable").expect("there").spec["scheduled"]["moment_ms"]
+            .as_u64()
+            .expect("a moment")
+    };
+    let mut moments: Vec<u64> = jobs.iter().map(|line| moment(&line.id)).collect();
+    moments.sort_unstable();
+    assert!(moments.windows(2).all(|pair| pair[1] == pair[0] + 1_000), "{point}: {moments:?}");
 }
 
 /// What is there after a kill, and after another worker has taken over.
@@ -369,6 +421,7 @@ fn check(place: &Path, store: &str, point: &str) {
         worker.drain();
     });
     check_records(&*store, &again, point);
+    check_ticks(&*store, point);
     let get = |id: &str| store.get(id).expect("readable").expect("there");
     assert!(
         again.iter().all(|one| get(&one.id).duplicates.is_empty()),

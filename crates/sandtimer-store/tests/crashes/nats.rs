@@ -8,8 +8,8 @@ use sandtimer_store::{NatsAddress, NatsJobs};
 use serde_json::json;
 
 use super::{
-    LEASE, POINTS, batch, check_records, deadlines, doomed_worker, fence, is_full, is_something_alive,
-    kill_a_worker, until, until_over, worker,
+    LEASE, POINTS, batch, check_records, check_ticks, deadlines, doomed_worker, fence, is_full,
+    is_something_alive, kill_a_worker, until, until_over, worker,
 };
 
 #[path = "../support/nats.rs"]
@@ -52,6 +52,7 @@ fn a_server_that_is_killed_loses_no_job_and_records_none_twice() {
         assert!(jobs.iter().all(|one| one.existed), "{point}");
         until_over(&*store, &jobs);
         check_records(&*store, &jobs, point);
+        check_ticks(&*store, point);
         assert_eq!(deadlines(&*store), before, "{point}: no deadline is reset");
         assert!(!is_something_alive(place.path()), "{point}");
     }

@@ -12,11 +12,14 @@
 //! guard     when a loop has gone on for long enough
 //! result    what became of a job
 //! ways      how a call is carried out: retries, fallbacks
+//! live      workers as a store lists them
 //! queueing  what a spec says of other jobs: keys, rates, those that it waits for
 //! recurrence  the moments at which a recurring job is due
 //! schedule  jobs that recur
 //! webhook   who is told of its end
 //! store     the trait of stores, and the states of a job
+//! log       a part of a job's log, and the times of its lines
+//! matching  what is done to all jobs that a filter matches
 //! ```
 //! The engine's `jobs` executes them; stores are in `sandtimer-store`. See `docs/design/jobs.md`.
 
@@ -25,6 +28,9 @@ mod files;
 mod graph;
 mod guard;
 mod json;
+mod live;
+mod log;
+mod matching;
 mod program;
 mod queueing;
 mod recurrence;
@@ -45,6 +51,9 @@ pub use files::{
 };
 pub use guard::{Guard, Stop};
 pub use json::Unambiguous;
+pub use live::{LIVE_TIME, LiveWorker, WorkerFacts};
+pub use log::{LineTimes, Log, LogTime};
+pub use matching::{OPEN_STATES, RETRIED_STATES, each_open, each_retried, requeue_dead};
 pub use program::{Language, Program};
 pub use queueing::{After, Concurrency, RateLimit, resolve_names};
 pub use recurrence::{Recurrence, rfc3339};
@@ -56,8 +65,10 @@ pub use source::{LOCAL_OWNER, anchored, parse_file, schedule_from};
 pub use spec::{BreakerChoice, BreakerScope, JobSpec, LoopSpec, SpecError, StepSpec, Times, Work};
 pub use store::{
     Cancelled, FILE_PIECE, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState, JobStore,
-    LeaseRequest, Leased, Log, MAX_SCHEDULES, MOST_QUEUES, Page, QueueFacts, Renewal, Room, ScheduleRecord,
-    ShownState, StoreError, Submission, Submitted, is_queue_name, requeue_dead,
+    LeaseRequest, Leased, MAX_SCHEDULES, MOST_QUEUES, Page, QueueFacts, Renewal, Room, ScheduleRecord,
+    ShownState, StoreError, Submission, Submitted, is_queue_name,
 };
 pub use ways::{Action, NotRetried, WaySpec};
-pub use webhook::{Delivered, Delivery, Destination, Webhook, WebhookShares, WebhookState, webhook_body};
+pub use webhook::{
+    Delivered, Delivery, Destination, JobEnd, Webhook, WebhookShares, WebhookState, signing_key, webhook_body,
+};

@@ -15,6 +15,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::live::{LiveWorker, WorkerFacts};
+use super::log::Log;
 use super::result::JobResult;
 use super::schedule::ScheduleSpec;
 use super::spec::{JobSpec, SpecError};
@@ -74,9 +76,6 @@ pub const MOST_QUEUES: usize = 100;
 
 /// Schedules that an owner may have whose jobs were submitted to a server by a token.
 pub const MAX_SCHEDULES: usize = 100;
-
-/// Dead jobs that are looked for at a time.
-const REQUEUED: usize = 1_000;
 
 /// Whether a queue can have this name: 1 to 200 printable characters, as in a spec.
 pub fn is_queue_name(name: &str) -> bool {
@@ -392,13 +391,6 @@ pub struct ScheduleRecord {
     pub spec: Value,
 }
 
-/// A part of a job's log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Log {
-    pub bytes: Vec<u8>,
-    pub next_cursor: u64,
-}
-
 /// The longest piece of a file that is written or read at a time.
 pub const FILE_PIECE: usize = 256 << 10;
 
@@ -469,6 +461,12 @@ pub trait JobStore: Send + Sync + Debug {
     /// A cursor that is none.
     fn list(&self, filter: &Filter, cursor: Option<&str>, most: usize) -> Result<Page, StoreError>;
 
+    /// The jobs whose ids begin with `prefix`, in the order of their ids, at most so many.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn find(&self, prefix: &str, most: usize) -> Result<Vec<JobLine>, StoreError>;
+
     /// Queues a job again that is over and did not succeed. Its deadline counts from now: a person's word is a new start.
     ///
     /// # Errors
@@ -531,7 +529,7 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn sweep(&self) -> Result<(), StoreError>;
 
-    /// Adds to the log of a leased job.
+    /// Adds to the log of a leased job, with the store's moment.
     ///
     /// # Errors
     /// [`StoreError::Lost`].
@@ -574,6 +572,31 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError>;
 
+    /// Makes the delivery of a job's end due at once, whatever has come of it before, and whether or not the webhook names
+    /// that end. Attempts and their time count from now.
+    ///
+    /// # Errors
+    /// A job that is not there, is not over, or has no webhook.
+    fn redeliver_webhook(&self, id: &str) -> Result<WebhookState, StoreError>;
+
+    /// Lists a worker as live for [`LIVE_TIME`](super::LIVE_TIME) from now, in place of what it announced before.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn announce(&self, worker: &WorkerFacts) -> Result<(), StoreError>;
+
+    /// Removes a worker that has ended from the live ones. Its jobs stay.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn depart(&self, worker: &str) -> Result<(), StoreError>;
+
+    /// The live workers with the jobs that they have, in the order of their names.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn workers(&self) -> Result<Vec<LiveWorker>, StoreError>;
+
     /// The version of what is kept of a breaker that jobs share, and that, its times counted down to now; version 0 where nothing is.
     ///
     /// # Errors
@@ -586,28 +609,4 @@ pub trait JobStore: Send + Sync + Debug {
     /// # Errors
     /// See [`JobStore::lease`].
     fn swap_breaker(&self, version: u64, snapshot: &BreakerSnapshot) -> Result<bool, StoreError>;
-}
-
-/// Queues all dead jobs of a filter again, whatever state it names. How many that were.
-///
-/// # Errors
-/// See [`JobStore::lease`]; those before it are queued.
-pub fn requeue_dead(store: &dyn JobStore, filter: &Filter) -> Result<u64, StoreError> {
-    let filter = Filter { state: Some(JobState::Dead), ..filter.clone() };
-    let (mut requeued, mut cursor) = (0, None);
-    loop {
-        let page = store.list(&filter, cursor.as_deref(), REQUEUED)?;
-        for line in &page.jobs {
-            match store.retry(&line.id) {
-                Ok(_) => requeued += 1,
-                // Somebody else was first.
-                Err(StoreError::Unknown(_) | StoreError::WrongState { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        cursor = page.next;
-        if cursor.is_none() {
-            return Ok(requeued);
-        }
-    }
 }

@@ -204,6 +204,26 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
             "`webhook.secret`: is no text",
         ),
         (
+            json!({"command": command, "webhook": {"url": "http://h", "secret": "whsec_no key"}}),
+            "`webhook.secret`: begins with `whsec_`, and what follows is not a key in base64",
+        ),
+        (
+            json!({"command": command, "webhook": {"url": "http://h", "headers": {"Webhook-Id": "x"}}}),
+            "`webhook.headers.\"Webhook-Id\"`: is set by whoever sends",
+        ),
+        (
+            json!({"command": command, "webhook": {"url": "http://h", "events": ["ok", "done"]}}),
+            "`webhook.events[1]`: \"done\" is not allowed; use one of ok, failed, timeout, budget, cancelled, dead",
+        ),
+        (
+            json!({"command": command, "webhook": {"url": "http://h", "events": []}}),
+            "`webhook.events`: is empty; name one or more of ok, failed",
+        ),
+        (
+            json!({"command": command, "webhook": {"url": "http://h", "events": "ok"}}),
+            "`webhook.events`: \"ok\" is not allowed; use a list of texts",
+        ),
+        (
             json!({"command": command, "webhook": {"url": "http://h", "sekret": "x"}}),
             "the nearest known one is `secret`",
         ),
@@ -319,6 +339,24 @@ fn a_store_keeps_the_digests_of_inputs_and_not_their_content() {
     assert!(all.is_match("out/a/b") && !all.is_match("other/a") && all.base() == "out" && !all.is_name());
     assert!(log.is_name() && log.is_match("log.txt"));
     assert_eq!(spec.source(), &source);
+}
+
+#[test]
+fn stored_webhook_with_headers_of_today_is_readable() {
+    let source = json!({"command": ["x"], "webhook": {"url": "http://h", "headers": {"webhook-id": "mine"}, "secret": true}});
+    assert!(JobSpec::read_stored(source).is_ok(), "an earlier version took it in");
+}
+
+#[test]
+fn secret_of_standard_webhooks_stands_for_its_key() {
+    assert_eq!(
+        (signing_key("whsec_AQID"), signing_key("whsec_AQI="), signing_key("whsec_AQI")),
+        (vec![1, 2, 3], vec![1, 2], vec![1, 2])
+    );
+    assert_eq!(
+        (signing_key("AQID"), signing_key("whsec_no key")),
+        (b"AQID".to_vec(), b"whsec_no key".to_vec())
+    );
 }
 
 #[test]

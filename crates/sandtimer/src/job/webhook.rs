@@ -3,12 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_PAD_INDIFFERENT;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::result::JobResult;
+use super::result::{JobResult, Status};
 use super::spec::{SpecError, missing};
-use super::store::JobLine;
+use super::store::{JobLine, JobState};
 use super::table::{Table, refused};
 
 const MOST_URL: usize = 2_048;
@@ -18,7 +20,7 @@ const MOST_TEXT: usize = 4_096;
 const MAX_BODY_BYTES: usize = 1 << 20;
 const URL: &str = "an address such as `https://host/path`, without a name and password, in printable ASCII";
 /// Headers that a request has anyway.
-const OURS: [&str; 9] = [
+const OURS: [&str; 12] = [
     "host",
     "connection",
     "content-length",
@@ -28,7 +30,52 @@ const OURS: [&str; 9] = [
     "trailer",
     "upgrade",
     "expect",
+    "webhook-id",
+    "webhook-timestamp",
+    "webhook-signature",
 ];
+/// What a secret of Standard Webhooks begins with; the key follows in base64.
+const KEY_PREFIX: &str = "whsec_";
+
+/// How a job ended, in the words by which a webhook chooses among ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobEnd {
+    Ok,
+    Failed,
+    Timeout,
+    Budget,
+    Cancelled,
+    Dead,
+}
+
+impl JobEnd {
+    pub const ALL: [JobEnd; 6] =
+        [JobEnd::Ok, JobEnd::Failed, JobEnd::Timeout, JobEnd::Budget, JobEnd::Cancelled, JobEnd::Dead];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            JobEnd::Ok => "ok",
+            JobEnd::Failed => "failed",
+            JobEnd::Timeout => "timeout",
+            JobEnd::Budget => "budget",
+            JobEnd::Cancelled => "cancelled",
+            JobEnd::Dead => "dead",
+        }
+    }
+
+    /// The end of a job that is over, in this state with this status.
+    pub fn of(state: JobState, status: Status) -> Self {
+        match (state, status) {
+            (JobState::Dead, _) => JobEnd::Dead,
+            (JobState::Cancelled, _) | (_, Status::Cancelled) => JobEnd::Cancelled,
+            (_, Status::Ok) => JobEnd::Ok,
+            (_, Status::Timeout) => JobEnd::Timeout,
+            (_, Status::Budget) => JobEnd::Budget,
+            (_, Status::Failed | Status::InfraError | Status::Lost | Status::Drained) => JobEnd::Failed,
+        }
+    }
+}
 
 /// Where a job's end is told.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +84,9 @@ pub struct Webhook {
     pub headers: Vec<(String, String)>,
     /// What requests are signed with. A store does not show it.
     pub secret: Option<String>,
+    /// The ends that are sent; all of them if it is empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<JobEnd>,
 }
 
 impl fmt::Debug for Webhook {
@@ -118,14 +168,22 @@ pub struct Delivery {
     /// How often workers returned it since the job ended, because their policy forbids the destination.
     #[serde(default)]
     pub returns: u32,
-    /// How long ago the job ended.
+    /// How long ago the job ended, or its end was to be delivered again.
     pub age: Duration,
+    /// When the job ended, in milliseconds since 1970.
+    #[serde(default)]
+    pub ended_ms: u64,
     /// What is to be sent, where the job's record has been removed since.
     #[serde(skip)]
     pub body: Option<Vec<u8>>,
 }
 
 impl Delivery {
+    /// The id of what is sent: the same for each attempt to deliver this end, and another one for each other end.
+    pub fn message_id(&self) -> String {
+        format!("{}-{}", self.id, self.ended_ms)
+    }
+
     pub fn destination(&self) -> Destination {
         Destination { owner: self.owner.clone(), host: self.webhook.destination_host() }
     }
@@ -195,10 +253,13 @@ pub(super) fn webhook(table: &mut Table, stored: bool) -> Result<Option<Webhook>
     if !is_url(&url) {
         return Err(refused(&at, &url.into(), URL));
     }
-    let headers = headers(&mut inner)?;
+    let headers = headers(&mut inner, stored)?;
     let secret = match inner.take("secret") {
         Some(Value::Bool(true)) if stored => None,
-        Some(Value::String(text)) if !text.is_empty() && text.len() <= MOST_TEXT => Some(text),
+        Some(Value::String(text)) if !text.is_empty() && text.len() <= MOST_TEXT => {
+            check_secret(&text).map_err(|problem| SpecError { path: inner.at("secret"), problem })?;
+            Some(text)
+        }
         // Not repeated, whatever it is.
         Some(_) => {
             let problem = format!("is no text of 1 to {MOST_TEXT} bytes");
@@ -206,8 +267,49 @@ pub(super) fn webhook(table: &mut Table, stored: bool) -> Result<Option<Webhook>
         }
         None => None,
     };
+    let events = events(&mut inner)?;
     inner.done()?;
-    Ok(Some(Webhook { url, headers, secret }))
+    Ok(Some(Webhook { url, headers, secret, events }))
+}
+
+/// Refuses a secret of Standard Webhooks whose key receivers could not read.
+fn check_secret(secret: &str) -> Result<(), String> {
+    match secret.strip_prefix(KEY_PREFIX).map(|text| STANDARD_PAD_INDIFFERENT.decode(text)) {
+        None => Ok(()),
+        Some(Ok(key)) if !key.is_empty() => Ok(()),
+        Some(_) => Err(format!(
+            "begins with `{KEY_PREFIX}`, and what follows is not a key in base64; correct it, or use a secret that begins \
+             with something else"
+        )),
+    }
+}
+
+/// The bytes that a secret stands for: the decoded key of one of Standard Webhooks, else its own.
+pub fn signing_key(secret: &str) -> Vec<u8> {
+    let key = secret.strip_prefix(KEY_PREFIX).and_then(|text| STANDARD_PAD_INDIFFERENT.decode(text).ok());
+    key.filter(|key| !key.is_empty()).unwrap_or_else(|| secret.as_bytes().to_vec())
+}
+
+/// The ends that are chosen; none if all are sent.
+fn events(table: &mut Table) -> Result<Vec<JobEnd>, SpecError> {
+    let at = table.at("events");
+    let Some(names) = table.texts("events")? else { return Ok(Vec::new()) };
+    let known = || JobEnd::ALL.map(JobEnd::name).join(", ");
+    if names.is_empty() {
+        let problem = format!("is empty; name one or more of {}, or leave it out for all ends", known());
+        return Err(SpecError { path: at, problem });
+    }
+    let mut events = Vec::new();
+    for (index, name) in names.into_iter().enumerate() {
+        let found = JobEnd::ALL.into_iter().find(|end| end.name() == name);
+        let end = found.ok_or_else(|| {
+            refused(&format!("{at}[{index}]"), &name.into(), &format!("one of {}", known()))
+        })?;
+        if !events.contains(&end) {
+            events.push(end);
+        }
+    }
+    Ok(events)
 }
 
 fn is_url(url: &str) -> bool {
@@ -219,7 +321,8 @@ fn is_url(url: &str) -> bool {
     is_plain && !authority.is_empty() && !authority.starts_with(':') && !authority.contains('@')
 }
 
-fn headers(table: &mut Table) -> Result<Vec<(String, String)>, SpecError> {
+/// `stored`: jobs of earlier versions may have headers that a request has by itself today.
+fn headers(table: &mut Table, stored: bool) -> Result<Vec<(String, String)>, SpecError> {
     let at = table.at("headers");
     let headers = table.table("headers")?.map(Table::open_texts).transpose()?.unwrap_or_default();
     if headers.len() > MOST_HEADERS {
@@ -234,7 +337,7 @@ fn headers(table: &mut Table) -> Result<Vec<(String, String)>, SpecError> {
         let lower = name.to_ascii_lowercase();
         let problem = if !is_name {
             "is no name of a header; use letters, digits and dashes"
-        } else if OURS.contains(&lower.as_str()) || lower.starts_with("sandtimer-") {
+        } else if !stored && (OURS.contains(&lower.as_str()) || lower.starts_with("sandtimer-")) {
             "is set by whoever sends the request; leave it out"
         } else if !is_value {
             "has a value that no header can have; use printable ASCII on one line"

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use sandtimer::job::{FILE_PIECE, FileOf, JobRecord, JobStore, StoreError};
 use serde_json::json;
 
-use super::{answer, open, text};
+use super::{answer, choosing, open, text};
 use crate::args::jobs::{GetArguments, OneJob, StoreFlags};
 use crate::commands::Failure;
 use crate::render::{self, To};
@@ -19,7 +19,8 @@ fn record(store: &dyn JobStore, id: &str) -> Result<JobRecord, Failure> {
 
 /// `sandtimer jobs files`.
 pub(super) fn list(given: &OneJob) -> Result<ExitCode, Failure> {
-    let record = record(&*open(&given.store)?, &given.id)?;
+    let store = open(&given.store)?;
+    let record = record(&*store, &choosing::resolve(&*store, &given.id)?)?;
     let (files, refused) =
         record.result.map(|result| (result.files, result.files_refused)).unwrap_or_default();
     answer(&given.store, &json!({"files": files, "refused": refused}), || text::files(&files, &refused));
@@ -30,7 +31,8 @@ pub(super) fn list(given: &OneJob) -> Result<ExitCode, Failure> {
 pub(super) fn get(given: &GetArguments) -> Result<ExitCode, Failure> {
     let flags = StoreFlags { state_dir: given.state_dir.clone(), store: given.store.clone(), json: false };
     let store = open(&flags)?;
-    let GetArguments { id, name, out, .. } = given;
+    let GetArguments { name, out, .. } = given;
+    let id = &choosing::resolve(&*store, &given.id)?;
     let record = record(&*store, id)?;
     let files = record.result.map(|result| result.files).unwrap_or_default();
     let Some(file) = files.iter().find(|file| file.name == *name) else {

@@ -10,8 +10,8 @@ use sandtimer::job::{JobRecord, JobStore, Status, StoreError};
 use sandtimer::model::LimitKind;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use super::{answer_job, duration, open, text};
-use crate::args::jobs::{OneJob, OutputFlags, WaitArguments};
+use super::{acting, answer_job, choosing, duration, open, text};
+use crate::args::jobs::WaitArguments;
 use crate::commands::Failure;
 use crate::render::{self, To};
 use crate::signals::{Arrived, Ending, Signals};
@@ -36,11 +36,10 @@ pub(super) enum Followed {
 pub(super) fn wait(given: &WaitArguments) -> Result<ExitCode, Failure> {
     let most = given.at_most.as_deref().map(|typed| duration("--for", typed, Duration::ZERO)).transpose()?;
     let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
-    let output = given.output;
-    let Some(most) = most else { return follow((&given.job, output), &signals, None) };
-    let job = given.job.clone();
+    let Some(most) = most else { return follow_all(given, &signals, None) };
+    let given = given.clone();
     let (say, hear) = channel();
-    let following = move || say.send(follow((&job, output), &signals, Some(most)));
+    let following = move || say.send(follow_all(&given, &signals, Some(most)));
     std::thread::Builder::new().spawn(following).map_err(Failure::system("cannot start a thread"))?;
     hear.recv_timeout(most.saturating_add(LOOK * 3)).unwrap_or_else(|_| {
         render::note("the wait is over, and the store has not answered");
@@ -48,20 +47,33 @@ pub(super) fn wait(given: &WaitArguments) -> Result<ExitCode, Failure> {
     })
 }
 
-fn follow(
-    (given, output): (&OneJob, OutputFlags),
-    signals: &Signals,
-    most: Option<Duration>,
-) -> Result<ExitCode, Failure> {
-    let store = open(&given.store)?;
-    let follower = Follower::new(&*store, &given.id, signals, false);
-    match follower.follow(most, &|_, _| Err(StoreError::Busy))? {
-        Followed::Over(record) => {
-            answer_job(&given.store, output, &record, |record| format!("{}\n", text::ending(record)));
-            Ok(exit_code(&record))
+/// Waits for one after the other: all of them are waited for anyway.
+fn follow_all(given: &WaitArguments, signals: &Signals, most: Option<Duration>) -> Result<ExitCode, Failure> {
+    let flags = &given.store;
+    let begun = monotonic_nanoseconds();
+    let store = open(flags)?;
+    let ids = choosing::open(&*store, &given.jobs)?;
+    acting::say_if_none(flags, ids.len());
+    let mut code = 0;
+    for id in &ids {
+        let waited = Duration::from_nanos(monotonic_nanoseconds() - begun);
+        let left = most.map(|most| most.saturating_sub(waited));
+        match Follower::new(&*store, id, signals, false).follow(left, &|_, _| Err(StoreError::Busy)) {
+            Ok(Followed::Over(record)) => {
+                answer_job(flags, given.output, &record, |record| format!("{}\n", text::ending(record)));
+                code = worst(code, exit_of(&record));
+            }
+            Ok(Followed::Left(GOES_ON)) => return Ok(ExitCode::from(worst(code, GOES_ON))),
+            Ok(Followed::Left(signalled)) => return Ok(ExitCode::from(signalled)),
+            // How it ended is not known any more.
+            Err(error @ StoreError::Unknown(_)) if ids.len() > 1 => {
+                render::complaint(&error.to_string());
+                code = worst(code, 125);
+            }
+            Err(error) => return Err(error.into()),
         }
-        Followed::Left(code) => Ok(ExitCode::from(code)),
     }
+    Ok(ExitCode::from(code))
 }
 
 /// What is read of a store that may be away for a while: what goes on elsewhere, or here, may outlast that.
@@ -121,7 +133,7 @@ impl<'a> Follower<'a> {
         mut self,
         most: Option<Duration>,
         asked: &dyn Fn(u32, &str) -> Result<(), StoreError>,
-    ) -> Result<Followed, Failure> {
+    ) -> Result<Followed, StoreError> {
         let begun = monotonic_nanoseconds();
         let (mut count, mut patience) = (0, Patience::new());
         loop {
@@ -214,6 +226,15 @@ pub(super) fn exit_of(record: &JobRecord) -> u8 {
         Status::Cancelled => 130,
         Status::InfraError | Status::Lost | Status::Drained => 125,
     }
+}
+
+/// Exit codes of jobs, the worst first.
+const WORST: [u8; 6] = [125, GOES_ON, 137, 124, 1, 130];
+
+/// The worse of two exit codes of jobs.
+pub(super) fn worst(one: u8, other: u8) -> u8 {
+    let place = |code: u8| WORST.iter().position(|known| *known == code).unwrap_or(WORST.len());
+    if place(other) < place(one) { other } else { one }
 }
 
 pub(super) fn exit_code(record: &JobRecord) -> ExitCode {

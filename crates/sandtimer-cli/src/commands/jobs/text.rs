@@ -1,6 +1,8 @@
 //! Jobs as people read them.
 
-use sandtimer::job::{JobFile, JobFileRefused, JobLine, JobRecord, JobState, Page, QueueFacts, WebhookState};
+use sandtimer::job::{
+    JobFile, JobFileRefused, JobLine, JobRecord, JobState, LiveWorker, Page, QueueFacts, WebhookState,
+};
 use sandtimer::model::Progress;
 
 /// A table, the latest job first.
@@ -111,7 +113,7 @@ pub(super) fn record(record: &JobRecord) -> String {
         }
     }
     if let Some(webhook) = &record.webhook {
-        add("webhook", telling(webhook));
+        add("webhook", telling(webhook, line.state.is_over()));
     }
     for earlier in &record.earlier {
         add("earlier", earlier.error.clone().unwrap_or_default());
@@ -123,14 +125,15 @@ pub(super) fn record(record: &JobRecord) -> String {
 }
 
 /// What became of telling of a job's end.
-fn telling(webhook: &WebhookState) -> String {
+fn telling(webhook: &WebhookState, is_over: bool) -> String {
     let WebhookState { url, attempts, delivered_ms, error, due_ms } = webhook;
     let error = error.as_deref().map_or_else(String::new, |error| format!(": {error}"));
     match (delivered_ms, due_ms) {
+        _ if !is_over => format!("{url} is told when it is over"),
         (Some(_), _) => format!("{url} took it, at attempt {attempts}"),
         (None, Some(_)) => format!("{url} is to be told, after {attempts} attempts{error}"),
         (None, None) if *attempts > 0 => format!("{url} did not take it, in {attempts} attempts{error}"),
-        (None, None) => format!("{url} is told when it is over"),
+        (None, None) => format!("{url} is not told{error}"),
     }
 }
 
@@ -206,6 +209,30 @@ pub(super) fn queues(facts: &[QueueFacts]) -> String {
             facts.dead.to_string(),
             facts.oldest_ms.map_or_else(|| "-".to_owned(), time),
             if facts.paused { "paused".to_owned() } else { String::new() },
+        ]
+    }));
+    columns(&rows)
+}
+
+/// A table, one worker a line.
+pub(super) fn workers(workers: &[LiveWorker], now_ms: u64) -> String {
+    if workers.is_empty() {
+        return "no live workers\n".to_owned();
+    }
+    let some = |names: &[String], none: &str| match names {
+        [] => none.to_owned(),
+        names => names.join(" ").chars().map(visible).collect(),
+    };
+    let mut rows = vec![["WORKER", "SLOTS", "VERSION", "SEEN", "QUEUES", "JOBS"].map(str::to_owned)];
+    rows.extend(workers.iter().map(|worker| {
+        let LiveWorker { facts, seen_ms, jobs } = worker;
+        [
+            facts.name.chars().map(visible).collect(),
+            format!("{} of {}", jobs.len(), facts.slots),
+            facts.version.clone(),
+            format!("{} ago", time(now_ms.saturating_sub(*seen_ms))),
+            some(&facts.queues, "all"),
+            some(jobs, "-"),
         ]
     }));
     columns(&rows)

@@ -14,8 +14,8 @@ use sandtimer::task::progress::Tracker;
 use sandtimer::time::Moment;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use super::following::{LOOK, PIECE, Patience, ending, exit_of};
-use super::{answer_job, open, text};
+use super::following::{LOOK, PIECE, Patience, ending, exit_of, worst};
+use super::{answer_job, choosing, open, text};
 use crate::args::jobs::WatchArguments;
 use crate::commands::Failure;
 use crate::render::{self, To};
@@ -48,12 +48,8 @@ struct Shown {
 pub(super) fn watch(given: &WatchArguments) -> Result<ExitCode, Failure> {
     let store = open(&given.store)?;
     let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
-    let mut all: Vec<Watched> = Vec::new();
-    for id in &given.ids {
-        if all.iter().all(|watched| watched.id != *id) {
-            all.push(Watched::new(id));
-        }
-    }
+    let ids = choosing::resolve_all(&*store, &given.jobs.ids)?;
+    let mut all: Vec<Watched> = ids.iter().map(|id| Watched::new(id)).collect();
     let is_terminal = std::io::stderr().is_terminal();
     let mut shown = Shown { log: all.len() == 1 && !given.store.json, is_terminal, bars: 0 };
     let mut patience = Patience::new();
@@ -78,8 +74,7 @@ pub(super) fn watch(given: &WatchArguments) -> Result<ExitCode, Failure> {
     for record in &records {
         answer_job(&given.store, given.output, record, |record| format!("{}\n", text::ending(record)));
     }
-    // That of the first that did not succeed.
-    Ok(ExitCode::from(records.iter().map(|record| exit_of(record)).find(|code| *code != 0).unwrap_or(0)))
+    Ok(ExitCode::from(records.iter().map(|record| exit_of(record)).fold(0, worst)))
 }
 
 /// What has happened to those that are not over.

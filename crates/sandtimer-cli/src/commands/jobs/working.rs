@@ -131,7 +131,7 @@ pub(super) fn run(given: &RunArguments) -> Result<ExitCode, Failure> {
         if followed.is_err() {
             worker.give_back();
         }
-        followed
+        followed.map_err(Failure::from)
     })?;
     match followed {
         Followed::Over(record) => {

@@ -20,7 +20,7 @@ use std::time::Duration;
 use self::sending::{Sending, SendingPlace};
 use super::level::now;
 use super::worker::{Concern, Worker};
-use crate::job::{Delivered, Delivery, StoreError, Webhook, webhook_body};
+use crate::job::{Delivered, Delivery, StoreError, webhook_body};
 use crate::resilience::{Backoff, Retry};
 
 /// Ends that are told at a time, and those of them of one owner, or to one host.
@@ -47,8 +47,8 @@ const FORBIDDEN_PAUSE: Duration = Duration::from_secs(60);
 
 /// Sends what jobs' ends are told with.
 pub trait Courier: Send + Sync + Debug {
-    /// Sends `body`, JSON on the job `id`, once and within a minute.
-    fn send(&self, to: &Webhook, id: &str, body: &[u8]) -> Sent;
+    /// Sends `body`, JSON on the job of `delivery`, to its webhook, once and within a minute.
+    fn send(&self, delivery: &Delivery, body: &[u8]) -> Sent;
 }
 
 /// What came of it.
@@ -121,7 +121,7 @@ impl Worker {
     fn tell(&self, courier: &dyn Courier, (place, delivery): &(SendingPlace<'_>, Delivery)) {
         let came = match self.body(delivery) {
             Ok(Some(body)) => {
-                let sent = courier.send(&delivery.webhook, &delivery.id, &body);
+                let sent = courier.send(delivery, &body);
                 place.note(&sent);
                 came(sent, delivery)
             }
@@ -191,11 +191,13 @@ fn returned(error: &str, delivery: &Delivery) -> Delivered {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::Webhook;
 
     fn delivery(returns: u32, age: Duration) -> Delivery {
-        let webhook = Webhook { url: "http://host/".to_owned(), headers: Vec::new(), secret: None };
+        let url = "http://host/".to_owned();
+        let webhook = Webhook { url, headers: Vec::new(), secret: None, events: Vec::new() };
         let (id, owner) = ("j".to_owned(), "a".to_owned());
-        Delivery { id, owner, claim: 1, webhook, attempts: 1, returns, age, body: None }
+        Delivery { id, owner, claim: 1, webhook, attempts: 1, returns, age, ended_ms: 0, body: None }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope};
 use std::time::Duration;
@@ -16,7 +17,9 @@ use super::files::Workshop;
 use super::level::now;
 use super::usable_memory;
 use super::{Admission, Handlers, Means, Place, execute};
-use crate::job::{Finish, Held, JobResult, JobStore, LeaseRequest, Leased, Renewal, Room, Status};
+use crate::job::{
+    Finish, Held, JobResult, JobStore, LeaseRequest, Leased, Renewal, Room, Status, WorkerFacts,
+};
 use crate::model::time;
 use crate::time::Moment;
 
@@ -28,6 +31,10 @@ const HEAR: Duration = Duration::from_millis(50);
 /// By how many milliseconds the calendar and the store's clock may differ without a report.
 const MAX_QUIET_SKEW_MS: u64 = 5_000;
 const LEASE: Duration = Duration::from_secs(30);
+/// How often a worker announces itself to the store: three times in the time for which it counts as live.
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(30);
+/// Workers of this process that have a name of their own.
+static NAMED_WORKERS: AtomicUsize = AtomicUsize::new(0);
 /// How long a worker waits after the store has failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -37,7 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How a worker works.
 #[derive(Debug, Clone)]
 pub struct WorkerSettings {
-    /// For people: who has a job.
+    /// For people: who has a job. No other worker of the store has the same one.
     pub name: String,
     /// Jobs at a time.
     pub slots: usize,
@@ -46,6 +53,8 @@ pub struct WorkerSettings {
     /// Only this job.
     pub only: Option<String>,
     pub lease: Duration,
+    /// How often it announces itself to the store.
+    pub announce_interval: Duration,
     /// Bytes for the runs of jobs that say how much memory they may have; `None` for as many jobs as there are slots.
     pub memory: Option<u64>,
     /// Is told what goes wrong beside jobs.
@@ -53,15 +62,18 @@ pub struct WorkerSettings {
 }
 
 impl WorkerSettings {
-    /// One slot for any job, by the name of this host and process.
+    /// One slot for any job, by the name of this host and process, and a number from the second one of the process on.
     pub fn new(complain: fn(&str)) -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let earlier = NAMED_WORKERS.fetch_add(1, Ordering::Relaxed);
+        let number = if earlier == 0 { String::new() } else { format!(":{}", earlier + 1) };
         WorkerSettings {
-            name: format!("{}:{}", host.trim(), std::process::id()),
+            name: format!("{}:{}{number}", host.trim(), std::process::id()),
             slots: 1,
             queues: Vec::new(),
             only: None,
             lease: LEASE,
+            announce_interval: ANNOUNCE_INTERVAL,
             memory: Some(usable_memory()),
             complain,
         }
@@ -335,20 +347,44 @@ impl Worker {
         }
     }
 
-    /// Renews leases, and passes on what is wanted of them.
+    /// Announces the worker to the store. Returns whether the store took it in: if it did not, the leasing reports the same
+    /// failure, and the next announcement follows after the interval.
+    fn announce(&self) -> bool {
+        let WorkerSettings { name, slots, queues, .. } = &self.settings;
+        let facts = WorkerFacts {
+            name: name.clone(),
+            slots: *slots,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            queues: queues.clone(),
+        };
+        self.place.store.announce(&facts).is_ok()
+    }
+
+    /// Renews leases, passes on what is wanted of them, and announces the worker.
     fn keep(&self) {
         let every = self.settings.lease / 3;
+        let mut is_announced = self.announce();
+        let mut announced = now();
         let mut renewed = now();
         let mut heard = now();
         loop {
             let (state, _) =
                 self.changed.wait_timeout(self.state(), HEAR).unwrap_or_else(PoisonError::into_inner);
             if state.ended {
+                drop(state);
+                // If that cannot be stored, it counts as live until its time has passed.
+                if is_announced {
+                    let _ = self.place.store.depart(&self.settings.name);
+                }
                 return;
             }
             let entry = |(held, going): (&Held, &Going)| (held.clone(), Arc::clone(&going.control));
             let jobs: Vec<(Held, Arc<Control>)> = state.jobs.iter().map(entry).collect();
             drop(state);
+            if now().since(announced) >= self.settings.announce_interval {
+                is_announced = self.announce();
+                announced = now();
+            }
             if jobs.is_empty() {
                 // What is leased next has its whole lease ahead.
                 renewed = now();

@@ -114,7 +114,8 @@ mod tests {
     use crate::job::Webhook;
 
     fn delivery(owner: &str, url: &str) -> Delivery {
-        let webhook = Webhook { url: url.to_owned(), headers: Vec::new(), secret: None };
+        let url = url.to_owned();
+        let webhook = Webhook { url, headers: Vec::new(), secret: None, events: Vec::new() };
         Delivery {
             id: "j".to_owned(),
             owner: owner.to_owned(),
@@ -123,6 +124,7 @@ mod tests {
             attempts: 1,
             returns: 0,
             age: Duration::ZERO,
+            ended_ms: 0,
             body: None,
         }
     }

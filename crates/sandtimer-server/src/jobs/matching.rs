@@ -1,0 +1,115 @@
+//! What is asked of all of an owner's jobs that a filter matches.
+
+use axum::extract::{Extension, State};
+use axum::response::Response;
+use sandtimer::job::{
+    Cancelled, Filter, JobStore, OPEN_STATES, RETRIED_STATES, ShownState, StoreError, each_open,
+    each_retried, requeue_dead,
+};
+use serde_json::json;
+
+use super::view::{Whose, whose};
+use crate::Shared;
+use crate::auth::Owner;
+use crate::body::{self, Fields, Object};
+use crate::error::{Code, Refusal};
+
+/// States in which a job is over.
+const OVER: [&str; 5] = ["ok", "failed", "ended", "dead", "cancelled"];
+
+/// Which of an owner's jobs.
+pub(super) fn filter(whose: &Whose, fields: &mut Fields, states: &[&'static str]) -> Result<Filter, Refusal> {
+    let (filter, shown) = chosen(whose, fields, states)?;
+    Ok(filter.shown(shown))
+}
+
+fn chosen(
+    whose: &Whose,
+    fields: &mut Fields,
+    states: &[&'static str],
+) -> Result<(Filter, Option<ShownState>), Refusal> {
+    let queue = fields.text("queue")?.map(|queue| whose.stored_queue(&queue));
+    let shown = fields.word("state", states)?.and_then(ShownState::from_name);
+    Ok((Filter { owner: Some(whose.name().to_owned()), queue, ..Filter::default() }, shown))
+}
+
+/// The same for requests that must not mean all jobs by a body without fields: they need `all` for that.
+fn chosen_explicitly(
+    whose: &Whose,
+    fields: &mut Fields,
+    states: &[&'static str],
+) -> Result<(Filter, Option<ShownState>), Refusal> {
+    let is_all = fields.truth("all")?.unwrap_or(false);
+    let (filter, shown) = chosen(whose, fields, states)?;
+    if !is_all && filter.queue.is_none() && shown.is_none() {
+        let message = "all is missing; give `queue`, `state`, or `all: true` for all your jobs";
+        return Err(Refusal::new(Code::BadField, message).with("key", "all"));
+    }
+    Ok((filter, shown))
+}
+
+/// Jobs that workers have are asked to end, and not waited for.
+pub(super) async fn cancel(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Object(mut fields): Object,
+) -> Result<Response, Refusal> {
+    let reason = fields.reason("the caller")?;
+    let (filter, shown) = chosen_explicitly(&whose(&owner), &mut fields, &OPEN_STATES)?;
+    fields.finish()?;
+    let cancel = move |store: &dyn JobStore| -> Result<(u64, u64), StoreError> {
+        let (mut cancelled, mut asked) = (0, 0);
+        each_open(store, (&filter, shown), &mut |line| {
+            match store.cancel(&line.id, &reason)? {
+                Cancelled::Cancelled => cancelled += 1,
+                Cancelled::Asked => asked += 1,
+                // It is over since it was listed.
+                Cancelled::TooLate => {}
+            }
+            Ok(())
+        })?;
+        Ok((cancelled, asked))
+    };
+    let (cancelled, asked) = app.jobs.ask(move |store| Ok(cancel(store)?)).await?;
+    Ok(body::json(&json!({"cancelled": cancelled, "asked": asked})))
+}
+
+pub(super) async fn retry(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Object(mut fields): Object,
+) -> Result<Response, Refusal> {
+    let (filter, shown) = chosen_explicitly(&whose(&owner), &mut fields, &RETRIED_STATES)?;
+    fields.finish()?;
+    let retry = move |store: &dyn JobStore| -> Result<u64, StoreError> {
+        let mut retried = 0;
+        store.sweep()?;
+        each_retried(store, (&filter, shown), &mut |line| store.retry(&line.id).map(|_| retried += 1))?;
+        Ok(retried)
+    };
+    let retried = app.jobs.ask(move |store| Ok(retry(store)?)).await?;
+    Ok(body::json(&json!({"retried": retried})))
+}
+
+/// Dead letters, back into their queues.
+pub(super) async fn requeue(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Object(mut fields): Object,
+) -> Result<Response, Refusal> {
+    let filter = filter(&whose(&owner), &mut fields, &[])?;
+    fields.finish()?;
+    let requeued = app.jobs.ask(move |store| Ok(requeue_dead(store, &filter)?)).await?;
+    Ok(body::json(&json!({"requeued": requeued})))
+}
+
+pub(super) async fn purge(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Object(mut fields): Object,
+) -> Result<Response, Refusal> {
+    let filter = filter(&whose(&owner), &mut fields, &OVER)?;
+    fields.finish()?;
+    let purged = app.jobs.ask(move |store| Ok(store.purge(&filter)?)).await?;
+    Ok(body::json(&json!({"purged": purged})))
+}

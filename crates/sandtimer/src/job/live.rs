@@ -1,0 +1,32 @@
+//! Workers as a store lists them.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// For how long a worker counts as live after it last announced itself.
+pub const LIVE_TIME: Duration = Duration::from_secs(90);
+
+/// What a worker announces of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerFacts {
+    /// The name by which its jobs show it.
+    pub name: String,
+    /// Jobs at a time.
+    pub slots: usize,
+    /// The version of its program.
+    pub version: String,
+    /// The queues from which it takes jobs; all of them if it is empty.
+    pub queues: Vec<String>,
+}
+
+/// A live worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LiveWorker {
+    #[serde(flatten)]
+    pub facts: WorkerFacts,
+    /// When it last announced itself, in milliseconds since 1970.
+    pub seen_ms: u64,
+    /// The ids of the jobs that it has.
+    pub jobs: Vec<String>,
+}
