@@ -133,11 +133,20 @@ _sandtimer() {
             sandtimer__subcmd__jobs,run)
                 cmd="sandtimer__subcmd__jobs__subcmd__run"
                 ;;
+            sandtimer__subcmd__jobs,schedule)
+                cmd="sandtimer__subcmd__jobs__subcmd__schedule"
+                ;;
+            sandtimer__subcmd__jobs,schedules)
+                cmd="sandtimer__subcmd__jobs__subcmd__schedules"
+                ;;
             sandtimer__subcmd__jobs,show)
                 cmd="sandtimer__subcmd__jobs__subcmd__show"
                 ;;
             sandtimer__subcmd__jobs,submit)
                 cmd="sandtimer__subcmd__jobs__subcmd__submit"
+                ;;
+            sandtimer__subcmd__jobs,unschedule)
+                cmd="sandtimer__subcmd__jobs__subcmd__unschedule"
                 ;;
             sandtimer__subcmd__jobs,wait)
                 cmd="sandtimer__subcmd__jobs__subcmd__wait"
@@ -147,6 +156,9 @@ _sandtimer() {
                 ;;
             sandtimer__subcmd__jobs,work)
                 cmd="sandtimer__subcmd__jobs__subcmd__work"
+                ;;
+            sandtimer__subcmd__jobs,workers)
+                cmd="sandtimer__subcmd__jobs__subcmd__workers"
                 ;;
             *)
                 ;;
@@ -504,7 +516,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs)
-            opts="-h --help submit run work list show log files get wait watch cancel retry redeliver requeue purge pause resume queues"
+            opts="-h --help submit run work list show log files get wait watch cancel retry redeliver requeue purge pause resume queues schedule schedules unschedule workers"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -661,7 +673,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__log)
-            opts="-h --errors --state-dir --store --json --help"
+            opts="-h --timestamps --errors --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -917,6 +929,56 @@ _sandtimer() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        sandtimer__subcmd__jobs__subcmd__schedule)
+            opts="-h --state-dir --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --state-dir)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__jobs__subcmd__schedules)
+            opts="-h --state-dir --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --state-dir)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         sandtimer__subcmd__jobs__subcmd__show)
             opts="-h --errors --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -957,6 +1019,31 @@ _sandtimer() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --state-dir)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__jobs__subcmd__unschedule)
+            opts="-h --state-dir --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --state-dir)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -1076,6 +1163,31 @@ _sandtimer() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --state-dir)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__jobs__subcmd__workers)
+            opts="-h --state-dir --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --state-dir)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then

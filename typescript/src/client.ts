@@ -14,6 +14,8 @@ import type {
   Host,
   JobList,
   JobRequest,
+  JobSchedule,
+  JobScheduleRequest,
   JobState,
   Outcome,
   RunInfo,
@@ -97,13 +99,14 @@ export class Client {
     return new Context(this.#http, "sessions", id);
   }
 
-  /** Submits a job: work that outlives this client and the server. */
+  /** Submits a job: work that outlives this client and the server. A request with `map` is several jobs: see `submitAll`. */
   async submit(request: JobRequest, options: Waitable = {}): Promise<Job> {
+    if (request.map !== undefined) throw new TypeError("map: the request is a job for each of its items; use submitAll");
     const [job] = await this.submitAll([request], options);
     return job as Job;
   }
 
-  /** Submits jobs, all of them or none. */
+  /** Submits jobs, all of them or none. A request with `map` is one job for each of its items, and one more for `map.then`. */
   async submitAll(requests: readonly JobRequest[], { signal }: Waitable = {}): Promise<Job[]> {
     const { jobs } = await this.#http.post<{ jobs: { job_id: string }[] }>("/v1/jobs", requests, signal);
     return jobs.map((job) => new Job(this.#http, job.job_id));
@@ -115,6 +118,22 @@ export class Client {
   ): Promise<JobList> {
     const { signal, ...asked } = options;
     return this.#http.get(`/v1/jobs${query(asked)}`, signal);
+  }
+
+  /** Stores a schedule, a job that recurs, in place of the one of its name. */
+  schedule(name: string, request: JobScheduleRequest, { signal }: Waitable = {}): Promise<JobSchedule> {
+    return this.#http.putJson(`/v1/jobs/schedules/${encodeURIComponent(name)}`, request, signal);
+  }
+
+  /** Your schedules, and when each is due next. */
+  async schedules({ signal }: Waitable = {}): Promise<JobSchedule[]> {
+    return (await this.#http.get<{ schedules: JobSchedule[] }>("/v1/jobs/schedules", signal)).schedules;
+  }
+
+  /** Removes a schedule; the jobs that it has submitted stay. Returns whether there was one. */
+  async unschedule(name: string, { signal }: Waitable = {}): Promise<boolean> {
+    const path = `/v1/jobs/schedules/${encodeURIComponent(name)}`;
+    return (await this.#http.delete<{ removed: boolean }>(path, signal)).removed;
   }
 
   /** The job with this id. */

@@ -103,6 +103,10 @@ export class Http {
     return this.#json(path, { method: "PUT", content, signal });
   }
 
+  putJson<Answer>(path: string, body: object, signal?: AbortSignal): Promise<Answer> {
+    return this.#json(path, { method: "PUT", body, signal });
+  }
+
   postContent<Answer>(path: string, content: Content, signal?: AbortSignal): Promise<Answer> {
     return this.#json(path, { method: "POST", content, signal });
   }
@@ -137,8 +141,8 @@ export class Http {
     }
   }
 
-  async delete(path: string): Promise<void> {
-    await this.#json(path, { method: "DELETE" });
+  delete<Answer = void>(path: string, signal?: AbortSignal): Promise<Answer> {
+    return this.#json(path, { method: "DELETE", signal });
   }
 
   /** As `get`, or as `post` where there is a body, for what only waits, and may be asked again when the connection breaks. */

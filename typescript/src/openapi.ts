@@ -520,6 +520,58 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/jobs/schedules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Your schedules: jobs that recur, and when each is due next */
+        get: operations["get_jobs_schedules"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/schedules/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Store a schedule in place of the one of its name; its next moment stays unless the moments change */
+        put: operations["put_jobs_schedules_one"];
+        post?: never;
+        /** Remove a schedule; the jobs that it has submitted stay */
+        delete: operations["delete_jobs_schedules_one"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/workers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The live workers of the store with the jobs that they have, of all owners; for operators */
+        get: operations["get_jobs_workers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/jobs/{id}": {
         parameters: {
             query?: never;
@@ -1470,7 +1522,7 @@ export interface components {
         Ending: "exited" | "signaled" | "returned" | "raised" | "no_result" | "timeout" | "stalled" | "out_of_memory" | "output_limit" | "process_limit" | "disk_limit" | "budget" | "cancelled" | "infra_error";
         Error: {
             /** @enum {string} */
-            code: "bad_http" | "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "bad_archive" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "json_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "answer_unavailable" | "no_terminal" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "context_ended" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "shutting_down" | "internal";
+            code: "bad_http" | "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "bad_archive" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "json_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "operator_only" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "answer_unavailable" | "no_terminal" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "context_ended" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "shutting_down" | "internal";
             details: Record<string, never>;
             /** @description What would work. */
             hint: string;
@@ -1646,6 +1698,8 @@ export interface components {
             state: components["schemas"]["JobState"];
             /** @description When it was submitted, or retried, in milliseconds since 1970. */
             submitted_ms: number;
+            /** @description Jobs of its `after` that have not ended. */
+            waiting_for: number;
             webhook: components["schemas"]["JobWebhook"] | null;
             /** @description Who has it, or had it last. */
             worker: string | null;
@@ -1740,6 +1794,15 @@ export interface components {
             webhook: components["schemas"]["JobWebhook"];
         };
         JobRequest: {
+            /** @description Jobs that have to end before: ids, or names of jobs that are submitted in the same request. */
+            after?: string[];
+            /**
+             * @description What happens when one of those does not succeed; `cancel` unless given.
+             * @enum {string}
+             */
+            after_failure?: "cancel" | "run";
+            /** @description A path below the job's directory: a file of JSON with the results of the jobs in `after`. */
+            after_results?: string;
             /** @description Of the command; 1 unless given. */
             attempts?: number;
             /** @description The pauses between attempts; jittered unless given. */
@@ -1785,6 +1848,15 @@ export interface components {
             limits?: Record<string, never>;
             /** @description A `driver` that is asked each turn which of the `actions` to take. */
             loop?: Record<string, never>;
+            /** @description Fan-out: one job for each item of a list. A job has its item in SANDTIMER_ITEM, a handler as its input. */
+            map?: {
+                /** @description How many of the jobs run at the same time. */
+                most?: number;
+                /** @description A list with an item for each job. */
+                over?: unknown;
+                /** @description A job that waits for all of them. */
+                then?: components["schemas"]["JobRequest"];
+            };
             /** @description For people; `job` unless given. */
             name?: string;
             /** @description Gives runs the host's network; where there are tokens, only to those whose line says `network`. */
@@ -1795,10 +1867,22 @@ export interface components {
             not_retried?: unknown;
             /** @description Paths and patterns of files that are kept, such as `out/**`. */
             outputs?: string[];
+            /** @description How many steps are executed at the same time; 1 unless given. */
+            parallel?: number;
             /** @description A head start of 60 s for each point. */
             priority?: number;
             /** @description `default` unless given. Each token has queues of its own. */
             queue?: string;
+            /** @description At most so many jobs with this key start in this time, evenly spread. */
+            rate?: {
+                key?: string;
+                /** @description At least 1. */
+                most?: number;
+                /** @description A time; 1 s unless given. */
+                per_ms?: unknown;
+            };
+            /** @description With an idempotency key: a job that did not succeed releases the key, so that the same submission is a new job. */
+            release_on_failure?: boolean;
             /** @description How long it is kept once it is over; 7 days unless given. */
             retention_ms?: components["schemas"]["Limit"];
             /** @description Each with a `name`, what it `needs`, and a command or code. */
@@ -1880,6 +1964,59 @@ export interface components {
             job_id: string;
             state: components["schemas"]["JobState"];
         };
+        JobSchedule: {
+            /** @description When it was stored first, in milliseconds since 1970. */
+            created_ms: number;
+            /** @description Why the job of the last moment could not be submitted. */
+            error: string | null;
+            /** @description The job of that moment. */
+            last_job: string | null;
+            /** @description The last moment for which a job was submitted, in milliseconds since 1970. */
+            last_ms: number | null;
+            last_state: components["schemas"]["JobState"] | null;
+            name: string;
+            /** @description When it is due next; null where it is paused, in milliseconds since 1970. */
+            next_ms: number | null;
+            /** @description The queue of its jobs. */
+            queue: string;
+            /** @description Moments without a job: the job before had not finished, or they were missed. */
+            skipped: number;
+            /** @description As it was stored, without the secret of a webhook. */
+            spec: Record<string, never>;
+            /** @description Jobs that it has submitted. */
+            submitted: number;
+        };
+        JobScheduleRemoved: {
+            name: string;
+            /** @description There was one. */
+            removed: boolean;
+        };
+        JobScheduleRequest: {
+            /** @description Five fields as in crontab(5), such as `30 3 * * mon-fri`, or @hourly, @daily, @weekly, @monthly, @yearly. */
+            cron?: string;
+            /** @description In place of `cron`: the interval, in milliseconds or as a text such as `15m`. */
+            every_ms?: number | string;
+            job?: components["schemas"]["JobRequest"];
+            /**
+             * @description When no worker was there: one job for all moments that were missed, none, or one for each (at most 100); `one` unless given.
+             * @enum {string}
+             */
+            missed?: "one" | "skip" | "all";
+            /** @description The name in the path; it may be left out. */
+            name?: string;
+            /**
+             * @description When the job before has not finished: no job for this moment, one that waits for it, or one next to it; `skip` unless given.
+             * @enum {string}
+             */
+            overlap?: "skip" | "queue" | "allow";
+            /** @description No job is submitted. */
+            paused?: boolean;
+            /** @description Of `cron`, by its name in the IANA database; UTC unless given. */
+            time_zone?: string;
+        };
+        JobSchedules: {
+            schedules: components["schemas"]["JobSchedule"][];
+        };
         /** @enum {string} */
         JobState: "scheduled" | "queued" | "leased" | "ended" | "dead" | "cancelled";
         /** @enum {string} */
@@ -1908,6 +2045,8 @@ export interface components {
             state: components["schemas"]["JobState"];
             /** @description When it was submitted, or retried, in milliseconds since 1970. */
             submitted_ms: number;
+            /** @description Jobs of its `after` that have not ended. */
+            waiting_for: number;
             /** @description Who has it, or had it last. */
             worker: string | null;
         };
@@ -1938,6 +2077,22 @@ export interface components {
             /** @description Why the last attempt failed, or none will be made any more. */
             error: string | null;
             url: string;
+        };
+        JobWorkers: {
+            workers: {
+                /** @description The ids of the jobs that it has. */
+                jobs: string[];
+                /** @description As `worker` of its jobs. */
+                name: string;
+                /** @description From which it takes jobs, as the store names them; all of them if it is empty. */
+                queues: string[];
+                /** @description When it last announced itself, which it does every 30 s, in milliseconds since 1970. */
+                seen_ms: number;
+                /** @description Jobs at a time. */
+                slots: number;
+                /** @description Of its program. */
+                version: string;
+            }[];
         };
         JobsCancel: {
             /** @description All that are not over; needed where neither `queue` nor `state` is given. */
@@ -6189,6 +6344,333 @@ export interface operations {
             };
         };
     };
+    get_jobs_schedules: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobSchedules"];
+                };
+            };
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage`, `store_unreachable` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    put_jobs_schedules_one: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["JobScheduleRequest"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobSchedule"];
+                };
+            };
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field`, `bad_spec` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused`, `network_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large`, `json_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `quota` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage`, `store_unreachable` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    delete_jobs_schedules_one: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobScheduleRemoved"];
+                };
+            };
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage`, `store_unreachable` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_jobs_workers: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobWorkers"];
+                };
+            };
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused`, `operator_only` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage`, `store_unreachable` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     get_jobs_one: {
         parameters: {
             query?: {
@@ -6661,6 +7143,8 @@ export interface operations {
                 max_bytes?: number;
                 /** @description As of POST /v1/runs. */
                 errors?: "strict" | "replace";
+                /** @description Whether `data` has before each line the time at which its beginning came, as RFC 3339 has it, and a space; `-` in its place where an earlier version stored the line. Positions do not count the times, and at most 262144 bytes are read. */
+                timestamps?: boolean;
             };
             header?: never;
             path: {

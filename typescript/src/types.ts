@@ -34,6 +34,9 @@ export type WaitedForPort = Schemas["WaitedForPort"];
 export type LineOptions = Readonly<Pick<Schemas["Wait"], "stream" | "cursor" | "wait_ms">>;
 /** A job to be submitted: a command, code, steps or a loop, its limits, and when it is done. */
 export type JobRequest = Schemas["JobRequest"];
+/** A schedule to be stored: a job that recurs, and when it is due. */
+export type JobScheduleRequest = Schemas["JobScheduleRequest"];
+export type JobSchedule = Schemas["JobSchedule"];
 /** Everything about a job; `ended_ms` and `result` are there once it is over. */
 export type JobInfo = Schemas["Job"];
 export type JobSummary = Schemas["JobSummary"];

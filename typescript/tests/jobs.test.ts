@@ -32,6 +32,30 @@ test("a job is submitted, waited for and listed", async () => {
   assert.deepEqual([rest.jobs.map((line) => line.job_id), rest.next], [[job.id], null]);
 });
 
+test("a list fans out into jobs, and one waits for all of them", async () => {
+  const request = {
+    name: "square",
+    command: ["sh", "-c", "echo $((SANDTIMER_ITEM * SANDTIMER_ITEM))"],
+    map: { over: [2, 3], then: { command: ["cat", "squares"], after_results: "squares" } },
+  };
+  const jobs = await client.submitAll([request]);
+  const outcome = (await (jobs[2] as (typeof jobs)[0]).wait()).result?.outcome;
+  assert.deepEqual((JSON.parse(outcome?.stdout ?? "") as { stdout: string }[]).map((one) => one.stdout), ["4\n", "9\n"]);
+  await assert.rejects(client.submit(request), TypeError);
+});
+
+test("a schedule is stored, listed, and submits its job", async () => {
+  const stored = await client.schedule("ticks", { every_ms: "1s", job: { command: ["true"], queue: "ticks" } });
+  assert.deepEqual([stored.name, stored.queue, stored.submitted, stored.spec.every_ms], ["ticks", "ticks", 0, "1s"]);
+  await until(async () => (await client.schedules())[0]?.submitted !== 0);
+  assert.deepEqual([await client.unschedule("ticks"), await client.unschedule("ticks")], [true, false]);
+  const [line] = (await client.jobs({ queue: "ticks", limit: 1 })).jobs;
+  const { spec } = await client.attachJob(line?.job_id ?? "").wait();
+  assert.equal((spec as { scheduled: { schedule: string } }).scheduled.schedule, "ticks");
+  const wrong = client.schedule("bad", { cron: "often", job: { command: ["true"] } });
+  await assert.rejects(wrong, (error: unknown) => error instanceof SandtimerError && error.details?.["path"] === "cron");
+});
+
 test("files go in with a job, and what it leaves is listed and read", async () => {
   const job = await client.submit({
     command: ["sh", "-c", "tr a-z A-Z < in > 'out 1'"],

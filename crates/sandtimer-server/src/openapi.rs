@@ -7,6 +7,7 @@ mod contexts;
 mod files;
 mod jobs;
 mod mcp;
+mod schedules;
 mod schema;
 mod tasks;
 
@@ -219,6 +220,7 @@ fn operations() -> Vec<Operation> {
     all.extend(contexts::operations());
     all.extend(files::operations());
     all.extend(jobs::operations());
+    all.extend(schedules::operations());
     all.extend(mcp::operations());
     all.extend(tasks::operations());
     all

@@ -549,3 +549,63 @@ fn live_workers_are_listed_for_operators() {
     let (status, refused) = alice.get("/v1/jobs/workers");
     assert_eq!((status, &refused["code"]), (403, &json!("operator_only")), "{refused}");
 }
+
+#[test]
+fn schedules_are_their_owners_and_submit_jobs() {
+    let serving = Serving::with(|settings| settings.tokens = Some(tokens("alice one\nbob two\n")));
+    let (alice, bob) = (serving.client_with("one"), serving.client_with("two"));
+    let path = "/v1/jobs/schedules/tick%20tock";
+    let put = |client: &Client, path: &str, body: &Value| client.put(path, body.to_string().as_bytes());
+    let spec = json!({"every_ms": "1s", "job": {"command": ["true"], "queue": "q"}});
+    let (status, stored) = put(&alice, path, &spec);
+    assert_eq!(
+        (status, &stored["name"], &stored["queue"]),
+        (200, &json!("tick tock"), &json!("q")),
+        "{stored}"
+    );
+    let list = |client: &Client| client.get("/v1/jobs/schedules").1["schedules"].clone();
+    wait_until("it has submitted a job", || list(&alice)[0]["submitted"] != 0);
+    assert_eq!((list(&bob), bob.delete(path).1["removed"].clone()), (json!([]), json!(false)));
+    let id = list(&alice)[0]["last_job"].as_str().expect("an id").to_owned();
+    let job = over(&alice, &id);
+    assert_eq!(
+        (&job["ok"], &job["queue"], &job["spec"]["scheduled"]["schedule"]),
+        (&json!(true), &json!("q"), &json!("tick tock"))
+    );
+    assert_eq!(alice.delete(path), (200, json!({"name": "tick tock", "removed": true})));
+    for (body, code, at) in [
+        (json!({"every_ms": 5, "job": {"command": ["true"]}}), "bad_spec", "every_ms"),
+        (json!({"every_ms": 5000}), "bad_spec", "job"),
+        (json!({"name": "other", "every_ms": 5000, "job": {"command": ["true"]}}), "bad_spec", "name"),
+        (json!({"every_ms": 5000, "job": {"command": ["true"], "cwd": "/root"}}), "bad_spec", "job.cwd"),
+        (json!({"every_ms": 5000, "job": {"command": ["true"], "after": ["x"]}}), "bad_spec", "job.after"),
+    ] {
+        let (status, refused) = put(&alice, path, &body);
+        assert_eq!(
+            (status, &refused["code"], &refused["details"]["path"]),
+            (400, &json!(code), &json!(at)),
+            "{refused}"
+        );
+    }
+    let (status, refused) =
+        put(&alice, path, &json!({"every_ms": 5000, "job": {"command": ["true"], "network": true}}));
+    assert_eq!((status, &refused["code"]), (403, &json!("network_refused")), "{refused}");
+    assert_eq!(alice.put(path, b"{").1["code"], "bad_json");
+}
+
+#[test]
+fn jobs_wait_only_for_jobs_of_their_owner() {
+    let serving = Serving::with(|settings| settings.tokens = Some(tokens("alice one\nbob two\n")));
+    let (alice, bob) = (serving.client_with("one"), serving.client_with("two"));
+    let first = submit(&alice, &json!({"command": ["true"]}));
+    let after = json!({"command": ["true"], "after": [first]});
+    let (status, refused) = bob.post("/v1/jobs", &after);
+    assert_eq!((status, &refused["details"]["path"]), (400, &json!("after[0]")), "{refused}");
+    assert_eq!(over(&alice, &submit(&alice, &after))["ok"], true);
+    let (status, many) = alice.post(
+        "/v1/jobs",
+        &json!({"command": ["true"], "map": {"over": [1, 2], "then": {"command": ["true"]}}}),
+    );
+    assert_eq!((status, many["jobs"].as_array().map(Vec::len)), (201, Some(3)), "{many}");
+    assert_eq!(over(&alice, many["jobs"][2]["job_id"].as_str().expect("an id"))["ok"], true);
+}

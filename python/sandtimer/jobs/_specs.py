@@ -29,6 +29,14 @@ def given(spec: Spec, place: str = "") -> tuple[str, str, str]:
     return parse_job_file(path, text), os.path.dirname(os.path.realpath(path)), f"{place}{path}: "
 
 
+def given_one(spec: Spec) -> tuple[str, str, str]:
+    """As `given`, of a spec that is one job."""
+    text, directory, place = given(spec)
+    if "map" in json.loads(text):
+        raise JobSpecRefused(f"{place}`map`: the spec is a job for each of its items; use submit_many", "map")
+    return text, directory, place
+
+
 def _plain(value: Any, path: str, place: str) -> Any:
     """The same in values that JSON has; paths become texts."""
     if value is None or isinstance(value, (str, bool, int)):

@@ -147,14 +147,21 @@ class Jobs:
 
         JobSpecRefused names the field; JobConflict has the job that there is already, whose idempotency key is the same.
         """
-        return self.submit_many([spec])[0]
+        return now(self._submit_one(BLOCKING, spec))
 
     async def asubmit(self, spec: Spec) -> Submitted:
         """As `submit`, awaited."""
-        return (await self.asubmit_many([spec]))[0]
+        return await self._submit_one(AWAITING, spec)
+
+    async def _submit_one(self, io: Io, spec: Spec) -> Submitted:
+        (submitted,) = await self._take_in(io, [_specs.given_one(spec)])
+        return submitted
 
     def submit_many(self, specs: Iterable[Spec]) -> List[Submitted]:
-        """Takes in all of them, or none. As `submit`; a message says of which it is."""
+        """Takes in all of them, or none. As `submit`; a message says of which it is.
+
+        A spec with `map` is one job for each of its items, and one more for `map.then`.
+        """
         return now(self._submit(BLOCKING, specs))
 
     async def asubmit_many(self, specs: Iterable[Spec]) -> List[Submitted]:
@@ -165,7 +172,9 @@ class Jobs:
         _arguments.iterable("specs", specs)
         several = list(specs)
         place = "specs[{}]: " if len(several) > 1 else ""
-        given = [_specs.given(spec, place.format(index)) for index, spec in enumerate(several)]
+        return await self._take_in(io, [_specs.given(spec, place.format(index)) for index, spec in enumerate(several)])
+
+    async def _take_in(self, io: Io, given: List[Tuple[str, str, str]]) -> List[Submitted]:
         try:
             answer = await self._ask(io, "submit", given)
         except JobConflict as error:
@@ -523,7 +532,7 @@ class Jobs:
     async def _run(
         self, io: Io, spec: Spec, handlers: Optional[Handlers], sandbox: Optional[Sandbox], progress: bool
     ) -> JobRecord:
-        (submitted,) = await self._submit(io, [spec])
+        submitted = await self._submit_one(io, spec)
         try:
             worker = await io.call(_worker_for, self, submitted.id, handlers, sandbox)
         except BaseException as error:

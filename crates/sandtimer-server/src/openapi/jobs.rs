@@ -11,8 +11,9 @@ use super::schema::{
 use super::{OF_FOLLOWING, Operation};
 use crate::error::Code;
 
-const OF_STORE: &[Code] = &[Code::Storage, Code::StoreUnreachable];
-const OF_QUERIES: &[Code] = &[Code::BadField, Code::UnknownField, Code::Storage, Code::StoreUnreachable];
+pub(super) const OF_STORE: &[Code] = &[Code::Storage, Code::StoreUnreachable];
+pub(super) const OF_QUERIES: &[Code] =
+    &[Code::BadField, Code::UnknownField, Code::Storage, Code::StoreUnreachable];
 
 pub(super) fn operations() -> Vec<Operation> {
     let post = |path, summary, shape| Operation::new("post", path, summary, Json(shape)).errors(OF_STORE);
@@ -90,23 +91,6 @@ pub(super) fn operations() -> Vec<Operation> {
         post("/v1/jobs/requeue", "Queue all your dead jobs again, or those of one queue", "JobsRequeued").body("JobQueue"),
         post("/v1/jobs/purge", "Forget jobs that are over", "JobsPurged").body("JobPurge"),
         get("/v1/jobs/queues", "Your queues that have jobs or are paused: depth, and how long the oldest has waited", "JobQueues"),
-        get("/v1/jobs/schedules", "Your schedules: jobs that recur, and when each is due next", "JobSchedules"),
-        Operation::new(
-            "put",
-            "/v1/jobs/schedules/{name}",
-            "Store a schedule in place of the one of its name; its next moment stays unless the moments change",
-            Json("JobSchedule"),
-        )
-        .body("JobScheduleRequest")
-        .errors(OF_STORE)
-        .errors(&[Code::BadSpec, Code::NetworkRefused, Code::Quota]),
-        Operation::new(
-            "delete",
-            "/v1/jobs/schedules/{name}",
-            "Remove a schedule; the jobs that it has submitted stay",
-            Json("JobScheduleRemoved"),
-        )
-        .errors(OF_QUERIES),
         get("/v1/jobs/workers", "The live workers of the store with the jobs that they have, of all owners; for operators", "JobWorkers")
             .errors(&[Code::OperatorOnly]),
         post("/v1/jobs/pause", "Let a queue hand out nothing more; what goes on goes on", "JobQueuePaused").body("JobQueue").errors(&[Code::Quota]),
@@ -118,7 +102,7 @@ fn states() -> Value {
     words(&JobState::ALL.map(JobState::name))
 }
 
-fn moment(meaning: &str) -> Value {
+pub(super) fn moment(meaning: &str) -> Value {
     number(&format!("{meaning}, in milliseconds since 1970."))
 }
 
@@ -199,10 +183,6 @@ pub(super) fn schemas() -> Value {
         })),
         "JobsPurged": answer(json!({"purged": number("How many.")})),
         "JobQueuePaused": answer(json!({"queue": text(""), "paused": truth("")})),
-        "JobScheduleRequest": schedule_request(),
-        "JobSchedule": schedule(),
-        "JobSchedules": answer(json!({"schedules": list(reference("JobSchedule"))})),
-        "JobScheduleRemoved": answer(json!({"name": text(""), "removed": truth("There was one.")})),
         "JobWorkers": answer(json!({"workers": list(answer(json!({
             "name": text("As `worker` of its jobs."),
             "slots": number("Jobs at a time."),
@@ -221,38 +201,6 @@ pub(super) fn schemas() -> Value {
             "oldest_ms": nullable(number("How long the job has waited that waits longest.")),
         })))})),
     })
-}
-
-fn schedule_request() -> Value {
-    body(json!({
-        "name": text("The name in the path; it may be left out."),
-        "cron": text("Five fields as in crontab(5), such as `30 3 * * mon-fri`, or @hourly, @daily, @weekly, @monthly, @yearly."),
-        "time_zone": text("Of `cron`, by its name in the IANA database; UTC unless given."),
-        "every_ms": {
-            "oneOf": [{"type": "number", "minimum": 1000}, {"type": "string"}],
-            "description": "In place of `cron`: the interval, in milliseconds or as a text such as `15m`.",
-        },
-        "missed": with(words(&["one", "skip", "all"]), "When no worker was there: one job for all moments that were missed, none, or one for each (at most 100); `one` unless given."),
-        "overlap": with(words(&["skip", "queue", "allow"]), "When the job before has not finished: no job for this moment, one that waits for it, or one next to it; `skip` unless given."),
-        "paused": truth("No job is submitted."),
-        "job": reference("JobRequest"),
-    }))
-}
-
-fn schedule() -> Value {
-    answer(json!({
-        "name": text(""),
-        "queue": text("The queue of its jobs."),
-        "next_ms": nullable(moment("When it is due next; null where it is paused")),
-        "last_ms": nullable(moment("The last moment for which a job was submitted")),
-        "last_job": nullable(text("The job of that moment.")),
-        "last_state": nullable(with(reference("JobState"), "Of that job, as long as it is stored.")),
-        "submitted": number("Jobs that it has submitted."),
-        "skipped": number("Moments without a job: the job before had not finished, or they were missed."),
-        "error": nullable(text("Why the job of the last moment could not be submitted.")),
-        "created_ms": moment("When it was stored first"),
-        "spec": with(json!({"type": "object"}), "As it was stored, without the secret of a webhook."),
-    }))
 }
 
 fn line() -> Value {

@@ -78,6 +78,7 @@ pub(super) fn all() -> Value {
         super::contexts::schemas(),
         super::files::schemas(),
         super::jobs::schemas(),
+        super::schedules::schemas(),
         super::tasks::schemas(),
         outcome(),
         limits(),

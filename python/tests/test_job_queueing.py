@@ -1,0 +1,103 @@
+"""Schedules, fan-out, and jobs that wait for others, in Python."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pathlib
+import time
+
+import pytest
+
+import sandtimer
+from sandtimer import jobs
+
+# After this a wait has failed.
+HARD_STOP = 120.0
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SANDTIMER_STATE_DIR", str(tmp_path / "state"))
+
+
+def test_schedule_submits_its_job(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "s.toml").write_text('name = "file"\ncron = "@daily"\n[job]\ncommand = ["./x"]\n')
+    assert jobs.schedule(tmp_path / "s.toml").spec["cron"] == "@daily"
+    stored = jobs.schedule({"name": "tick", "every_ms": "1s", "job": {"command": ["true"], "queue": "q"}})
+    assert (stored.queue, stored.submitted, stored.last_job) == ("q", 0, None)
+    assert [one.name for one in jobs.schedules()] == ["file", "tick"]
+    with jobs.Worker(queues=["q"]):
+        until = time.monotonic() + HARD_STOP
+        while not (tick := jobs.schedules()[1]).last_job:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        record = jobs.wait(tick.last_job, HARD_STOP)
+    assert record.ok and record.name == "tick"
+    assert record.spec["scheduled"] == {"schedule": "tick", "moment_ms": tick.last_ms}
+    assert (jobs.unschedule("tick"), jobs.unschedule("tick")) == (True, False)
+
+
+def test_schedules_are_awaited_and_refused() -> None:
+    async def awaited() -> None:
+        stored = await jobs.aschedule({"name": "s", "every_ms": 60_000, "job": {"handler": "h"}})
+        assert stored.next_ms is not None
+        assert [one.name for one in await jobs.aschedules()] == ["s"]
+        assert await jobs.aunschedule("s")
+
+    asyncio.run(awaited())
+    for spec, path in [
+        ({"name": "s", "cron": "* * *", "job": {"command": ["true"]}}, "cron"),
+        ({"name": "s", "cron": "@daily", "time_zone": "Mars", "job": {"command": ["true"]}}, "time_zone"),
+        ({"name": "s", "every_ms": 1, "job": {"command": ["true"]}}, "every_ms"),
+        ({"name": "s", "every_ms": 1000, "job": {"command": ["true"], "wal_ms": 1}}, "job.wal_ms"),
+    ]:
+        with pytest.raises(sandtimer.JobSpecRefused) as refused:
+            jobs.schedule(spec)
+        assert refused.value.path == path
+    with pytest.raises(TypeError, match="name=5"):
+        jobs.unschedule(5)  # type: ignore[arg-type]
+
+
+def test_map_gives_handlers_their_items_and_the_results_to_the_last() -> None:
+    spec = {
+        "name": "double",
+        "handler": "double",
+        "map": {"over": [1, 2, 3], "most": 2, "then": {"command": ["cat", "r"], "after_results": "r"}},
+    }
+    for refusing in (jobs.submit, jobs.run):
+        with pytest.raises(sandtimer.JobSpecRefused, match="submit_many"):
+            refusing(spec)
+    assert jobs.list() == []
+    submitted = jobs.submit_many([spec])
+    assert [one.state for one in submitted] == ["queued", "queued", "queued", "scheduled"]
+    assert jobs.show(submitted[3].id).waiting_for == 3
+    with jobs.Worker(slots=2, handlers={"double": _double}):
+        last = jobs.wait(submitted[3].id, HARD_STOP)
+    assert last.result is not None and last.result.outcome is not None
+    assert [one["value"] for one in json.loads(last.result.outcome.stdout)] == [2, 4, 6]
+
+
+def _double(item: int) -> int:
+    return item * 2
+
+
+def test_job_waits_for_another_and_is_cancelled_by_its_failure() -> None:
+    first, second = jobs.submit_many(
+        [{"name": "first", "command": ["false"]}, {"name": "second", "command": ["true"], "after": ["first"]}]
+    )
+    with jobs.Worker():
+        record = jobs.wait(second.id, HARD_STOP)
+    assert record.state == "cancelled" and first.id in str(record.error)
+    with pytest.raises(sandtimer.JobSpecRefused, match="circle") as circle:
+        jobs.submit_many([{"name": "a", "command": ["true"], "after": ["b"]}, {"name": "b", "command": ["true"], "after": ["a"]}])
+    assert circle.value.path == "after"
+
+
+def test_words_of_other_tools_lead_to_schedules_and_after() -> None:
+    with pytest.raises(TypeError, match="jobs.schedule"):
+        jobs.submit({"command": ["true"]}, cron="@daily")  # type: ignore[call-arg]
+    with pytest.raises(sandtimer.JobSpecRefused, match="in a schedule"):
+        jobs.submit({"command": ["true"], "cron": "@daily"})
+    with pytest.raises(sandtimer.JobSpecRefused, match="which is `after` here"):
+        jobs.submit({"command": ["true"], "depends_on": []})
