@@ -97,8 +97,7 @@ pub(super) fn is_followed(tx: &Transaction<'_>, skew: i64) -> Result<bool, Store
 /// The calendar was set: has jobs that wait for a moment on it wait by the new skew.
 pub(super) fn follow(tx: &Transaction<'_>, skew: i64) -> Result<(), StoreError> {
     execute(tx, "UPDATE clock SET skew_ms = ?1", [skew])?;
-    let update = "UPDATE jobs INDEXED BY jobs_start SET due_ms = start_ms - ?1
-        WHERE state = 0 AND start_ms IS NOT NULL";
+    let update = "UPDATE jobs SET due_ms = start_ms - ?1 WHERE state = 0 AND start_ms IS NOT NULL";
     execute(tx, update, [skew]).map(drop)
 }
 

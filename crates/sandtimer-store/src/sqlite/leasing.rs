@@ -164,15 +164,14 @@ fn hand_out(
         "UPDATE jobs SET state = 2, ready = 0, start_ms = NULL, epoch = epoch + 1, deliveries = deliveries + 1, worker = ?2,
         lease_ms = ?3, leased_ms = ?4 WHERE seq = ?1";
     execute(tx, update, params![seq, worker, until, now])?;
-    rates::started(tx, seq, now)?;
     let select =
-        "SELECT id, epoch, body, owner, submitted_ms, due_ms, deadline_ms, deliveries, memory, after_ids FROM jobs
-        JOIN specs ON job = seq WHERE seq = ?1";
+        "SELECT id, epoch, body, owner, submitted_ms, due_ms, deadline_ms, deliveries, memory, after_ids, rate IS NOT NULL
+        FROM jobs JOIN specs ON job = seq WHERE seq = ?1";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
     let read = |row: &Row<'_>| {
         let held = Held { id: row.get(0)?, epoch: natural(row.get(1)?) };
         let body: String = row.get(2)?;
-        Ok(Leased {
+        let leased = Leased {
             held,
             // What cannot be read is refused by the worker, with its text.
             spec: serde_json::from_str(&body).unwrap_or(serde_json::Value::String(body)),
@@ -184,9 +183,13 @@ fn hand_out(
             deliveries: row.get(7)?,
             memory: natural(row.get(8)?),
             after: row.get::<_, Option<String>>(9)?.map_or_else(Vec::new, ids),
-        })
+        };
+        Ok((leased, row.get(10)?))
     };
-    let leased = select.query_row([seq], read).map_err(broken)?;
+    let (leased, has_rate): (Leased, bool) = select.query_row([seq], read).map_err(broken)?;
+    if has_rate {
+        rates::started(tx, seq, now)?;
+    }
     if leased.held.epoch > 1 {
         forget_outputs(tx, seq)?;
     }

@@ -44,10 +44,13 @@ struct Row1 {
     cancel: Option<String>,
     worker: Option<String>,
     ok: Option<bool>,
+    /// Whether it waits for others, and others for it.
+    waits: bool,
+    is_awaited: bool,
 }
 
 const COLUMNS: &str = "seq, id, state, ready, epoch, concurrency, deliveries, deliveries_most, submitted_ms, deadline_ms, \
-    retention_ms, cancel, worker, ok";
+    retention_ms, cancel, worker, ok, waits, awaited";
 
 fn row(row: &Row<'_>) -> rusqlite::Result<Row1> {
     Ok(Row1 {
@@ -65,6 +68,8 @@ fn row(row: &Row<'_>) -> rusqlite::Result<Row1> {
         cancel: row.get(11)?,
         worker: row.get(12)?,
         ok: row.get(13)?,
+        waits: row.get(14)?,
+        is_awaited: row.get(15)?,
     })
 }
 
@@ -98,18 +103,20 @@ pub(crate) fn execute(
 
 /// Queues a job: at once if its concurrency key and its rate have room, else next to the queue.
 pub(crate) fn enter(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<(), StoreError> {
-    let mut select =
-        tx.prepare_cached("SELECT concurrency, most FROM jobs WHERE seq = ?1").map_err(broken)?;
-    let read = |row: &Row<'_>| Ok((row.get::<_, Option<String>>(0)?, row.get::<_, Option<i64>>(1)?));
-    let (key, most) = select.query_row([seq], read).map_err(broken)?;
+    let select = "SELECT concurrency, most, rate IS NOT NULL FROM jobs WHERE seq = ?1";
+    let mut select = tx.prepare_cached(select).map_err(broken)?;
+    let read = |row: &Row<'_>| {
+        Ok((row.get::<_, Option<String>>(0)?, row.get::<_, Option<i64>>(1)?, row.get::<_, bool>(2)?))
+    };
+    let (key, most, has_rate) = select.query_row([seq], read).map_err(broken)?;
     let has_room = match &key {
         None => true,
         Some(key) => take(tx, key, most.unwrap_or(1))?,
     };
-    match has_room {
-        true => rates::enter(tx, seq, now),
-        false => execute(tx, "UPDATE jobs SET state = 1, ready = 0 WHERE seq = ?1", [seq]).map(drop),
+    if has_room && has_rate {
+        return rates::enter(tx, seq, now);
     }
+    execute(tx, "UPDATE jobs SET state = 1, ready = ?2 WHERE seq = ?1", (seq, has_room)).map(drop)
 }
 
 /// Takes one of a key's places, if one is free.
@@ -175,7 +182,7 @@ fn end(
     let count = "INSERT INTO outcomes VALUES (?1, 1) ON CONFLICT DO UPDATE SET count = count + 1";
     execute(tx, count, [status.as_str()])?;
     webhooks::ended(tx, job.seq, JobEnd::of(state, result.status), now)?;
-    waits::ended(tx, job.seq, result.ok)?;
+    waits::ended(tx, job.seq, (job.waits, job.is_awaited), result.ok)?;
     if job.ready == 1 {
         rates::withdrawn(tx, job.seq, now)?;
     }

@@ -128,12 +128,12 @@ CREATE TABLE rates (
 CREATE INDEX rates_wake ON rates (wake_ms) WHERE wake_ms IS NOT NULL;
 ";
 
-/// Jobs that wait for others: `waits` of a job is how many it waits for, `after_ids`
-/// a list of those whose results it is to have. `settled` has jobs that have ended, until all that
-/// waited for them know.
+/// Jobs that wait for others: `waits` of a job is how many it waits for, `after_ids` a list of those whose results it is to
+/// have, `awaited` whether others wait for it. `settled` has jobs that have ended, until all that waited for them know.
 const WAITS: &str = "
 ALTER TABLE jobs ADD COLUMN waits INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE jobs ADD COLUMN after_ids TEXT;
+ALTER TABLE jobs ADD COLUMN awaited INTEGER NOT NULL DEFAULT 0;
 DROP INDEX jobs_due;
 CREATE INDEX jobs_due ON jobs (due_ms) WHERE state = 0 AND waits = 0;
 CREATE TABLE waits (on_job INTEGER NOT NULL, job INTEGER NOT NULL, runs INTEGER NOT NULL, PRIMARY KEY (on_job, job)) STRICT, WITHOUT ROWID;
@@ -145,7 +145,6 @@ CREATE TABLE settled (on_job INTEGER PRIMARY KEY, ok INTEGER NOT NULL, id TEXT N
 /// store's clock.
 const CALENDAR: &str = "
 ALTER TABLE jobs ADD COLUMN start_ms INTEGER;
-CREATE INDEX jobs_start ON jobs (start_ms) WHERE state = 0 AND start_ms IS NOT NULL;
 ALTER TABLE clock ADD COLUMN skew_ms INTEGER NOT NULL DEFAULT 0;
 ";
 

@@ -35,6 +35,7 @@ pub(super) fn begin(
         let insert = "INSERT INTO waits (on_job, job, runs) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
         if execute(tx, insert, (on, seq, runs_after_failure))? > 0 {
             execute(tx, "UPDATE jobs SET waits = waits + 1 WHERE seq = ?1", [seq])?;
+            execute(tx, "UPDATE jobs SET awaited = 1 WHERE seq = ?1", [on])?;
         }
         if super::state_of(state).is_over() {
             note(tx, on, ok == Some(true))?;
@@ -44,9 +45,16 @@ pub(super) fn begin(
 }
 
 /// A job has ended: what waits for it is settled by the next sweep, and it waits for nothing itself.
-pub(super) fn ended(tx: &Transaction<'_>, seq: i64, ok: bool) -> Result<(), StoreError> {
-    execute(tx, "DELETE FROM waits WHERE job = ?1", [seq])?;
-    note(tx, seq, ok)
+pub(super) fn ended(
+    tx: &Transaction<'_>,
+    seq: i64,
+    (waits, is_awaited): (bool, bool),
+    ok: bool,
+) -> Result<(), StoreError> {
+    if waits {
+        execute(tx, "DELETE FROM waits WHERE job = ?1", [seq])?;
+    }
+    if is_awaited { note(tx, seq, ok) } else { Ok(()) }
 }
 
 fn note(tx: &Transaction<'_>, seq: i64, ok: bool) -> Result<(), StoreError> {
