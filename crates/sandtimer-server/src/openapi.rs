@@ -209,10 +209,17 @@ impl Operation {
         let parts =
             self.path.split('/').filter(|part| !part.is_empty() && *part != "v1" && !part.starts_with('{'));
         let name = parts.collect::<Vec<_>>().join("_").replace('.', "_");
-        let one = if self.path.ends_with('}') { "_one" } else { "" };
-        format!("{}_{name}{one}", self.method)
+        let of = match self.path {
+            path if path.ends_with('}') => "_one",
+            path if OF_MANY.contains(&path) => "_all",
+            _ => "",
+        };
+        format!("{}_{name}{of}", self.method)
     }
 }
+
+/// Paths whose operation on one thing has the same name.
+const OF_MANY: [&str; 2] = ["/v1/jobs/cancel", "/v1/jobs/retry"];
 
 /// All of them.
 fn operations() -> Vec<Operation> {

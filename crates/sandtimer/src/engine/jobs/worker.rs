@@ -62,13 +62,13 @@ pub struct WorkerSettings {
 }
 
 impl WorkerSettings {
-    /// One slot for any job, by the name of this host and process, and a number from the second one of the process on.
+    /// One slot for any job, by the name of this host and process; a number follows the host from the process's second one on.
     pub fn new(complain: fn(&str)) -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let earlier = NAMED_WORKERS.fetch_add(1, Ordering::Relaxed);
-        let number = if earlier == 0 { String::new() } else { format!(":{}", earlier + 1) };
+        let number = if earlier == 0 { String::new() } else { format!("/{}", earlier + 1) };
         WorkerSettings {
-            name: format!("{}:{}{number}", host.trim(), std::process::id()),
+            name: format!("{}{number}:{}", host.trim(), std::process::id()),
             slots: 1,
             queues: Vec::new(),
             only: None,
