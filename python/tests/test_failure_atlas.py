@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -115,11 +116,12 @@ REJECTED: list[tuple[str, list[str], dict[str, Any]]] = [
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence without what differs from run to run."""
+    """The first sentence without what differs from run to run; an ellipsis if another one follows."""
     # The kernel and the sampling of memory race for the end of a run.
     text = text.replace("Stopped by the run's memory limit", "Failed at the run's memory limit")
     text = re.sub(r"after [\d.]+ m?s", "after … s", text.strip())
-    return re.split(r"(?<=[\w)])\. (?=[A-Z0-9])", text)[0].rstrip(".")
+    first, *rest = re.split(r"(?<=[\w)])\. (?=[A-Z0-9])", text)
+    return f"{first}. …" if rest else first
 
 
 def descendants(of: int) -> Iterator[int]:
@@ -283,30 +285,30 @@ def served(state: str) -> int:
 
 
 def endings(directory: pathlib.Path) -> tuple[list[str], list[str]]:
-    """The rows of the page's first table, and the messages of the command line."""
+    """The rows of the page's first table, and the commands with their messages."""
     lines = over_mcp(CASES)
     serving = Serving(directory)
     try:
         engine = serving._process.pid  # type: ignore[union-attr]
         client = sandtimer.Client(serving.url)
-        rows, messages = [], []
+        rows, console = [], []
         for case in CASES:
             code, message = command_line(case)
             mcp = f"`{lines[case.name]}`" if case.name in lines else "–"
             cells = [over_http(client, engine, case), code, of_call(case), mcp, of_job(directory, case)]
-            rows.append(f"| {shown(case)} | {' | '.join(cells)} |")
+            rows.append(f"| {' | '.join(cells)} |")
+            console.append(f"$ sandtimer run {shown(case)}")
             if message:
-                messages.append(f"sandtimer: {message}")
-        return rows, messages
+                console.append(f"sandtimer: {message}")
+        return rows, console
     finally:
         serving.stop()
 
 
 def shown(case: Case) -> str:
-    flags = " ".join(word for limit in case.limits for word in FLAGS[limit])
-    command = " ".join(f"'{word}'" if " " in word else word for word in case.command)
-    how = {"cancel": ", cancelled", "killed init": ", its init killed from outside", "": ""}[case.ended_by]
-    return f"`{flags + ' -- ' if flags else ''}{command}`{how}"
+    flags = [word for limit in case.limits for word in FLAGS[limit]]
+    how = {"cancel": "   # and SIGTERM to sandtimer", "killed init": "   # and SIGKILL to the run's init"}
+    return f"{' '.join(flags + ['--'])} {shlex.join(case.command)}{how.get(case.ended_by, '')}"
 
 
 def functions() -> list[str]:
@@ -378,8 +380,9 @@ def rejected(url: str, fields: dict[str, Any]) -> str:
 def test_page_has_endings_of_every_surface(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("mcp", reason="the MCP client has no package for this Python")
     page = PAGE.read_text(encoding="utf-8")
-    rows, messages = endings(tmp_path)
-    assert [line for line in [*rows, *messages] if line not in page.splitlines()] == []
+    rows, console = endings(tmp_path)
+    assert [row for row in rows if row not in page.splitlines()] == []
+    assert "\n".join(console) in page
 
 
 def test_page_has_endings_of_functions() -> None:
