@@ -17,8 +17,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use sandtimer::engine::jobs::{self, Handled, Handler, HandlerCall, Handlers, Place, Word, WorkerSettings};
 use sandtimer::job::{
-    self, FILE_PIECE, FileOf, Filter, JobSpec, JobState, LOCAL_OWNER, ShownState, SpecError, StoreError,
-    Submission, anchored, embedded, expanded, is_queue_name, parse_file, schedule_from,
+    self, FILE_PIECE, FileOf, Filter, JobSpec, JobState, LOCAL_OWNER, MAX_FAN_OUT_BYTES, ShownState,
+    SpecError, StoreError, Submission, anchored, embedded, expanded, is_queue_name, parse_file,
+    schedule_from,
 };
 use sandtimer::limits::Limits;
 use sandtimer::model::Source;
@@ -73,7 +74,8 @@ type Given = (String, PathBuf, String);
 
 /// Reads what was given, each refusal with its place.
 fn submissions(given: &[Given], now_ms: u64) -> Result<Vec<Submission>, (SpecError, &str)> {
-    let read = |(text, directory, _): &Given| {
+    let mut budget = MAX_FAN_OUT_BYTES;
+    let mut read = |(text, directory, _): &Given| {
         let source = serde_json::from_str(text).map_err(|error: serde_json::Error| SpecError {
             path: String::new(),
             problem: error.to_string(),
@@ -83,7 +85,7 @@ fn submissions(given: &[Given], now_ms: u64) -> Result<Vec<Submission>, (SpecErr
             spec.check_deadline(now_ms)?;
             Ok(Submission { spec, owner: LOCAL_OWNER.to_owned() })
         };
-        expanded(source)?.into_iter().map(one).collect::<Result<Vec<_>, SpecError>>()
+        expanded(source, &mut budget)?.into_iter().map(one).collect::<Result<Vec<_>, SpecError>>()
     };
     let mut all = Vec::with_capacity(given.len());
     for one in given {

@@ -67,7 +67,9 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     schedules::stored_again_keeps_its_next_moment(&of("recurring again"));
     schedules::schedule_is_its_owners_and_bounded(&of("recurring owners"));
     schedules::impossible_day_is_refused(&of("recurring never"));
-    queueing::rate_spreads_starts(&of("rate"));
+    queueing::rate_bounds_starts_in_any_period(&of("rate"));
+    queueing::rate_is_not_held_by_jobs_that_cannot_start(&of("rate held"));
+    queueing::retry_forgets_the_first_end(&of("waits retried"));
     queueing::rate_outlives_cancelled_jobs(&of("rate cancelled"));
     queueing::job_waits_for_others(&of("waits"));
     queueing::failure_cancels_what_waits(&of("waits failed"));

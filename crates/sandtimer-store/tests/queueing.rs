@@ -7,7 +7,8 @@ use std::time::Duration;
 use sandtimer::Engine;
 use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
 use sandtimer::job::{
-    Filter, JobRecord, JobSpec, JobState, JobStore, ScheduleSpec, Status, Submission, expanded,
+    Filter, JobRecord, JobSpec, JobState, JobStore, MAX_FAN_OUT_BYTES, ScheduleSpec, Status, Submission,
+    expanded,
 };
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_store::SqliteJobs;
@@ -108,6 +109,7 @@ fn failed_step_lets_others_end_and_none_begin() {
         let result = ended(store, &ids[0]).result.expect("a result");
         assert_eq!(result.status, Status::Failed);
         assert!(result.error.expect("a reason").starts_with("fails: "));
+        assert_eq!(result.outcome.expect("of the step that failed").exit_code, Some(3));
         let ok: Vec<Option<bool>> = result.steps.iter().map(|step| step.ok).collect();
         assert_eq!(ok, [Some(false), Some(true), None, None]);
     });
@@ -141,7 +143,7 @@ fn map_runs_each_item_and_then_has_their_results() {
         }},
     });
     with_worker(4, |store| {
-        let ids = submit(store, expanded(source).expect("valid"));
+        let ids = submit(store, expanded(source, &mut MAX_FAN_OUT_BYTES.clone()).expect("valid"));
         assert_eq!(ids.len(), 4);
         let outcome = ended(store, &ids[3]).result.expect("a result").outcome.expect("an Outcome");
         let results: Vec<Value> = serde_json::from_str(&outcome.stdout).expect("JSON");

@@ -308,7 +308,7 @@ pub(crate) struct OpenJobs {
     /// All in this state: scheduled, queued, running, ending; or leased, which is the last two
     #[arg(long, value_name = "STATE", value_parser = open_state, conflicts_with = "ids")]
     pub(crate) state: Option<ShownState>,
-    /// All that are not over
+    /// Every job of the store that has not ended, of all owners
     #[arg(long, conflicts_with = "ids")]
     pub(crate) all: bool,
 }

@@ -52,7 +52,7 @@ pub(super) async fn list(
     Ok(body::json(&json!({"schedules": records})))
 }
 
-/// Of a schedule that is not there it is no error: there is none any more, which was asked for.
+/// Removes a schedule. Removing an unknown one succeeds.
 pub(super) async fn remove(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,

@@ -1,6 +1,6 @@
 //! From a body to submissions. A batch is taken whole or not at all, so each is checked before any is submitted.
 
-use sandtimer::job::{JobSpec, SpecError, Submission, Unambiguous, expanded};
+use sandtimer::job::{JobSpec, MAX_FAN_OUT_BYTES, SpecError, Submission, Unambiguous, expanded};
 use serde_json::Value;
 
 use super::view::Whose;
@@ -24,10 +24,10 @@ pub(super) fn read(
     now_ms: u64,
 ) -> Result<Vec<Submission>, Refusal> {
     let (sources, is_one) = sources(bytes, are_lines)?;
-    let mut batch = Vec::with_capacity(sources.len());
+    let (mut batch, mut budget) = (Vec::with_capacity(sources.len()), MAX_FAN_OUT_BYTES);
     for (index, source) in sources.into_iter().enumerate() {
         let index = (!is_one).then_some(index);
-        for source in expanded(source).map_err(|error| bad_spec(&error, index))? {
+        for source in expanded(source, &mut budget).map_err(|error| bad_spec(&error, index))? {
             let spec = checked(source, now_ms).map_err(|error| bad_spec(&error, index))?;
             batch.push(admitted(spec, (whose, networked))?);
         }

@@ -361,14 +361,14 @@ fn request() -> Value {
     body(fields)
 }
 
-/// The fields of a spec that say what a job has to do with others.
+/// The fields of a spec that relate a job to other jobs.
 fn of_other_jobs() -> Value {
     json!({
         "release_on_failure": truth("With an idempotency key: a job that did not succeed releases the key, so that the same submission is a new job."),
         "concurrency": body(json!({"key": text(""), "most": number("1 unless given.")})),
         "rate": with(
-            body(json!({"key": text(""), "most": number("At least 1."), "per_ms": anything("A time; 1 s unless given.")})),
-            "At most so many jobs with this key start in this time, evenly spread.",
+            body(json!({"key": text(""), "most": number("1 to 10000."), "per_ms": anything("1s to 24h; 1s unless given.")})),
+            "At most `most` jobs with this key start in any `per_ms`.",
         ),
         "after": with(list(text("")), "Jobs that have to end before: ids, or names of jobs that are submitted in the same request."),
         "map": with(

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use sandtimer::job::{Cancelled, Filter, JobState, Status, StoreError, Submission};
+use sandtimer::job::{
+    Cancelled, Filter, Finished, JobState, LeaseRequest, Room, Status, StoreError, Submission,
+};
 use serde_json::{Value, json};
 
 use super::{LONG, Part};
@@ -18,46 +20,88 @@ fn finish_one(part: &Part<'_>, status: Status) -> String {
     leased.held.id
 }
 
-pub(super) fn rate_spreads_starts(part: &Part<'_>) {
-    // One each 400 ms; as the slack is a second, three may start at once.
-    let rate = json!({"rate": {"key": part.name, "most": 5, "per_ms": 2_000}});
-    let ids: Vec<String> = (0..6).map(|_| part.submit(rate.clone())).collect();
-    let first = part.lease(10);
-    assert_eq!(
-        first.iter().map(|leased| &leased.held.id).collect::<Vec<_>>(),
-        ids[..3].iter().collect::<Vec<_>>()
-    );
-    assert!(part.lease(10).is_empty(), "their time has not come");
-    (part.pass)(Duration::from_millis(450));
-    let soon = part.lease(10).len();
-    assert!(soon >= 1);
-    (part.pass)(Duration::from_millis(850));
-    assert_eq!(3 + soon + part.lease(10).len(), 6, "all have started");
+pub(super) fn rate_bounds_starts_in_any_period(part: &Part<'_>) {
+    let rate = json!({"rate": {"key": part.name, "most": 3, "per_ms": 3_000}});
+    let ids: Vec<String> = (0..7).map(|_| part.submit(rate.clone())).collect();
+    assert_eq!(part.ids(2), ids[..2]);
+    (part.pass)(Duration::from_millis(1_500));
+    assert_eq!(part.ids(10), ids[2..3], "one is left of the period");
+    assert!(part.ids(10).is_empty());
+    (part.pass)(Duration::from_millis(1_600));
+    assert_eq!(part.ids(10), ids[3..5], "two starts have left the period");
     // Another key has its own rate.
     let other = part.submit(json!({"rate": {"key": "another", "most": 1, "per_ms": 60_000}}));
     assert_eq!(part.ids(10), [other]);
+    (part.pass)(Duration::from_millis(3_100));
+    assert_eq!(part.ids(10), ids[5..]);
+}
+
+pub(super) fn rate_is_not_held_by_jobs_that_cannot_start(part: &Part<'_>) {
+    let rate = |more: Value| {
+        let mut spec = json!({"rate": {"key": part.name, "most": 1, "per_ms": 1_000}});
+        spec.as_object_mut().expect("a table").extend(more.as_object().expect("a table").clone());
+        spec
+    };
+    // In a paused queue, and for a worker with more memory.
+    let paused = part.submit(rate(json!({"queue": "rate paused"})));
+    part.store.pause("rate paused", true).expect("paused");
+    let large = part.submit(rate(json!({"limits": {"memory_bytes": "900G"}})));
+    let small: Vec<String> = (0..2).map(|_| part.submit(rate(json!({})))).collect();
+    let lease = || {
+        let memory = Some(Room { free: 1 << 30, total: 1 << 30, patience: LONG });
+        let (worker, queues) = ("w".to_owned(), vec![part.name.to_owned(), "rate paused".to_owned()]);
+        let request = LeaseRequest { worker, slots: 9, queues, only: None, lease: LONG, memory };
+        let leased = part.store.lease(&request).expect("leased");
+        leased.into_iter().map(|one| one.held.id).collect::<Vec<_>>()
+    };
+    assert_eq!(lease(), small[..1]);
+    (part.pass)(Duration::from_millis(1_100));
+    assert_eq!(lease(), small[1..]);
+    (part.pass)(Duration::from_millis(1_100));
+    part.store.pause("rate paused", false).expect("not paused");
+    assert_eq!(lease(), [paused]);
+    assert_eq!(part.state(&large), JobState::Queued);
+    part.store.cancel(&large, "test").expect("cancelled");
 }
 
 pub(super) fn rate_outlives_cancelled_jobs(part: &Part<'_>) {
-    // One each hour: one may start at once.
     let rate = json!({"rate": {"key": part.name, "most": 1, "per_ms": 3_600_000}});
     let (first, second, third) =
         (part.submit(rate.clone()), part.submit(rate.clone()), part.submit(rate.clone()));
     assert_eq!(part.store.cancel(&first, "test").expect("cancelled"), Cancelled::Cancelled);
-    assert_eq!(part.ids(10), [second], "a job that did not start has no share");
+    let started = part.lease(10).remove(0);
+    assert_eq!(started.held.id, second, "a job that did not start has no share");
+    // A start counts whatever becomes of the job, and so does its next delivery.
+    assert_eq!(part.finish(&started.held, Status::Drained, true), Finished::GivenBack);
     assert!(part.ids(10).is_empty());
-    assert_eq!(part.state(&third), JobState::Queued);
-    assert_eq!(part.store.cancel(&third, "test").expect("cancelled"), Cancelled::Cancelled);
-    // With a concurrency key: what a key holds back has no share of the rate either.
+    for id in [second, third] {
+        assert_eq!(part.state(&id), JobState::Queued);
+        assert_eq!(part.store.cancel(&id, "test").expect("cancelled"), Cancelled::Cancelled);
+    }
+    // What a concurrency key holds back has no share of the rate.
     let both =
         |key: &str| json!({"rate": {"key": "both", "most": 1_000}, "concurrency": {"key": key, "most": 1}});
     let (first, second, other) = (part.submit(both("x")), part.submit(both("x")), part.submit(both("y")));
-    assert_eq!(part.ids(10), [first.clone(), other.clone()]);
-    for leased in [first, other] {
-        let held = sandtimer::job::Held { id: leased, epoch: 1 };
-        part.finish(&held, Status::Ok, false);
+    let leased = part.lease(10);
+    assert_eq!(leased.iter().map(|one| one.held.id.clone()).collect::<Vec<_>>(), [first, other]);
+    for one in &leased {
+        part.finish(&one.held, Status::Ok, false);
     }
     assert_eq!(part.ids(10), [second]);
+}
+
+pub(super) fn retry_forgets_the_first_end(part: &Part<'_>) {
+    let ids = submit_together(part, &[json!({"name": "a"}), json!({"name": "b", "after": ["a"]})]);
+    assert_eq!(part.store.cancel(&ids[0], "test").expect("cancelled"), Cancelled::Cancelled);
+    assert_eq!(part.store.retry(&ids[0]).expect("retried"), JobState::Queued);
+    assert_eq!(part.state(&ids[1]), JobState::Cancelled, "its predecessor had ended");
+    let waits = part.submit(json!({"after": [ids[0]]}));
+    let runs = part.submit(json!({"after": [ids[0]], "after_failure": "run"}));
+    let first = part.lease(10).remove(0);
+    assert_eq!(first.held.id, ids[0]);
+    assert!(part.ids(10).is_empty(), "it has not ended again");
+    part.finish(&first.held, Status::Ok, false);
+    assert_eq!(part.ids(10), [waits, runs]);
 }
 
 pub(super) fn job_waits_for_others(part: &Part<'_>) {
@@ -171,4 +215,7 @@ pub(super) fn failure_releases_its_key(part: &Part<'_>) {
     let failed = part.submit(plain.clone());
     assert_eq!(finish_one(part, Status::Failed), failed);
     assert_eq!(part.submit(plain), failed);
+    // The flag is that of the job that has the key.
+    let other = part.submission(json!({"idempotency_key": "plain", "release_on_failure": true}));
+    assert!(matches!(part.store.submit(&[other]), Err(StoreError::Conflict { .. })));
 }

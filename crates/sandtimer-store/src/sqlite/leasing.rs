@@ -31,7 +31,7 @@ pub(crate) fn lease(
             Some(seq) if !is_too_late(tx, seq, now)? => seq,
             _ => return Ok(Vec::new()),
         };
-        return Ok(vec![hand_out(tx, seq, &request.worker, (until, now))?]);
+        return Ok(hand_out(tx, seq, &request.worker, (until, now))?.into_iter().collect());
     }
     let mut order = Order::new(turns);
     for queue in turns::queues(tx, request, turns)? {
@@ -52,8 +52,14 @@ pub(crate) fn lease(
             order.again(queue, rest);
             continue;
         }
+        let Some(next) = hand_out(tx, job.seq, &request.worker, (until, now))? else {
+            // A start before it used up its rate.
+            room.forget(&job);
+            order.again(queue, rest);
+            continue;
+        };
         room.take(&job);
-        leased.push(hand_out(tx, job.seq, &request.worker, (until, now))?);
+        leased.push(next);
         // One queue by itself needs no turns.
         if !order.is_empty() {
             turns::was_served(tx, &queue, turns)?;
@@ -154,16 +160,19 @@ impl Left {
     }
 }
 
+/// Hands a job out, unless it is not in the index any more.
 fn hand_out(
     tx: &Transaction<'_>,
     seq: i64,
     worker: &str,
     (until, now): (i64, i64),
-) -> Result<Leased, StoreError> {
+) -> Result<Option<Leased>, StoreError> {
     let update =
         "UPDATE jobs SET state = 2, ready = 0, start_ms = NULL, epoch = epoch + 1, deliveries = deliveries + 1, worker = ?2,
-        lease_ms = ?3, leased_ms = ?4 WHERE seq = ?1";
-    execute(tx, update, params![seq, worker, until, now])?;
+        lease_ms = ?3, leased_ms = ?4 WHERE seq = ?1 AND state = 1 AND ready = 1";
+    if execute(tx, update, params![seq, worker, until, now])? == 0 {
+        return Ok(None);
+    }
     let select =
         "SELECT id, epoch, body, owner, submitted_ms, due_ms, deadline_ms, deliveries, memory, after_ids, rate IS NOT NULL
         FROM jobs JOIN specs ON job = seq WHERE seq = ?1";
@@ -193,7 +202,7 @@ fn hand_out(
     if leased.held.epoch > 1 {
         forget_outputs(tx, seq)?;
     }
-    Ok(leased)
+    Ok(Some(leased))
 }
 
 fn ids(list: String) -> Vec<String> {

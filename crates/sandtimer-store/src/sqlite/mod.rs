@@ -13,7 +13,7 @@
 //! reading      listings, records, logs
 //! breakers     those that jobs share, by version
 //! schedules    jobs that recur
-//! rates        of the jobs with one key, so many start in a time
+//! rates        how many jobs of one key start in a period
 //! waits        jobs that wait for others
 //! reserve      room for when the disk is full
 //! ```
@@ -213,7 +213,10 @@ impl SqliteJobs {
         let (is_due, is_followed) =
             self.read(|tx, _| Ok((schedules::is_due(tx, calendar)?, clock::is_followed(tx, skew)?)))?;
         if !is_followed {
-            self.write_still(|tx, _| clock::follow(tx, skew))?;
+            self.write_still(|tx, _| {
+                clock::follow(tx, skew)?;
+                schedules::follow(tx, calendar)
+            })?;
         }
         if !is_due {
             return Ok(());

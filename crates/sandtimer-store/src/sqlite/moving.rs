@@ -44,8 +44,9 @@ struct Row1 {
     cancel: Option<String>,
     worker: Option<String>,
     ok: Option<bool>,
-    /// Whether it waits for others, and others for it.
-    waits: bool,
+    /// Whether it waits for other jobs.
+    has_waits: bool,
+    /// Whether other jobs wait for it.
     is_awaited: bool,
 }
 
@@ -68,7 +69,7 @@ fn row(row: &Row<'_>) -> rusqlite::Result<Row1> {
         cancel: row.get(11)?,
         worker: row.get(12)?,
         ok: row.get(13)?,
-        waits: row.get(14)?,
+        has_waits: row.get(14)?,
         is_awaited: row.get(15)?,
     })
 }
@@ -182,7 +183,7 @@ fn end(
     let count = "INSERT INTO outcomes VALUES (?1, 1) ON CONFLICT DO UPDATE SET count = count + 1";
     execute(tx, count, [status.as_str()])?;
     webhooks::ended(tx, job.seq, JobEnd::of(state, result.status), now)?;
-    waits::ended(tx, job.seq, (job.waits, job.is_awaited), result.ok)?;
+    waits::ended(tx, job.seq, (job.has_waits, job.is_awaited), result.ok)?;
     if job.ready == 1 {
         rates::withdrawn(tx, job.seq, now)?;
     }
@@ -386,7 +387,7 @@ pub(crate) fn retry(tx: &Transaction<'_>, id: &str, now: i64) -> Result<JobState
     let job = by_id(tx, id)?.ok_or_else(|| StoreError::Unknown(id.to_owned()))?;
     let refused = |remedy| StoreError::WrongState { id: id.to_owned(), state: job.state, remedy };
     if !job.state.is_over() {
-        return Err(refused("it goes on: cancel it first"));
+        return Err(refused("cancel it first"));
     }
     if job.ok == Some(true) {
         return Err(refused("it succeeded: submit its spec again for another one"));
@@ -396,6 +397,8 @@ pub(crate) fn retry(tx: &Transaction<'_>, id: &str, now: i64) -> Result<JobState
     if has_moment && job.deadline.is_some_and(|deadline| deadline <= now) {
         return Err(refused("its `deadline_ms` has passed: submit its spec again with a later one"));
     }
+    // What waited for its end before is settled by that end.
+    waits::settle_all(tx, job.seq, now)?;
     execute(tx, "UPDATE results SET kind = 1 WHERE job = ?1 AND kind = 0", [job.seq])?;
     webhooks::reopened(tx, job.seq)?;
     let priority = "SELECT priority FROM jobs WHERE seq = ?1";

@@ -1,9 +1,9 @@
-//! Rates: of the jobs with one rate key, so many start in a time.
+//! Rates: of the jobs with one rate key, at most N start in any period.
 //!
-//! Starts are spread evenly over time, and may catch up by the slack: the generic cell rate algorithm (ITU-T I.371), whose
-//! theoretical arrival time is `next_us`. As many jobs of a key are in the index of what can be leased as may start now;
-//! the others wait next to it, `ready = 2`, so a key with many jobs costs nothing to pass by. `admitted` counts those in the
-//! index, and `wake_ms` is when one more can enter it.
+//! `rate_starts` has the moments of the starts of the last period, so that what is left of the rate is known at any moment.
+//! In the index of what can be leased (`ready = 1`) are, of each queue, at most as many jobs of a key as may start now; the
+//! others wait next to it (`ready = 2`). So a key with many jobs costs nothing to pass by, and a queue that is paused, or
+//! jobs that no worker has the memory for, hold no share of the rate. `rates.wake_ms` is when a start leaves the period.
 
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 use sandtimer::job::StoreError;
@@ -11,121 +11,153 @@ use sandtimer::job::StoreError;
 use super::broken;
 use super::moving::execute;
 
-/// Jobs that enter the index in one sweep, of each key.
-const CHUNK: usize = 512;
+/// Keys that are handled in one sweep.
+const CHUNK: i64 = 512;
 
 /// The rate of a job.
 #[derive(Debug)]
 struct Rate {
     key: String,
-    /// Microseconds between starts.
-    interval: i64,
-    /// By how many microseconds starts may come early, to catch up.
-    slack: i64,
+    most: i64,
+    per_ms: i64,
 }
 
-/// The starts of a key.
-#[derive(Debug)]
-struct Starts {
-    admitted: i64,
-    next_us: i64,
+/// Jobs of a key that can be leased by the same workers: of one queue, with the same memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Group {
+    queue: String,
+    memory: i64,
 }
 
-impl Starts {
-    /// The moment at which one more job can enter the index; `None` if a start has to come first.
-    fn entry_ms(&self, rate: &Rate) -> Option<i64> {
-        let ahead = self.admitted.saturating_mul(rate.interval);
-        let entry_us = self.next_us.saturating_sub(rate.slack).saturating_add(ahead);
-        (ahead <= rate.slack).then(|| entry_us.saturating_add(999).div_euclid(1_000))
-    }
+/// Whether a job of a key waits next to the index, or is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    InIndex = 1,
+    Aside = 2,
 }
 
-fn rate(tx: &Transaction<'_>, seq: i64) -> Result<Option<Rate>, StoreError> {
-    let select = "SELECT rate, rate_us, rate_slack_us FROM jobs WHERE seq = ?1 AND rate IS NOT NULL";
-    let mut select = tx.prepare_cached(select).map_err(broken)?;
-    let read = |row: &Row<'_>| Ok(Rate { key: row.get(0)?, interval: row.get(1)?, slack: row.get(2)? });
-    select.query_row([seq], read).optional().map_err(broken)
+fn rate(tx: &Transaction<'_>, which: &str, value: impl rusqlite::ToSql) -> Result<Option<Rate>, StoreError> {
+    let select = format!("SELECT rate, rate_most, rate_per_ms FROM jobs WHERE {which}");
+    let mut select = tx.prepare_cached(&select).map_err(broken)?;
+    let read = |row: &Row<'_>| Ok(Rate { key: row.get(0)?, most: row.get(1)?, per_ms: row.get(2)? });
+    select.query_row([value], read).optional().map_err(broken)
 }
 
-fn starts(tx: &Transaction<'_>, key: &str) -> Result<Starts, StoreError> {
-    let mut select =
-        tx.prepare_cached("SELECT admitted, next_us FROM rates WHERE key = ?1").map_err(broken)?;
-    let read = |row: &Row<'_>| Ok(Starts { admitted: row.get(0)?, next_us: row.get(1)? });
-    let found = select.query_row([key], read).optional().map_err(broken)?;
-    Ok(found.unwrap_or(Starts { admitted: 0, next_us: 0 }))
+fn of_job(tx: &Transaction<'_>, seq: i64) -> Result<Option<Rate>, StoreError> {
+    rate(tx, "seq = ?1 AND rate IS NOT NULL", seq)
 }
 
-fn store(tx: &Transaction<'_>, key: &str, starts: &Starts) -> Result<(), StoreError> {
-    let upsert = "INSERT INTO rates (key, admitted, next_us) VALUES (?1, ?2, ?3)
-        ON CONFLICT DO UPDATE SET admitted = ?2, next_us = ?3";
-    execute(tx, upsert, (key, starts.admitted, starts.next_us)).map(drop)
-}
-
-/// Queues a job: in the index of what can be leased if its rate admits it, else next to it.
+/// Queues a job with a rate: in the index if its rate admits it, else next to it, after those that wait there already.
 pub(super) fn enter(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<(), StoreError> {
-    let Some(rate) = rate(tx, seq)? else {
-        return execute(tx, "UPDATE jobs SET state = 1, ready = 1 WHERE seq = ?1", [seq]).map(drop);
-    };
-    // After those that wait already: their turn comes with the key's next admission.
-    execute(tx, "UPDATE jobs SET state = 1, ready = 2 WHERE seq = ?1", [seq])?;
-    admit(tx, &rate.key, now)
+    match of_job(tx, seq)? {
+        None => execute(tx, "UPDATE jobs SET state = 1, ready = 1 WHERE seq = ?1", [seq]).map(drop),
+        Some(rate) => {
+            execute(tx, "UPDATE jobs SET state = 1, ready = 2 WHERE seq = ?1", [seq])?;
+            balance(tx, &rate, now)
+        }
+    }
 }
 
 /// A job was handed out.
 pub(super) fn started(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<(), StoreError> {
-    let Some(rate) = rate(tx, seq)? else { return Ok(()) };
-    let mut starts = starts(tx, &rate.key)?;
-    starts.admitted = (starts.admitted - 1).max(0);
-    starts.next_us = starts.next_us.max(now.saturating_mul(1_000)).saturating_add(rate.interval);
-    store(tx, &rate.key, &starts)?;
-    admit(tx, &rate.key, now)
+    let Some(rate) = of_job(tx, seq)? else { return Ok(()) };
+    execute(tx, "INSERT INTO rate_starts (key, at_ms) VALUES (?1, ?2)", (&rate.key, now))?;
+    balance(tx, &rate, now)
 }
 
 /// A job left the index without a start, as one that was cancelled.
 pub(super) fn withdrawn(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<(), StoreError> {
-    let Some(rate) = rate(tx, seq)? else { return Ok(()) };
-    execute(tx, "UPDATE rates SET admitted = max(0, admitted - 1) WHERE key = ?1", [&rate.key])?;
-    admit(tx, &rate.key, now)
+    of_job(tx, seq)?.map_or(Ok(()), |rate| balance(tx, &rate, now))
 }
 
-/// Lets jobs into the index whose moment has come.
+/// Admits jobs whose time has come.
 pub(super) fn sweep(tx: &Transaction<'_>, now: i64) -> Result<(), StoreError> {
-    let select = "SELECT key FROM rates INDEXED BY rates_wake WHERE wake_ms <= ?1 LIMIT 512";
+    let select = "SELECT key FROM rates INDEXED BY rates_wake WHERE wake_ms <= ?1 ORDER BY wake_ms LIMIT ?2";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
-    let keys = select.query_map([now], |row| row.get::<_, String>(0)).map_err(broken)?;
+    let keys = select.query_map((now, CHUNK), |row| row.get::<_, String>(0)).map_err(broken)?;
     let keys: Vec<String> = keys.collect::<Result<_, _>>().map_err(broken)?;
-    keys.iter().try_for_each(|key| admit(tx, key, now))
+    for key in keys {
+        let waiting = "rowid = (SELECT rowid FROM jobs INDEXED BY jobs_paced
+            WHERE state = 1 AND rate = ?1 AND ready > 0 ORDER BY ready DESC, queue LIMIT 1)";
+        match rate(tx, waiting, &key)? {
+            Some(rate) => balance(tx, &rate, now)?,
+            // No job of the key is queued: what is remembered of it goes with the end of its period.
+            None => {
+                execute(tx, "DELETE FROM rate_starts WHERE key = ?1", [&key])?;
+                execute(tx, "DELETE FROM rates WHERE key = ?1", [&key])?;
+            }
+        }
+    }
+    Ok(())
 }
 
-/// Lets the first waiting jobs of a key into the index, as many as may start now, and notes when the next one can.
-fn admit(tx: &Transaction<'_>, key: &str, now: i64) -> Result<(), StoreError> {
-    let first = "SELECT seq, rate_us, rate_slack_us FROM jobs INDEXED BY jobs_paced
-        WHERE state = 1 AND ready = 2 AND rate = ?1 ORDER BY rank, seq LIMIT 1";
-    let mut first = tx.prepare_cached(first).map_err(broken)?;
-    let read = |row: &Row<'_>| {
-        Ok((row.get::<_, i64>(0)?, Rate { key: key.to_owned(), interval: row.get(1)?, slack: row.get(2)? }))
+/// Has as many jobs of each group in the index as may start now, and notes when more may.
+fn balance(tx: &Transaction<'_>, rate: &Rate, now: i64) -> Result<(), StoreError> {
+    let begins = now.saturating_sub(rate.per_ms);
+    execute(tx, "DELETE FROM rate_starts WHERE key = ?1 AND at_ms <= ?2", (&rate.key, begins))?;
+    let select = "SELECT count(*), min(at_ms) FROM rate_starts WHERE key = ?1";
+    let mut select = tx.prepare_cached(select).map_err(broken)?;
+    let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?));
+    let (started, first): (i64, Option<i64>) = select.query_row([&rate.key], read).map_err(broken)?;
+    let may_start = (rate.most - started).max(0);
+    for group in groups(tx, rate, Waiting::InIndex)? {
+        let excess = count(tx, rate, &group, Waiting::InIndex)? - may_start;
+        move_some(tx, rate, &group, (Waiting::InIndex, Waiting::Aside), excess)?;
+    }
+    for group in groups(tx, rate, Waiting::Aside)? {
+        let room = may_start - count(tx, rate, &group, Waiting::InIndex)?;
+        move_some(tx, rate, &group, (Waiting::Aside, Waiting::InIndex), room)?;
+    }
+    let wake = first.map(|first| first.saturating_add(rate.per_ms));
+    let Some(wake) = wake else {
+        return execute(tx, "DELETE FROM rates WHERE key = ?1", [&rate.key]).map(drop);
     };
-    let mut starts = starts(tx, key)?;
-    let mut wake = None;
-    for _ in 0..CHUNK {
-        let Some((seq, rate)) = first.query_row([key], read).optional().map_err(broken)? else {
-            // The row is of no more use once the next start would be as if it were the first.
-            wake = (starts.admitted == 0).then(|| starts.next_us.div_euclid(1_000) + 1);
-            break;
-        };
-        wake = starts.entry_ms(&rate);
-        if wake.is_none_or(|wake| wake > now) {
-            break;
+    let upsert = "INSERT INTO rates (key, wake_ms) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET wake_ms = ?2";
+    execute(tx, upsert, params![rate.key, wake]).map(drop)
+}
+
+/// The groups of a key's jobs, found by one step in the index for each.
+fn groups(tx: &Transaction<'_>, rate: &Rate, waiting: Waiting) -> Result<Vec<Group>, StoreError> {
+    let select =
+        "SELECT queue, memory FROM jobs INDEXED BY jobs_paced WHERE state = 1 AND rate = ?1 AND ready = ?2
+        AND (queue, memory) > (?3, ?4) ORDER BY queue, memory LIMIT 1";
+    let mut select = tx.prepare_cached(select).map_err(broken)?;
+    let read = |row: &Row<'_>| Ok(Group { queue: row.get(0)?, memory: row.get(1)? });
+    let mut groups: Vec<Group> = Vec::new();
+    loop {
+        let (queue, memory) = groups.last().map_or(("", -1), |last| (last.queue.as_str(), last.memory));
+        let values = params![rate.key, waiting as i64, queue, memory];
+        match select.query_row(values, read).optional().map_err(broken)? {
+            Some(group) => groups.push(group),
+            None => return Ok(groups),
         }
-        execute(tx, "UPDATE jobs SET ready = 1 WHERE seq = ?1", [seq])?;
-        starts.admitted += 1;
     }
-    if starts.admitted == 0 && starts.next_us <= now.saturating_mul(1_000) {
-        let is_idle = first.query_row([key], |_| Ok(())).optional().map_err(broken)?.is_none();
-        if is_idle {
-            return execute(tx, "DELETE FROM rates WHERE key = ?1", [key]).map(drop);
-        }
+}
+
+fn count(tx: &Transaction<'_>, rate: &Rate, group: &Group, waiting: Waiting) -> Result<i64, StoreError> {
+    let select = "SELECT count(*) FROM jobs INDEXED BY jobs_paced
+        WHERE state = 1 AND rate = ?1 AND ready = ?2 AND queue = ?3 AND memory = ?4";
+    let mut select = tx.prepare_cached(select).map_err(broken)?;
+    let values = params![rate.key, waiting as i64, group.queue, group.memory];
+    select.query_row(values, |row| row.get(0)).map_err(broken)
+}
+
+/// Moves the first jobs of a group into the index, or the last ones out of it.
+fn move_some(
+    tx: &Transaction<'_>,
+    rate: &Rate,
+    group: &Group,
+    (from, to): (Waiting, Waiting),
+    number: i64,
+) -> Result<(), StoreError> {
+    if number <= 0 {
+        return Ok(());
     }
-    store(tx, key, &starts)?;
-    execute(tx, "UPDATE rates SET wake_ms = ?2 WHERE key = ?1", params![key, wake]).map(drop)
+    let order = if to == Waiting::InIndex { "rank, seq" } else { "rank DESC, seq DESC" };
+    let update = format!(
+        "UPDATE jobs SET ready = ?6 WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_paced
+        WHERE state = 1 AND rate = ?1 AND ready = ?2 AND queue = ?3 AND memory = ?4 ORDER BY {order} LIMIT ?5)"
+    );
+    let values = params![rate.key, from as i64, group.queue, group.memory, number, to as i64];
+    execute(tx, &update, values).map(drop)
 }

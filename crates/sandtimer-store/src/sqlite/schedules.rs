@@ -6,7 +6,8 @@
 
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 use sandtimer::job::{
-    LOCAL_OWNER, MAX_SCHEDULES, OverlapPolicy, ScheduleRecord, ScheduleSpec, StoreError, Submission,
+    LOCAL_OWNER, MAX_SCHEDULES, OverlapPolicy, ScheduleRecord, ScheduleSpec, SpecError, StoreError,
+    Submission,
 };
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +17,9 @@ use super::turns::Turns;
 use super::{broken, integer, natural, state_of, unreadable};
 
 /// Schedules that are due at a time and are handled in one go.
-const CHUNK: i64 = 64;
+const CHUNK: usize = 64;
+/// Bytes of a schedule, with its job: each tick copies them, and each listing reads them.
+const MAX_BODY_BYTES: usize = 256 << 10;
 
 /// A schedule on its way into the tables, with what its sender worked out.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -38,15 +41,21 @@ impl NewSchedule {
         let first_ms = spec.recurrence.first(natural(calendar));
         if first_ms.is_none() {
             let problem = "names no moment that ever comes; use days that the months have";
-            return Err(
-                sandtimer::job::SpecError { path: "cron".to_owned(), problem: problem.to_owned() }.into()
+            return Err(SpecError { path: "cron".to_owned(), problem: problem.to_owned() }.into());
+        }
+        let body = spec.source().to_string();
+        if body.len() > MAX_BODY_BYTES {
+            let problem = format!(
+                "has {} bytes with its inputs; a schedule has at most {MAX_BODY_BYTES}: keep code and inputs where the job can read them",
+                body.len()
             );
+            return Err(SpecError { path: "job".to_owned(), problem }.into());
         }
         Ok(NewSchedule {
             owner: owner.to_owned(),
             name: spec.name.clone(),
             queue: queue.to_owned(),
-            body: spec.source().to_string(),
+            body,
             timing: spec.timing(),
             first_ms,
             is_paused: spec.is_paused,
@@ -66,9 +75,11 @@ pub(crate) fn put(tx: &Transaction<'_>, new: &NewSchedule, now: i64) -> Result<(
             return Err(StoreError::Schedules { owner: new.owner.clone() });
         }
     }
-    // A deployment that stores the same schedule again does not put its next moment off.
+    // A deployment that stores the same schedule again does not put its next moment off. A moment that is later than the first
+    // one from now on was worked out with a wrong calendar.
     let kept = known.filter(|(timing, _)| *timing == new.timing).and_then(|(_, next)| next);
-    let next = kept.or(new.first_ms.map(integer)).filter(|_| !new.is_paused);
+    let first = new.first_ms.map(integer);
+    let next = kept.into_iter().chain(first).min().filter(|_| !new.is_paused);
     let upsert = "INSERT INTO schedules (owner, name, queue, body, timing, created_ms, next_ms)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO UPDATE
         SET queue = ?3, body = ?4, timing = ?5, next_ms = ?7, error = NULL";
@@ -94,11 +105,18 @@ pub(crate) fn list(
     let mut select = tx.prepare_cached(select).map_err(broken)?;
     let found = select.query_map((owner, name), record).map_err(broken)?;
     let found: Vec<(ScheduleRecord, String)> = found.collect::<Result<_, _>>().map_err(broken)?;
-    let with_spec = |(record, body): (ScheduleRecord, String)| {
-        let spec = ScheduleSpec::read(serde_json::from_str(&body).map_err(unreadable)?)?.shown();
-        Ok(ScheduleRecord { spec, ..record })
+    // A schedule that this program cannot read is listed all the same, with the reason.
+    let with_spec = |(record, body): (ScheduleRecord, String)| match read_body(&body) {
+        Ok(spec) => ScheduleRecord { spec: spec.shown(), ..record },
+        Err(error) => {
+            ScheduleRecord { error: Some(format!("this program cannot read it: {error}")), ..record }
+        }
     };
-    found.into_iter().map(with_spec).collect()
+    Ok(found.into_iter().map(with_spec).collect())
+}
+
+fn read_body(body: &str) -> Result<ScheduleSpec, StoreError> {
+    Ok(ScheduleSpec::read(serde_json::from_str(body).map_err(unreadable)?)?)
 }
 
 fn record(row: &Row<'_>) -> rusqlite::Result<(ScheduleRecord, String)> {
@@ -139,6 +157,24 @@ struct TickJob {
     is_single: bool,
 }
 
+/// The calendar was set: schedules whose next moment was worked out with a later one are due at their first moment from now on.
+pub(super) fn follow(tx: &Transaction<'_>, calendar: i64) -> Result<(), StoreError> {
+    let select = "SELECT owner, name, body FROM schedules WHERE next_ms > ?1";
+    let mut select = tx.prepare_cached(select).map_err(broken)?;
+    let read =
+        |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?));
+    let found = select.query_map([calendar], read).map_err(broken)?;
+    let found: Vec<(String, String, String)> = found.collect::<Result<_, _>>().map_err(broken)?;
+    for (owner, name, body) in found {
+        let first = read_body(&body).ok().and_then(|spec| spec.recurrence.first(natural(calendar)));
+        let update = "UPDATE schedules SET next_ms = min(next_ms, ?3) WHERE owner = ?1 AND name = ?2";
+        if let Some(first) = first {
+            execute(tx, update, (owner, name, integer(first)))?;
+        }
+    }
+    Ok(())
+}
+
 /// Whether a schedule is due. Reads only.
 pub(crate) fn is_due(tx: &Transaction<'_>, calendar: i64) -> Result<bool, StoreError> {
     let look = "SELECT EXISTS (SELECT 1 FROM schedules INDEXED BY schedules_next WHERE next_ms <= ?1)";
@@ -149,11 +185,11 @@ pub(crate) fn is_due(tx: &Transaction<'_>, calendar: i64) -> Result<bool, StoreE
 /// What the schedules that are due do now. One that this program cannot read is left to newer programs.
 pub(crate) fn ticks(tx: &Transaction<'_>, calendar: i64) -> Result<Vec<ScheduleTick>, StoreError> {
     let select = "SELECT owner, name, queue, body, next_ms FROM schedules INDEXED BY schedules_next
-        WHERE next_ms <= ?1 ORDER BY next_ms LIMIT ?2";
+        WHERE next_ms <= ?1 ORDER BY next_ms";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
-    let mut rows = select.query((calendar, CHUNK)).map_err(broken)?;
+    let mut rows = select.query([calendar]).map_err(broken)?;
     let mut ticks = Vec::new();
-    while let Some(row) = rows.next().map_err(broken)? {
+    while let Some(row) = rows.next().map_err(broken)?.filter(|_| ticks.len() < CHUNK) {
         ticks.extend(tick(row, natural(calendar)).map_err(broken)?);
     }
     Ok(ticks)
@@ -162,10 +198,7 @@ pub(crate) fn ticks(tx: &Transaction<'_>, calendar: i64) -> Result<Vec<ScheduleT
 fn tick(row: &Row<'_>, calendar: u64) -> rusqlite::Result<Option<ScheduleTick>> {
     let (owner, name, body): (String, String, String) = (row.get(0)?, row.get(1)?, row.get(3)?);
     let (queue, due_ms): (String, u64) = (row.get(2)?, natural(row.get(4)?));
-    let Some(spec) = serde_json::from_str(&body).ok().and_then(|source| ScheduleSpec::read(source).ok())
-    else {
-        return Ok(None);
-    };
+    let Ok(spec) = read_body(&body) else { return Ok(None) };
     let tick = spec.tick(due_ms, calendar);
     let job = tick.moment_ms.map(|moment_ms| {
         let mut job = spec.job_for(moment_ms);

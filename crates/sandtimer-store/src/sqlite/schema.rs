@@ -113,23 +113,20 @@ CREATE TABLE schedules (
 CREATE INDEX schedules_next ON schedules (next_ms) WHERE next_ms IS NOT NULL;
 ";
 
-/// Rates of jobs' starts, in microseconds. A queued job that its rate holds back has `ready = 2`.
+/// Rates of jobs' starts. A queued job that its rate holds back has `ready = 2`.
 const RATES: &str = "
 ALTER TABLE jobs ADD COLUMN rate TEXT;
-ALTER TABLE jobs ADD COLUMN rate_us INTEGER;
-ALTER TABLE jobs ADD COLUMN rate_slack_us INTEGER;
-CREATE INDEX jobs_paced ON jobs (rate, rank, seq) WHERE state = 1 AND ready = 2;
-CREATE TABLE rates (
-    key TEXT PRIMARY KEY,
-    admitted INTEGER NOT NULL,
-    next_us INTEGER NOT NULL,
-    wake_ms INTEGER
-) STRICT, WITHOUT ROWID;
-CREATE INDEX rates_wake ON rates (wake_ms) WHERE wake_ms IS NOT NULL;
+ALTER TABLE jobs ADD COLUMN rate_most INTEGER;
+ALTER TABLE jobs ADD COLUMN rate_per_ms INTEGER;
+CREATE INDEX jobs_paced ON jobs (rate, ready, queue, memory, rank, seq) WHERE state = 1 AND rate IS NOT NULL;
+CREATE TABLE rates (key TEXT PRIMARY KEY, wake_ms INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE INDEX rates_wake ON rates (wake_ms);
+CREATE TABLE rate_starts (key TEXT NOT NULL, at_ms INTEGER NOT NULL) STRICT;
+CREATE INDEX rate_starts_key ON rate_starts (key, at_ms);
 ";
 
 /// Jobs that wait for others: `waits` of a job is how many it waits for, `after_ids` a list of those whose results it is to
-/// have, `awaited` whether others wait for it. `settled` has jobs that have ended, until all that waited for them know.
+/// have, `awaited` whether others wait for it. `settled` has jobs that have ended, until every job that waits for them is updated.
 const WAITS: &str = "
 ALTER TABLE jobs ADD COLUMN waits INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE jobs ADD COLUMN after_ids TEXT;
@@ -141,10 +138,11 @@ CREATE INDEX waits_job ON waits (job);
 CREATE TABLE settled (on_job INTEGER PRIMARY KEY, ok INTEGER NOT NULL, id TEXT NOT NULL) STRICT;
 ";
 
-/// Moments on the calendar: `start_ms` of a job that has not been handed out, and by how much the calendar is ahead of the
+/// `releases` is whether a job that did not succeed releases its idempotency key. Moments on the calendar: `start_ms` of a job that has not been handed out, and by how much the calendar is ahead of the
 /// store's clock.
 const CALENDAR: &str = "
 ALTER TABLE jobs ADD COLUMN start_ms INTEGER;
+ALTER TABLE jobs ADD COLUMN releases INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE clock ADD COLUMN skew_ms INTEGER NOT NULL DEFAULT 0;
 ";
 

@@ -178,9 +178,9 @@ fn insert(tx: &Transaction<'_>, (new, turns): (&NewJob, Turns), now: i64) -> Res
     let id = free_id(tx, &new.id)?;
     let insert =
         "INSERT INTO jobs (id, owner, name, queue, priority, state, rank, concurrency, most, idempotency,
-        submitted_ms, due_ms, deadline_ms, wall_ms, retention_ms, deliveries_most, memory, work, rate, rate_us,
-        rate_slack_us, start_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-        ?20, ?21, ?22)";
+        submitted_ms, due_ms, deadline_ms, wall_ms, retention_ms, deliveries_most, memory, work, rate, rate_most,
+        rate_per_ms, start_ms, releases) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
+        ?20, ?21, ?22, ?23)";
     let values = params![
         id,
         new.owner,
@@ -201,9 +201,10 @@ fn insert(tx: &Transaction<'_>, (new, turns): (&NewJob, Turns), now: i64) -> Res
         integer(new.memory),
         new.work,
         new.rate.as_ref().map(|rate| format!("{}\u{1f}{}", new.owner, rate.key)),
-        new.rate.as_ref().map(|rate| integer(rate.interval_us())),
-        new.rate.as_ref().map(|rate| integer(rate.slack_us())),
+        new.rate.as_ref().map(|rate| rate.most),
+        new.rate.as_ref().map(|rate| integer(rate.per_ms)),
         new.start_ms.map(integer),
+        new.releases_key,
     ];
     tx.prepare_cached(insert).and_then(|mut insert| insert.execute(values)).map_err(broken)?;
     let seq = tx.last_insert_rowid();
@@ -250,12 +251,10 @@ fn open_queue(tx: &Transaction<'_>, queue: &str, owner: &str, turns: Turns) -> R
 /// The job that was submitted before with the same idempotency key.
 fn known(tx: &Transaction<'_>, new: &NewJob) -> Result<Option<Submitted>, StoreError> {
     let Some(key) = &new.idempotency_key else { return Ok(None) };
-    if new.releases_key {
-        // Jobs that have ended: `ok` is null for those that were cancelled before they began, in earlier versions.
-        let release = "UPDATE jobs SET idempotency = NULL WHERE owner = ?1 AND idempotency = ?2
-            AND state IN (3, 4, 5) AND coalesce(ok, 0) = 0";
-        execute(tx, release, (&new.owner, key))?;
-    }
+    // The flag is that of the job that has the key.
+    let release = "UPDATE jobs SET idempotency = NULL WHERE owner = ?1 AND idempotency = ?2 AND releases = 1
+        AND state IN (3, 4, 5) AND coalesce(ok, 0) = 0";
+    execute(tx, release, (&new.owner, key))?;
     let select =
         "SELECT id, state, body FROM jobs JOIN specs ON job = seq WHERE owner = ?1 AND idempotency = ?2";
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, i64>(1)?, row.get::<_, String>(2)?));

@@ -282,3 +282,40 @@ fn worker_is_live_for_90_s_after_its_announcement() {
     store.stopped_at(begun + 149_999).announce(&facts("second")).expect("announced");
     assert_eq!(names(store.stopped_at(begun + 150_001)), ["second", "third"]);
 }
+
+#[test]
+fn schedule_of_a_wrong_calendar_is_due_again_once_it_is_right() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut store = SqliteJobs::open(directory.path()).expect("opened");
+    let (start, decade) = (2_000_000_000_000, 315_360_000_000);
+    let spec = json!({"name": "s", "cron": "* * * * *", "overlap": "allow", "job": {"command": ["true"]}});
+    let spec = sandtimer::job::ScheduleSpec::read(spec).expect("valid");
+    store.stopped_at(start).put_schedule("o", "q", &spec).expect("stored");
+    assert_eq!(
+        lease(store.stopped_with(start + 1_000, start + decade)).len(),
+        1,
+        "one for all that were missed"
+    );
+    assert!(lease(store.stopped_with(start + 2_000, start + 2_000)).is_empty());
+    let next = store.schedules("o").expect("listed")[0].next_ms.expect("a moment");
+    assert!(next <= natural(start + 62_000), "{next}");
+    assert_eq!(lease(store.stopped_with(start + 62_000, start + 62_000)).len(), 1);
+}
+
+#[test]
+fn schedule_that_cannot_be_read_hides_no_other() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut store = SqliteJobs::open(directory.path()).expect("opened");
+    store.stopped_at(2_000_000_000_000);
+    for number in 0..70 {
+        let spec = json!({"name": format!("s{number:02}"), "every_ms": 1_000, "job": {"command": ["true"]}});
+        let spec = sandtimer::job::ScheduleSpec::read(spec).expect("valid");
+        store.put_schedule("local", "q", &spec).expect("stored");
+    }
+    let newer = "UPDATE schedules SET body = json_set(body, '$.of_a_newer_program', 1) WHERE name < 's69'";
+    assert_eq!(store.connection().execute(newer, []).expect("changed"), 69);
+    let listed = store.schedules("local").expect("listed");
+    assert_eq!(listed.len(), 70);
+    assert!(listed[0].error.as_ref().expect("a reason").contains("of_a_newer_program"), "{:?}", listed[0]);
+    assert_eq!(lease(store.stopped_at(2_000_000_002_000)).len(), 1);
+}

@@ -10,7 +10,7 @@ use sandtimer::job::{JobState, SpecError, StoreError};
 use super::broken;
 use super::moving::{self, execute};
 
-/// Jobs that are let go, or cancelled, in one sweep.
+/// Jobs that are released, or cancelled, in one sweep.
 const CHUNK: i64 = 512;
 
 /// Has a job wait for others. One that has ended already counts at once.
@@ -27,8 +27,7 @@ pub(super) fn begin(
         };
         let Some((on, state, ok)) = select.query_row((id, owner), read).optional().map_err(broken)? else {
             let problem = format!(
-                "`{id}` is neither the id of a job of the store nor the name of a job that is submitted with this one; a job is \
-                 forgotten when its `retention_ms` has passed, or by a purge"
+                "no job has the id `{id}`, and none that is submitted with this one has the name; use an id that `jobs list` shows"
             );
             return Err(SpecError { path: format!("after[{index}]"), problem }.into());
         };
@@ -48,10 +47,10 @@ pub(super) fn begin(
 pub(super) fn ended(
     tx: &Transaction<'_>,
     seq: i64,
-    (waits, is_awaited): (bool, bool),
+    (has_waits, is_awaited): (bool, bool),
     ok: bool,
 ) -> Result<(), StoreError> {
-    if waits {
+    if has_waits {
         execute(tx, "DELETE FROM waits WHERE job = ?1", [seq])?;
     }
     if is_awaited { note(tx, seq, ok) } else { Ok(()) }
@@ -63,7 +62,7 @@ fn note(tx: &Transaction<'_>, seq: i64, ok: bool) -> Result<(), StoreError> {
     execute(tx, insert, (seq, ok)).map(drop)
 }
 
-/// Lets jobs go that waited for jobs that have ended, or cancels them.
+/// Releases jobs that waited for jobs that have ended, or cancels them.
 pub(super) fn sweep(tx: &Transaction<'_>, now: i64) -> Result<(), StoreError> {
     let mut left = CHUNK;
     while left > 0 {

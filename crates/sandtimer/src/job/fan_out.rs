@@ -11,19 +11,20 @@ use super::table::{Table, refused};
 
 /// Items of one list. All jobs of a submission are taken together.
 const MAX_ITEMS: usize = 9_999;
-/// Bytes of the specs of all jobs together: a few bytes of a request must not become gigabytes.
-const MAX_BYTES: usize = 16 << 20;
+/// Bytes of the specs of all jobs that one request becomes: a small request must not become gigabytes.
+pub const MAX_FAN_OUT_BYTES: usize = 16 << 20;
 /// Fields that the jobs of items get, so that a spec cannot have them as well.
 const OF_ITEMS: [(&str, &str); 2] = [
     ("concurrency", "has a key of its own in each `map`; use `map.most`"),
     ("steps", "cannot be combined with `map`; use a command, code or a handler"),
 ];
 
-/// The specs of the jobs that one spec stands for: itself, unless it has `map`.
+/// The specs of the jobs that one spec stands for: itself, unless it has `map`. `budget` is how many bytes the specs of the
+/// request may still have, [`MAX_FAN_OUT_BYTES`] in all.
 ///
 /// # Errors
 /// The first field of `map` that is refused, and fields that cannot be combined with it.
-pub fn expanded(source: Value) -> Result<Vec<Value>, SpecError> {
+pub fn expanded(source: Value, budget: &mut usize) -> Result<Vec<Value>, SpecError> {
     let Value::Object(mut fields) = source else { return Ok(vec![source]) };
     let Some(map) = fields.remove("map") else { return Ok(vec![Value::Object(fields)]) };
     for (field, problem) in OF_ITEMS {
@@ -32,8 +33,12 @@ pub fn expanded(source: Value) -> Result<Vec<Value>, SpecError> {
         }
     }
     let FanOut { items, most, then } = FanOut::read(map)?;
-    check_size(&fields, &items)?;
-    let name = fields.get("name").and_then(Value::as_str).unwrap_or("job").to_owned();
+    check_size(&fields, &items, budget)?;
+    let name = match fields.get("name") {
+        None => "job".to_owned(),
+        Some(Value::String(name)) => name.clone(),
+        Some(other) => return Err(refused("name", other, "a text")),
+    };
     // The same submission has the same key, so that it can be repeated with its idempotency keys.
     let key = digest(json!([&fields, &items]).to_string().as_bytes());
     let concurrency = most.map(|most| json!({"key": format!("map {}", &key[..16]), "most": most}));
@@ -50,6 +55,9 @@ pub fn expanded(source: Value) -> Result<Vec<Value>, SpecError> {
         }
         if let Some(key) = fields.get("idempotency_key").and_then(Value::as_str) {
             then.entry("idempotency_key").or_insert_with(|| format!("{key}: then").into());
+            if let Some(releases) = fields.get("release_on_failure") {
+                then.entry("release_on_failure").or_insert_with(|| releases.clone());
+            }
         }
         then.insert("after".to_owned(), json!(names));
         jobs.push(Value::Object(then));
@@ -94,15 +102,17 @@ impl FanOut {
     }
 }
 
-fn check_size(fields: &Map<String, Value>, items: &[Value]) -> Result<(), SpecError> {
+fn check_size(fields: &Map<String, Value>, items: &[Value], budget: &mut usize) -> Result<(), SpecError> {
     // Plain data with string keys always serialises.
     let one = serde_json::to_string(fields).map_or(0, |text| text.len());
     let all = one.saturating_mul(items.len());
-    if all <= MAX_BYTES {
+    if let Some(left) = budget.checked_sub(all) {
+        *budget = left;
         return Ok(());
     }
     let problem = format!(
-        "has {} items, and the spec has {one} bytes: {all} in all, of at most {MAX_BYTES}; use fewer items, or keep code and inputs where the jobs can read them",
+        "has {} items, and the spec has {one} bytes: more than the {budget} bytes that are left of {MAX_FAN_OUT_BYTES} for the \
+         request; use fewer items, or keep code and inputs where the jobs can read them",
         items.len()
     );
     Err(SpecError { path: "map.over".to_owned(), problem })
@@ -147,6 +157,10 @@ fn job_of(
 mod tests {
     use super::*;
 
+    fn expanded(source: Value) -> Result<Vec<Value>, SpecError> {
+        super::expanded(source, &mut MAX_FAN_OUT_BYTES.clone())
+    }
+
     #[test]
     fn spec_without_map_is_itself() {
         let spec = json!({"command": ["true"]});
@@ -157,7 +171,7 @@ mod tests {
     #[test]
     fn each_item_is_a_job_and_then_waits_for_all() {
         let jobs = expanded(json!({
-            "name": "score", "command": ["./score"], "queue": "q", "idempotency_key": "k", "env": {"A": "1"},
+            "name": "score", "command": ["./score"], "queue": "q", "idempotency_key": "k", "release_on_failure": true, "env": {"A": "1"},
             "map": {"over": ["a", {"n": 2}], "most": 1, "then": {"command": ["./sum"]}},
         }));
         let jobs = jobs.expect("valid");
@@ -168,7 +182,7 @@ mod tests {
         assert_eq!(jobs[1]["idempotency_key"], "k[1]");
         assert_eq!(jobs[0]["concurrency"], jobs[1]["concurrency"]);
         let then = json!({
-            "name": "score: then", "command": ["./sum"], "queue": "q", "idempotency_key": "k: then",
+            "name": "score: then", "command": ["./sum"], "queue": "q", "idempotency_key": "k: then", "release_on_failure": true,
             "after": ["score[0]", "score[1]"],
         });
         assert_eq!(jobs[2], then);
@@ -181,10 +195,19 @@ mod tests {
     }
 
     #[test]
+    fn maps_of_one_request_share_its_bytes() {
+        let map = json!({"code": "x".repeat(1_000_000), "map": {"over": [1, 2, 3, 4, 5]}});
+        let mut budget = MAX_FAN_OUT_BYTES;
+        let fits = (0..).take_while(|_| super::expanded(map.clone(), &mut budget).is_ok()).count();
+        assert_eq!(fits, 3);
+    }
+
+    #[test]
     fn malformed_values_are_refused() {
-        let (many, large) = (vec![0; MAX_ITEMS + 1], "x".repeat(MAX_BYTES / 4));
+        let (many, large) = (vec![0; MAX_ITEMS + 1], "x".repeat(MAX_FAN_OUT_BYTES / 4));
         for (more, path, part) in [
             (json!({"map": [1]}), "map", "a table"),
+            (json!({"map": {"over": [1]}, "name": 5}), "name", "a text"),
             (json!({"map": {}}), "map.over", "is missing"),
             (json!({"map": {"over": "abc"}}), "map.over", "a list with an item for each job"),
             (json!({"map": {"over": {"a": 1}}}), "map.over", "a list with an item for each job"),

@@ -45,7 +45,7 @@ mod tests;
 mod ways;
 mod webhook;
 
-pub use fan_out::expanded;
+pub use fan_out::{MAX_FAN_OUT_BYTES, expanded};
 pub use files::{
     DEEPEST, InputFile, MOST_FILES, MOST_INPUT_BYTES, OutputSpec, digest, embedded, hexadecimal,
 };

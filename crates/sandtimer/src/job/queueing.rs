@@ -1,6 +1,7 @@
-//! What a spec says of other jobs: how many with one key run at a time, how many start in a time, and which have to end before.
+//! What a spec says of other jobs: how many with one key run at the same time, how many start in a period, and which have to
+//! end before.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -12,12 +13,15 @@ use super::table::{Table, refused};
 
 /// Jobs that one may wait for.
 const MAX_AFTER: usize = 10_000;
+/// A period is longer than what workers need to find a job.
+const MIN_RATE_PERIOD: Duration = Duration::from_secs(1);
 const MAX_RATE_PERIOD: Duration = Duration::from_secs(24 * 3600);
-/// By how much starts may catch up, at most and at least: a worker looks for jobs some ten times a second.
-const MAX_SLACK_US: u64 = 1_000_000;
-const MIN_SLACK_US: u64 = 100_000;
+/// Starts of a period that a store remembers.
+const MAX_RATE: u32 = 10_000;
+/// Jobs that those of one submission wait for, counted for each of them.
+const MAX_WAITS: usize = 20_000;
 
-/// At most so many jobs with this key at a time.
+/// At most `most` jobs with this key run at the same time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Concurrency {
     pub key: String,
@@ -35,7 +39,7 @@ impl Concurrency {
     }
 }
 
-/// At most so many jobs with this key start in a time.
+/// At most `most` jobs with this key start in any `per_ms`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RateLimit {
     pub key: String,
@@ -44,19 +48,8 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// Microseconds between two starts.
-    pub fn interval_us(&self) -> u64 {
-        self.per_ms.saturating_mul(1_000) / u64::from(self.most)
-    }
-
-    /// By how many microseconds starts may catch up: so many more than the rate's are possible at once, in all.
-    pub fn slack_us(&self) -> u64 {
-        self.per_ms.saturating_mul(1_000).clamp(MIN_SLACK_US, MAX_SLACK_US)
-    }
-
     /// Reads `rate`: `{ key, most, per_ms }`.
     pub(super) fn read(table: &mut Table) -> Result<Option<Self>, SpecError> {
-        let path = table.at("rate");
         let Some(mut inner) = table.table("rate")? else { return Ok(None) };
         let (key_path, most_path, per_path) = (inner.at("key"), inner.at("most"), inner.at("per_ms"));
         let key = inner.name("key")?;
@@ -65,16 +58,13 @@ impl RateLimit {
         let most = most.ok_or_else(|| missing(&most_path, "how many jobs start in the time of `per_ms`"))?;
         let per = inner.time("per_ms")?.unwrap_or(Duration::from_secs(1));
         inner.done()?;
-        if !(Duration::from_millis(1)..=MAX_RATE_PERIOD).contains(&per) {
-            return Err(refused(&per_path, &per.as_secs_f64().into(), "1ms to 24h"));
+        if !(MIN_RATE_PERIOD..=MAX_RATE_PERIOD).contains(&per) {
+            return Err(refused(&per_path, &(per.as_millis() as u64).into(), "1s to 24h"));
         }
-        let rate = RateLimit { key, most, per_ms: per.as_millis() as u64 };
-        if rate.interval_us() == 0 {
-            let problem =
-                format!("{most} in {} ms is more than one each microsecond; use fewer", rate.per_ms);
-            return Err(SpecError { path, problem });
+        if most > MAX_RATE {
+            return Err(refused(&most_path, &most.into(), "1 to 10000; for more, use a shorter `per_ms`"));
         }
-        Ok(Some(rate))
+        Ok(Some(RateLimit { key, most, per_ms: per.as_millis() as u64 }))
     }
 }
 
@@ -135,8 +125,14 @@ pub fn resolve_names(submissions: &[Submission], ids: &[String]) -> Result<Vec<V
     }
     let mut needs: Vec<Vec<usize>> = vec![Vec::new(); submissions.len()];
     let mut resolved = vec![Vec::new(); submissions.len()];
+    let mut waits = 0;
     for (index, one) in submissions.iter().enumerate() {
+        let mut seen = HashSet::new();
         for (place, name) in one.spec.after.jobs.iter().enumerate() {
+            if !seen.insert(name.as_str()) {
+                continue;
+            }
+            waits += 1;
             match named.get(name.as_str()).map(Vec::as_slice) {
                 None => resolved[index].push(name.clone()),
                 Some([other]) => {
@@ -145,13 +141,20 @@ pub fn resolve_names(submissions: &[Submission], ids: &[String]) -> Result<Vec<V
                 }
                 Some(several) => {
                     let problem = format!(
-                        "`{name}` is the name of {} jobs that are submitted together; give each a name of its own",
+                        "`{name}` is the name of {} jobs that are submitted together (jobs of a `map` are named after it); give each a `name`",
                         several.len()
                     );
                     return Err(SpecError { path: format!("after[{place}]"), problem });
                 }
             }
         }
+    }
+    if waits > MAX_WAITS {
+        let problem = format!(
+            "the jobs that are submitted together wait for {waits} jobs, counted for each of them; use at most {MAX_WAITS}, such as \
+             one job that waits for all and others that wait for that one"
+        );
+        return Err(SpecError { path: "after".to_owned(), problem });
     }
     check_circle(submissions, &needs)?;
     Ok(resolved)
@@ -234,14 +237,16 @@ mod tests {
     }
 
     #[test]
-    fn rate_is_an_interval_with_slack() {
-        let rate = |rate| spec(json!({"rate": rate})).expect("valid").rate.expect("a rate");
-        let second = rate(json!({"key": "k", "most": 10}));
-        assert_eq!((second.interval_us(), second.slack_us()), (100_000, 1_000_000));
-        let minute = rate(json!({"key": "k", "most": 6, "per_ms": "1m"}));
-        assert_eq!((minute.interval_us(), minute.slack_us()), (10_000_000, 1_000_000));
-        let short = rate(json!({"key": "k", "most": 3, "per_ms": 10}));
-        assert_eq!((short.interval_us(), short.slack_us()), (3_333, 100_000));
+    fn waits_are_counted_once_and_bounded() {
+        assert_eq!(
+            batch(&[("a", &[]), ("b", &["a", "a", "x", "a", "x"])]).expect("resolved")[1],
+            ["id0", "x"]
+        );
+        let names: Vec<String> = (0..150).map(|number| number.to_string()).collect();
+        let after: Vec<&str> = names.iter().map(String::as_str).collect();
+        let jobs: Vec<(&str, &[&str])> = after.iter().map(|name| (*name, &after[..])).collect();
+        let refused = batch(&jobs).expect_err("22,500 waits");
+        assert!(refused.path == "after" && refused.problem.contains("at most 20000"), "{refused}");
     }
 
     #[test]
@@ -254,8 +259,9 @@ mod tests {
             (json!({"rate": {"key": "k", "most": 0}}), "rate.most", "from 1 to"),
             (json!({"rate": {"key": "k", "most": -1}}), "rate.most", "from 1 to"),
             (json!({"rate": {"key": "k", "most": 1, "per_ms": 0}}), "rate.per_ms", "0"),
-            (json!({"rate": {"key": "k", "most": 1, "per_ms": "48h"}}), "rate.per_ms", "1ms to 24h"),
-            (json!({"rate": {"key": "k", "most": 2_000, "per_ms": 1}}), "rate", "each microsecond"),
+            (json!({"rate": {"key": "k", "most": 1, "per_ms": "48h"}}), "rate.per_ms", "1s to 24h"),
+            (json!({"rate": {"key": "k", "most": 1, "per_ms": 10}}), "rate.per_ms", "1s to 24h"),
+            (json!({"rate": {"key": "k", "most": 20_000}}), "rate.most", "1 to 10000"),
             (json!({"rate": {"key": "k", "most": 1, "burst": 3}}), "rate.burst", "unknown field"),
             (json!({"after": "0123456789ab"}), "after", "a list of texts"),
             (json!({"after": [5]}), "after", "a list of texts"),

@@ -109,7 +109,9 @@ fn expression(path: &str, text: &str) -> Result<Cron, SpecError> {
     let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
     parser.parse(text).map_err(|error| {
         let refusal = refused(path, &text.into(), EXPRESSION);
-        SpecError { problem: format!("{} ({error})", refusal.problem), ..refusal }
+        let fields = text.split_whitespace().count();
+        let reason = if fields == 5 { error.to_string() } else { format!("it has {fields} fields") };
+        SpecError { problem: format!("{} ({reason})", refusal.problem), ..refusal }
     })
 }
 

@@ -14,10 +14,12 @@ pub const MAX_MISSED: usize = 100;
 /// With `missed = "skip"` a moment counts as missed when it is this long ago. Ticks come within a second where a worker runs.
 const MAX_LATENESS_MS: u64 = 60_000;
 /// Fields of a job that name one moment or one job.
-const OF_ONE_JOB: [(&str, &str); 4] = [
+const OF_ONE_JOB: [(&str, &str); 6] = [
     ("idempotency_key", "names one job; leave it out: each moment of a schedule has one job"),
     ("deadline_ms", "is one moment; use `wall_ms`, which counts from each submission"),
     ("not_before_ms", "is one moment; use `cron` or `every_ms`, and `delay_ms` for a later start"),
+    ("map", "is several jobs, and each moment of a schedule has one; use `steps`"),
+    ("scheduled", "is what a store adds; leave it out"),
     ("after", "names jobs that end once; leave it out, or put several `steps` into the job"),
 ];
 
@@ -97,7 +99,13 @@ impl ScheduleSpec {
             let problem = "`all` needs `overlap = \"queue\"` or `\"allow\"`: with `skip` only the first job is submitted";
             return Err(SpecError { path: "missed".to_owned(), problem: problem.to_owned() });
         }
-        Ok(ScheduleSpec { job: read_job(&name, job)?, name, recurrence, missed, overlap, is_paused, source })
+        let job = read_job(&name, job)?;
+        if overlap == OverlapPolicy::Queue && job.concurrency.is_some() {
+            let problem =
+                "`queue` is a concurrency key of the schedule; leave `job.concurrency` out, or use `allow`";
+            return Err(SpecError { path: "overlap".to_owned(), problem: problem.to_owned() });
+        }
+        Ok(ScheduleSpec { job, name, recurrence, missed, overlap, is_paused, source })
     }
 
     /// What it was read from, with the job's secret.
@@ -154,7 +162,7 @@ impl ScheduleSpec {
     pub fn job_for(&self, moment_ms: u64) -> JobSpec {
         let scheduled = Scheduled { schedule: self.name.clone(), moment_ms };
         let mut job = self.job.clone().for_moment(scheduled);
-        if self.overlap == OverlapPolicy::Queue && job.concurrency.is_none() {
+        if self.overlap == OverlapPolicy::Queue {
             job.concurrency = Some(Concurrency { key: format!("schedule {}", self.name), most: 1 });
         }
         job
@@ -259,6 +267,13 @@ mod tests {
             (json!({"job": {"command": ["true"], "deadline_ms": 1}}), "job.deadline_ms", "wall_ms"),
             (json!({"job": {"command": ["true"], "not_before_ms": 1}}), "job.not_before_ms", "cron"),
             (json!({"when": "daily"}), "when", "unknown field"),
+            (json!({"job": {"command": ["true"], "map": {"over": [1]}}}), "job.map", "use `steps`"),
+            (json!({"job": {"command": ["true"], "scheduled": {}}}), "job.scheduled", "leave it out"),
+            (
+                json!({"overlap": "queue", "job": {"command": ["true"], "concurrency": {"key": "k"}}}),
+                "overlap",
+                "job.concurrency",
+            ),
         ] {
             let error = schedule(more.clone()).expect_err("refused");
             assert_eq!(error.path, path, "{more}: {error}");

@@ -103,6 +103,7 @@ mod tests {
             deliveries: 0,
             worker: None,
             cancel: None,
+            waiting_for: 0,
         };
         let lines = ["ab1", "ab2", "ab3", "ab4", "ab5", "ab6"].map(line);
         let all = ambiguous("ab", &lines);

@@ -63,7 +63,8 @@ fn follow_all(given: &WaitArguments, signals: &Signals, most: Option<Duration>) 
                 answer_job(flags, given.output, &record, |record| format!("{}\n", text::ending(record)));
                 code = worst(code, exit_of(&record));
             }
-            Ok(Followed::Left(GOES_ON)) => return Ok(ExitCode::from(worst(code, GOES_ON))),
+            // The others may have ended: those are printed, and count.
+            Ok(Followed::Left(GOES_ON)) => code = worst(code, GOES_ON),
             Ok(Followed::Left(signalled)) => return Ok(ExitCode::from(signalled)),
             // How it ended is not known any more.
             Err(error @ StoreError::Unknown(_)) if ids.len() > 1 => {

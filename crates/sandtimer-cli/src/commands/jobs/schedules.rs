@@ -28,7 +28,8 @@ pub(super) fn put(given: &ScheduleArguments) -> Result<ExitCode, Failure> {
     let moments = std::iter::successors(record.next_ms, following).take(SHOWN_MOMENTS);
     let moments: Vec<String> = moments.map(|moment| rfc3339(moment, time_zone(&record))).collect();
     answer(&given.store, &record, || match moments.is_empty() {
-        true => format!("schedule {} is paused\n", record.name),
+        true if record.spec["paused"] == true => format!("schedule {} is paused\n", record.name),
+        true => format!("schedule {} is never due again\n", record.name),
         false => format!("schedule {} is due at {}, …\n", record.name, moments.join(", ")),
     });
     Ok(ExitCode::SUCCESS)

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use sandtimer::job::{
-    JobSpec, JobStore, LOCAL_OWNER, Submission, Unambiguous, anchored, embedded, expanded, parse_file,
+    JobSpec, JobStore, LOCAL_OWNER, MAX_FAN_OUT_BYTES, Submission, Unambiguous, anchored, embedded, expanded,
+    parse_file,
 };
 use serde_json::{Value, json};
 
@@ -28,10 +29,10 @@ pub(super) fn submit(given: &SubmitArguments) -> Result<ExitCode, Failure> {
 pub(super) fn read(given: &SubmitArguments, store: &dyn JobStore) -> Result<Vec<Submission>, Failure> {
     let scale = time_scale(given)?;
     let here = std::env::current_dir().map_err(Failure::system("the current directory cannot be read"))?;
-    let mut submissions = Vec::new();
+    let (mut submissions, mut budget) = (Vec::new(), MAX_FAN_OUT_BYTES);
     for (place, source, directory) in sources(&given.file, &here)? {
         let refused = |error: &dyn std::fmt::Display| Failure::usage(format!("{place}: {error}"));
-        for source in expanded(source).map_err(|error| refused(&error))? {
+        for source in expanded(source, &mut budget).map_err(|error| refused(&error))? {
             let source = embedded(source, &directory).map_err(|error| refused(&error))?;
             let spec = JobSpec::read(anchored(source, &directory, scale)).map_err(|error| refused(&error))?;
             spec.check_deadline(store.calendar_ms()).map_err(|error| refused(&error))?;

@@ -306,6 +306,16 @@ impl Execution<'_> {
             if chunk.next_cursor <= *cursor {
                 return;
             }
+            let mut chunk = chunk;
+            if self.spec.parallel > 1 && end != u64::MAX && chunk.bytes.len() < PIECE {
+                // Lines of steps that run at the same time are not mixed: the rest of a line waits for its end.
+                let whole = chunk.bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+                if whole == 0 {
+                    return;
+                }
+                chunk.next_cursor -= (chunk.bytes.len() - whole) as u64;
+                chunk.bytes.truncate(whole);
+            }
             *cursor = chunk.next_cursor;
             if chunk.dropped_before > 0 {
                 self.remark(&format!("{} bytes were dropped here", chunk.dropped_before));

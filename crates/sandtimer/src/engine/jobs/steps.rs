@@ -1,5 +1,5 @@
 //! Steps in parallel: each step whose needs have succeeded is executed on a thread of its own, at most so many at a time. After
-//! a failure no further step begins, and those that are executed come to their ends.
+//! a failure no further step begins, and those that are executed run to completion.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl<'a> Execution<'a> {
                 // Each thread sends once, after a panic as well.
                 let Ok(EndedStep { index, branch, called }) = ended.recv() else { return };
                 running -= 1;
-                if let Err(problem) = self.join(index, branch, called) {
+                if let Err(problem) = self.join(index, branch, (called, stopped.is_none())) {
                     stopped.get_or_insert(problem);
                 }
             }
@@ -97,19 +97,20 @@ impl<'a> Execution<'a> {
         let _ = ended.send(EndedStep { index, branch: self, called });
     }
 
-    /// Takes up what became of a step.
+    /// Merges a step's result into the job's.
     fn join(
         &mut self,
         index: usize,
         branch: Execution<'a>,
-        called: Result<Called, Stopped>,
+        (called, is_good_so_far): (Result<Called, Stopped>, bool),
     ) -> Result<(), Stopped> {
         let JobResult { spent, calls, calls_dropped, degraded, .. } = branch.result;
         self.result.spent.add(spent);
         self.result.calls_dropped += calls_dropped;
         self.result.degraded |= degraded;
         calls.into_iter().for_each(|call| self.note(call));
-        if branch.outcome.is_some() {
+        // The result shows the run that failed first, or else the last one.
+        if is_good_so_far && branch.outcome.is_some() {
             self.outcome = branch.outcome;
         }
         let called = called?;

@@ -27,9 +27,9 @@ use crate::time::Moment;
 const LOOK: Duration = Duration::from_millis(50);
 /// How often the keeper looks whether somebody wants an end.
 const HEAR: Duration = Duration::from_millis(50);
-/// How long a job stays with a worker that says nothing more.
 /// By how many milliseconds the calendar and the store's clock may differ without a report.
 const MAX_QUIET_SKEW_MS: u64 = 5_000;
+/// How long a lease lasts that is not renewed.
 const LEASE: Duration = Duration::from_secs(30);
 /// How often a worker announces itself to the store: three times in the time for which it counts as live.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(30);
@@ -288,7 +288,7 @@ impl Worker {
         if !self.state().complaints.contains_key(&Concern::Clock) {
             let by = time(u64::try_from(skew.unsigned_abs()).unwrap_or(u64::MAX));
             let which = if skew > 0 { "behind" } else { "ahead of" };
-            let then = "jobs wait for moments on the calendar, and other times count from a job's submission; the next boot sets it";
+            let then = "`not_before_ms` and schedules follow the calendar; deadlines keep the store's clock until the next boot";
             self.complain_once(
                 Concern::Clock,
                 format!("the store's clock is {by} {which} the calendar, which was set after it: {then}"),
