@@ -12,6 +12,7 @@ mod crate_arrows;
 mod docs;
 mod flaky;
 mod generate;
+mod lint;
 mod module_arrows;
 mod prove;
 mod setup;
@@ -24,7 +25,9 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: cargo xtask COMMAND
   deps                check that crates and modules use only what they may
   fmt                 format the Rust code
-  lint                clippy, with warnings as errors
+  lint                check words by xtask/words.toml; then clippy, with warnings as errors
+  lint --commits RANGE
+                      check the subjects of commits, such as those of main..HEAD
   docs                build the documentation site into target/site
   test                everything a change must pass, set-up included
   python              the part of test that checks the Python package
@@ -47,7 +50,8 @@ fn main() -> ExitCode {
     let result = match arguments.as_slice() {
         ["deps"] => deps(),
         ["fmt"] => step::cargo(&["fmt", "--all"]),
-        ["lint"] => step::cargo(test::CLIPPY),
+        ["lint"] => lint::words().and_then(|()| step::cargo(test::CLIPPY)),
+        ["lint", "--commits", range] => lint::commits(range),
         ["docs"] => docs::build(),
         ["test"] => test::run(),
         ["python"] => test::python(),

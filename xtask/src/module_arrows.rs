@@ -149,7 +149,7 @@ fn names_at(code: &str, offset: usize) -> Vec<(usize, String)> {
 }
 
 /// `source` with comments and literals made blank; every line keeps its number.
-fn code_only(source: &str) -> String {
+pub(crate) fn code_only(source: &str) -> String {
     let mut code = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(first) = rest.chars().next() {

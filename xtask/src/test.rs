@@ -4,14 +4,15 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::flaky::FlakyTests;
-use crate::{Result, compat, deps, docs, generate, root, setup, step};
+use crate::{Result, compat, deps, docs, generate, lint, root, setup, step};
 
-/// What `cargo xtask lint` runs.
+/// What `cargo xtask lint` runs after its check of words.
 pub(crate) const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
 
 pub(crate) fn run() -> Result {
     let start = Instant::now();
     let mut flaky = FlakyTests::default();
+    step::timed("words", lint::words)?;
     step::timed("system packages", setup::system_packages)?;
     step::timed("tools", setup::tools)?;
     step::timed("python environment", setup::python_environment)?;

@@ -177,9 +177,9 @@ pub(super) fn follow(tx: &Transaction<'_>, calendar: i64) -> Result<(), StoreErr
 
 /// Whether a schedule is due. Reads only.
 pub(crate) fn is_due(tx: &Transaction<'_>, calendar: i64) -> Result<bool, StoreError> {
-    let look = "SELECT EXISTS (SELECT 1 FROM schedules INDEXED BY schedules_next WHERE next_ms <= ?1)";
-    let mut look = tx.prepare_cached(look).map_err(broken)?;
-    look.query_row([calendar], |row| row.get(0)).map_err(broken)
+    let query = "SELECT EXISTS (SELECT 1 FROM schedules INDEXED BY schedules_next WHERE next_ms <= ?1)";
+    let mut query = tx.prepare_cached(query).map_err(broken)?;
+    query.query_row([calendar], |row| row.get(0)).map_err(broken)
 }
 
 /// What the schedules that are due do now. One that this program cannot read is left to newer programs.
@@ -232,18 +232,18 @@ pub(crate) fn apply(
                 WHERE owner = ?1 AND name = ?2";
             execute(tx, note, params![owner, name, integer(job.moment_ms), id]).map(drop)
         }
-        Err(refusal) => {
+        Err(rejection) => {
             let note =
                 "UPDATE schedules SET skipped = skipped + 1, error = ?3 WHERE owner = ?1 AND name = ?2";
-            execute(tx, note, (owner, name, refusal)).map(drop)
+            execute(tx, note, (owner, name, rejection)).map(drop)
         }
     }
 }
 
 fn has_unfinished_job(tx: &Transaction<'_>, owner: &str, name: &str) -> Result<bool, StoreError> {
-    let look = "SELECT EXISTS (SELECT 1 FROM schedules JOIN jobs ON jobs.id = last_job
+    let query = "SELECT EXISTS (SELECT 1 FROM schedules JOIN jobs ON jobs.id = last_job
         WHERE schedules.owner = ?1 AND schedules.name = ?2 AND state < 3)";
-    tx.query_row(look, (owner, name), |row| row.get(0)).map_err(broken)
+    tx.query_row(query, (owner, name), |row| row.get(0)).map_err(broken)
 }
 
 /// Submits a job. What is refused leaves nothing in the tables, and the reason is returned.
@@ -259,7 +259,7 @@ fn submit_or_undo(
     tx.execute_batch(end).map_err(broken)?;
     match submitted {
         Ok(submitted) => Ok(Ok(submitted.id)),
-        Err(refusal) if is_undone => Ok(Err(refusal.to_string())),
+        Err(rejection) if is_undone => Ok(Err(rejection.to_string())),
         Err(error) => Err(error),
     }
 }

@@ -128,7 +128,7 @@ pub fn resolve_names(submissions: &[Submission], ids: &[String]) -> Result<Vec<V
     let mut waits = 0;
     for (index, one) in submissions.iter().enumerate() {
         let mut seen = HashSet::new();
-        for (place, name) in one.spec.after.jobs.iter().enumerate() {
+        for (position, name) in one.spec.after.jobs.iter().enumerate() {
             if !seen.insert(name.as_str()) {
                 continue;
             }
@@ -144,7 +144,7 @@ pub fn resolve_names(submissions: &[Submission], ids: &[String]) -> Result<Vec<V
                         "`{name}` is the name of {} jobs that are submitted together (jobs of a `map` are named after it); give each a `name`",
                         several.len()
                     );
-                    return Err(SpecError { path: format!("after[{place}]"), problem });
+                    return Err(SpecError { path: format!("after[{position}]"), problem });
                 }
             }
         }

@@ -108,10 +108,10 @@ fn expression(path: &str, text: &str) -> Result<Cron, SpecError> {
     }
     let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
     parser.parse(text).map_err(|error| {
-        let refusal = refused(path, &text.into(), EXPRESSION);
+        let rejection = refused(path, &text.into(), EXPRESSION);
         let fields = text.split_whitespace().count();
         let reason = if fields == 5 { error.to_string() } else { format!("it has {fields} fields") };
-        SpecError { problem: format!("{} ({reason})", refusal.problem), ..refusal }
+        SpecError { problem: format!("{} ({reason})", rejection.problem), ..rejection }
     })
 }
 

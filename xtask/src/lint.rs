@@ -1,0 +1,133 @@
+//! `cargo xtask lint`: the words of the project's texts and names, and the subjects of commits.
+//!
+//! `xtask/words.toml` has the banned words, their replacements, and the files that are checked. Documents are checked
+//! without their code; files of Rust only by their identifiers.
+
+mod commits;
+mod markdown;
+mod words;
+
+use std::fs;
+use std::path::Path;
+
+pub(crate) use commits::check as commits;
+use words::{Scope, WordList};
+
+use crate::module_arrows::code_only;
+use crate::{Result, root};
+
+/// Fails if a checked file has a banned word, and lists all of them.
+pub(crate) fn words() -> Result {
+    let hits = check(&root())?;
+    if hits.is_empty() { Ok(()) } else { Err(hits.join("\n")) }
+}
+
+/// Returns each hit as `file:line: "word" (scope): write …`.
+fn check(root: &Path) -> Result<Vec<String>> {
+    let path = root.join("xtask/words.toml");
+    let list = WordList::read(&read(&path)?).map_err(|error| format!("{}: {error}", path.display()))?;
+    let mut hits = Vec::new();
+    for (scope, patterns) in
+        [(Scope::Prose, &list.files.prose), (Scope::Identifiers, &list.files.identifiers)]
+    {
+        for pattern in patterns {
+            let files = files_of(root, pattern)?;
+            if files.is_empty() {
+                return Err(format!("{}: `{pattern}` names no file", path.display()));
+            }
+            for file in files {
+                let content = read(&root.join(&file))?;
+                hits.extend(check_file(&list, scope, &file, &content));
+            }
+        }
+    }
+    Ok(hits)
+}
+
+/// The files that a path, or a pattern such as `docs/**/*.md`, names below `root`.
+fn files_of(root: &Path, pattern: &str) -> Result<Vec<String>> {
+    let Some((directory, extension)) = pattern.split_once("/**/*.") else {
+        return Ok(vec![pattern.to_owned()]);
+    };
+    let mut files = Vec::new();
+    let mut open = vec![root.join(directory)];
+    while let Some(path) = open.pop() {
+        let failed = |error| format!("cannot read {}: {error}", path.display());
+        if path.is_dir() {
+            for entry in fs::read_dir(&path).map_err(failed)? {
+                open.push(entry.map_err(failed)?.path());
+            }
+        } else if path.extension().is_some_and(|own| own == extension) {
+            files.push(path.strip_prefix(root).unwrap_or(&path).display().to_string());
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+}
+
+fn check_file(list: &WordList, scope: Scope, file: &str, content: &str) -> Vec<String> {
+    let (text, mut hits);
+    match scope {
+        Scope::Prose => {
+            text = markdown::prose_only(content);
+            hits = list.in_prose(file, &text);
+        }
+        Scope::Identifiers => {
+            text = code_only(content);
+            hits = list.in_identifiers(file, &text);
+        }
+    }
+    hits.sort_by_key(|hit| hit.offset);
+    let shown = hits.into_iter().map(|hit| {
+        let line = text[..hit.offset].matches('\n').count() + 1;
+        format!("{file}:{line}: \"{}\" ({scope}): write {}", hit.word, hit.replacement)
+    });
+    shown.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hits(scope: Scope, file: &str, content: &str) -> Vec<String> {
+        let list = WordList::read(include_str!("../words.toml")).expect("valid");
+        check_file(&list, scope, file, content)
+    }
+
+    #[test]
+    fn repository_has_no_hits() {
+        let hits = check(&root()).expect("readable");
+        assert!(hits.is_empty(), "{}", hits.join("\n"));
+    }
+
+    #[test]
+    fn planted_word_of_prose_is_reported() {
+        let page = "# Title\n\nA run that nobody waits for\ngoes\non, and `nobody` is code.\n";
+        let found = hits(Scope::Prose, "docs/planted.md", page);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("docs/planted.md:3: \"nobody\" (prose): write "), "{found:?}");
+        assert!(found[1].starts_with("docs/planted.md:4: \"goes on\" (prose): write "), "{found:?}");
+    }
+
+    #[test]
+    fn planted_identifier_is_reported() {
+        let code = "/// “Nobody”, row, told: …\nfn told_owner(rows: u8) -> &'static str {\n    \"bell\"\n}\nstruct TellOwner;\nconst MOST_RUNS: u8 = 1;\n";
+        let found = hits(Scope::Identifiers, "crates/sandtimer/src/planted.rs", code);
+        let lines = ["2: \"rows\"", "2: \"told_owner\"", "5: \"TellOwner\"", "6: \"MOST_RUNS\""];
+        assert_eq!(found.len(), lines.len(), "{found:?}");
+        for line in lines {
+            let start = format!("crates/sandtimer/src/planted.rs:{line} (identifiers): write ");
+            assert!(found.iter().any(|hit| hit.starts_with(&start)), "{start}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn ambiguous_words_are_allowed_in_prose() {
+        let page = "A look at the order of the rows: each word has its place, and the rest is silence.\n";
+        assert_eq!(hits(Scope::Prose, "docs/planted.md", page), Vec::<String>::new());
+    }
+}
