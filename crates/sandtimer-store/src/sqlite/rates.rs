@@ -153,10 +153,10 @@ fn move_some(
     if number <= 0 {
         return Ok(());
     }
-    let order = if to == Waiting::InIndex { "rank, seq" } else { "rank DESC, seq DESC" };
+    let sorting = if to == Waiting::InIndex { "rank, seq" } else { "rank DESC, seq DESC" };
     let update = format!(
         "UPDATE jobs SET ready = ?6 WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_paced
-        WHERE state = 1 AND rate = ?1 AND ready = ?2 AND queue = ?3 AND memory = ?4 ORDER BY {order} LIMIT ?5)"
+        WHERE state = 1 AND rate = ?1 AND ready = ?2 AND queue = ?3 AND memory = ?4 ORDER BY {sorting} LIMIT ?5)"
     );
     let values = params![rate.key, from as i64, group.queue, group.memory, number, to as i64];
     execute(tx, &update, values).map(drop)

@@ -127,9 +127,9 @@ pub fn resolve_names(submissions: &[Submission], ids: &[String]) -> Result<Vec<V
     let mut resolved = vec![Vec::new(); submissions.len()];
     let mut waits = 0;
     for (index, one) in submissions.iter().enumerate() {
-        let mut seen = HashSet::new();
+        let mut distinct = HashSet::new();
         for (position, name) in one.spec.after.jobs.iter().enumerate() {
-            if !seen.insert(name.as_str()) {
+            if !distinct.insert(name.as_str()) {
                 continue;
             }
             waits += 1;
