@@ -1,7 +1,7 @@
 //! `sandtimer jobs --store nats://…`, as a person and a script use it.
 #![allow(clippy::disallowed_methods, reason = "the commands under test are started here")]
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -159,6 +159,21 @@ fn what_cannot_be_a_store_is_refused_and_nothing_hangs() {
     let output = run(&["list", "--store", &server.url()]);
     assert_eq!(output.status.code(), Some(125));
     assert!(stderr(&output).contains("start it with `nats-server -js`"), "{}", stderr(&output));
+}
+
+#[test]
+fn restarting_server_is_waited_for() {
+    let Some(mut server) = Server::start() else { return };
+    server.kill();
+    let mut listing = command(&["list", "--store", &server.url()]).spawn().expect("it starts");
+    let mut errors = BufReader::new(listing.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    errors.read_line(&mut line).expect("readable");
+    assert!(line.contains("trying again for 5 s"), "{line}");
+    server.again();
+    let output = listing.wait_with_output().expect("it ends");
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "no jobs\n");
 }
 
 #[test]

@@ -176,7 +176,10 @@ fn one_that_cannot_be_done_keeps_no_other_from_it() {
         assert_eq!(jobs.state(second), "cancelled");
         let retried = jobs.run(&["retry", third, first, second]);
         assert_eq!(retried.status.code(), Some(125));
-        assert!(stderr(&retried).contains(&format!("job {third} is queued; it goes on")), "{retried:?}");
+        assert!(
+            stderr(&retried).contains(&format!("job {third} is queued; it has not ended")),
+            "{retried:?}"
+        );
         assert_eq!([first, second].map(|id| jobs.state(id)), ["queued", "queued"]);
         // What names no job is refused before anything is done.
         let unknown = jobs.run(&["cancel", first, "nosuchjob"]);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use sandtimer::job::{JobRecord, JobStore, StoreError};
 use sandtimer::limits::{Format, Setting, Unit, parse_text};
+use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_store::{NatsAddress, NatsJobs, SqliteJobs};
 use serde::Serialize;
 use serde_json::json;
@@ -30,6 +31,10 @@ mod submitting;
 mod text;
 mod watching;
 mod working;
+
+/// How long a server that does not answer is asked again, and how often.
+const RESTART_TIMEOUT: Duration = Duration::from_secs(5);
+const RESTART_INTERVAL: Duration = Duration::from_millis(250);
 
 /// `sandtimer jobs`.
 pub(crate) fn main(given: JobsArguments) -> Result<ExitCode, Failure> {
@@ -88,7 +93,7 @@ fn named(flags: &StoreFlags) -> Option<OsString> {
 fn open(flags: &StoreFlags) -> Result<Arc<dyn JobStore>, Failure> {
     let store = named(flags);
     match store.as_ref().and_then(|store| store.to_str()).filter(|text| NatsAddress::is_meant(text)) {
-        Some(url) => open_server(url, render::complaint),
+        Some(url) => open_patiently(url),
         None => Ok(Arc::new(SqliteJobs::open(&state_directory(flags)?)?)),
     }
 }
@@ -96,6 +101,28 @@ fn open(flags: &StoreFlags) -> Result<Arc<dyn JobStore>, Failure> {
 /// Whether a signal to end comes within this time.
 pub(super) fn is_end_requested(signals: &Signals, within: Duration) -> bool {
     following::ending(signals, within).is_some()
+}
+
+/// The store of a NATS server. A server that is being started again is waited for, as open connections wait for it.
+fn open_patiently(url: &str) -> Result<Arc<dyn JobStore>, Failure> {
+    let address = NatsAddress::with_environment(url)?;
+    let until = monotonic_nanoseconds() + RESTART_TIMEOUT.as_nanos() as u64;
+    let mut is_noted = false;
+    loop {
+        match NatsJobs::open(&address, render::complaint) {
+            // A server that has just come back may not have its JetStream yet.
+            Err(error)
+                if monotonic_nanoseconds() < until
+                    && (is_noted || matches!(error, StoreError::Unreachable(_))) =>
+            {
+                if !std::mem::replace(&mut is_noted, true) {
+                    render::note(&format!("{error}; trying again for {} s", RESTART_TIMEOUT.as_secs()));
+                }
+                std::thread::park_timeout(RESTART_INTERVAL);
+            }
+            opened => return Ok(Arc::new(opened?)),
+        }
+    }
 }
 
 /// The store of a NATS server, with the files that the environment names.

@@ -387,7 +387,7 @@ pub(crate) fn retry(tx: &Transaction<'_>, id: &str, now: i64) -> Result<JobState
     let job = by_id(tx, id)?.ok_or_else(|| StoreError::Unknown(id.to_owned()))?;
     let refused = |remedy| StoreError::WrongState { id: id.to_owned(), state: job.state, remedy };
     if !job.state.is_over() {
-        return Err(refused("cancel it first"));
+        return Err(refused("it has not ended: cancel it first"));
     }
     if job.ok == Some(true) {
         return Err(refused("it succeeded: submit its spec again for another one"));
