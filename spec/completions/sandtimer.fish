@@ -345,7 +345,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_see
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from wait" -l state -d 'All in this state: scheduled, queued, running, ending; or leased, which is the last two' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from wait" -l state-dir -d 'Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from wait" -l store -d 'The store: nats://[USER:PASSWORD@]HOST[:PORT], tls://…, or a directory as above; SANDTIMER_STORE sets it too. Credentials and certificates: files that SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name' -r -f
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from wait" -l all -d 'All that are not over'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from wait" -l all -d 'Every job of the store that has not ended, of all owners'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from wait" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from wait" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from watch" -l errors -d 'What becomes of output that is not UTF-8 with --json' -r -f -a "strict\t'The stream is base64'
@@ -359,7 +359,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_see
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from cancel" -l state -d 'All in this state: scheduled, queued, running, ending; or leased, which is the last two' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from cancel" -l state-dir -d 'Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from cancel" -l store -d 'The store: nats://[USER:PASSWORD@]HOST[:PORT], tls://…, or a directory as above; SANDTIMER_STORE sets it too. Credentials and certificates: files that SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name' -r -f
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from cancel" -l all -d 'All that are not over'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from cancel" -l all -d 'Every job of the store that has not ended, of all owners'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from cancel" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from cancel" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from retry" -l queue -d 'All of this queue that failed, are dead or were cancelled' -r

@@ -411,7 +411,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** End all your jobs that are not over: of one queue, in one state, or all; nothing is waited for */
-        post: operations["post_jobs_cancel"];
+        post: operations["post_jobs_cancel_all"];
         delete?: never;
         options?: never;
         head?: never;
@@ -513,7 +513,7 @@ export interface paths {
         get?: never;
         put?: never;
         /** Queue all your jobs again that failed, are dead or were cancelled: of one queue, in one state, or all */
-        post: operations["post_jobs_retry"];
+        post: operations["post_jobs_retry_all"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1873,12 +1873,12 @@ export interface components {
             priority?: number;
             /** @description `default` unless given. Each token has queues of its own. */
             queue?: string;
-            /** @description At most so many jobs with this key start in this time, evenly spread. */
+            /** @description At most `most` jobs with this key start in any `per_ms`. */
             rate?: {
                 key?: string;
-                /** @description At least 1. */
+                /** @description 1 to 10000. */
                 most?: number;
-                /** @description A time; 1 s unless given. */
+                /** @description 1s to 24h; 1s unless given. */
                 per_ms?: unknown;
             };
             /** @description With an idempotency key: a job that did not succeed releases the key, so that the same submission is a new job. */
@@ -5685,7 +5685,7 @@ export interface operations {
             };
         };
     };
-    post_jobs_cancel: {
+    post_jobs_cancel_all: {
         parameters: {
             query?: never;
             header?: never;
@@ -6248,7 +6248,7 @@ export interface operations {
             };
         };
     };
-    post_jobs_retry: {
+    post_jobs_retry_all: {
         parameters: {
             query?: never;
             header?: never;
