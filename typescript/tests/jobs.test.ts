@@ -51,7 +51,7 @@ test("a schedule is stored, listed, and submits its job", async () => {
   assert.deepEqual([await client.unschedule("ticks"), await client.unschedule("ticks")], [true, false]);
   const [line] = (await client.jobs({ queue: "ticks", limit: 1 })).jobs;
   const { spec } = await client.attachJob(line?.job_id ?? "").wait();
-  assert.equal((spec as { scheduled: { schedule: string } }).scheduled.schedule, "ticks");
+  assert.equal((spec as unknown as { scheduled: { schedule: string } }).scheduled.schedule, "ticks");
   const wrong = client.schedule("bad", { cron: "often", job: { command: ["true"] } });
   await assert.rejects(wrong, (error: unknown) => error instanceof SandtimerError && error.details?.["path"] === "cron");
 });
