@@ -116,7 +116,8 @@ fn open_patiently(url: &str) -> Result<Arc<dyn JobStore>, Failure> {
                     && (is_noted || matches!(error, StoreError::Unreachable(_))) =>
             {
                 if !std::mem::replace(&mut is_noted, true) {
-                    render::note(&format!("{error}; trying again for {} s", RESTART_TIMEOUT.as_secs()));
+                    let seconds = RESTART_TIMEOUT.as_secs();
+                    render::note(&format!("{address} does not answer; trying again for {seconds} s"));
                 }
                 std::thread::park_timeout(RESTART_INTERVAL);
             }
