@@ -38,7 +38,7 @@ pub(super) fn rate_bounds_starts_in_any_period(part: &Part<'_>) {
 
 pub(super) fn rate_is_not_held_by_jobs_that_cannot_start(part: &Part<'_>) {
     let rate = |more: Value| {
-        let mut spec = json!({"rate": {"key": part.name, "most": 1, "per_ms": 1_000}});
+        let mut spec = json!({"rate": {"key": part.name, "most": 1, "per_ms": 3_000}});
         spec.as_object_mut().expect("a table").extend(more.as_object().expect("a table").clone());
         spec
     };
@@ -55,9 +55,9 @@ pub(super) fn rate_is_not_held_by_jobs_that_cannot_start(part: &Part<'_>) {
         leased.into_iter().map(|one| one.held.id).collect::<Vec<_>>()
     };
     assert_eq!(lease(), small[..1]);
-    (part.pass)(Duration::from_millis(1_100));
+    (part.pass)(Duration::from_millis(3_100));
     assert_eq!(lease(), small[1..]);
-    (part.pass)(Duration::from_millis(1_100));
+    (part.pass)(Duration::from_millis(3_100));
     part.store.pause("rate paused", false).expect("not paused");
     assert_eq!(lease(), [paused]);
     assert_eq!(part.state(&large), JobState::Queued);
@@ -122,9 +122,9 @@ pub(super) fn job_waits_for_others(part: &Part<'_>) {
     let late = part.submit(json!({"after": [ids[0], ids[1], ids[0]]}));
     assert_eq!(part.ids(1), [late]);
     // Its own start counts as well.
-    let delayed = part.submit(json!({"after": [ids[0]], "delay_ms": 600}));
+    let delayed = part.submit(json!({"after": [ids[0]], "delay_ms": 2_000}));
     assert!(part.ids(1).is_empty());
-    (part.pass)(Duration::from_millis(700));
+    (part.pass)(Duration::from_millis(2_100));
     assert_eq!(part.ids(1), [delayed]);
 }
 

@@ -31,11 +31,12 @@ fn remove(part: &Part<'_>) {
 }
 
 pub(super) fn moment_submits_one_job(part: &Part<'_>) {
-    let stored = put(part, json!({}));
+    // Long enough that a machine that stops for a moment misses none.
+    let stored = put(part, json!({"every_ms": 3_000}));
     assert_eq!((stored.submitted, stored.last_job.as_deref()), (0, None));
     assert!(part.lease(5).is_empty(), "it is due after its interval");
     let due = stored.next_ms.expect("a moment");
-    (part.pass)(INTERVAL);
+    (part.pass)(Duration::from_millis(3_050));
     let leased = part.lease(5);
     assert_eq!(leased.len(), 1);
     assert_eq!(leased[0].spec["name"], part.name);
@@ -44,7 +45,7 @@ pub(super) fn moment_submits_one_job(part: &Part<'_>) {
     assert_eq!((after.submitted, after.skipped, after.last_ms), (1, 0, Some(due)));
     assert_eq!(after.last_job.as_deref(), Some(leased[0].held.id.as_str()));
     assert_eq!(after.last_state, Some(JobState::Leased));
-    assert_eq!(after.next_ms, Some(due + 1_000));
+    assert_eq!(after.next_ms, Some(due + 3_000));
     remove(part);
     assert!(!part.store.remove_schedule(part.name, part.name).expect("asked"), "it is gone");
     assert_eq!(part.store.schedules(part.name).expect("listed"), []);
