@@ -115,7 +115,7 @@ codes! {
     /// The idempotency key belongs to a job with another spec; `details.job_id` is that job.
     JobConflict = "job_conflict", 409, 125, false, "use another key, or the same spec; GET /v1/jobs/{id} shows the job there is";
     /// The job is not in a state that this needs: it is not over, it succeeded, or it has no webhook to redeliver.
-    JobState = "job_state", 409, 125, false, "GET /v1/jobs/{id} shows its state; what failed, is dead or was cancelled can be retried, and the webhook of what is over be redelivered";
+    JobState = "job_state", 409, 125, false, "GET /v1/jobs/{id} shows its state; a job that failed, is dead or was cancelled can be retried, and the webhook of a job that has ended can be redelivered";
     /// What was asked for needs a run that has begun.
     RunQueued = "run_queued", 409, 125, true, "wait for its turn: GET /v1/runs/{id} shows its status; POST /v1/runs/{id}/kill gives it up";
     /// What was asked for needs a run that is over.

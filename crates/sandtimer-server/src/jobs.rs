@@ -298,7 +298,7 @@ async fn retry(
     Ok(body::json(&json!({"job_id": id, "state": state})))
 }
 
-/// Sends the webhook of a job that is over once more.
+/// Sends the webhook of a job that has ended once more.
 async fn redeliver(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,

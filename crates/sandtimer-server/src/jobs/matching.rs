@@ -14,7 +14,7 @@ use crate::auth::Owner;
 use crate::body::{self, Fields, Object};
 use crate::error::{Code, Refusal};
 
-/// States in which a job is over.
+/// States of jobs that have ended.
 const OVER: [&str; 5] = ["ok", "failed", "ended", "dead", "cancelled"];
 
 /// Which of an owner's jobs.
@@ -63,7 +63,7 @@ pub(super) async fn cancel(
             match store.cancel(&line.id, &reason)? {
                 Cancelled::Cancelled => cancelled += 1,
                 Cancelled::Asked => asked += 1,
-                // It is over since it was listed.
+                // It has ended since it was listed.
                 Cancelled::TooLate => {}
             }
             Ok(())

@@ -1,4 +1,4 @@
-//! The store's clock: CLOCK_BOOTTIME plus an offset from the calendar that is chosen once per boot. All who open the
+//! The store's clock: CLOCK_BOOTTIME plus an offset from the calendar that is chosen once per boot. All programs that open the
 //! database in one boot have the same clock, and setting the calendar moves nothing. It never goes back.
 //!
 //! The calendar may have been wrong when the offset was chosen. So moments on the calendar (`not_before_ms`, schedules) follow

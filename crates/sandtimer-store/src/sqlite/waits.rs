@@ -13,7 +13,7 @@ use super::moving::{self, execute};
 /// Jobs that are released, or cancelled, in one sweep.
 const CHUNK: i64 = 512;
 
-/// Has a job wait for others. One that has ended already counts at once.
+/// Has a job wait for others. The end of a job that has ended already is applied by the next sweep.
 pub(super) fn begin(
     tx: &Transaction<'_>,
     (seq, owner): (i64, &str),
@@ -32,15 +32,14 @@ pub(super) fn begin(
             return Err(SpecError { path: format!("after[{index}]"), problem }.into());
         };
         let insert = "INSERT INTO waits (on_job, job, runs) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
-        if execute(tx, insert, (on, seq, runs_after_failure))? > 0 {
-            execute(tx, "UPDATE jobs SET waits = waits + 1 WHERE seq = ?1", [seq])?;
-            execute(tx, "UPDATE jobs SET awaited = 1 WHERE seq = ?1", [on])?;
-        }
+        execute(tx, insert, (on, seq, runs_after_failure))?;
+        execute(tx, "UPDATE jobs SET awaited = 1 WHERE seq = ?1", [on])?;
         if super::state_of(state).is_over() {
             note(tx, on, ok == Some(true))?;
         }
     }
-    Ok(())
+    let count = "UPDATE jobs SET waits = (SELECT count(*) FROM waits WHERE job = ?1) WHERE seq = ?1";
+    execute(tx, count, [seq]).map(drop)
 }
 
 /// A job has ended: what waits for it is settled by the next sweep, and it waits for nothing itself.

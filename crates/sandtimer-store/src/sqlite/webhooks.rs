@@ -33,7 +33,7 @@ pub(crate) fn keep(
     execute(tx, insert, params![seq, id, owner, webhook.destination_host(), target]).map(drop)
 }
 
-/// The job is over: from now on its end is to be told, if the webhook names it.
+/// Makes the delivery of a job's end due, if the webhook names this end.
 pub(crate) fn ended(tx: &Transaction<'_>, seq: i64, end: JobEnd, now: i64) -> Result<(), StoreError> {
     let update = format!(
         "UPDATE webhooks SET since_ms = ?2, due_ms = CASE WHEN {CHOSEN} THEN ?2 END, attempts = 0, returns = 0,

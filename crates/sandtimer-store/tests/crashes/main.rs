@@ -201,7 +201,7 @@ impl JobStore for Deadly {
     }
 }
 
-/// A schedule that is due each second, whoever is killed.
+/// A schedule that is due each second, whichever process is killed.
 fn ticker(is_paused: bool) -> ScheduleSpec {
     let source = json!({
         "name": "ticker", "every_ms": 1_000, "overlap": "allow", "missed": "all", "paused": is_paused,

@@ -64,7 +64,7 @@ impl JobEnd {
         }
     }
 
-    /// The end of a job that is over, in this state with this status.
+    /// The end of a job that has ended in this state with this status.
     pub fn of(state: JobState, status: Status) -> Self {
         match (state, status) {
             (JobState::Dead, _) => JobEnd::Dead,

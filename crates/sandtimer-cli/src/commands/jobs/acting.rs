@@ -1,4 +1,4 @@
-//! What is done to jobs: cancelled, queued again, forgotten. Of several, each is answered on a line of its own.
+//! Commands that change jobs: cancel, retry, redeliver, requeue, purge. Each job has a line of its own.
 
 use std::process::ExitCode;
 
@@ -21,7 +21,7 @@ pub(super) fn cancel(given: &CancelArguments) -> Result<ExitCode, Failure> {
         let mut count = 0;
         let filter = choosing::of_queue(jobs.queue.as_ref());
         each_open(&*store, (&filter, jobs.state), &mut |line| {
-            // One that is over since it was listed is not among those that the filter names.
+            // A job that has ended since it was listed is not among those that the filter names.
             let done = store.cancel(&line.id, reason)?;
             if done != Cancelled::TooLate {
                 count += 1;
