@@ -40,7 +40,7 @@ class Estimate:
     fits_budget: Optional[bool]
     """The worst case is over within the budget."""
     chance_within_budget: Optional[float]
-    """The chance that it is over by then."""
+    """The probability that it has ended by then."""
     suggested_limit: float
     """A timeout that ends next to no healthy run."""
     limit_rests_on_runs: bool

@@ -35,7 +35,7 @@ _EXITED = re.compile(r"EXITED (\d+)|(STOPPED BY cancel)|STOPPED BY ")
 _KILLED = re.compile(r"\s*(?:=+\s*)?(?:\[|Status:\s*)(?:KILLED\b|(STOPPED)\b)")
 # Exit codes of a shell whose command a signal has ended.
 _BY_SIGNAL = range(129, 193)
-_BACKGROUND = re.compile(r"\s*Started background process:\s*(\w+)|STILL RUNNING\nRun (\w+) goes on in the background")
+_BACKGROUND = re.compile(r"\s*Started background process:\s*(\w+)|STILL RUNNING\nRun (\w+) continues in the background")
 # What `wait` prints of each run, below its own first line.
 _WAITED = re.compile(r"^(\w+) ((?:EXITED|STOPPED BY) .*)", re.MULTILINE)
 _READERS = ("ReadBashOutput", "BashOutput", "read_output")

@@ -153,10 +153,10 @@ def test_what_is_said_of_one_run_and_of_none(connect: Callable[[Act], None]) -> 
     async def act(client: Any) -> None:
         run = data(await client.call_tool("bash", {"command": "sleep 60", "background": True}))["run_id"]
         extended = await client.call_tool("extend", {"run_id": run, "by_ms": 60000})
-        assert "has no wall limit: there is nothing to extend" in text(extended) and "more" not in text(extended)
+        assert "has no wall-clock limit: there is nothing to extend" in text(extended) and "more" not in text(extended)
         listed = await client.call_tool("list_runs")
         count = data(listed)["total"]
-        assert first(listed) == ("1 run goes on or is queued" if count == 1 else f"{count} runs go on or are queued")
+        assert first(listed) == ("1 run is running or queued" if count == 1 else f"{count} runs are running or queued")
         await client.call_tool("kill", {"run_id": run})
 
     connect(act)
@@ -310,7 +310,7 @@ def test_a_client_that_takes_tasks_gets_a_handle_of_what_goes_on(server: str) ->
         return ask("tools/call", {"name": "bash", "arguments": given}, tasks)["result"]
 
     handle = bash("sleep 1; echo done")
-    assert (handle["resultType"], handle["status"]) == ("task", "working") and "wall limit" in handle["statusMessage"]
+    assert (handle["resultType"], handle["status"]) == ("task", "working") and "wall-clock limit" in handle["statusMessage"]
     until = time.monotonic() + HARD_STOP
     while (task := ask("tasks/get", {"taskId": handle["taskId"]})["result"])["status"] == "working":
         assert time.monotonic() < until
@@ -584,7 +584,7 @@ def test_a_run_that_can_be_no_task_is_told_all_the_same(server: str) -> None:
                 assert not (await client.call_tool("begin_task", {"label": f"t{number}"})).is_error
             await client.call_tool("EstimateTaskDuration", {"task_type": "load_data"})
             started = await client.call_tool("bash", {"command": "sleep 30", "background": True, "wall_ms": 30000})
-            assert not started.is_error and "this run is no task: 64 tasks go on already" in text(started), text(started)
+            assert not started.is_error and "this run is not a task: 64 tasks are already open" in text(started), text(started)
             assert not (await client.call_tool("kill", {"run_id": data(started)["run_id"]})).is_error
 
     asyncio.run(asyncio.wait_for(main(), HARD_STOP))

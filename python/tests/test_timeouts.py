@@ -179,7 +179,7 @@ def test_several_tasks_go_on_at_once(clock: Clock) -> None:
     manager = TimeoutManager(None, None, None, clock=clock)
     manager.start_task("one", 60, 600)
     manager.start_task("two", 60, 300, alongside=True)
-    with pytest.raises(ValueError, match="`two` goes on already"):
+    with pytest.raises(ValueError, match="`two` is already open"):
         manager.start_task("two", 60, 300, alongside=True)
     clock.minute = 2
     check = manager.check_timeout()

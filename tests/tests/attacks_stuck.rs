@@ -59,7 +59,7 @@ fn a_run_that_waits_for_a_dead_disk_has_its_verdict_on_time() {
     fuse.hold(true);
     let run = run_on(directory.path(), "read-over");
     let started = run.start();
-    assert!(until(Duration::from_secs(5), || fuse.held() > 0), "nobody waits");
+    assert!(until(Duration::from_secs(5), || fuse.held() > 0), "no caller waits");
     let finished = started.finish();
     assert!(finished.elapsed < Duration::from_secs(10), "ended after {:?}", finished.elapsed);
     let (outcome, _) = read_outcome(finished).unwrap_or_else(|error| panic!("{error}"));
@@ -91,7 +91,7 @@ fn a_pipe_held_by_a_dead_disk_holds_up_the_outcome_and_not_the_verdict() {
     fuse.hold(true);
     let run = run_on(directory.path(), "echo-mapped");
     let started = run.start();
-    assert!(until(Duration::from_secs(5), || fuse.held() > 0), "nobody waits");
+    assert!(until(Duration::from_secs(5), || fuse.held() > 0), "no caller waits");
     let ended = until(Duration::from_secs(4), || started.has_ended());
     fuse.hold(false);
     let (outcome, _) = read_outcome(started.finish()).unwrap_or_else(|error| panic!("{error}"));

@@ -427,7 +427,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Let a queue hand out nothing more; what goes on goes on */
+        /** Pause a queue: workers get no more jobs from it; running jobs continue */
         post: operations["post_jobs_pause"];
         delete?: never;
         options?: never;
@@ -444,7 +444,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Forget jobs that are over */
+        /** Remove the records of ended jobs */
         post: operations["post_jobs_purge"];
         delete?: never;
         options?: never;
@@ -495,7 +495,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Let a paused queue go on */
+        /** Resume a paused queue */
         post: operations["post_jobs_resume"];
         delete?: never;
         options?: never;
@@ -598,7 +598,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** End a job: at once if nobody has begun it, else everything that it started */
+        /** Cancel a job: at once if no worker has begun it, otherwise with everything that it started */
         post: operations["post_jobs_cancel"];
         delete?: never;
         options?: never;
@@ -613,7 +613,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Server-sent events: state, log, ended. A reader that comes back with Last-Event-ID goes on where it was; after `ended` the answer is 204, unless the job was queued again */
+        /** Server-sent events: state, log, ended. A reader that reconnects with Last-Event-ID continues at its position; after `ended` the answer is 204, unless the job was queued again */
         get: operations["get_jobs_events"];
         put?: never;
         post?: never;
@@ -664,7 +664,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What a job has written, from a position, while it goes on and after */
+        /** The output of a job, from a position, while it is running and after its end */
         get: operations["get_jobs_log"];
         put?: never;
         post?: never;
@@ -683,7 +683,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Send the webhook of a job that is over once more, at once */
+        /** Send the webhook of an ended job again, at once */
         post: operations["post_jobs_redeliver"];
         delete?: never;
         options?: never;
@@ -733,11 +733,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One run, with its Outcome once it is over */
+        /** One run, with its Outcome once it has ended */
         get: operations["get_runs_one"];
         put?: never;
         post?: never;
-        /** Forget a run that is over */
+        /** Remove the record of an ended run */
         delete: operations["delete_runs_one"];
         options?: never;
         head?: never;
@@ -751,7 +751,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Server-sent events: started, stdout, stderr, warning, lagged, ended. A reader that comes back with Last-Event-ID goes on where it was; after `ended` the answer is 204 */
+        /** Server-sent events: started, stdout, stderr, warning, lagged, ended. A reader that reconnects with Last-Event-ID continues at its position; after `ended` the answer is 204 */
         get: operations["get_runs_events"];
         put?: never;
         post?: never;
@@ -770,7 +770,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Move the wall limit later */
+        /** Extend the wall-clock limit */
         post: operations["post_runs_extend"];
         delete?: never;
         options?: never;
@@ -855,7 +855,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Let a paused run go on */
+        /** Resume a paused run */
         post: operations["post_runs_resume"];
         delete?: never;
         options?: never;
@@ -904,7 +904,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A WebSocket to a run's terminal. Binary messages are bytes, typed and shown. Text messages are JSON objects of one field: `resize` of `columns` and `rows` from the client; `lagged` of `dropped` and `next_cursor`, `heartbeat` where nothing is shown, `ended` of what the event `ended` has, and `error`, an Error, from the server. Where no header can be set, the token is offered as the protocol `sandtimer.token.` and its base64url, beside the protocol `sandtimer` */
+        /** A WebSocket to a run's terminal. Binary messages are bytes, typed and shown. Text messages are JSON objects of one field: `resize` of `columns` and `rows` from the client; `lagged` of `dropped` and `next_cursor`, `heartbeat` where nothing is shown, `ended` of what the event `ended` has, and `error`, an Error, from the server. Where no header can be set, the token is offered as the protocol `sandtimer.token.` and its base64url, together with the protocol `sandtimer` */
         get: operations["get_runs_terminal"];
         put?: never;
         post?: never;
@@ -923,7 +923,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Wait until a process of a run listens on a TCP port, or a line of its output matches, or it is over */
+        /** Wait until a process of a run listens on a TCP port, or a line of its output matches, or it has ended */
         post: operations["post_runs_wait"];
         delete?: never;
         options?: never;
@@ -1028,7 +1028,7 @@ export interface paths {
         /** Your tasks, the oldest first */
         get: operations["get_tasks"];
         put?: never;
-        /** Begin to follow a piece of work beside its estimate */
+        /** Begin a task that is compared with its estimate */
         post: operations["post_tasks"];
         delete?: never;
         options?: never;
@@ -1096,7 +1096,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Say that a task is over; a run that it is bound to goes on */
+        /** End a task; a run that it is bound to continues */
         post: operations["post_tasks_complete"];
         delete?: never;
         options?: never;
@@ -1161,7 +1161,7 @@ export interface components {
              * @enum {string}
              */
             complexity?: "simple" | "moderate" | "complex";
-            /** @description Words that tell it from others of its type; they are compared, not understood. */
+            /** @description Keywords that distinguish it from others of its type; they are compared, not interpreted. */
             context?: string;
             /** @description Megabytes of data that it works on. */
             data_size_mb?: number;
@@ -1192,12 +1192,12 @@ export interface components {
             wall_ms?: components["schemas"]["Limit"];
         };
         CellRequest: {
-            /** @description Whoever sends this asks again as long as they wait: it is cancelled once nobody has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`. */
+            /** @description The client must keep waiting: the run is cancelled once no client has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`. */
             attached?: boolean;
             /** @description What to execute. */
             code?: string;
             cpu_ms?: components["schemas"]["Limit"];
-            /** @description It goes on if this client goes away while it waits. Without it, it is cancelled. */
+            /** @description It continues if this client disconnects while it waits. Without this it is cancelled. */
             detach?: boolean;
             /**
              * @description What becomes of output that is not UTF-8: with `strict`, unless given, it is base64; with `replace` each such sequence of bytes becomes U+FFFD.
@@ -1228,20 +1228,20 @@ export interface components {
             /** @description How long the answer waits for the end; without it until the end, however long; 0 is not at all. */
             wait_ms?: number;
             wall_ms?: components["schemas"]["Limit"];
-            /** @description How long before the wall limit, and before the cpu limit, a `warning` event comes. */
+            /** @description How long before the wall-clock limit, and before the cpu limit, a `warning` event is sent. */
             warn_ms?: number;
             /** @description A signal that is then sent to those of the context's processes that handle it. */
             warn_signal?: string | number;
         };
         CommandRequest: {
-            /** @description Whoever sends this asks again as long as they wait: it is cancelled once nobody has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`. */
+            /** @description The client must keep waiting: the run is cancelled once no client has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`. */
             attached?: boolean;
             /** @description What to execute. */
             code?: string;
             /** @description The same as `code`. */
             command?: string;
             cpu_ms?: components["schemas"]["Limit"];
-            /** @description It goes on if this client goes away while it waits. Without it, it is cancelled. */
+            /** @description It continues if this client disconnects while it waits. Without this it is cancelled. */
             detach?: boolean;
             /**
              * @description What becomes of output that is not UTF-8: with `strict`, unless given, it is base64; with `replace` each such sequence of bytes becomes U+FFFD.
@@ -1272,7 +1272,7 @@ export interface components {
             /** @description How long the answer waits for the end; without it until the end, however long; 0 is not at all. */
             wait_ms?: number;
             wall_ms?: components["schemas"]["Limit"];
-            /** @description How long before the wall limit, and before the cpu limit, a `warning` event comes. */
+            /** @description How long before the wall-clock limit, and before the cpu limit, a `warning` event is sent. */
             warn_ms?: number;
             /** @description A signal that is then sent to those of the context's processes that handle it. */
             warn_signal?: string | number;
@@ -1289,7 +1289,7 @@ export interface components {
             /** @description By the names shared with other programs. */
             policy: {
                 [key: string]: {
-                    /** @description In milliseconds or bytes, as its name says. */
+                    /** @description In milliseconds or bytes, by the suffix of its name. */
                     limit?: number | null;
                     origin: string;
                     source: components["schemas"]["Source"];
@@ -1352,7 +1352,7 @@ export interface components {
              */
             language?: "python" | "javascript" | "typescript" | "bash";
             memory_bytes?: components["schemas"]["Limit"];
-            /** @description Gives it the host's network, loopback included; where there are tokens, only to those whose line says `network`. */
+            /** @description Gives it the host's network, including loopback; where there are tokens, only to those whose line has the word `network`. */
             network?: boolean;
             open_files?: components["schemas"]["Limit"];
             output_bytes?: components["schemas"]["Limit"];
@@ -1533,7 +1533,7 @@ export interface components {
         };
         Estimate: {
             /**
-             * @description What these runs have in common with what was asked: the very same; beside another load; all but numbers and paths; type, size and machine; type. prior: there are none, and the figures are those of a table. unknown: there are none of the command, nor of one like it, and the range is that of most commands.
+             * @description What these runs have in common with the question: the same command; the same under another load; all but numbers and paths; type, size and machine; type. prior: there are none, and the figures are those of a table. unknown: there are none of this command or a similar one, and the range is that of most commands.
              * @enum {string}
              */
             basis: "exact" | "any_load" | "template" | "class" | "type" | "unknown" | "prior";
@@ -1541,7 +1541,7 @@ export interface components {
             best_ms: number;
             /** @description The part of these runs that was stopped before its end. */
             censored_rate: number;
-            /** @description The chance that it is over by then. */
+            /** @description The probability that it has ended by then. */
             chance_within_budget: number | null;
             /** @enum {string} */
             complexity: "simple" | "moderate" | "complex";
@@ -1551,13 +1551,13 @@ export interface components {
             coverage: number | null;
             /** @description As asked. */
             data_size_mb: number | null;
-            /** @description The worst case is over within `budget_ms`. */
+            /** @description The worst case ends within `budget_ms`. */
             fits_budget: boolean | null;
             /** @description Runs show that it does, and not only a table. */
             limit_rests_on_runs: boolean;
             /** @description How many runs it rests on; where `basis` is neither exact nor any_load, of how many different things. */
             runs: number;
-            /** @description A wall limit that ends next to no healthy run. */
+            /** @description A wall-clock limit that ends almost no healthy run. */
             suggested_limit_ms: number;
             task_type: components["schemas"]["TaskType"] | null;
             /** @description The same for people and agents. */
@@ -1585,7 +1585,7 @@ export interface components {
         Extended: {
             run_id: string;
             source: components["schemas"]["Source"] | null;
-            /** @description Milliseconds until the wall limit. */
+            /** @description Milliseconds until the wall-clock limit. */
             wall_left_ms: number | null;
         };
         FileAppended: {
@@ -1602,7 +1602,7 @@ export interface components {
             path: string;
             /** @description Bytes. */
             size: number;
-            /** @description What a link says. */
+            /** @description The target of a link. */
             target: string | null;
             /** @enum {string} */
             type: "file" | "directory" | "symlink" | "fifo" | "socket" | "device";
@@ -1644,7 +1644,7 @@ export interface components {
             data?: string;
             /** @description What `data` is in; `utf-8` unless given. */
             encoding?: components["schemas"]["Encoding"];
-            /** @description Closes stdin behind it. */
+            /** @description Closes stdin afterwards. */
             eof?: boolean;
             /** @description How long to wait for a command that does not read; 10000 unless given. */
             wait_ms?: number;
@@ -1666,9 +1666,9 @@ export interface components {
             tier: "T0" | "T1" | "T2" | "T3";
         };
         Job: {
-            /** @description Why it is to be ended, where somebody asked for that. */
+            /** @description The reason of a requested cancellation. */
             cancel: string | null;
-            /** @description By when it is over, in milliseconds since 1970. */
+            /** @description The time by which it has ended, in milliseconds since 1970. */
             deadline_ms: number | null;
             /** @description How often it was handed to a worker. */
             deliveries: number;
@@ -1678,7 +1678,7 @@ export interface components {
             duplicates: components["schemas"]["JobResult"][];
             /** @description What came of earlier deliveries, the latest last; at most three. */
             earlier: components["schemas"]["JobResult"][];
-            /** @description When it was over, in milliseconds since 1970. */
+            /** @description When it ended, in milliseconds since 1970. */
             ended_ms: number | null;
             /** @description Why it did not succeed. */
             error: string | null;
@@ -1688,7 +1688,7 @@ export interface components {
             name: string;
             /** @description The store's moment of this answer, in milliseconds since 1970. */
             now_ms: number;
-            /** @description It succeeded; null until it is over. */
+            /** @description Whether it succeeded; null until it has ended. */
             ok: boolean | null;
             priority: number;
             queue: string;
@@ -1712,7 +1712,7 @@ export interface components {
         };
         JobCancelled: {
             /**
-             * @description No worker had it; its worker was asked; it was over already.
+             * @description No worker had it; its worker was asked to end it; it had already ended.
              * @enum {string}
              */
             cancelled: "cancelled" | "asked" | "too_late";
@@ -1748,10 +1748,10 @@ export interface components {
             /** @description In `encoding`. */
             data: string;
             encoding: components["schemas"]["Encoding"];
-            /** @description The job is over, and nothing comes behind `next_cursor`. */
+            /** @description The job has ended, and there is nothing after `next_cursor`. */
             ended: boolean;
             job_id: string;
-            /** @description Where to go on. */
+            /** @description The position to continue at. */
             next_cursor: number;
             state: components["schemas"]["JobState"];
         };
@@ -1820,7 +1820,7 @@ export interface components {
             };
             /** @description The same as a moment, in milliseconds since 1970. */
             deadline_ms?: number;
-            /** @description Its earliest start, counted from its submission: milliseconds, or a text such as `5m`. */
+            /** @description Its earliest start, counted from its submission: milliseconds, or a string such as `5m`. */
             delay_ms?: number | string;
             /** @description How often it is handed to a worker before it is dead; 3 unless given. */
             deliveries?: number;
@@ -1828,13 +1828,13 @@ export interface components {
             env?: {
                 [key: string]: string;
             };
-            /** @description Exit codes that are no failure. */
+            /** @description Exit codes that are not a failure. */
             expected?: number[];
             /** @description Other ways, which are tried in turn when the command has failed. */
             fallback?: Record<string, never>[];
             /** @description The same key and spec is the same job; another spec is refused, and the job named. */
             idempotency_key?: string;
-            /** @description Files below the job's directory: paths, each with a text or {base64}; 8 MiB in all. */
+            /** @description Files below the job's directory: paths, each with a string or {base64}; 8 MiB in all. */
             inputs?: {
                 [key: string]: string | {
                     base64?: string;
@@ -1859,7 +1859,7 @@ export interface components {
             };
             /** @description For people; `job` unless given. */
             name?: string;
-            /** @description Gives runs the host's network; where there are tokens, only to those whose line says `network`. */
+            /** @description Gives runs the host's network; where there are tokens, only to those whose line has the word `network`. */
             network?: boolean;
             /** @description Its earliest start, in milliseconds since 1970. */
             not_before_ms?: number;
@@ -1883,7 +1883,7 @@ export interface components {
             };
             /** @description With an idempotency key: a job that did not succeed releases the key, so that the same submission is a new job. */
             release_on_failure?: boolean;
-            /** @description How long it is kept once it is over; 7 days unless given. */
+            /** @description How long it is kept after its end; 7 days unless given. */
             retention_ms?: components["schemas"]["Limit"];
             /** @description Each with a `name`, what it `needs`, and a command or code. */
             steps?: Record<string, never>[];
@@ -1905,7 +1905,7 @@ export interface components {
                 };
                 /** @description Signs requests: `webhook-signature` as Standard Webhooks defines it, and `Sandtimer-Signature: sha256=` and the HMAC-SHA256 of the body in hexadecimal digits. Not shown afterwards. */
                 secret?: string;
-                /** @description Where its end is told, with a POST of JSON. */
+                /** @description The address that receives its end, with a POST of JSON. */
                 url?: string;
             };
         };
@@ -1956,7 +1956,7 @@ export interface components {
             }[];
             /** @description Of a loop. */
             turns: number | null;
-            /** @description What a loop's driver said in the end. */
+            /** @description The last message of a loop's driver. */
             value: unknown;
             verdict: components["schemas"]["JobVerdict"] | null;
         };
@@ -1994,7 +1994,7 @@ export interface components {
         JobScheduleRequest: {
             /** @description Five fields as in crontab(5), such as `30 3 * * mon-fri`, or @hourly, @daily, @weekly, @monthly, @yearly. */
             cron?: string;
-            /** @description In place of `cron`: the interval, in milliseconds or as a text such as `15m`. */
+            /** @description In place of `cron`: the interval, in milliseconds or as a string such as `15m`. */
             every_ms?: number | string;
             job?: components["schemas"]["JobRequest"];
             /**
@@ -2022,15 +2022,15 @@ export interface components {
         /** @enum {string} */
         JobStatus: "ok" | "failed" | "timeout" | "budget" | "cancelled" | "infra_error" | "lost" | "drained";
         JobSummary: {
-            /** @description Why it is to be ended, where somebody asked for that. */
+            /** @description The reason of a requested cancellation. */
             cancel: string | null;
-            /** @description By when it is over, in milliseconds since 1970. */
+            /** @description The time by which it has ended, in milliseconds since 1970. */
             deadline_ms: number | null;
             /** @description How often it was handed to a worker. */
             deliveries: number;
             /** @description From when on it may be executed, in milliseconds since 1970. */
             due_ms: number;
-            /** @description When it was over, in milliseconds since 1970. */
+            /** @description When it ended, in milliseconds since 1970. */
             ended_ms: number | null;
             /** @description Why it did not succeed. */
             error: string | null;
@@ -2038,7 +2038,7 @@ export interface components {
             /** @description When a worker last began it, in milliseconds since 1970. */
             leased_ms: number | null;
             name: string;
-            /** @description It succeeded; null until it is over. */
+            /** @description Whether it succeeded; null until it has ended. */
             ok: boolean | null;
             priority: number;
             queue: string;
@@ -2152,7 +2152,7 @@ export interface components {
         };
         /** @enum {string} */
         Layer: "tenant" | "job" | "session" | "loop" | "turn" | "task" | "call" | "attempt" | "run" | "infrastructure";
-        /** @description 0, null or "unlimited" is explicitly unlimited. A text may have a unit, such as "2s" or "512M". wall_ms: milliseconds; grace_ms: milliseconds; cpu_ms: milliseconds; stall_ms: milliseconds; memory_bytes: bytes; processes: a count; output_bytes: bytes; disk_bytes: bytes; open_files: a count; result_bytes: bytes */
+        /** @description 0, null or "unlimited" is explicitly unlimited. A string may have a unit, such as "2s" or "512M". wall_ms: milliseconds; grace_ms: milliseconds; cpu_ms: milliseconds; stall_ms: milliseconds; memory_bytes: bytes; processes: a count; output_bytes: bytes; disk_bytes: bytes; open_files: a count; result_bytes: bytes */
         Limit: number | string | null;
         MoveRequest: {
             /** @description The id, for files of this context. */
@@ -2184,7 +2184,7 @@ export interface components {
             /** @description base64 where at least one of both streams is. */
             encoding: components["schemas"]["Encoding"];
             ending: components["schemas"]["Ending"];
-            /** @description What a call raised, or why Sandtimer could not go on. */
+            /** @description What a call raised, or why Sandtimer could not continue. */
             error: unknown;
             execution_count: number | null;
             exit_code: number | null;
@@ -2223,9 +2223,9 @@ export interface components {
             /** @description Bytes before `cursor` that are gone. */
             dropped_before: number;
             encoding: components["schemas"]["Encoding"];
-            /** @description The run is over, and nothing comes behind `next_cursor`, but what a job writes that it left running in its session, while that lives. */
+            /** @description The run has ended, and nothing follows `next_cursor` except the output of a job that it left running in its session, while the session lives. */
             ended: boolean;
-            /** @description Where to go on. */
+            /** @description The position to continue at. */
             next_cursor: number;
             run_id: string;
             /** @enum {string} */
@@ -2251,7 +2251,7 @@ export interface components {
                 cpu_ms: number;
                 /** @description How far it is from the command, which is 0. */
                 depth: number;
-                /** @description Bytes that it, and children that it has reaped, have read and written; null where the kernel does not tell. */
+                /** @description Bytes that it, and children that it has reaped, have read and written; null where the kernel does not report it. */
                 io_bytes: number | null;
                 /** @description What it calls itself. */
                 name: string;
@@ -2277,9 +2277,9 @@ export interface components {
         /** @description How far a run is, as its captured output or its reports say: the run's word. */
         Progress: {
             done: number;
-            /** @description Milliseconds until it is done, if it goes on as so far. */
+            /** @description Milliseconds until it is done, if it continues at the same rate. */
             eta_ms: number | null;
-            /** @description How likely it is done before its wall limit ends it; where it goes on, has such a limit, and eta_ms is known. */
+            /** @description The probability that it is done before its wall-clock limit ends it; if it is running, has such a limit, and eta_ms is known. */
             p_finish_before_deadline?: number;
             total: number | null;
         };
@@ -2321,7 +2321,7 @@ export interface components {
             total: number;
         };
         RunRequest: {
-            /** @description Whoever sends this asks again as long as they wait: it is cancelled once nobody has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`. */
+            /** @description The client must keep waiting: the run is cancelled once no client has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`. */
             attached?: boolean;
             /** @description A program in `language`, instead of a command. */
             code?: string;
@@ -2330,7 +2330,7 @@ export interface components {
             cpu_ms?: components["schemas"]["Limit"];
             /** @description The directory that it starts in; relative to /workspace, where it starts unless given. */
             cwd?: string;
-            /** @description The run goes on if this client goes away while it waits. Without it, it is cancelled. */
+            /** @description The run continues if this client disconnects while it waits. Without this it is cancelled. */
             detach?: boolean;
             disk_bytes?: components["schemas"]["Limit"];
             /** @description Variables of the command. */
@@ -2346,7 +2346,7 @@ export interface components {
             /** @enum {string} */
             language?: "python" | "javascript" | "typescript" | "bash";
             memory_bytes?: components["schemas"]["Limit"];
-            /** @description Gives the host's network, loopback included; where there are tokens, only to those whose line says `network`. */
+            /** @description Gives the host's network, including loopback; where there are tokens, only to those whose line has the word `network`. */
             network?: boolean;
             /**
              * @description What happens past the output limit; `drop` unless given.
@@ -2356,10 +2356,10 @@ export interface components {
             open_files?: components["schemas"]["Limit"];
             output_bytes?: components["schemas"]["Limit"];
             processes?: components["schemas"]["Limit"];
-            /** @description Gives the command descriptor 3, named by SANDTIMER_PROGRESS_FD, for lines such as `{"done": 8, "total": 15, "unit": "epoch"}`, which beat what its output says. */
+            /** @description Gives the command descriptor 3, named by SANDTIMER_PROGRESS_FD, for lines such as `{"done": 8, "total": 15, "unit": "epoch"}`, which have precedence over its output. */
             progress_channel?: boolean;
             /**
-             * @description What resets the stall limit: output or use of the processor, unless given; or only that it gets further, as its output says.
+             * @description What resets the stall limit: output or CPU use, unless given; or only progress, as its output shows it.
              * @enum {string}
              */
             stall_by?: "output" | "progress";
@@ -2380,7 +2380,7 @@ export interface components {
             /** @description How long the answer waits for the end; without it until the end, however long, but with a terminal not at all; 0 is not at all. */
             wait_ms?: number;
             wall_ms?: components["schemas"]["Limit"];
-            /** @description How long before the wall limit, and before the cpu limit, a `warning` event comes. */
+            /** @description How long before the wall-clock limit, and before the cpu limit, a `warning` event is sent. */
             warn_ms?: number;
             /** @description A signal that is then sent to those of its processes that handle it. With `progress_channel` it also reads a line such as `{"limit": "wall", "left_ms": 30000}` from the descriptor that SANDTIMER_NOTICE_FD names. */
             warn_signal?: string | number;
@@ -2410,7 +2410,7 @@ export interface components {
             waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped") | null;
             /** @description Milliseconds until its wall ends, with what has moved it; null without one, in a pause, and at the end. */
             wall_left_ms: number | null;
-            /** @description The wall limit that it was started with; null is unlimited. */
+            /** @description The wall-clock limit that it was started with; null is unlimited. */
             wall_ms: number | null;
         };
         SessionRequest: {
@@ -2425,7 +2425,7 @@ export interface components {
             grace_ms?: components["schemas"]["Limit"];
             idle_ms?: components["schemas"]["Limit"];
             memory_bytes?: components["schemas"]["Limit"];
-            /** @description Gives it the host's network, loopback included; where there are tokens, only to those whose line says `network`. */
+            /** @description Gives it the host's network, including loopback; where there are tokens, only to those whose line has the word `network`. */
             network?: boolean;
             open_files?: components["schemas"]["Limit"];
             output_bytes?: components["schemas"]["Limit"];
@@ -2459,7 +2459,7 @@ export interface components {
             is_over_worst: boolean;
             /** @description It takes, or took, longer than typical. */
             is_overdue: boolean;
-            /** @description What is left of it, given how long it goes on; null once it ended. */
+            /** @description The remaining time, given how long it has been running; null once it has ended. */
             left_typical_ms: number | null;
             left_worst_ms: number | null;
             name: string;
@@ -2482,7 +2482,7 @@ export interface components {
              * @enum {string}
              */
             complexity?: "simple" | "moderate" | "complex";
-            /** @description Words that tell it from others of its type; they are compared, not understood. */
+            /** @description Keywords that distinguish it from others of its type; they are compared, not interpreted. */
             context?: string;
             /** @description Megabytes of data that it works on. */
             data_size_mb?: number;
@@ -2576,7 +2576,7 @@ export interface components {
              * @enum {string}
              */
             stream?: "stdout" | "stderr";
-            /** @description How long to wait for what is not there yet; without it until the run is over. */
+            /** @description How long to wait for what is not there yet; without it until the run has ended. */
             wait_ms?: number;
         };
         Waited: components["schemas"]["WaitedForPort"] | components["schemas"]["WaitedForLine"];
@@ -2589,9 +2589,9 @@ export interface components {
             exit_code: number | null;
             /** @description The first one, without its newline. */
             line: string | null;
-            /** @description Such a line has come; else the run is over, or the time is. */
+            /** @description Such a line was written; otherwise the run has ended, or the time has passed. */
             matched: boolean;
-            /** @description Where to go on: behind that line, or at what was not looked at yet. */
+            /** @description The position to continue at: after that line, or at the first byte that was not searched yet. */
             next_cursor: number;
             pattern: string;
             run_id: string;
@@ -2605,7 +2605,7 @@ export interface components {
         WaitedForPort: {
             ending: components["schemas"]["Ending"] | null;
             exit_code: number | null;
-            /** @description A process of the run listens on it; else the run is over, or the time is. */
+            /** @description A process of the run listens on it; otherwise the run has ended, or the time has passed. */
             listening: boolean;
             port: number;
             run_id: string;
@@ -2909,7 +2909,7 @@ export interface operations {
                 turns?: number;
                 /** @description The absolute path of the directory that it works in; only where the server has no tokens. */
                 workspace?: string;
-                /** @description Whether the tools that tell of durations are there. */
+                /** @description Whether the tools for estimates of durations are listed. */
                 estimates?: boolean;
                 /** @description Which names of tools are listed; all of them can be called. */
                 tools?: "ours" | "trained" | "both";
@@ -4572,7 +4572,7 @@ export interface operations {
                 recursive?: boolean;
                 /** @description How many at most; 1000 unless given. */
                 limit?: number;
-                /** @description Only what comes behind it: `next_after` of the page before. */
+                /** @description Only entries after this one: `next_after` of the previous page. */
                 after?: string;
             };
             header?: never;
@@ -5488,7 +5488,7 @@ export interface operations {
                 state?: "scheduled" | "queued" | "running" | "ending" | "leased" | "ok" | "failed" | "ended" | "dead" | "cancelled";
                 /** @description How many; 100 unless given. */
                 limit?: number;
-                /** @description Goes on behind that one. */
+                /** @description Continues after that one. */
                 cursor?: string;
             };
             header?: never;
@@ -6891,7 +6891,7 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            /** @description There is nothing behind Last-Event-ID. */
+            /** @description There is nothing after Last-Event-ID. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -7876,7 +7876,7 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            /** @description There is nothing behind Last-Event-ID. */
+            /** @description There is nothing after Last-Event-ID. */
             204: {
                 headers: {
                     [name: string]: unknown;

@@ -9,7 +9,7 @@ pub(crate) mod jobs;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use sandtimer::model::{KillClass, Tier};
 
-/// Run code under hard limits, end all of it, and say why.
+/// Runs untrusted code under hard limits, kills everything that it started, and reports which limit fired and why.
 #[derive(Debug, Parser)]
 #[command(name = "sandtimer", version, max_term_width = 110, disable_help_subcommand = true)]
 pub(crate) struct Arguments {
@@ -40,30 +40,30 @@ pub(crate) enum Command {
     /// Give an agent tools over stdin and stdout, by the Model Context Protocol
     #[command(after_long_help = MCP_NOTES)]
     Mcp(McpArguments),
-    /// Submit durable work, execute it, and see what became of it
+    /// Submit durable jobs, execute them, and read their results
     Jobs(jobs::JobsArguments),
-    /// List what goes on in a server: runs, contexts, sessions
+    /// List the runs, contexts and sessions of a server
     Ps(PsArguments),
-    /// Print what a run of a server has written
+    /// Print the output of a run of a server
     #[command(after_long_help = LOGS_NOTES)]
     Logs(LogsArguments),
     /// End a run of a server, or a context or session
     Kill(KillArguments),
-    /// Move the wall limit of a run of a server later
+    /// Extend the wall-clock limit of a run of a server
     Extend(ExtendArguments),
-    /// Stop the processes of a run of a server, and the run's own clocks
+    /// Pause a run of a server: its processes and its clocks stop
     Pause(OneRun),
-    /// Let a paused run of a server go on
+    /// Resume a paused run of a server
     Resume(OneRun),
-    /// Say how long a task or a command is likely to take
+    /// Estimate how long a task or a command takes
     #[command(after_long_help = ESTIMATE_NOTES)]
     Estimate(EstimateArguments),
-    /// Report, from inside a run, how far it is
+    /// Report the progress of a run from inside it
     #[command(after_long_help = PROGRESS_NOTES)]
     Progress(ProgressArguments),
     /// Show what this machine can enforce, and what is missing
     Doctor(DoctorArguments),
-    /// Measure how late limits are and what a sandbox costs, on this machine
+    /// Measure on this machine how late limits fire and what a sandbox costs
     Bench(BenchArguments),
     /// Show the settings that apply here
     Config(ConfigArguments),
@@ -79,185 +79,187 @@ pub(crate) enum Command {
 
 const RUN_NOTES: &str = "\
 Exit codes: the command's own; 128 + n when signal n ended it; 124 when a wall, cpu, stall, output, disk or \
-processes limit did; 137 out of memory; 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP; 125 when Sandtimer \
-failed or was used wrongly; 126 when the command cannot be executed, 127 when it is not found.
+processes limit ended it; 137 out of memory; 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP; 125 when Sandtimer \
+failed or was used wrongly; 126 when the command cannot be executed; 127 when it is not found.
 
-Streams: stdout and stderr go where yours point, by one pipe where both are one file. If stdin and an output are the \
-same terminal, the command has a terminal of its own for them; not if stdout is a pipe. What it does not read of its stdin is \
-left for the next command; of a named FIFO, a socket or a terminal up to 4 KiB are read ahead.
+Streams: the command's stdout and stderr go to the same files as those of sandtimer, by one pipe if both are one file. If \
+stdin and an output are the same terminal, the command gets a terminal of its own for them, but not if stdout is a pipe. \
+Input that the command does not read is left for the next command; of a named FIFO, a socket or a terminal, up to 4 KiB are \
+read ahead.
 
-Ctrl-C interrupts the command; a second one ends the run, and a third does not wait for its grace. On a terminal of its own \
-the key is the command's, and three within a second end the run, unless the command edits its input itself, as editors, \
-shells and interpreters do at their prompts. Ctrl-Z stops sandtimer and the run as a job of your shell, to be continued by fg \
-or bg; a shell in the run that has a job in the foreground keeps it for that. Limits stay in force while a run is stopped.";
+Ctrl-C interrupts the command; a second Ctrl-C ends the run, and a third does not wait for its grace. If the command has a \
+terminal of its own, the key goes to the command, and three within a second end the run, unless the command edits its input \
+itself, as editors, shells and interpreters do at their prompts. Ctrl-Z stops sandtimer and the run as a job of your shell; \
+fg or bg continues them. A shell inside the run that has a job in the foreground receives the key itself. Limits stay in \
+force while a run is stopped.";
 
 const PROGRESS_NOTES: &str = "\
 Writes one line, such as {\"done\":8,\"total\":15,\"unit\":\"epoch\"}, to the descriptor that SANDTIMER_PROGRESS_FD names. \
-Runs have one where that was asked for (--progress-channel, `progress_channel` of POST /v1/runs). Without one nobody listens, and nothing is done: \
-a script may be run anywhere.";
+Runs have one if it was requested (--progress-channel, `progress_channel` of POST /v1/runs). Without one the command does \
+nothing and succeeds: a script may run anywhere.";
 
 const LANGUAGE_NOTES: &str = "\
-Arguments for the program that begin with a dash go behind `--`. The file has to be below the current directory or a \
+Arguments of the program that begin with a dash go after `--`. The file must be below the current directory or a \
 --workspace. Exit codes are those of `sandtimer run`.";
 
 const TYPESCRIPT_NOTES: &str = "\
-Types are taken out and not checked; enums, namespaces and parameter properties become JavaScript. What cannot be read ends with \
-exit code 1 and the line and column of the error. A file may import JavaScript, and no other TypeScript.
+Types are removed and not checked; enums, namespaces and parameter properties become JavaScript. A syntax error ends with \
+exit code 1 and the line and column of the error. A file may import JavaScript, but no other TypeScript.
 
-Arguments for the program that begin with a dash go behind `--`. The file has to be below the current directory or a \
+Arguments of the program that begin with a dash go after `--`. The file must be below the current directory or a \
 --workspace. Exit codes are those of `sandtimer run`.";
 
 const SERVE_NOTES: &str = "\
-Without a token file the server answers only its own user, on this machine. A token file has lines of a name and a token, \
-with quotas behind them (`runs=10 contexts=4 sessions=4`) where there may be only so many at once (jobs wait instead, and are not counted), and must be readable by that user alone; what is made with a token belongs to its name.
+Without a token file the server answers only its own user, on this machine. A token file has one line for each client: a name, \
+a token and, optionally, quotas of what may exist at once (`runs=10 contexts=4 sessions=4`; jobs are queued instead and do not \
+count). Only its owner may be able to read the file. What is created with a token belongs to the token's name.
 
-SIGTERM, SIGHUP or Ctrl-C ends it: no new requests and jobs, 5 s for open ones, then all runs are cancelled and recorded, and \
-jobs are given back, to go on with the next server. Each flag has a variable: SANDTIMER_LISTEN, SANDTIMER_STATE_DIR, \
-SANDTIMER_TOKEN_FILE, SANDTIMER_KEEP_RUNS, SANDTIMER_KEEP_FOR, SANDTIMER_STORE, SANDTIMER_JOB_SLOTS, SANDTIMER_JOB_FILES, SANDTIMER_JOB_MEMORY, \
-SANDTIMER_PRIVATE_WEBHOOKS (1). The \
-limits that apply to requests come from the same variables and files as those of `sandtimer run`; the timeouts below also \
-from the variables of the same name in capitals (COMMAND_TIMEOUT_MS, …). What a request, or the session or context that it \
-uses, says itself wins over them, also where it says that there is no limit.";
+SIGTERM, SIGHUP or Ctrl-C ends the server: it takes no new requests and jobs, gives open requests 5 s, cancels and records all \
+runs, and gives jobs back to the queue, where the next server continues them. Each flag has a variable: SANDTIMER_LISTEN, \
+SANDTIMER_STATE_DIR, SANDTIMER_TOKEN_FILE, SANDTIMER_KEEP_RUNS, SANDTIMER_KEEP_FOR, SANDTIMER_STORE, SANDTIMER_JOB_SLOTS, \
+SANDTIMER_JOB_FILES, SANDTIMER_JOB_MEMORY, SANDTIMER_PRIVATE_WEBHOOKS (1). The limits that apply to requests come from the same \
+variables and files as those of `sandtimer run`; the timeouts below also from the variables of the same name in capitals \
+(COMMAND_TIMEOUT_MS, …). A limit in a request, or in the session or context that it uses, takes precedence over them, also if \
+it is `unlimited`.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ReadArguments {
-    /// What it is to become: `cell` or `program`
+    /// The form of the result: `cell` or `program`
     #[arg(value_name = "WANTED")]
     pub(crate) wanted: String,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
-    /// Where to listen [default: 127.0.0.1:7880]: an address, of which port 0 takes a free one, or unix:PATH
+    /// The address to listen on [default: 127.0.0.1:7880], or unix:PATH; port 0 takes a free port
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<OsString>,
-    /// Where records are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]
+    /// The directory of records [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) state_dir: Option<OsString>,
-    /// Who may ask: lines of a name and a token
+    /// The clients that may use the server: lines of a name and a token
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) token_file: Option<OsString>,
-    /// How many runs that are over are kept, up to a sixteenth more at times [default: 1000]; 0 or `unlimited` is all
+    /// How many ended runs are kept, at times up to a sixteenth more [default: 1000]; 0 or `unlimited` keeps all
     #[arg(long, value_name = "COUNT", allow_hyphen_values = true)]
     pub(crate) keep_runs: Option<OsString>,
-    /// How long they are kept [default: 7d]
+    /// How long ended runs are kept [default: 7d]
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) keep_for: Option<OsString>,
-    /// Where jobs are, instead of in the state directory, shared with others that work on them: nats://[USER:PASSWORD@]HOST[:PORT],
-    /// tls://…, or a directory. Credentials and certificates: files that SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name
+    /// A job store that is shared with other workers, instead of the state directory: nats://[USER:PASSWORD@]HOST[:PORT],
+    /// tls://…, or a directory. SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name files of credentials and certificates
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) store: Option<OsString>,
-    /// Jobs that it executes at a time [default: the number of processors]; 0 leaves them to `sandtimer jobs work`
+    /// How many jobs the server executes at a time [default: the number of processors]; 0 leaves them to `sandtimer jobs work`
     #[arg(long, value_name = "COUNT", allow_hyphen_values = true)]
     pub(crate) job_slots: Option<OsString>,
-    /// Of the files that a job leaves, so many bytes are kept [default: 64M]
+    /// How many bytes of the files of a job are kept [default: 64M]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) job_files: Option<OsString>,
-    /// Memory for jobs that say how much they may have: so many are executed at a time as fit [default: 80 % of the machine's, or
-    /// of the limit of the cgroup]; `unlimited` is as many as there are slots
+    /// Memory for jobs that have a memory limit: as many run at a time as fit [default: 80 % of the machine's memory, or of the
+    /// limit of the cgroup]; `unlimited` uses all slots
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) job_memory: Option<OsString>,
-    /// Let ends of jobs be told to loopback, private and link-local addresses
+    /// Allow webhooks to loopback, private and link-local addresses
     #[arg(long)]
     pub(crate) private_webhooks: bool,
     /// How long jobs may continue after SIGTERM, while requests are still answered, before they are given back and the server ends
     /// [default: the 5s of open requests]; 0 and a second SIGTERM give them back at once
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) drain: Option<OsString>,
-    /// End when nobody is connected and nothing runs; for the server that `sandtimer mcp` starts
+    /// End when no client is connected and nothing runs; for the server that `sandtimer mcp` starts
     #[arg(long, hide = true)]
     pub(crate) end_when_unused: bool,
-    /// What of itself it says on stderr: off, error, warn, info (runs), debug (requests) or trace [default: warn]
+    /// The level of the log on stderr: off, error, warn, info (runs), debug (requests) or trace [default: warn]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log: Option<OsString>,
-    /// How it is said: text or json [default: text]
+    /// The format of the log: text or json [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<OsString>,
     #[command(flatten)]
     pub(crate) policy: PolicyFlags,
 }
 
-/// How long what a server executes may take unless a request, a session or a context says otherwise, and how its
-/// interpreters come to be.
+/// Default timeouts of what a server executes, and how its interpreters are started.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Defaults and interpreters")]
 pub(crate) struct PolicyFlags {
-    /// How long an interpreter or a shell may take to start [default: 60000]; cannot be switched off
+    /// How long an interpreter or a shell may take to start [default: 60000]; cannot be disabled
     #[arg(long, value_name = "MILLISECONDS", allow_hyphen_values = true)]
     pub(crate) interpreter_spawn_timeout_ms: Option<OsString>,
-    /// How long a pre-warm script may take [default: 30000]; cannot be switched off
+    /// How long a pre-warm script may take [default: 30000]; cannot be disabled
     #[arg(long, value_name = "MILLISECONDS", allow_hyphen_values = true)]
     pub(crate) interpreter_prewarm_timeout_ms: Option<OsString>,
-    /// Wall limit of code in contexts [default: 0, unlimited]
+    /// Wall-clock limit of code in contexts [default: 0, unlimited]
     #[arg(long, value_name = "MILLISECONDS", allow_hyphen_values = true)]
     pub(crate) interpreter_execution_timeout_ms: Option<OsString>,
-    /// Wall limit of JavaScript and TypeScript in contexts, beside the one of all code [default: 0, unlimited]
+    /// Wall-clock limit of JavaScript and TypeScript in contexts, in addition to that of all code [default: 0, unlimited]
     #[arg(long, value_name = "MILLISECONDS", allow_hyphen_values = true)]
     pub(crate) vm_execution_timeout_ms: Option<OsString>,
-    /// Wall limit of runs, and of commands in sessions [default: 0, unlimited]
+    /// Wall-clock limit of runs, and of commands in sessions [default: 0, unlimited]
     #[arg(long, value_name = "MILLISECONDS", allow_hyphen_values = true)]
     pub(crate) command_timeout_ms: Option<OsString>,
     /// Bytes kept of stdout, and of stderr [default: 10485760]; 0 is unlimited
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
     pub(crate) max_output_size_bytes: Option<OsString>,
-    /// A script that interpreters of a language (python, javascript, bash) run before they are given out; may be repeated
+    /// A script that interpreters of a language (python, javascript, bash) execute when they start; may be repeated
     #[arg(long, value_name = "LANGUAGE=FILE")]
     pub(crate) prewarm: Vec<OsString>,
-    /// How many interpreters of a language stand ready for each user of the server [default: python=2, javascript=1]; may be repeated
+    /// How many pre-warmed interpreters of a language each user of the server has [default: python=2, javascript=1]; may be repeated
     #[arg(long, value_name = "LANGUAGE=COUNT")]
     pub(crate) pool: Vec<OsString>,
 }
 
 const MCP_NOTES: &str = "\
-Carries the client's messages to a server of this user, on a socket that only this user can use, and starts one where there \
-is none; all clients of the user share it. Runs in the background go on when the client goes away, under their limits, and \
-the next client reads them. A call that is waited for ends with its client. The server ends 60 s after the last client has \
-gone, once nothing runs and no interpreter is kept (one that nobody uses ends after an hour); or by SIGTERM. Limits of \
-commands come from the variables and files that the first client's `sandtimer mcp` saw, as for `serve`.
+Connects the client to a server of this user, by a socket that only this user can open, and starts the server if there is none; \
+all clients of the user share it. Runs in the background continue under their limits when the client disconnects, and the next \
+client can read them; a call that the client waits for ends with it. The server ends 60 s after the last client has \
+disconnected, once nothing runs and no interpreter is kept (an unused interpreter ends after an hour); or by SIGTERM. Limits of \
+commands come from the variables and files of the first client's `sandtimer mcp`, as for `serve`.
 
---wall, --turns and --stall bound all that this connection starts together; what they end says so. With --workspace all \
-that it starts works in that directory, whose files stay their owner's; without it in one of the server's that all clients \
-share. `/`, homes and what holds keys are refused.";
+--wall, --turns and --stall bound everything that this connection starts; verdicts name them. With --workspace everything that \
+it starts works in that directory, and files there keep their owner; without it, in a directory of the server that all clients \
+share. `/`, home directories and directories of keys are refused.";
 
 /// `sandtimer mcp`.
 #[derive(Debug, Args)]
 pub(crate) struct McpArguments {
-    /// Longest time for all that this connection starts, from now on
+    /// Wall-clock limit of everything that this connection starts, from now on
     #[arg(long, visible_alias = "timeout", value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) wall: Option<OsString>,
-    /// How many calls that start something this connection may make
+    /// How many calls that start code this connection may make
     #[arg(long, value_name = "COUNT", allow_hyphen_values = true)]
     pub(crate) turns: Option<OsString>,
-    /// Longest time that something it started may neither write nor compute
+    /// Longest time that code which it started may neither write output nor use the processor
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) stall: Option<OsString>,
-    /// Show this directory, writable, at its own path to all that this connection starts; /workspace
-    /// is a link to it
+    /// A directory that is shown, writable and at its own path, to everything that this connection starts;
+    /// /workspace is a link to it
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: Option<PathBuf>,
-    /// Give all that this connection starts the host's network, loopback included
+    /// Give everything that this connection starts the host's network, including loopback
     #[arg(long)]
     pub(crate) network: bool,
-    /// Which names of tools are listed: `ours`, those that agents were `trained` on, or `both`; all of them can be called [default:
+    /// Which tool names are listed: `ours`, those that agents were `trained` on, or `both`; all of them can be called [default:
     /// SANDTIMER_MCP_TOOLS, else `both`]
     #[arg(long, value_name = "NAMES")]
     pub(crate) tools: Option<String>,
-    /// Where the server keeps records, and its socket [default: `mcp` in the directory of `serve`, which SANDTIMER_STATE_DIR sets too;
-    /// without that the socket is in XDG_RUNTIME_DIR]
+    /// The directory of the server's records and socket [default: `mcp` in the directory of `serve`, which SANDTIMER_STATE_DIR
+    /// sets too; without that the socket is in XDG_RUNTIME_DIR]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) state_dir: Option<PathBuf>,
 }
 
 const LOGS_NOTES: &str = "\
-Without --follow it prints what there is by now, standard output first. With it, output comes as it is written, until the \
-run is over; a connection that breaks is made again where it was, for up to a minute. The run's standard output goes to \
+Without --follow it prints the output so far, standard output first. With --follow it prints output as it is written, until \
+the run has ended; a broken connection is restored at the same position, for up to a minute. The run's standard output goes to \
 standard output, its standard error to standard error.";
 
 const ESTIMATE_NOTES: &str = "\
-An estimate rests on the runs of this user's servers, `sandtimer serve` and that of `sandtimer mcp`, that have the most in \
-common with what is asked: the same \
-command, one that differs in numbers and paths, the same type of task with about as much data. Best and worst case are what one \
-run of twenty is below, and above. Without such runs the figures are those of a table, and say so.";
+An estimate uses the most similar runs of this user's servers, `sandtimer serve` and that of `sandtimer mcp`: the same \
+command, one that differs in numbers and paths, or the same type of task with about as much data. One run of twenty is shorter \
+than the best case, and one of twenty is longer than the worst case. Without such runs the figures come from a table, and the \
+answer names it as their basis.";
 
 #[derive(Debug, Args)]
 pub(crate) struct EstimateArguments {
@@ -267,30 +269,30 @@ pub(crate) struct EstimateArguments {
     /// The command, as a line for a shell
     #[arg(long, value_name = "LINE", allow_hyphen_values = true)]
     pub(crate) command: Option<String>,
-    /// Megabytes of data that it works on
+    /// Megabytes of data that the task works on
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) data_size_mb: Option<f64>,
     /// simple, moderate or complex [default: moderate]
     #[arg(long, value_name = "WORD")]
     pub(crate) complexity: Option<String>,
-    /// Words that tell it from others of its type; they are compared, not understood
+    /// Keywords that distinguish the task from others of its type; they are compared, not interpreted
     #[arg(long, value_name = "TEXT")]
     pub(crate) context: Option<String>,
-    /// How much time there is for it, such as 2h: says whether it fits
+    /// The time that is available, such as 2h: the answer states whether the task fits
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) budget: Option<String>,
-    /// List the types of task, with how long each takes as far as no runs are known
+    /// List the types of task, with the duration that is assumed while no runs are known
     #[arg(long, conflicts_with_all = ["task_type", "command"])]
     pub(crate) list: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Where the servers keep their records [default: as for `sandtimer serve`]; SANDTIMER_STATE_DIR sets it too
+    /// The directory of the servers' records [default: as for `sandtimer serve`]; SANDTIMER_STATE_DIR sets it too
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) state_dir: Option<PathBuf>,
 }
 
-/// Which server is asked, and how the answer is printed.
+/// The server that answers, and the format of the output.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerFlags {
@@ -307,9 +309,9 @@ pub(crate) struct ServerFlags {
 
 #[derive(Debug, Args)]
 pub(crate) struct PsArguments {
-    /// Of this run: what it is doing, and its processes
+    /// Show what this run is doing, and its processes
     pub(crate) id: Option<String>,
-    /// Runs that are over as well
+    /// Also list ended runs
     #[arg(long, short, conflicts_with = "id")]
     pub(crate) all: bool,
     #[command(flatten)]
@@ -318,10 +320,10 @@ pub(crate) struct PsArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ProgressArguments {
-    /// What is done, of how much: 8/15, or 8
+    /// How much is done, and of how much: 8/15, or 8
     #[arg(value_name = "DONE/TOTAL")]
     pub(crate) done: String,
-    /// What is counted, such as epoch
+    /// The unit that is counted, such as epoch
     #[arg(long)]
     pub(crate) unit: Option<String>,
 }
@@ -330,7 +332,7 @@ pub(crate) struct ProgressArguments {
 pub(crate) struct LogsArguments {
     /// The run, by its id
     pub(crate) id: String,
-    /// Go on until the run is over
+    /// Continue until the run has ended
     #[arg(long, short)]
     pub(crate) follow: bool,
     #[command(flatten)]
@@ -341,7 +343,7 @@ pub(crate) struct LogsArguments {
 pub(crate) struct KillArguments {
     /// The run, context or session, by its id
     pub(crate) id: String,
-    /// Why, for the run's verdict
+    /// The reason, for the run's verdict
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
     #[command(flatten)]
@@ -352,7 +354,7 @@ pub(crate) struct KillArguments {
 pub(crate) struct ExtendArguments {
     /// The run, by its id
     pub(crate) id: String,
-    /// How much later, such as 30s; a bare number is seconds
+    /// The time to add, such as 30s; a bare number is seconds
     #[arg(value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) by: String,
     #[command(flatten)]
@@ -392,13 +394,13 @@ pub(crate) struct LanguageArguments {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitFlags {
-    /// Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none
+    /// Wall-clock limit, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is no limit
     #[arg(long, visible_alias = "timeout", value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) wall: Option<OsString>,
     /// Processor time of all its processes together
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) cpu: Option<OsString>,
-    /// Longest time without output and without CPU use, or as --stall-by says
+    /// Longest time without output and without CPU use, or as set by --stall-by
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) stall: Option<OsString>,
     /// Time between SIGTERM and the kill
@@ -410,7 +412,7 @@ pub(crate) struct LimitFlags {
     /// Processes and threads alive at once
     #[arg(long, value_name = "COUNT", allow_hyphen_values = true)]
     pub(crate) processes: Option<OsString>,
-    /// Bytes let through of stdout and of stderr; the rest is dropped, and said so
+    /// Bytes of stdout and of stderr that are passed through; the rest is dropped and reported
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) output: Option<OsString>,
     /// Bytes in its private directories and, polled, in its workspaces
@@ -429,23 +431,23 @@ pub(crate) struct Settings {
     /// What happens at the output limit
     #[arg(long, value_name = "ACTION", default_value = "drop", help_heading = "Limits")]
     pub(crate) on_output_limit: OnOutputLimit,
-    /// Tell the run so long before its wall or cpu limit, such as 30s:USR1: by the signal, those of its processes that handle it;
-    /// with --progress-channel by a line on the descriptor that SANDTIMER_NOTICE_FD names
+    /// Warn the run this long before its wall or cpu limit, such as 30s:USR1: by the signal, which is sent to its processes that
+    /// handle it; with --progress-channel also by a line on the descriptor that SANDTIMER_NOTICE_FD names
     #[arg(long, value_name = "DURATION[:SIGNAL]", allow_hyphen_values = true, help_heading = "Limits")]
     pub(crate) warn: Option<OsString>,
-    /// What resets the stall limit; `progress` needs --progress-channel or --json, for its output is not read otherwise
+    /// What resets the stall limit; `progress` needs --progress-channel or --json, because output is not read otherwise
     #[arg(long, value_name = "WHAT", default_value = "output", help_heading = "Limits")]
     pub(crate) stall_by: StallBy,
-    /// Give it a descriptor, named by SANDTIMER_PROGRESS_FD, to report its progress to: see `sandtimer progress`
+    /// Give the run a descriptor, named by SANDTIMER_PROGRESS_FD, for reports of its progress: see `sandtimer progress`
     #[arg(long)]
     pub(crate) progress_channel: bool,
-    /// Give it the host's network
+    /// Give the run the host's network
     #[arg(long)]
     pub(crate) network: bool,
-    /// Show a directory writable at its own path; may be repeated
+    /// Show this directory, writable and at its own path; may be repeated
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: Vec<PathBuf>,
-    /// Show credentials (.ssh, .aws, .netrc, …) that lie in what is shown; else they are covered
+    /// Show credentials (.ssh, .aws, .netrc, …) inside the directories that are shown; by default they are hidden
     #[arg(long)]
     pub(crate) show_credentials: bool,
     /// Start in this directory
@@ -463,10 +465,10 @@ pub(crate) struct Settings {
     /// Capture the output and print one Outcome as JSON instead
     #[arg(long)]
     pub(crate) json: bool,
-    /// Say on stderr which limits applied and who set them, what was not shown, and which walls are missing
+    /// Report on stderr the limits and their origins, what was hidden, and which isolation layers are missing
     #[arg(long, short)]
     pub(crate) verbose: bool,
-    /// What becomes of output that is not UTF-8 with --json
+    /// How --json represents output that is not UTF-8
     #[arg(long, value_name = "ACTION", default_value = "strict")]
     pub(crate) errors: TextErrors,
     /// Leave out a layer, for tests; needs SANDTIMER_UNSAFE_TESTING=1
@@ -485,7 +487,7 @@ pub(crate) enum TextErrors {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnOutputLimit {
-    /// Drop the rest and go on
+    /// Drop the rest; the run continues
     #[default]
     Drop,
     /// End the run
@@ -494,14 +496,14 @@ pub(crate) enum OnOutputLimit {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StallBy {
-    /// Output, or use of the processor
+    /// Output, or CPU use
     #[default]
     Output,
-    /// Only that it gets further, as it reports or as its output says
+    /// Only progress, which the run reports or which its output shows
     Progress,
 }
 
-/// The least that must be in force.
+/// The weakest isolation that is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Require {
     Tier(Tier),
@@ -527,7 +529,7 @@ pub(crate) struct DoctorArguments {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Exit with 125 unless this tier (T0–T3) or kill class (K0–K3) can be had; may be repeated
+    /// Exit with 125 unless this tier (T0–T3) or kill class (K0–K3) is available; may be repeated
     #[arg(long, value_name = "T3|K2", value_parser = parse_require)]
     pub(crate) require: Vec<Require>,
 }
@@ -540,28 +542,28 @@ pub(crate) struct BenchArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
-    /// How late the wall limit's verdict is, over code that does not want to end
+    /// Measure how late the verdict of a wall-clock limit is, for code that resists its end
     Lateness {
         /// How many runs
         #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         runs: u32,
-        /// Beside 8 busy loops for each processor, in sandboxes
+        /// Under load: 8 busy loops for each processor, in sandboxes
         #[arg(long)]
         load: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// What a sandboxed run costs beside a bare process
+    /// Measure what a sandboxed run costs, compared with a plain process
     Spawn {
-        /// How many rounds; each starts every contender once
+        /// How many rounds; each starts every variant once
         #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         rounds: u32,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// What many waiting runs cost the engine
+    /// Measure what many waiting runs cost the engine
     Many {
         /// How many runs at a time
         #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=4095))]
@@ -619,6 +621,6 @@ fn parse_require(text: &str) -> Result<Require, String> {
         "K1" => Require::Kill(KillClass::K1),
         "K2" => Require::Kill(KillClass::K2),
         "K3" => Require::Kill(KillClass::K3),
-        _ => return Err("use a tier, T0 to T3, or a kill class, K0 to K3".to_owned()),
+        _ => return Err("expected a tier (T0 to T3) or a kill class (K0 to K3)".to_owned()),
     })
 }

@@ -339,13 +339,13 @@ pub(crate) fn notice(given: &OsStr) -> Result<(Duration, Option<i32>), Failure> 
     let text = as_text("--warn", given, origin)?;
     let (time, signal) = text.rsplit_once(':').map_or((text, None), |(time, signal)| (time, Some(signal)));
     let Setting::At(nanoseconds) = parse_text("--warn", Format::flag(LimitKind::Wall), time, origin)? else {
-        return Err(Failure::usage(format!(
-            "--warn: `{text}` is no time before a limit; use one such as 30s"
-        )));
+        return Err(Failure::usage(format!("--warn: `{text}` is not a duration; use one such as 30s")));
     };
     let number = |name: &str| {
         signal_number(&name.to_ascii_uppercase()).ok_or_else(|| {
-            Failure::usage(format!("--warn: `{name}` is no signal (from {origin}); use a name such as USR1"))
+            Failure::usage(format!(
+                "--warn: `{name}` is not a signal (from {origin}); use a name such as USR1"
+            ))
         })
     };
     Ok((Duration::from_nanos(nanoseconds), signal.map(number).transpose()?))

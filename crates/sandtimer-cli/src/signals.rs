@@ -92,8 +92,8 @@ impl Ending {
         match self.signal {
             Signal::INT => "interrupted by Ctrl-C (SIGINT)",
             Signal::HUP => "its terminal was closed (SIGHUP)",
-            Signal::QUIT => "sandtimer was told to quit (SIGQUIT)",
-            _ => "sandtimer was told to end (SIGTERM)",
+            Signal::QUIT => "sandtimer received SIGQUIT",
+            _ => "sandtimer received SIGTERM",
         }
     }
 }

@@ -363,8 +363,8 @@ fn what_cannot_be_meant_is_refused_with_its_field_its_value_and_a_remedy() {
             vec!["list", "--state", "runing"],
             "use one of scheduled, queued, running, ending, leased, ok, failed",
         ),
-        (vec!["purge", "--state", "queued"], "such a job is not over"),
-        (vec!["purge", "--state", "leased"], "or cancel it first"),
+        (vec!["purge", "--state", "queued"], "only records of ended jobs"),
+        (vec!["purge", "--state", "leased"], "or cancel the jobs first"),
         (vec!["pause", ""], "'<QUEUE>': use a name of 1 to 200 printable characters"),
         (vec!["requeue", "--queue", "a\tb"], "use a name of 1 to 200 printable characters"),
     ] {
@@ -477,7 +477,7 @@ fn a_job_that_is_run_in_a_paused_queue_says_what_it_waits_for() {
     let mut said = String::new();
     BufReader::new(running.stderr.as_mut().expect("piped")).read_line(&mut said).expect("readable");
     assert!(said.starts_with("sandtimer: queue q is paused, and job "), "{said}");
-    assert!(said.ends_with("`sandtimer jobs resume q` lets it go on\n"), "{said}");
+    assert!(said.ends_with("`sandtimer jobs resume q` resumes it\n"), "{said}");
     jobs.json(&["resume", "q"]);
     let output = running.wait_with_output().expect("it ends");
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), b"done\n".as_slice()));

@@ -279,7 +279,7 @@ fn ends_are_redelivered_on_request() {
         let _worker = jobs.work();
         assert_eq!(jobs.run(&["wait", &ids[0], &ids[1], &ids[2]]).status.code(), Some(0));
         let text = String::from_utf8(jobs.run(&["show", &ids[0]]).stdout).expect("text");
-        assert!(text.contains("/ is not told: this end, `ok`, is not among its `events`"), "{text}");
+        assert!(text.contains("/: this end, `ok`, is not among its `events`"), "{text}");
         let answers = jobs.lines(&["redeliver", &ids[0][..8], &ids[1]]);
         assert_eq!([&answers[0]["id"], &answers[1]["id"]], [&json!(ids[0]), &json!(ids[1])], "{answers:?}");
         assert!(answers.iter().all(|answer| answer["webhook"]["due_ms"].is_u64()), "{answers:?}");

@@ -84,7 +84,7 @@ fn a_run_is_told_before_its_limit_by_signal_and_by_channel() {
     let script = "read line <&$SANDTIMER_NOTICE_FD; echo \"$line\"; sleep 60";
     let (_, out, errors) = run(&["--wall", "1500ms", "--warn", "700ms", "--progress-channel"], script);
     assert!(out.contains("\"limit\":\"wall\""), "{out} {errors}");
-    assert!(errors.contains("the wall limit ends it in "), "{errors}");
+    assert!(errors.contains("the wall-clock limit ends it in "), "{errors}");
 }
 
 #[test]

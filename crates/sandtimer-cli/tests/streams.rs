@@ -536,7 +536,7 @@ fn typing(command: &str, typed: &[(&str, &[u8])]) -> (Option<i32>, String) {
         }
         child.stdin.as_mut().expect("piped").write_all(keys).expect("it reads");
     }
-    let code = child.wait().expect("its wall limit ends it").code();
+    let code = child.wait().expect("its wall-clock limit ends it").code();
     screen.read_to_end(&mut shown).expect("its end");
     (code, String::from_utf8_lossy(&shown).into_owned())
 }

@@ -148,6 +148,6 @@ mod tests {
         );
         // SAFETY: mapped above, and not used again.
         unsafe { munmap(at, 4096) }.expect("a mapping");
-        seal(&file).expect("nobody can write to it any more");
+        seal(&file).expect("no process can write to it any more");
     }
 }

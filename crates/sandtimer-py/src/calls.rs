@@ -329,7 +329,7 @@ impl Drop for Call {
     fn drop(&mut self) {
         // An interrupt may come between any two steps of the thread that waits for it.
         if !self.over.load(Ordering::Relaxed) {
-            self.call.run().cancel("whoever called was interrupted");
+            self.call.run().cancel("the caller was interrupted");
         }
     }
 }

@@ -283,7 +283,7 @@ impl Line {
         match told {
             Told::Begun(run) => {
                 if self.withdrawn.load(Ordering::Acquire) {
-                    run.cancel("whoever asked for it has left");
+                    run.cancel("the caller no longer waits for it");
                 }
                 heard.run = Some(run);
             }
@@ -534,7 +534,7 @@ impl Drop for Execution {
             unlocked(move || drop(made));
         }
         if self.line.heard().over.is_none() {
-            self.cancel("whoever ran it was interrupted");
+            self.cancel("the caller was interrupted");
         }
     }
 }

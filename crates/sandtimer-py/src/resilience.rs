@@ -45,7 +45,7 @@ fn judged(
             is_timeout,
             retry_after: retry_after.map(seconds).transpose()?,
         }),
-        _ => return Err(PyValueError::new_err(format!("{kind:?} is no ending"))),
+        _ => return Err(PyValueError::new_err(format!("{kind:?} is not an ending"))),
     })
 }
 
@@ -102,7 +102,9 @@ impl Breakers {
             None => None,
             Some("open") => Some(Hold::Open),
             Some("closed") => Some(Hold::Closed),
-            Some(other) => return Err(PyValueError::new_err(format!("{other:?} is no state to hold"))),
+            Some(other) => {
+                return Err(PyValueError::new_err(format!("{other:?} is not a state that can be forced")));
+            }
         };
         self.breakers.hold(key, held, Moment::from_nanos(now));
         Ok(())
@@ -116,7 +118,7 @@ impl Breakers {
 
     fn restore(&mut self, json: &str, now: u64) -> PyResult<()> {
         let snapshots = serde_json::from_str(json)
-            .map_err(|error| PyValueError::new_err(format!("this is no snapshot of breakers: {error}")))?;
+            .map_err(|error| PyValueError::new_err(format!("this is not a snapshot of breakers: {error}")))?;
         self.breakers.restore(snapshots, Moment::from_nanos(now));
         Ok(())
     }

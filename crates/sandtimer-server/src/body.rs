@@ -232,7 +232,7 @@ impl Fields {
         match self.take(name) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(refused(name, &other, "a text")),
+            Some(other) => Err(refused(name, &other, "a string")),
         }
     }
 
@@ -534,7 +534,10 @@ impl<S: Send + Sync> FromRequestParts<S> for Parameters {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
         if !is_text(parts.uri.query().unwrap_or_default()) {
-            return Err(Refusal::new(Code::BadField, "the query is not UTF-8 behind its %-escapes"));
+            return Err(Refusal::new(
+                Code::BadField,
+                "the query is not UTF-8 once its %-escapes are decoded",
+            ));
         }
         let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
             .map_err(|error| Refusal::new(Code::BadField, format!("the query cannot be read: {error}")))?;
@@ -590,7 +593,7 @@ mod tests {
     fn each_refusal_names_its_field_and_value() {
         let mut given = fields(json!({"a": 1, "b": "x", "c": -1, "d": [1]}));
         assert_eq!(given.text("a").expect_err("a number").message, "a: `1` is not a text");
-        assert_eq!(given.truth("b").expect_err("a text").message, "b: `x` is not true or false");
+        assert_eq!(given.truth("b").expect_err("a string").message, "b: `x` is not true or false");
         assert_eq!(
             given.number("c").expect_err("negative").message,
             "c: `-1` is not a whole number from 0 on"

@@ -84,7 +84,7 @@ impl Connection {
             epoll::add(&watch, &self.socket, epoll::EventData::new_u64(0), epoll::EventFlags::RDHUP)?;
             #[allow(
                 deprecated,
-                reason = "sound for an OwnedFd, which nobody closes meanwhile; the others are unsafe"
+                reason = "sound for an OwnedFd, which stays open during the call; the others are unsafe"
             )]
             AsyncFd::with_interest(watch, Interest::READABLE)
         };

@@ -128,7 +128,7 @@ fn taken(status: u16) -> Sent {
     let said = format!("it answered {status}");
     match status {
         200..=299 => Sent::Taken,
-        300..=399 => Sent::Refused(format!("{said}, and no redirect is followed; give the address itself")),
+        300..=399 => Sent::Refused(format!("{said}, and redirects are not followed; use the final address")),
         408 | 425 | 429 | 500.. => Sent::Failed(said),
         _ => Sent::Refused(said),
     }

@@ -71,9 +71,9 @@ fn of_owner(app: &Shared, owner: &Owner) -> String {
     let count = |status: &str| runs.iter().filter(|run| run.status() == status).count();
     let mut text = String::new();
     for (name, help, status) in [
-        ("sandtimer_runs_running", "Your runs that go on.", "running"),
+        ("sandtimer_runs_running", "Your runs that are running.", "running"),
         ("sandtimer_runs_queued", "Your runs that have not begun.", "queued"),
-        ("sandtimer_runs_kept", "Records of your runs that are over.", "ended"),
+        ("sandtimer_runs_kept", "Records of your ended runs.", "ended"),
     ] {
         crate::metrics::head(&mut text, name, "gauge", help);
         // Writing to a String cannot fail.

@@ -151,7 +151,7 @@ impl std::str::FromStr for Listen {
             return if path.is_absolute() {
                 Ok(Listen::Unix(path))
             } else {
-                Err("the path behind `unix:` has to begin with a slash".to_owned())
+                Err("the path after `unix:` must begin with a slash".to_owned())
             };
         }
         let address = text.parse().map(Listen::Address);

@@ -147,13 +147,13 @@ impl Metrics {
     pub fn text(&self, gauges: Gauges) -> String {
         let mut text = String::new();
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        head(&mut text, "sandtimer_runs_total", "counter", "Runs that are over, by ending.");
+        head(&mut text, "sandtimer_runs_total", "counter", "Ended runs, by ending.");
         for (ending, count) in &ended.by_ending {
             // Writing to a String cannot fail, here and below.
             let _ = writeln!(text, "sandtimer_runs_total{{ending=\"{ending}\"}} {count}");
         }
         verdicts(&mut text, &ended.verdicts);
-        let late = "How late verdicts of wall limits were.";
+        let late = "How late verdicts of wall-clock limits were.";
         ended.lateness.write(&mut text, "sandtimer_wall_verdict_late_seconds", late, &LATENESS);
         let waited =
             "How long runs waited to begin: for their sandbox, or for their turn in a context or session.";
@@ -168,7 +168,7 @@ impl Metrics {
             &mut text,
             "sandtimer_survivors_total",
             "counter",
-            "Processes that were alive when their run was over.",
+            "Processes that were alive when their run had ended.",
             ended.survivors,
         );
         one(
@@ -186,7 +186,7 @@ impl Metrics {
             "Records that could not be written.",
             failures,
         );
-        one(&mut text, "sandtimer_runs_running", "gauge", "Runs that go on.", gauges.running as u64);
+        one(&mut text, "sandtimer_runs_running", "gauge", "Runs that are running.", gauges.running as u64);
         let queued = self.queue.queued.load(Ordering::Relaxed);
         one(
             &mut text,
@@ -195,7 +195,7 @@ impl Metrics {
             "Runs that were asked for and have not begun.",
             queued,
         );
-        one(&mut text, "sandtimer_runs_kept", "gauge", "Records of runs that are over.", gauges.kept as u64);
+        one(&mut text, "sandtimer_runs_kept", "gauge", "Records of ended runs.", gauges.kept as u64);
         let quarantined = gauges.quarantined as u64;
         one(
             &mut text,
@@ -219,7 +219,7 @@ fn pools(text: &mut String, pools: &[(&'static str, Stats)]) {
         ("sandtimer_pool_misses_total", "counter", "Contexts that waited for an interpreter.", |stats| {
             stats.cold
         }),
-        ("sandtimer_pool_ready", "gauge", "Interpreters that stand ready.", |stats| stats.ready as u64),
+        ("sandtimer_pool_ready", "gauge", "Pre-warmed interpreters.", |stats| stats.ready as u64),
     ];
     for (name, kind, help, count) in families {
         head(text, name, kind, help);
@@ -245,7 +245,7 @@ pub(crate) fn head(text: &mut String, name: &str, kind: &str, help: &str) {
 fn verdicts(text: &mut String, verdicts: &BTreeMap<(String, String), u64>) {
     let name = "sandtimer_verdicts_total";
     let help =
-        "Runs that a limit ended, or somebody (cancel), by the limit's kind and the layer that it is of.";
+        "Runs that were ended by a limit or a cancellation (cancel), by the kind and the scope of the limit.";
     head(text, name, "counter", help);
     for ((kind, layer), count) in verdicts {
         let _ = writeln!(text, "{name}{{kind=\"{kind}\",layer=\"{layer}\"}} {count}");

@@ -71,7 +71,7 @@ enum Answer {
 /// Statuses of successes that come without a body.
 const BODILESS: [u16; 3] = [101, 202, 204];
 /// What following something answers.
-const OF_FOLLOWING: &[(u16, &str)] = &[(200, "The events."), (204, "There is nothing behind Last-Event-ID.")];
+const OF_FOLLOWING: &[(u16, &str)] = &[(200, "The events."), (204, "There is nothing after Last-Event-ID.")];
 const OF_BODIES: &[Code] = &[
     Code::BadJson,
     Code::BadField,
@@ -264,11 +264,11 @@ fn run_operations() -> Vec<Operation> {
             .query("status", schema::words(&["queued", "running", "ended"]), "Only these.")
             .query("limit", schema::number("How many; at most 1000."), "How many; 100 unless given.")
             .errors(&[Code::BadField, Code::UnknownField]),
-        Operation::new("get", "/v1/runs/{id}", "One run, with its Outcome once it is over", Json("Run"))
+        Operation::new("get", "/v1/runs/{id}", "One run, with its Outcome once it has ended", Json("Run"))
             .query("wait_ms", wait(), "How long to wait for its end; 0 unless given.")
             .query("errors", schema::text_errors(), "As of POST /v1/runs.")
             .errors(OF_LONG),
-        Operation::new("delete", "/v1/runs/{id}", "Forget a run that is over", Nothing)
+        Operation::new("delete", "/v1/runs/{id}", "Remove the record of an ended run", Nothing)
             .errors(&[Code::RunRunning, Code::Storage]),
         Operation::new("get", "/v1/runs/{id}/output", "Output from a position, during the run and after", Json("Output"))
             .query("cursor", schema::number("A byte's position."), "Where to begin; 0 unless given.")
@@ -286,8 +286,7 @@ fn run_operations() -> Vec<Operation> {
         Operation::new(
             "get",
             "/v1/runs/{id}/events",
-            "Server-sent events: started, stdout, stderr, warning, lagged, ended. A reader that comes back with \
-             Last-Event-ID goes on where it was; after `ended` the answer is 204",
+            "Server-sent events: started, stdout, stderr, warning, lagged, ended. A reader that reconnects with Last-Event-ID continues at its position; after `ended` the answer is 204",
             Text("text/event-stream"),
         )
         .answers(OF_FOLLOWING)
@@ -299,23 +298,23 @@ fn run_operations() -> Vec<Operation> {
             "A WebSocket to a run's terminal. Binary messages are bytes, typed and shown. Text messages are JSON objects of one \
              field: `resize` of `columns` and `rows` from the client; `lagged` of `dropped` and `next_cursor`, `heartbeat` where nothing is shown, `ended` of what the \
              event `ended` has, and `error`, an Error, from the server. Where no header can be set, the token is offered as the \
-             protocol `sandtimer.token.` and its base64url, beside the protocol `sandtimer`",
+             protocol `sandtimer.token.` and its base64url, together with the protocol `sandtimer`",
             Upgrade("A WebSocket."),
         )
         .query("cursor", schema::number("A byte's position."), "What was had before: where to begin; 0 unless given.")
         .query("on_close", schema::words(&["keep", "end"]), "What becomes of the run when this connection closes; `keep` unless given.")
         .errors(&[Code::BadField, Code::UnknownField, Code::NoTerminal, Code::UpgradeRequired]),
         control("/v1/runs/{id}/kill", "End a run, and wait for its end; a second time without its grace", "Run").body("Kill").errors(OF_LONG),
-        control("/v1/runs/{id}/extend", "Move the wall limit later", "Extended").body("Extend").errors(STATE),
+        control("/v1/runs/{id}/extend", "Extend the wall-clock limit", "Extended").body("Extend").errors(STATE),
         control("/v1/runs/{id}/pause", "Stop the processes and the run's own clocks", "Paused").body("Empty").errors(STATE),
-        control("/v1/runs/{id}/resume", "Let a paused run go on", "Paused").body("Empty").errors(STATE),
+        control("/v1/runs/{id}/resume", "Resume a paused run", "Paused").body("Empty").errors(STATE),
         control("/v1/runs/{id}/signal", "Send a signal to every process of a run", "Signalled")
             .body("Signal")
             .errors(&[Code::RunEnded]),
         control("/v1/runs/{id}/stdin", "Write to the stdin of a run that was started with `stdin_open`", "Written")
             .body("Input")
             .errors(&[Code::RunEnded, Code::StdinClosed]),
-        control("/v1/runs/{id}/wait", "Wait until a process of a run listens on a TCP port, or a line of its output matches, or it is over", "Waited")
+        control("/v1/runs/{id}/wait", "Wait until a process of a run listens on a TCP port, or a line of its output matches, or it has ended", "Waited")
             .body("Wait")
             .errors(&[Code::NoNetwork, Code::Storage]),
         Operation::new("get", "/v1/host", "What this machine can enforce, what is missing, and the remedy", Json("Host")),
@@ -340,8 +339,7 @@ pub fn document() -> Value {
         "info": {
             "title": "Sandtimer",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Runs code nobody has vouched for under hard limits, ends all of it, and says why. Limits: absent is \
-                inherited; 0, null or \"unlimited\" is explicitly unlimited; else a positive value.",
+            "description": "Runs untrusted code under hard limits, kills everything that it started, and reports which limit fired and why. Limits: absent is inherited; 0, null or \"unlimited\" is explicitly unlimited; otherwise a positive value.",
             "license": {"name": "MIT OR Apache-2.0"},
         },
         "servers": [{"url": "http://127.0.0.1:7880"}],

@@ -453,7 +453,7 @@ fn a_reset_says_why_there_was_nothing_to_go_back_to() {
     let answer = client.post(&format!("{at}/execute"), &json!({"code": "os._exit(2)"})).1;
     assert_eq!(answer["outcome"]["state"], "reset", "{answer}");
     let note = answer["notes"][0].as_str().unwrap_or_default();
-    assert!(note.starts_with("the context begins anew") && note.contains("1 other threads"), "{answer}");
+    assert!(note.starts_with("the context starts again") && note.contains("1 other threads"), "{answer}");
     let next = client.post(&format!("{at}/execute"), &json!({"code": "1"})).1;
     assert_eq!(next["notes"], json!([]), "{next}");
 }

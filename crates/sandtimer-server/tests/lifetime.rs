@@ -123,7 +123,7 @@ fn the_end_of_the_server_is_recorded_and_finished_runs_are_there_when_it_is_back
     assert!(
         cancelled["outcome"]["verdict"]["sentence"]
             .as_str()
-            .is_some_and(|text| text.contains("server was told to end"))
+            .is_some_and(|text| text.contains("server was asked to end"))
     );
 }
 

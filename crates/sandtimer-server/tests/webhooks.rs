@@ -191,7 +191,7 @@ fn a_receiver_that_fails_is_asked_again_and_one_that_refuses_is_not() {
     assert!(bodies[0] == bodies[1] && bodies[1] == bodies[2]);
     for (answers, said) in [
         (&["404 Gone"][..], "it answered 404"),
-        (&["302 Found\r\nlocation: http://127.0.0.1:1/"][..], "no redirect is followed"),
+        (&["302 Found\r\nlocation: http://127.0.0.1:1/"][..], "redirects are not followed"),
     ] {
         let (listener, address) = listening();
         let _requests = receiver(listener, answers);

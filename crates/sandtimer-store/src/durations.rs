@@ -105,7 +105,7 @@ impl DurationStore {
         let OpenedDurations { durations, moved_aside } = Self::open(directory, now_ms)?;
         remarks.extend(moved_aside.map(|path| {
             let path = path.display();
-            format!("the durations of runs were damaged and begin anew; the old file is {path}")
+            format!("the durations of runs were damaged and start empty; the old file is {path}")
         }));
         durations.newest(Self::KEPT).map_err(|error| StoreError::Database { path, source: error.0 })
     }

@@ -24,8 +24,7 @@ use crate::record::{Beginning, Begun, StoredRun, create};
 use crate::spares::{SPARE, Spares};
 
 /// What a run that ended with its server has for a reason.
-const ENDED_WITH_SERVER: &str = "the run ended with the server, which died while it went on; its processes were \
-     killed by the sandbox's own init and watchdog, and of its output the last moments may be missing";
+const ENDED_WITH_SERVER: &str = "the run ended with the server, which died while it was running; its processes were killed by the sandbox's own init and watchdog, and the end of its output may be missing";
 
 /// The ending of the name of what is recorded when a run begins.
 const BEGUN: &str = "begun";

@@ -159,8 +159,8 @@ fn no_link_is_followed_and_nothing_that_is_no_file_is_opened() {
     assert_eq!(finished.names(), ["good"]);
     for (name, reason) in [
         ("link", "is a symbolic link"),
-        ("linked/passwd", "lies behind a symbolic link"),
-        ("inner/x", "lies behind a symbolic link"),
+        ("linked/passwd", "is reached through a symbolic link"),
+        ("inner/x", "is reached through a symbolic link"),
         ("fifo", "is a FIFO, a socket or a device"),
         ("dir", "is a directory; its files are named `dir/**`"),
         ("absent", "is not there"),

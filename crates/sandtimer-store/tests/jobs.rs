@@ -497,8 +497,8 @@ fn that_ends_cannot_be_told_is_said_once_and_that_they_can_again() {
     });
     let said = said();
     assert_eq!(said.len(), 2, "{said:?}");
-    assert!(said[0].starts_with("ends of jobs cannot be told, which is tried again: "), "{said:?}");
-    assert_eq!(said[1], "ends of jobs can be told again");
+    assert!(said[0].starts_with("webhooks cannot be sent; the worker tries again: "), "{said:?}");
+    assert_eq!(said[1], "webhooks can be sent again");
 }
 
 #[test]

@@ -433,13 +433,15 @@ pub enum Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Warning::Wall { left_ms } => write!(formatter, "the wall limit ends it in {}", time(*left_ms)),
+            Warning::Wall { left_ms } => {
+                write!(formatter, "the wall-clock limit ends it in {}", time(*left_ms))
+            }
             Warning::Cpu { left_ms } => {
                 write!(formatter, "the cpu limit ends it after {} more of processor time", time(*left_ms))
             }
             Warning::Stall { quiet_ms } => write!(
                 formatter,
-                "busy but quiet for {}: longer than its stall limit, but it goes on because it uses the processor",
+                "busy but quiet for {}: longer than its stall limit, but it continues because it uses the processor",
                 time(*quiet_ms)
             ),
         }

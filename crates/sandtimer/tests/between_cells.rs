@@ -220,7 +220,7 @@ fn threads_that_outlive_the_wall_of_their_cell_are_told() {
     assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::Kept), "{outcome:?}");
     assert_eq!(outcome.tree.survivors, None, "{outcome:?}");
     let sentence = &outcome.verdict.as_ref().expect("a wall").sentence;
-    assert!(sentence.contains("What it started goes on in the context"), "{sentence}");
+    assert!(sentence.contains("What it started continues in the context"), "{sentence}");
 }
 
 /// It would take the place of the next cell.

@@ -9,32 +9,32 @@ use sandtimer::job::{OPEN_STATES, RETRIED_STATES, ShownState, is_queue_name};
 use super::TextErrors;
 
 const SUBMIT_NOTES: &str = "\
-FILE is TOML, or JSON where its name ends in .json. `-` reads JSON lines from standard input, one job each, and takes in all of \
-them or none. Relative paths in a file count from its directory; so do those of \
-inputs such as {file = \"data.csv\"}, which are read now and submitted with the job.";
+FILE is TOML, or JSON if its name ends in .json. `-` reads JSON lines from standard input, one job each, and submits all of them \
+or none. Relative paths in a file are relative to its directory, also those of inputs such as {file = \"data.csv\"}, which are \
+read now and submitted with the job.";
 
 const RUN_NOTES: &str = "\
 Exit codes: 0 when the job succeeded, 1 when it failed, 124 when a limit ended it, 137 when it ran out of memory, 130 when it was cancelled, 125 when Sandtimer \
-failed or was used wrongly. Ctrl-C cancels the job; a second one leaves it to another worker. A job without a wall limit may run for good, \
-and keeps its slot that long.";
+failed or was used wrongly. Ctrl-C cancels the job; a second one leaves it to another worker. A job without a wall-clock limit may run for ever, \
+and keeps its slot during that time.";
 
 const WAIT_NOTES: &str = "\
 Exit codes: 0 when the job succeeded, 1 when it failed, 124 when a limit ended it, 137 when it ran out of memory, 130 when it was cancelled, 125 when Sandtimer \
-failed or was used wrongly, 75 when it is not over within `--for`. With several jobs it is the worst of these: of 125, 75, 137, 124, 1, 130 \
-and 0 the first that one of the jobs has. Each job is printed once it is over, in the order in which they are named.";
+failed or was used wrongly, 75 when it has not ended within `--for`. With several jobs it is the worst of these: of 125, 75, 137, 124, 1, 130 \
+and 0 the first that one of the jobs has. Each job is printed when it has ended, in the order of the arguments.";
 
 const CANCEL_NOTES: &str = "\
-Exit codes: 0 when all jobs are cancelled or are being ended by their workers, 1 when one of those that are named was over already, 125 when Sandtimer \
-failed or was used wrongly. An id that names no job, or the beginning of several ids, is refused before anything is done.";
+Exit codes: 0 when all jobs are cancelled or are being ended by their workers, 1 when a named job had already ended, 125 when Sandtimer \
+failed or was used wrongly. An id that names no job, or several, is refused before any job is changed.";
 
 const RETRY_NOTES: &str = "\
-Exit codes: 0 when all jobs are queued, 125 when one of those that are named is not over or succeeded (the others are queued all the same), or \
-Sandtimer failed or was used wrongly. An id that names no job, or the beginning of several ids, is refused before anything is done.";
+Exit codes: 0 when all jobs are queued, 125 when a named job has not ended or has succeeded (the others are queued all the same), or \
+Sandtimer failed or was used wrongly. An id that names no job, or several, is refused before any job is changed.";
 
 const LOG_NOTES: &str = "\
-It prints what is there, also while the job is running; `sandtimer jobs watch` prints it as it comes. Before the log of each of several jobs there is a \
-line with its id. With `--json` there is one object for each line of the log: the job's `id`, the `line` without its end, its `encoding`, which \
-is base64 where the line is not UTF-8, and `at_ms`, which is when the store took in the line's beginning, in milliseconds since 1970, or null if an \
+It prints the log so far, also while the job is running; `sandtimer jobs watch` prints it as it is written. With several jobs a \
+line with the id precedes each log. With `--json` there is one object for each line of the log: the job's `id`, the `line` without its end, its `encoding`, which \
+is base64 where the line is not UTF-8, and `at_ms`, which is when the store received the beginning of the line, in milliseconds since 1970, or null if an \
 earlier version stored it.";
 
 const WORKERS_NOTES: &str = "\
@@ -42,22 +42,22 @@ A worker announces itself to the store when it starts and every 30 s, and is rem
 last announcement.";
 
 const WATCH_NOTES: &str = "\
-On a terminal there is a bar for each job, of what it prints about its progress (bars, epochs, counts), or else of its time; \
-elsewhere a line for each change of its state. Both are on standard error. The exit code is that of `wait`, also with several jobs.";
+On a terminal each job has a progress bar, which shows what the job prints about its progress (bars, epochs, counts) or else its \
+time; otherwise a line is printed for each change of a state. Both go to standard error. The exit code is that of `wait`, also with several jobs.";
 
 const WORK_NOTES: &str = "\
 SIGTERM or Ctrl-C drains: no more jobs are leased, and those that run continue to their ends. A second one, or the \
 end of the `--drain` time, ends the jobs that still run and gives them back, to be handed out again; that does not count as \
-a delivery. Let the `--drain` time be shorter than the time after which a deployment kills the worker, or a long job is dead \
-after three deployments. A job without a wall limit keeps its slot until it ends by itself: give every job of a shared queue a \
+a delivery. Choose a `--drain` time that is shorter than the time after which a deployment kills the worker; otherwise a long job is dead \
+after three deployments. A job without a wall-clock limit keeps its slot until it ends by itself: give every job of a shared queue a \
 `wall_ms`, or bound each run of all jobs (`wall` in sandtimer.toml, SANDTIMER_WALL).";
 
 const SCHEDULE_NOTES: &str = "\
-FILE is TOML, or JSON where its name ends in .json: a `name`; `cron`, five fields as in crontab(5) or @daily and the like, with \
+FILE is TOML, or JSON if its name ends in .json: a `name`; `cron`, five fields as in crontab(5) or @daily and the like, with \
 `time_zone` (UTC unless given), or `every_ms`; and the spec of the job in `job`. Any worker on the store submits the job when it is \
-due. `missed` says what happens when no worker was there (one: one job for all moments that were missed, skip, all), `overlap` what \
-happens when the job before has not finished (skip: no job for this moment, queue, allow), `paused = true` pauses the schedule. A \
-file that is stored again replaces the schedule; its next moment stays unless the moments changed.";
+due. `missed` sets what happens when no worker was running (one: one job for all missed times, skip, all), `overlap` what \
+happens when the previous job has not finished (skip: no job this time, queue, allow), `paused = true` pauses the schedule. A \
+file that is stored again replaces the schedule of its name; the next time stays unless `cron`, `time_zone` or `every_ms` changed.";
 
 #[derive(Debug, Args)]
 pub(crate) struct JobsArguments {
@@ -73,41 +73,41 @@ pub(crate) enum JobsAction {
     /// Submit a job, work on it here, and wait for its end
     #[command(after_long_help = RUN_NOTES)]
     Run(RunArguments),
-    /// Execute jobs until told to end
+    /// Execute jobs until SIGTERM or Ctrl-C
     #[command(after_long_help = WORK_NOTES)]
     Work(WorkArguments),
     /// List jobs, the latest first
     List(ListArguments),
     /// Show everything about jobs
     Show(ShowArguments),
-    /// Print what jobs have written
+    /// Print the output of jobs
     #[command(after_long_help = LOG_NOTES)]
     Log(LogArguments),
-    /// List the files that a job has left
+    /// List the files of a job
     Files(OneJob),
-    /// Write a file that a job has left to standard output, or to a path
+    /// Write a file of a job to standard output, or to a path
     Get(GetArguments),
-    /// Wait until jobs are over; the exit code says how
+    /// Wait until jobs have ended; the exit code is the result
     #[command(after_long_help = WAIT_NOTES)]
     Wait(WaitArguments),
-    /// Print what a job writes as it comes, or how far each of several is, until they are over
+    /// Print the output of a job as it is written, or the progress of several, until they have ended
     #[command(after_long_help = WATCH_NOTES)]
     Watch(WatchArguments),
     /// End jobs
     #[command(after_long_help = CANCEL_NOTES)]
     Cancel(CancelArguments),
-    /// Queue jobs again that failed, are dead or were cancelled; their deadlines count from now
+    /// Queue jobs again that failed, are dead or were cancelled; their deadlines start again
     #[command(after_long_help = RETRY_NOTES)]
     Retry(RetryArguments),
-    /// Send the webhooks of jobs that are over once more, at once
+    /// Send the webhooks of ended jobs again, at once
     Redeliver(RedeliverArguments),
-    /// Queue dead jobs again, as `retry` does one
+    /// Queue all dead jobs again, as `retry` does
     Requeue(RequeueArguments),
-    /// Forget jobs that are over
+    /// Remove the records of ended jobs
     Purge(PurgeArguments),
-    /// Let a queue hand out nothing more
+    /// Pause a queue: workers get no more jobs from it
     Pause(OneQueue),
-    /// Let a paused queue go on
+    /// Resume a paused queue
     Resume(OneQueue),
     /// Show every queue: its depth and how long the oldest job has waited
     Queues(StoreOnly),
@@ -118,19 +118,19 @@ pub(crate) enum JobsAction {
     Schedules(StoreOnly),
     /// Remove a schedule; jobs that it has submitted stay
     Unschedule(UnscheduleArguments),
-    /// Show every live worker: its slots, version and queues, and the jobs that it has
+    /// Show every live worker: its slots, version, queues and jobs
     #[command(after_long_help = WORKERS_NOTES)]
     Workers(StoreOnly),
 }
 
-/// Which store, and how the answer is printed.
+/// The store, and the format of the output.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct StoreFlags {
-    /// Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too
+    /// The directory of the store [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) state_dir: Option<PathBuf>,
-    /// The store: nats://[USER:PASSWORD@]HOST[:PORT], tls://…, or a directory as above; SANDTIMER_STORE sets it too. Credentials and certificates: files that SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name
+    /// The store: nats://[USER:PASSWORD@]HOST[:PORT], tls://…, or a directory as above; SANDTIMER_STORE sets it too. SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name files of credentials and certificates
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url, conflicts_with = "state_dir")]
     pub(crate) store: Option<String>,
     /// Print JSON
@@ -149,7 +149,7 @@ pub(crate) struct SubmitArguments {
     /// The job's spec
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// What every duration in the spec is multiplied by; SANDTIMER_TIME_SCALE sets it too
+    /// A factor for every duration in the spec; SANDTIMER_TIME_SCALE sets it too
     #[arg(long, value_name = "FACTOR")]
     pub(crate) time_scale: Option<String>,
     #[command(flatten)]
@@ -184,7 +184,7 @@ pub(crate) struct RunArguments {
 /// How the output of jobs is printed.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct OutputFlags {
-    /// What becomes of output that is not UTF-8 with --json
+    /// How --json represents output that is not UTF-8
     #[arg(long, value_name = "ACTION", default_value = "strict")]
     pub(crate) errors: TextErrors,
 }
@@ -203,7 +203,7 @@ pub(crate) struct ShowArguments {
 pub(crate) struct LogArguments {
     #[command(flatten)]
     pub(crate) jobs: JobIds,
-    /// Print before each line when the store took in its beginning, such as 2026-11-28T09:31:39.123Z; `-` if an earlier version stored it
+    /// Print before each line when the store received it, such as 2026-11-28T09:31:39.123Z; `-` if an earlier version stored it
     #[arg(long)]
     pub(crate) timestamps: bool,
     #[command(flatten)]
@@ -220,20 +220,20 @@ pub(crate) struct WorkArguments {
     /// Only from this queue; may be repeated
     #[arg(long, value_name = "QUEUE", value_parser = queue)]
     pub(crate) queue: Vec<String>,
-    /// How long a job stays with this worker if it says nothing more [default: 30s]; at least 1s
+    /// How long a job stays assigned to this worker after the last renewal [default: 30s]; at least 1s
     #[arg(long, value_name = "DURATION")]
     pub(crate) lease: Option<String>,
     /// How long jobs may continue after SIGTERM before they are given back, 0 at once [default: unlimited]; SANDTIMER_DRAIN sets it too
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) drain: Option<OsString>,
-    /// Of the files that a job leaves, so many bytes are kept [default: 64M]; SANDTIMER_JOB_FILES sets it too
+    /// How many bytes of the files of a job are kept [default: 64M]; SANDTIMER_JOB_FILES sets it too
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) files: Option<OsString>,
-    /// Memory for jobs that say how much they may have: so many are executed at a time as fit [default: 80 % of the machine's, or
-    /// of the limit of the cgroup]; `unlimited` is as many as there are slots; SANDTIMER_JOB_MEMORY sets it too
+    /// Memory for jobs that have a memory limit: as many run at a time as fit [default: 80 % of the machine's memory, or of the
+    /// limit of the cgroup]; `unlimited` uses all slots; SANDTIMER_JOB_MEMORY sets it too
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) memory: Option<OsString>,
-    /// Let ends of jobs be told to loopback, private and link-local addresses; SANDTIMER_PRIVATE_WEBHOOKS=1 does it too
+    /// Allow webhooks to loopback, private and link-local addresses; SANDTIMER_PRIVATE_WEBHOOKS=1 does it too
     #[arg(long)]
     pub(crate) private_webhooks: bool,
     #[command(flatten)]
@@ -263,10 +263,10 @@ pub(crate) struct PurgeArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArguments {
-    /// At most so many
+    /// The maximum number of jobs
     #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) most: u32,
-    /// Go on behind an earlier listing, at its `next`
+    /// Continue an earlier listing at its `next`
     #[arg(long, value_name = "CURSOR")]
     pub(crate) cursor: Option<String>,
     /// Only of this queue
@@ -296,13 +296,13 @@ pub(crate) struct JobIds {
     pub(crate) ids: Vec<String>,
 }
 
-/// Jobs that are not over: by their ids, or all that a filter matches.
+/// Jobs that have not ended: by their ids, or all that match a filter.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct OpenJobs {
     /// The jobs, by their ids or the first 4 or more characters of each
     #[arg(value_name = "ID", required_unless_present_any = ["queue", "state", "all"])]
     pub(crate) ids: Vec<String>,
-    /// All of this queue that are not over
+    /// All of this queue that have not ended
     #[arg(long, value_name = "QUEUE", value_parser = queue, conflicts_with = "ids")]
     pub(crate) queue: Option<String>,
     /// All in this state: scheduled, queued, running, ending; or leased, which is the last two
@@ -313,7 +313,7 @@ pub(crate) struct OpenJobs {
     pub(crate) all: bool,
 }
 
-/// Jobs that can be retried: by their ids, or all that a filter matches.
+/// Jobs that can be retried: by their ids, or all that match a filter.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RetriedJobs {
     /// The jobs, by their ids or the first 4 or more characters of each
@@ -346,10 +346,10 @@ pub(crate) struct GetArguments {
     pub(crate) id: String,
     /// The file, by its name in `sandtimer jobs files`
     pub(crate) name: String,
-    /// Where it is written to; what is there is replaced. `-` is standard output
+    /// The path to write to; an existing file is replaced. `-` is standard output
     #[arg(long, value_name = "PATH", default_value = "-", value_hint = ValueHint::FilePath)]
     pub(crate) out: PathBuf,
-    /// Where jobs are kept, as for the other commands
+    /// The directory of the store, as for the other commands
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) state_dir: Option<PathBuf>,
     /// The store, as for the other commands
@@ -359,7 +359,7 @@ pub(crate) struct GetArguments {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WaitArguments {
-    /// How long at most, such as 30s; then the exit code is 75, and the jobs continue
+    /// The maximum time to wait, such as 30s; then the exit code is 75, and the jobs continue
     #[arg(long = "for", value_name = "DURATION")]
     pub(crate) at_most: Option<String>,
     #[command(flatten)]
@@ -372,7 +372,7 @@ pub(crate) struct WaitArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct CancelArguments {
-    /// Why, for the results of the jobs
+    /// The reason, for the results of the jobs
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
     #[command(flatten)]
@@ -428,8 +428,8 @@ fn state_that_is_over(text: &str) -> Result<ShownState, String> {
     let found = state(text);
     match found {
         Ok(shown) if !shown.state.is_over() => {
-            Err("such a job is not over, and only those that are can be forgotten: use ok, failed, ended, dead or \
-                 cancelled, or cancel it first"
+            Err("only records of ended jobs can be removed: use ok, failed, ended, dead or cancelled, or cancel the jobs \
+                 first"
                 .to_owned())
         }
         Err(_) => Err("use ok, failed, ended, dead or cancelled".to_owned()),

@@ -208,8 +208,7 @@ fn join(place: &Place, query: &str) -> Result<UnixStream, Failure> {
         }
         if monotonic_nanoseconds() > until {
             return Err(Failure::usage(format!(
-                "no server came up at {} within {} s; the last one that was started said: {said}; end what keeps it, or \
-                 give another --state-dir",
+                "no server came up at {} within {} s; the last one that was started printed: {said}; end the process that holds the directory, or use another --state-dir",
                 place.socket.display(),
                 STARTS.as_secs()
             )));
@@ -230,7 +229,7 @@ struct Started {
 
 impl Started {
     /// Starts a server that ends by itself when nobody uses it.
-    #[allow(clippy::disallowed_methods, reason = "it is this program again, and nobody's code")]
+    #[allow(clippy::disallowed_methods, reason = "it is this program itself, not untrusted code")]
     fn begin(place: &Place) -> Result<Self, Failure> {
         let mut listen = std::ffi::OsString::from("unix:");
         listen.push(&place.socket);
@@ -259,7 +258,7 @@ impl Started {
             None => Ok(None),
             Some(status) if status.code() == Some(serve::IN_USE.into()) => Ok(Some(self.last_words())),
             Some(status) => Err(Failure::usage(format!(
-                "the server that was started has ended ({status}); it said: {}",
+                "the server that was started has ended ({status}); it printed: {}",
                 self.last_words()
             ))),
         }

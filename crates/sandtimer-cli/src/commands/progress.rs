@@ -30,7 +30,7 @@ pub(crate) fn main(given: &ProgressArguments) -> Result<ExitCode, Failure> {
 fn line(done: &str, unit: Option<&str>) -> Result<String, Failure> {
     let refuse = || {
         let remedy = "use what is done and of how much, such as `8/15`, or what is done, such as `8`";
-        Failure::usage(format!("`{done}` is no progress; {remedy}"))
+        Failure::usage(format!("`{done}` is not a progress; {remedy}"))
     };
     let number = |text: &str| text.trim().parse::<f64>().map_err(|_| refuse());
     let mut report = match done.split_once('/') {

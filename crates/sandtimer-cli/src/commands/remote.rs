@@ -40,7 +40,7 @@ pub(crate) fn kill(given: &KillArguments) -> Result<ExitCode, Failure> {
     let sentence = answer["outcome"]["verdict"]["sentence"].as_str();
     let text = match (sentence, answer["outcome"]["ending"].as_str()) {
         (Some(sentence), _) => sentence.to_owned(),
-        (None, Some(ending)) => format!("was over already: {ending}"),
+        (None, Some(ending)) => format!("had already ended: {ending}"),
         (None, None) => "is being ended".to_owned(),
     };
     Ok(said(given.server.json, &answer, &text))
@@ -60,7 +60,7 @@ pub(crate) fn extend(given: &ExtendArguments) -> Result<ExitCode, Failure> {
     let answer = client.post(&format!("/v1/runs/{id}/extend"), &body)?;
     let text = match answer["wall_left_ms"].as_u64() {
         Some(left) => format!("has {} left", written(LimitKind::Wall.into(), Some(left * 1_000_000))),
-        None => "has no wall limit".to_owned(),
+        None => "has no wall-clock limit".to_owned(),
     };
     Ok(said(given.server.json, &answer, &text))
 }
@@ -72,7 +72,7 @@ pub(crate) fn pause(given: &OneRun) -> Result<ExitCode, Failure> {
 
 /// Lets a paused run go on.
 pub(crate) fn resume(given: &OneRun) -> Result<ExitCode, Failure> {
-    act(given, "resume", "goes on")
+    act(given, "resume", "is running")
 }
 
 fn act(given: &OneRun, what: &str, done: &str) -> Result<ExitCode, Failure> {

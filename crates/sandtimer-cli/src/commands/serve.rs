@@ -402,7 +402,8 @@ fn prewarm_script(config: &Config, language: &str) -> Result<Option<String>, Fai
 
 fn address(given: &Given) -> Result<Listen, Failure> {
     let text = given.text()?.unwrap_or(LISTEN);
-    text.parse().map_err(|problem: String| given.refused(text.as_ref(), &format!("is no address: {problem}")))
+    text.parse()
+        .map_err(|problem: String| given.refused(text.as_ref(), &format!("is not an address: {problem}")))
 }
 
 /// Where records are kept unless it is said where.

@@ -172,7 +172,7 @@ pub(super) fn language(
     languages.iter().copied().find(|known| *known == name).ok_or_else(|| {
         let known = languages.join(", ");
         Failure::usage(format!(
-            "{key}: `{}` is no language that can be given here (from {place}); use one of {known}",
+            "{key}: `{}` is not one of the languages of this setting (from {place}); use one of {known}",
             name.escape_debug()
         ))
     })

@@ -73,7 +73,7 @@ impl<'a, 'py> Machine<'a, 'py> {
         let value = self.pop()?;
         let (object, _) = self.object(value)?;
         if !(self.stack.is_empty() && self.marks.is_empty() && self.reader.is_at_end()) {
-            return refuse("the result's pickle goes on after its value");
+            return refuse("the result's pickle continues after its value");
         }
         self.nesting.finish()?;
         Ok(object)

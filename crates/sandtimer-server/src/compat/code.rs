@@ -121,7 +121,7 @@ async fn execute(
     Extension(connection): Extension<Arc<Connection>>,
     Fielded(mut fields): Fielded,
 ) -> Result<Response, Failure> {
-    let missing = |key: &str| Failure::invalid(key, "give it as a text");
+    let missing = |key: &str| Failure::invalid(key, "give it as a string");
     let id = fields.text("context_id")?.ok_or_else(|| missing("context_id"))?;
     let source = fields.text("code")?.ok_or_else(|| missing("code"))?;
     let limits = place::timeout(&mut fields, "timeout_ms")?;

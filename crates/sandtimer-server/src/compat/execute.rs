@@ -49,7 +49,7 @@ pub(super) struct Call {
 impl Call {
     pub fn parse(fields: &mut Fields, caller: &Caller) -> Result<Self, Failure> {
         let command =
-            fields.text("command")?.ok_or_else(|| Failure::invalid("command", "give it as a text"))?;
+            fields.text("command")?.ok_or_else(|| Failure::invalid("command", "give it as a string"))?;
         if command.contains('\0') {
             return Err(Failure::invalid("command", "it has a NUL byte"));
         }

@@ -200,7 +200,8 @@ async fn write(
     Fielded(mut fields): Fielded,
 ) -> Result<Response, Failure> {
     let encoding = encoding(&mut fields)?;
-    let content = fields.text("content")?.ok_or_else(|| Failure::invalid("content", "give it as a text"))?;
+    let content =
+        fields.text("content")?.ok_or_else(|| Failure::invalid("content", "give it as a string"))?;
     let bytes = match encoding.as_deref() {
         Some("base64") => {
             STANDARD.decode(content).map_err(|_| Failure::invalid("content", "it is not base64"))?

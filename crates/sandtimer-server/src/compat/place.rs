@@ -299,7 +299,7 @@ pub(super) fn variables(fields: &mut Fields, key: &'static str) -> Result<Vec<(S
             Value::String(_) => {
                 return Err(Failure::invalid(key, &format!("`{name}` is not a variable's name")));
             }
-            _ => return Err(Failure::invalid(key, &format!("the value of `{name}` is not a text"))),
+            _ => return Err(Failure::invalid(key, &format!("the value of `{name}` is not a string"))),
         }
     }
     Ok(variables)

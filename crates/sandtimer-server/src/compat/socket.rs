@@ -234,9 +234,7 @@ impl Asker {
                 Err(("INVALID_REQUEST", why, 429))
             }
             "request" => self.request(said).map_err(invalid),
-            other => {
-                Err(invalid(format!("`{}` is no type: there are `request` and `cancel`", quoted(other))))
-            }
+            other => Err(invalid(format!("`{}` is not a type; use `request` or `cancel`", quoted(other)))),
         };
         request.map(|request| (id.clone(), request)).map_err(|refused| (Some(id), refused))
     }
@@ -245,7 +243,7 @@ impl Asker {
     fn request(&self, said: Said) -> Result<Request, String> {
         let method = said.method.ok_or("there is no `method`")?;
         let path = said.path.ok_or("there is no `path`")?;
-        let uri: Uri = path.parse().map_err(|_| format!("`{}` is no path", quoted(&path)))?;
+        let uri: Uri = path.parse().map_err(|_| format!("`{}` is not a path", quoted(&path)))?;
         if !uri.path().starts_with("/api/") || uri.path() == "/api/ws" {
             return Err(format!("`{}` is none of /api", quoted(&path)));
         }

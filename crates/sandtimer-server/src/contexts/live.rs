@@ -501,7 +501,7 @@ impl Queued {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let unsaved = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(reason) = unsaved.filter(|_| left == Some(State::Reset)) {
-            notes.push(format!("the context begins anew, without a checkpoint to go back to: {reason}"));
+            notes.push(format!("the context starts again, without a checkpoint to roll back to: {reason}"));
         }
         notes
     }

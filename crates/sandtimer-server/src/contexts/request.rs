@@ -225,7 +225,7 @@ impl CellRequest {
             (None, Some(source)) if language == Language::Bash => source,
             _ => {
                 return Err(
-                    Refusal::new(Code::BadField, format!("{name}: give it as a text")).with("key", name)
+                    Refusal::new(Code::BadField, format!("{name}: give it as a string")).with("key", name)
                 );
             }
         };

@@ -27,7 +27,7 @@ pub(crate) async fn text(app: &Shared, owner: &Owner, is_operator: bool) -> Resu
     let mut text = String::new();
     if is_operator {
         together(&mut text, &queues);
-        head(&mut text, "sandtimer_jobs_ended_total", "counter", "Jobs that are over, by how they ended.");
+        head(&mut text, "sandtimer_jobs_ended_total", "counter", "Ended jobs, by ending.");
         for (status, count) in &outcomes {
             let _ = writeln!(text, "sandtimer_jobs_ended_total{{status=\"{status}\"}} {count}");
         }

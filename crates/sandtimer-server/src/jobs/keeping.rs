@@ -166,7 +166,7 @@ impl Drop for EndNotice {
     fn drop(&mut self) {
         if std::thread::panicking() {
             complain(
-                "the worker failed, as stderr says: this server executes no jobs until it is started again",
+                "the worker failed (the log on stderr has the reason): this server executes no jobs until it is restarted",
             );
         }
         self.0.send_replace(true);

@@ -172,6 +172,6 @@ async fn next(warnings: &mut Option<watch::Receiver<Vec<Warning>>>) -> Warning {
 /// A text that must be there.
 pub(super) fn required(fields: &mut Fields, name: &'static str) -> Result<String, Refusal> {
     let missing =
-        || Refusal::new(Code::BadField, format!("{name} is missing; give it as a text")).with("key", name);
+        || Refusal::new(Code::BadField, format!("{name} is missing; give it as a string")).with("key", name);
     fields.text(name)?.ok_or_else(missing)
 }

@@ -386,7 +386,7 @@ impl Conversation {
 
 fn over(check: Check) -> Refusal {
     let closing = closing(&check).map(|line| format!("\n{line}")).unwrap_or_default();
-    let message = check.message.unwrap_or_else(|| "the budget of this connection is over".to_owned());
+    let message = check.message.unwrap_or_else(|| "the budget of this connection is used up".to_owned());
     Refusal::new(Code::BudgetOver, message + &closing).with("reason", check.reason)
 }
 

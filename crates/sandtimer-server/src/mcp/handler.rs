@@ -20,9 +20,7 @@ use super::tools::{self, nearest};
 use super::{polled, resources};
 
 const INSTRUCTIONS: &str = "Runs shell commands and code in sandboxes, under limits that hold. /workspace is yours and \
-    is kept between calls. A call waits at most 45 s and then says STILL RUNNING: the run goes on, under its limits; read it \
-    with read_output, wait for it with wait, end it with kill. wait_ms is how long the call waits; timeout_ms is when the run \
-    is ended, and without it there is no such time. The first line of an answer is STILL RUNNING, EXITED n or STOPPED BY and \
+    is kept between calls. A call waits at most 45 s and then answers STILL RUNNING: the run continues under its limits; read its output with read_output, wait for it with wait, end it with kill. wait_ms is how long the call waits; timeout_ms is when the run is ended; without it the run is not ended by time. The first line of an answer is STILL RUNNING, EXITED n or STOPPED BY and \
     what stopped it.";
 
 /// Calls under way on one connection of lines, or in one session over HTTP; more are refused. A request over HTTP without a session has

@@ -123,7 +123,7 @@ pub(super) async fn standing(run: &LiveRun) -> Result<Standing, Refusal> {
             (headline, sentence(run, facts))
         }
         _ => {
-            let sentence = format!("Run {} goes on. {}{}", run.id(), ends_at(kills_at(run)), how_far(run));
+            let sentence = format!("Run {} is running. {}{}", run.id(), ends_at(kills_at(run)), how_far(run));
             ("STILL RUNNING".to_owned(), sentence)
         }
     };
@@ -179,7 +179,7 @@ pub(super) async fn wait(call: &Call, mut fields: Fields) -> Result<Answer, Refu
     }
     let first = match (going_on, stopped) {
         (0, 0) => format!("EXITED: all of {}", runs.len()),
-        (0, _) => format!("STOPPED BY what is said of each: {stopped} of {}", runs.len()),
+        (0, _) => format!("STOPPED BY limits, as listed for each: {stopped} of {}", runs.len()),
         _ => format!("STILL RUNNING: {going_on} of {}", runs.len()),
     };
     let text = format!("{first}\n{text}");
@@ -208,9 +208,9 @@ pub(super) fn list(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
     let mut shown: Vec<Value> = runs.iter().map(|run| described(run)).collect();
     tokio::task::block_in_place(|| diagnose(&runs, &mut shown));
     let mut text = match (total, status) {
-        (1, None) => "1 run goes on or is queued\n".to_owned(),
+        (1, None) => "1 run is running or queued\n".to_owned(),
         (1, Some(status)) => format!("1 run {status}\n"),
-        (_, status) => format!("{total} runs {}\n", status.unwrap_or("go on or are queued")),
+        (_, status) => format!("{total} runs {}\n", status.unwrap_or("are running or queued")),
     };
     for run in &shown {
         text += &format!("{}\n", line(run));
@@ -275,8 +275,8 @@ pub(super) fn time_left(call: &Call, mut fields: Fields) -> Result<Answer, Refus
     runs.retain(|run| run.status() == "running");
     runs.sort_by_cached_key(|run| kills_at(run).map_or(u64::MAX, |(at, _)| at));
     let mut text = match runs.len() {
-        1 => "1 run goes on\n".to_owned(),
-        count => format!("{count} runs go on\n"),
+        1 => "1 run is running\n".to_owned(),
+        count => format!("{count} runs are running\n"),
     };
     let (mut budget, now) = call.conversation.budget()?.lock();
     let check = budget.check(now);

@@ -85,7 +85,7 @@ impl Answer {
 pub(super) fn closing(check: &Check) -> Option<String> {
     check.message.as_ref()?;
     let task = check.limits.iter().find(|limit| limit.binding)?.task.as_ref()?;
-    Some(format!("end_task with label `{task}` says that this task is over; then work begins as before."))
+    Some(format!("end_task with label `{task}` ends this task; then new work can begin."))
 }
 
 /// A check as data. Its lines are in the answer's text.
@@ -115,7 +115,7 @@ fn remedy(code: Code) -> &'static str {
         Code::WrongState => "time_left shows its state",
         Code::SpawnTimeout => "make the same call again; what takes long to open is kept for it",
         Code::BudgetOver => {
-            "what runs goes on under its limits: read_output, wait and kill work as before; time_left shows what is used up"
+            "what is running continues under its limits: read_output, wait and kill still work; time_left shows what is used up"
         }
         Code::CommandNotFound => {
             "bash finds the programs of this machine that a sandbox shows; this one is not there"
@@ -171,7 +171,7 @@ async fn going_on(run: &LiveRun, details: bool) -> Result<Answer, Refusal> {
     let mut sentence = if run.status() == "queued" {
         format!("Run {id} waits for its turn after what its interpreter executes. ")
     } else {
-        format!("Run {id} goes on in the background after {}. ", time(seconds))
+        format!("Run {id} continues in the background after {}. ", time(seconds))
     };
     sentence += &ends_at(end);
     sentence += &how_far(run);
@@ -199,8 +199,8 @@ async fn going_on(run: &LiveRun, details: bool) -> Result<Answer, Refusal> {
 
 pub(super) fn ends_at(end: Option<(u64, u64)>) -> String {
     match end {
-        Some((at, left)) => format!("Its wall limit ends it at {}, in {}.", instant(at), time(left)),
-        None => "No wall limit will end it.".to_owned(),
+        Some((at, left)) => format!("Its wall-clock limit ends it at {}, in {}.", instant(at), time(left)),
+        None => "It has no wall-clock limit.".to_owned(),
     }
 }
 

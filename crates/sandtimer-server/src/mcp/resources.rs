@@ -40,7 +40,7 @@ fn runs_of(owner: &OwnerState) -> Vec<Arc<LiveRun>> {
 /// What there is to read.
 pub(super) fn listed(owner: &OwnerState) -> Vec<Resource> {
     let all = Resource::new(RUNS, "runs")
-        .with_description("Your runs, as list_runs has them; those that are over, too.")
+        .with_description("Your runs, as list_runs shows them, including ended ones.")
         .with_mime_type(JSON);
     let output = |run: &Arc<LiveRun>| {
         let name: String = run.command_line().chars().take(NAMED).collect();

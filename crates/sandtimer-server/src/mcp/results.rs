@@ -81,7 +81,7 @@ impl Results {
         }
         if lines.is_empty() {
             let kinds: Vec<&str> = bundle.keys().map(String::as_str).collect();
-            lines.push(fit_text(&format!("[a result without a text: {}]", kinds.join(", ")), 500));
+            lines.push(fit_text(&format!("[a result without text: {}]", kinds.join(", ")), 500));
             shown.insert("text/plain".to_owned(), lines[0].clone().into());
         }
         self.text += &format!("\n{}\n", lines.join("\n"));

@@ -62,7 +62,7 @@ pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refu
         }
         Ok(None) => {}
         // It goes on, and its id must not be lost.
-        Err(refused) => answer.text += &format!("\n\n[this run is no task: {}]", refused.message),
+        Err(refused) => answer.text += &format!("\n\n[this run is not a task: {}]", refused.message),
     }
     note(call, outcome, &run.command_line())?;
     Ok(answer)

@@ -31,7 +31,7 @@ pub(super) async fn kill(call: &Call, mut fields: Fields) -> Result<Answer, Refu
     fields.finish()?;
     if let Some(grace) = grace.filter(|grace| *grace > MOST_GRACE) {
         let most =
-            "at most 30000: for more, send SIGTERM by `signal`, and call kill again when its time is over";
+            "at most 30000: for more, send SIGTERM by `signal`, and call kill again when its time has passed";
         return Err(refused("grace_ms", &json!(grace.as_millis() as u64), most));
     }
     match (signal, grace) {
@@ -81,7 +81,7 @@ async fn send(run: &LiveRun, signal: &str) -> Result<Answer, Refusal> {
     let number = signal_number(signal).or_else(|| signal.parse().ok());
     let number = number.filter(|number| (1..=64).contains(number));
     let number = number.ok_or_else(|| refused("signal", &signal.into(), "a signal, such as SIGINT or 2"))?;
-    let over = |_| Refusal::new(Code::RunEnded, format!("the run `{}` is over", run.id()));
+    let over = |_| Refusal::new(Code::RunEnded, format!("the run `{}` has ended", run.id()));
     run.running()?.signal(number).map_err(over)?;
     let mut answer = render::run(run).await?;
     answer.structured["signal"] = number.into();
@@ -110,8 +110,8 @@ pub(super) fn extend(call: &Call, mut fields: Fields) -> Result<Answer, Refusal>
     let source = deadline.as_ref().map(|deadline| json!(deadline.effect.source));
     let (id, more) = (run.id(), time(by.as_millis() as u64));
     let mut text = match end {
-        None => format!("STILL RUNNING\nRun {id} has no wall limit: there is nothing to extend."),
-        Some(_) if unlimited => format!("STILL RUNNING\nRun {id} may go on. {}", ends_at(end)),
+        None => format!("STILL RUNNING\nRun {id} has no wall-clock limit: there is nothing to extend."),
+        Some(_) if unlimited => format!("STILL RUNNING\nRun {id} has more time. {}", ends_at(end)),
         Some(_) => format!("STILL RUNNING\nRun {id} was given {more} more. {}", ends_at(end)),
     };
     if let Some(Value::String(source)) = &source
@@ -132,7 +132,7 @@ pub(super) fn extend(call: &Call, mut fields: Fields) -> Result<Answer, Refusal>
 fn later(run: &LiveRun, until: u64) -> Result<Duration, Refusal> {
     let now = kills_at(run).map_or_else(calendar_milliseconds, |(at, _)| at);
     let by = until.checked_sub(now).filter(|by| *by > 0).ok_or_else(|| {
-        refused("until", &until.into(), &format!("later than its wall limit, which is at {now}"))
+        refused("until", &until.into(), &format!("later than its wall-clock limit, which is at {now}"))
     })?;
     Ok(Duration::from_millis(by))
 }
@@ -147,7 +147,7 @@ pub(super) fn pause(call: &Call, mut fields: Fields, stop: bool) -> Result<Answe
     } else {
         running.resume()?
     }
-    let said = if stop { "is paused: its processes and its own clocks stand still" } else { "goes on" };
+    let said = if stop { "is paused: its processes and its own clocks stand still" } else { "continues" };
     let text = format!("STILL RUNNING\nRun {} {said}. {}", run.id(), ends_at(kills_at(&run)));
     let end = kills_at(&run).map(|(at, _)| at);
     let structured = json!({"run_id": run.id(), "paused": stop, "kills_at_ms": end});

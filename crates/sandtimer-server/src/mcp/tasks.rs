@@ -79,8 +79,8 @@ pub(super) fn end(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
     let (mut budget, now) = call.conversation.budget()?.lock();
     let Some((label, took)) = budget.complete_task(label.as_deref(), now) else {
         let message = match label {
-            Some(label) => format!("label: no task `{label}` goes on; time_left shows those that do"),
-            None => "no task goes on".to_owned(),
+            Some(label) => format!("label: there is no open task `{label}`; time_left shows the open ones"),
+            None => "there is no open task".to_owned(),
         };
         return Err(Refusal::new(Code::BadField, message).with("key", "label"));
     };
@@ -131,7 +131,7 @@ pub(super) fn report(call: &Call, mut fields: Fields) -> Result<Answer, Refusal>
 fn of_task(call: &Call, task: &str, report: Report) -> Result<Option<Progress>, Refusal> {
     let (mut budget, now) = call.conversation.budget()?.lock();
     let Some(status) = budget.task_status(Some(task), now) else {
-        let message = format!("task: no task `{task}` goes on; begin_task begins one");
+        let message = format!("task: there is no open task `{task}`; begin_task begins one");
         return Err(Refusal::new(Code::BadField, message).with("key", "task").with("value", task));
     };
     drop(budget);

@@ -99,9 +99,8 @@ const TOOLS: &[Tool] = &[
     Tool {
         name: "bash",
         description: "Run a shell command with bash in a sandbox. Each call is a new shell in /workspace, whose files are kept; \
-            those of /tmp and HOME last as long as the connection; cd and variables are not kept, so give cwd and env. No \
-            network, but each call has a loopback of its own. Waits up to wait_ms for the end; a command that takes longer goes on \
-            in the background, and the answer says STILL RUNNING with its run_id and cursor. Standard output and error come as one.",
+            files in /tmp and HOME are kept as long as the connection; cd and variables are not kept, so pass cwd and env. No \
+            network, but each call has a loopback of its own. Waits up to wait_ms for the end; a command that takes longer continues in the background, and the answer is STILL RUNNING with its run_id and cursor. Standard output and error are one stream.",
         nature: Nature::Runs,
         action: Action::Bash,
         inputs: inputs::BASH,
@@ -117,7 +116,7 @@ const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "read_output",
-        description: "Read what a run has written, from a cursor on, while it goes on and after. With wait_ms it waits for new \
+        description: "Read the output of a run from a cursor on, while it is running and after its end. With wait_ms it waits for new \
             output, for the end (until: exit) or for a line that matches the filter (until: match).",
         nature: Nature::Reads,
         action: Action::ReadOutput,
@@ -125,7 +124,7 @@ const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "wait",
-        description: "Wait until one or all of several runs are over, up to wait_ms. Never ends a run.",
+        description: "Wait until one or all of several runs have ended, up to wait_ms. Never ends a run.",
         nature: Nature::Reads,
         action: Action::Wait,
         inputs: inputs::WAIT_TOOL,
@@ -140,8 +139,7 @@ const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "extend",
-        description: "Give a run that goes on more time before its wall limit ends it. Refused once the limit has fired; outer \
-            limits go on bounding it, and the answer names the one that does.",
+        description: "Give a running run more time before its wall-clock limit ends it. Refused once the limit has fired; outer limits still bound it, and the answer names the one that does.",
         nature: Nature::Steers,
         action: Action::Extend,
         inputs: inputs::EXTEND,
@@ -155,7 +153,7 @@ const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "resume",
-        description: "Let a paused run go on; its wall limit ends it later by the length of the pause.",
+        description: "Resume a paused run; its wall-clock limit moves by the length of the pause.",
         nature: Nature::Steers,
         action: Action::Resume,
         inputs: inputs::ONE_RUN,
@@ -170,16 +168,14 @@ const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "list_runs",
-        description: "List your runs, those of earlier conversations too: what goes on, for how long, and when its limit ends it; of \
-            runs that have been silent for a while why, with the stacks of Python.",
+        description: "List your runs, also those of earlier conversations: which are running, for how long, and when a limit ends them; for runs without recent output also what they wait for, with the stacks of Python.",
         nature: Nature::Reads,
         action: Action::ListRuns,
         inputs: inputs::LIST_RUNS,
     },
     Tool {
         name: "time_left",
-        description: "Show the limits of a run, or of all that go on: how much is used, what is left, and who set each. The one \
-            that ends it first comes first.",
+        description: "Show the limits of one run, or of all that are running: how much is used, what is left, and who set each. The one that ends it first comes first.",
         nature: Nature::Reads,
         action: Action::TimeLeft,
         inputs: inputs::TIME_LEFT,
@@ -201,8 +197,7 @@ const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "begin_task",
-        description: "Begin a named piece of work, of which several may go on. Answers and time_left show it against its \
-            estimate and its longest time; nothing is ended by it.",
+        description: "Begin a named task; several may be open at a time. Answers and time_left compare it with its estimate and its maximum time; it ends nothing.",
         nature: Nature::Steers,
         action: Action::BeginTask,
         inputs: inputs::BEGIN_TASK,

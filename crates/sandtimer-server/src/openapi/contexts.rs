@@ -129,7 +129,7 @@ pub(super) fn schemas() -> Value {
             "created_at_ms": number("Milliseconds since 1970."),
             "idle_ms": nullable(number("How long it may be unused before it ends; null is without end.")),
             "idle_left_ms": nullable(number("")),
-            "warnings": list(text("What is not as the server was told to make it, such as a pre-warm script that did not run.")),
+            "warnings": list(text("Differences from the server's configuration, such as a pre-warm script that did not run.")),
         })),
         "ContextList": answer(json!({"contexts": list(reference("Context"))})),
         "Executed": answer(json!({
@@ -150,7 +150,7 @@ fn context(chooses: bool) -> Value {
         "cwd": text("Where it begins; /workspace unless given."),
         "workspace": text("The id of the workspace that it works in, as /workspace; one of its own unless given, which goes with it."),
         "idle_ms": reference("Limit"),
-        "network": truth("Gives it the host's network, loopback included; where there are tokens, only to those whose line says `network`."),
+        "network": truth("Gives it the host's network, including loopback; where there are tokens, only to those whose line has the word `network`."),
     });
     if chooses {
         fields["language"] = with(words(&LANGUAGES), "python unless given.");
@@ -174,14 +174,14 @@ fn cell(source: &str) -> Value {
         "stdin": text("What it reads from its stdin; without it there is nothing to read."),
         "stdin_encoding": with(reference("Encoding"), "What `stdin` is in; `utf-8` unless given."),
         "stdin_open": truth("Keeps stdin open for POST /v1/runs/{id}/stdin while it runs; not for JavaScript."),
-        "warn_ms": number("How long before the wall limit, and before the cpu limit, a `warning` event comes."),
+        "warn_ms": number("How long before the wall-clock limit, and before the cpu limit, a `warning` event is sent."),
         "warn_signal": with(json!({"oneOf": [text("Such as `SIGUSR1`."), number("1 to 31.")]}), "A signal that is then sent to those of the context's processes that handle it."),
         "on_output_limit": with(words(&["drop", "end"]), "What happens past the output limit; `drop` unless given."),
         "errors": text_errors(),
         "wait_ms": number("How long the answer waits for the end; without it until the end, however long; 0 is not at all."),
         "turn_ms": number("How long the answer waits for its turn, where that is longer than `wait_ms`."),
-        "attached": truth("Whoever sends this asks again as long as they wait: it is cancelled once nobody has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`."),
-        "detach": truth("It goes on if this client goes away while it waits. Without it, it is cancelled."),
+        "attached": truth("The client must keep waiting: the run is cancelled once no client has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`."),
+        "detach": truth("It continues if this client disconnects while it waits. Without this it is cancelled."),
     });
     if source == "command" {
         fields["command"] = text("The same as `code`.");

@@ -160,7 +160,7 @@ fn places() -> Vec<Operation> {
             .query("path", text("Relative, or below /workspace."), directory)
             .query("recursive", truth(""), "With all below it.")
             .query("limit", number("1 to 10000."), "How many at most; 1000 unless given.")
-            .query("after", text("A path of this listing."), "Only what comes behind it: `next_after` of the page before."),
+            .query("after", text("A path of this listing."), "Only entries after this one: `next_after` of the previous page."),
         on_file(get("/v1/files/stat", "What is at a path; a link is not followed", Json("FileEntry"))),
         addressed(get(
             "/v1/files/watch",
@@ -203,7 +203,7 @@ pub(super) fn schemas() -> Value {
             "size": number("Bytes."),
             "modified_at_ms": number("Milliseconds since 1970."),
             "mode": text("Permission bits in octal."),
-            "target": nullable(text("What a link says.")),
+            "target": nullable(text("The target of a link.")),
         })),
         "FileListing": answer(json!({
             "entries": list(reference("FileEntry")),

@@ -31,11 +31,11 @@ pub(super) fn operations() -> Vec<Operation> {
             .query("queue", text(""), "Only of this queue.")
             .query("state", words(&ShownState::NAMES), "Only in this state; `leased` is running and ending, `ended` is ok and failed.")
             .query("limit", number("1 to 1000."), "How many; 100 unless given.")
-            .query("cursor", text("The `next` of a listing."), "Goes on behind that one."),
+            .query("cursor", text("The `next` of a listing."), "Continues after that one."),
         get("/v1/jobs/{id}", "Everything about a job", "Job")
             .query("wait_ms", number("Milliseconds."), "How long to wait for its end; 0 unless given.")
             .query("errors", text_errors(), "As of POST /v1/runs, for the output of its results."),
-        get("/v1/jobs/{id}/log", "What a job has written, from a position, while it goes on and after", "JobLog")
+        get("/v1/jobs/{id}/log", "The output of a job, from a position, while it is running and after its end", "JobLog")
             .query("cursor", number("A byte's position."), "Where to begin; 0 unless given.")
             .query("max_bytes", number("Bytes, 16 to 8388608."), "How much at most; 262144 unless given.")
             .query("errors", text_errors(), "As of POST /v1/runs.")
@@ -48,8 +48,7 @@ pub(super) fn operations() -> Vec<Operation> {
         Operation::new(
             "get",
             "/v1/jobs/{id}/events",
-            "Server-sent events: state, log, ended. A reader that comes back with Last-Event-ID goes on where it was; after \
-             `ended` the answer is 204, unless the job was queued again",
+            "Server-sent events: state, log, ended. A reader that reconnects with Last-Event-ID continues at its position; after `ended` the answer is 204, unless the job was queued again",
             Text("text/event-stream"),
         )
         .answers(OF_FOLLOWING)
@@ -64,7 +63,7 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .errors(OF_QUERIES)
         .errors(&[Code::JobFileNotFound]),
-        post("/v1/jobs/{id}/cancel", "End a job: at once if nobody has begun it, else everything that it started", "JobCancelled")
+        post("/v1/jobs/{id}/cancel", "Cancel a job: at once if no worker has begun it, otherwise with everything that it started", "JobCancelled")
             .body("JobCancel"),
         post(
             "/v1/jobs/{id}/retry",
@@ -73,7 +72,7 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .body("Empty")
         .errors(&[Code::JobState]),
-        post("/v1/jobs/{id}/redeliver", "Send the webhook of a job that is over once more, at once", "JobRedelivered")
+        post("/v1/jobs/{id}/redeliver", "Send the webhook of an ended job again, at once", "JobRedelivered")
             .body("Empty")
             .errors(&[Code::JobState]),
         post(
@@ -89,12 +88,12 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .body("JobsRetry"),
         post("/v1/jobs/requeue", "Queue all your dead jobs again, or those of one queue", "JobsRequeued").body("JobQueue"),
-        post("/v1/jobs/purge", "Forget jobs that are over", "JobsPurged").body("JobPurge"),
+        post("/v1/jobs/purge", "Remove the records of ended jobs", "JobsPurged").body("JobPurge"),
         get("/v1/jobs/queues", "Your queues that have jobs or are paused: depth, and how long the oldest has waited", "JobQueues"),
         get("/v1/jobs/workers", "The live workers of the store with the jobs that they have, of all owners; for operators", "JobWorkers")
             .errors(&[Code::OperatorOnly]),
-        post("/v1/jobs/pause", "Let a queue hand out nothing more; what goes on goes on", "JobQueuePaused").body("JobQueue").errors(&[Code::Quota]),
-        post("/v1/jobs/resume", "Let a paused queue go on", "JobQueuePaused").body("JobQueue"),
+        post("/v1/jobs/pause", "Pause a queue: workers get no more jobs from it; running jobs continue", "JobQueuePaused").body("JobQueue").errors(&[Code::Quota]),
+        post("/v1/jobs/resume", "Resume a paused queue", "JobQueuePaused").body("JobQueue"),
     ]
 }
 
@@ -128,10 +127,10 @@ pub(super) fn schemas() -> Value {
             "job_id": text(""),
             "state": reference("JobState"),
             "cursor": number("The position of the first byte of `data`."),
-            "next_cursor": number("Where to go on."),
+            "next_cursor": number("The position to continue at."),
             "data": text("In `encoding`."),
             "encoding": reference("Encoding"),
-            "ended": truth("The job is over, and nothing comes behind `next_cursor`."),
+            "ended": truth("The job has ended, and there is nothing after `next_cursor`."),
         })),
         "JobFile": file(),
         "JobWebhook": answer(json!({
@@ -154,7 +153,7 @@ pub(super) fn schemas() -> Value {
         })),
         "JobCancelled": answer(json!({
             "job_id": text(""),
-            "cancelled": with(words(&["cancelled", "asked", "too_late"]), "No worker had it; its worker was asked; it was over already."),
+            "cancelled": with(words(&["cancelled", "asked", "too_late"]), "No worker had it; its worker was asked to end it; it had already ended."),
             "state": reference("JobState"),
         })),
         "JobRedelivered": answer(json!({"job_id": text(""), "webhook": reference("JobWebhook")})),
@@ -210,16 +209,16 @@ fn line() -> Value {
         "queue": text(""),
         "priority": json!({"type": "integer", "minimum": -100, "maximum": 100}),
         "state": reference("JobState"),
-        "ok": nullable(truth("It succeeded; null until it is over.")),
+        "ok": nullable(truth("Whether it succeeded; null until it has ended.")),
         "error": nullable(text("Why it did not succeed.")),
         "submitted_ms": moment("When it was submitted, or retried"),
         "due_ms": moment("From when on it may be executed"),
-        "deadline_ms": nullable(moment("By when it is over")),
+        "deadline_ms": nullable(moment("The time by which it has ended")),
         "leased_ms": nullable(moment("When a worker last began it")),
-        "ended_ms": nullable(moment("When it was over")),
+        "ended_ms": nullable(moment("When it ended")),
         "deliveries": number("How often it was handed to a worker."),
         "worker": nullable(text("Who has it, or had it last.")),
-        "cancel": nullable(text("Why it is to be ended, where somebody asked for that.")),
+        "cancel": nullable(text("The reason of a requested cancellation.")),
         "waiting_for": number("Jobs of its `after` that have not ended."),
     })
 }
@@ -234,10 +233,7 @@ fn job() -> Value {
     );
     fields["duplicates"] =
         with(list(reference("JobResult")), "Results that came after their lease was lost.");
-    fields["webhook"] = nullable(with(
-        reference("JobWebhook"),
-        "What became of telling of its end, where somebody is to be told.",
-    ));
+    fields["webhook"] = nullable(with(reference("JobWebhook"), "The state of its webhook, if it has one."));
     fields["now_ms"] = moment("The store's moment of this answer");
     answer(fields)
 }
@@ -248,7 +244,7 @@ fn result() -> Value {
         "ok": truth(""),
         "error": nullable(text("")),
         "verdict": nullable(reference("JobVerdict")),
-        "value": anything("What a loop's driver said in the end."),
+        "value": anything("The last message of a loop's driver."),
         "degraded": truth("Something was done by a fallback."),
         "turns": nullable(number("Of a loop.")),
         "steps": list(answer(json!({
@@ -262,7 +258,7 @@ fn result() -> Value {
             "ok": truth(""),
             "degraded": truth(""),
             "said": nullable(text("Why it failed.")),
-            "spent": list(anything("An attempt, a pause, or a refusal by a breaker.")),
+            "spent": list(anything("An attempt, a pause, or a rejection by a breaker.")),
         }))), "The latest calls."),
         "calls_dropped": number("Earlier ones that are not among them."),
         "log_bytes_dropped": number("Bytes of the log that the store could not take."),
@@ -328,30 +324,30 @@ fn request() -> Value {
         "not_before_ms": moment("Its earliest start"),
         "delay_ms": {
             "oneOf": [{"type": "number", "minimum": 0}, {"type": "string"}],
-            "description": "Its earliest start, counted from its submission: milliseconds, or a text such as `5m`.",
+            "description": "Its earliest start, counted from its submission: milliseconds, or a string such as `5m`.",
         },
         "idempotency_key": text("The same key and spec is the same job; another spec is refused, and the job named."),
-        "retention_ms": with(reference("Limit"), "How long it is kept once it is over; 7 days unless given."),
+        "retention_ms": with(reference("Limit"), "How long it is kept after its end; 7 days unless given."),
         "deliveries": number("How often it is handed to a worker before it is dead; 3 unless given."),
         "attempts": number("Of the command; 1 unless given."),
         "backoff_ms": {"type": "array", "description": "The pauses between attempts; jittered unless given."},
         "useful_ms": anything("An attempt with less time left than this is not begun."),
         "key": text("`name:action`, for its breaker."),
-        "expected": with(list(json!({"type": "integer"})), "Exit codes that are no failure."),
+        "expected": with(list(json!({"type": "integer"})), "Exit codes that are not a failure."),
         "not_retried": anything("A list of exit codes and of names of exceptions that a handler raises, after which no further attempt is made."),
         "fallback": with(list(json!({"type": "object"})), "Other ways, which are tried in turn when the command has failed."),
         "breaker": {"type": "object", "description": "`failures`, `open_ms`, `successes`, and `scope`: `job` or `store`."},
         "limits": {"type": "object", "description": "Of each run, by their names, such as `memory_bytes`."},
         "env": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Variables of each run."},
-        "inputs": {"type": "object", "additionalProperties": {"anyOf": [text(""), body(json!({"base64": text("")}))]}, "description": "Files below the job's directory: paths, each with a text or {base64}; 8 MiB in all."},
+        "inputs": {"type": "object", "additionalProperties": {"anyOf": [text(""), body(json!({"base64": text("")}))]}, "description": "Files below the job's directory: paths, each with a string or {base64}; 8 MiB in all."},
         "outputs": texts("Paths and patterns of files that are kept, such as `out/**`."),
         "webhook": body(json!({
-            "url": text("Where its end is told, with a POST of JSON."),
+            "url": text("The address that receives its end, with a POST of JSON."),
             "headers": {"type": "object", "additionalProperties": {"type": "string"}},
             "secret": text("Signs requests: `webhook-signature` as Standard Webhooks defines it, and `Sandtimer-Signature: sha256=` and the HMAC-SHA256 of the body in hexadecimal digits. Not shown afterwards."),
             "events": with(list(words(&JobEnd::ALL.map(JobEnd::name))), "The ends that are sent; all unless given."),
         })),
-        "network": truth("Gives runs the host's network; where there are tokens, only to those whose line says `network`."),
+        "network": truth("Gives runs the host's network; where there are tokens, only to those whose line has the word `network`."),
         "time_scale": {"type": "number", "description": "What every duration of the spec is multiplied by."},
     });
     if let (Some(fields), Value::Object(more)) = (fields.as_object_mut(), of_other_jobs()) {

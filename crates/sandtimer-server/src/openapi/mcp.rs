@@ -28,7 +28,7 @@ pub(super) fn operations() -> Vec<Operation> {
         .query("stall_ms", milliseconds(), "Longest time that something it started may neither write nor compute.")
         .query("turns", number("Calls of tools; 0 is none."), "Most turns of this connection.")
         .query("workspace", text(""), "The absolute path of the directory that it works in; only where the server has no tokens.")
-        .query("estimates", truth(""), "Whether the tools that tell of durations are there.")
+        .query("estimates", truth(""), "Whether the tools for estimates of durations are listed.")
         .query("tools", words(&crate::ToolNames::NAMES), "Which names of tools are listed; all of them can be called.")
         .errors(&[Code::BadField, Code::UnknownField, Code::BadLimit]),
     ]

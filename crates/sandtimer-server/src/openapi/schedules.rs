@@ -52,7 +52,7 @@ fn schedule_request() -> Value {
         "time_zone": text("Of `cron`, by its name in the IANA database; UTC unless given."),
         "every_ms": {
             "oneOf": [{"type": "number", "minimum": 1000}, {"type": "string"}],
-            "description": "In place of `cron`: the interval, in milliseconds or as a text such as `15m`.",
+            "description": "In place of `cron`: the interval, in milliseconds or as a string such as `15m`.",
         },
         "missed": with(words(&["one", "skip", "all"]), "When no worker was there: one job for all moments that were missed, none, or one for each (at most 100); `one` unless given."),
         "overlap": with(words(&["skip", "queue", "allow"]), "When the job before has not finished: no job for this moment, one that waits for it, or one next to it; `skip` unless given."),

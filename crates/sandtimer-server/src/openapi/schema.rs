@@ -101,20 +101,20 @@ fn requests() -> Value {
         "stdin_encoding": with(reference("Encoding"), "What `stdin` is in; `utf-8` unless given."),
         "stdin_open": truth("Keeps stdin open for POST /v1/runs/{id}/stdin."),
         "terminal": reference("Terminal"),
-        "network": truth("Gives the host's network, loopback included; where there are tokens, only to those whose line says `network`."),
+        "network": truth("Gives the host's network, including loopback; where there are tokens, only to those whose line has the word `network`."),
         "env": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Variables of the command."},
         "cwd": text("The directory that it starts in; relative to /workspace, where it starts unless given."),
         "workspace": text("The id of the workspace that it works in, as /workspace; an empty one of its own unless given."),
         "errors": text_errors(),
         "task_type": with(reference("TaskType"), "What kind of work it is: its duration is remembered as that, too."),
-        "warn_ms": number("How long before the wall limit, and before the cpu limit, a `warning` event comes."),
+        "warn_ms": number("How long before the wall-clock limit, and before the cpu limit, a `warning` event is sent."),
         "warn_signal": with(json!({"oneOf": [text("Such as `SIGUSR1`."), number("1 to 31.")]}), "A signal that is then sent to those of its processes that handle it. With `progress_channel` it also reads a line such as `{\"limit\": \"wall\", \"left_ms\": 30000}` from the descriptor that SANDTIMER_NOTICE_FD names."),
         "on_output_limit": with(words(&["drop", "end"]), "What happens past the output limit; `drop` unless given."),
-        "stall_by": with(words(&["output", "progress"]), "What resets the stall limit: output or use of the processor, unless given; or only that it gets further, as its output says."),
-        "progress_channel": truth("Gives the command descriptor 3, named by SANDTIMER_PROGRESS_FD, for lines such as `{\"done\": 8, \"total\": 15, \"unit\": \"epoch\"}`, which beat what its output says."),
+        "stall_by": with(words(&["output", "progress"]), "What resets the stall limit: output or CPU use, unless given; or only progress, as its output shows it."),
+        "progress_channel": truth("Gives the command descriptor 3, named by SANDTIMER_PROGRESS_FD, for lines such as `{\"done\": 8, \"total\": 15, \"unit\": \"epoch\"}`, which have precedence over its output."),
         "wait_ms": number("How long the answer waits for the end; without it until the end, however long, but with a terminal not at all; 0 is not at all."),
-        "attached": truth("Whoever sends this asks again as long as they wait: it is cancelled once nobody has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`."),
-        "detach": truth("The run goes on if this client goes away while it waits. Without it, it is cancelled."),
+        "attached": truth("The client must keep waiting: the run is cancelled once no client has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`."),
+        "detach": truth("The run continues if this client disconnects while it waits. Without this it is cancelled."),
     });
     limit_fields(&mut run, &LIMITS);
     json!({
@@ -131,13 +131,13 @@ fn requests() -> Value {
             "pattern": text("Instead of a port: a regular expression (of Rust's `regex`, at most 1 KiB) that a line is to match. A line of more than 64 KiB is taken for several, and one that has no end yet counts once it has not grown for 100 ms."),
             "stream": with(words(&["stdout", "stderr"]), "Where the line is to come; stdout unless given."),
             "cursor": number("The byte's position at which to begin to look; 0 unless given."),
-            "wait_ms": number("How long to wait for what is not there yet; without it until the run is over."),
+            "wait_ms": number("How long to wait for what is not there yet; without it until the run has ended."),
         })),
         "Signal": body(json!({"signal": {"oneOf": [text("Such as `SIGUSR1`."), number("1 to 64.")]}})),
         "Input": body(json!({
             "data": text("What the command is to read."),
             "encoding": with(reference("Encoding"), "What `data` is in; `utf-8` unless given."),
-            "eof": truth("Closes stdin behind it."),
+            "eof": truth("Closes stdin afterwards."),
             "wait_ms": number("How long to wait for a command that does not read; 10000 unless given."),
         })),
     })
@@ -174,7 +174,7 @@ fn runs() -> Value {
             "paused": truth(""),
             "waiting_for": nullable(waiting_for("What its command waits for, or `cpu` where it computes; null where that cannot be known.")),
             "command": command(),
-            "wall_ms": nullable(number("The wall limit that it was started with; null is unlimited.")),
+            "wall_ms": nullable(number("The wall-clock limit that it was started with; null is unlimited.")),
             "wall_left_ms": nullable(number("Milliseconds until its wall ends, with what has moved it; null without one, in a pause, and at the end.")),
             "created_at_ms": since("When it was started"),
             "elapsed_ms": number("Milliseconds since then, until now or until it ended."),
@@ -192,30 +192,30 @@ fn runs() -> Value {
             "status": status(),
             "stream": words(&["stdout", "stderr"]),
             "cursor": number("The position of the first byte of `data`."),
-            "next_cursor": number("Where to go on."),
+            "next_cursor": number("The position to continue at."),
             "data": text("In `encoding`."),
             "encoding": reference("Encoding"),
             "dropped_before": number("Bytes before `cursor` that are gone."),
-            "ended": truth("The run is over, and nothing comes behind `next_cursor`, but what a job writes that it left running in its session, while that lives."),
+            "ended": truth("The run has ended, and nothing follows `next_cursor` except the output of a job that it left running in its session, while the session lives."),
         })),
         "Extended": answer(json!({
             "run_id": text(""),
-            "wall_left_ms": nullable(number("Milliseconds until the wall limit.")),
+            "wall_left_ms": nullable(number("Milliseconds until the wall-clock limit.")),
             "source": nullable(reference("Source")),
         })),
         "Paused": answer(json!({"run_id": text(""), "paused": truth("")})),
         "Waited": json!({"oneOf": [reference("WaitedForPort"), reference("WaitedForLine")]}),
         "WaitedForPort": waited(json!({
             "port": number(""),
-            "listening": truth("A process of the run listens on it; else the run is over, or the time is."),
+            "listening": truth("A process of the run listens on it; otherwise the run has ended, or the time has passed."),
         })),
         "WaitedForLine": waited(json!({
             "pattern": text(""),
             "stream": words(&["stdout", "stderr"]),
-            "matched": truth("Such a line has come; else the run is over, or the time is."),
+            "matched": truth("Such a line was written; otherwise the run has ended, or the time has passed."),
             "line": nullable(text("The first one, without its newline.")),
             "cursor": number("Where that line begins, or what was not looked at yet does."),
-            "next_cursor": number("Where to go on: behind that line, or at what was not looked at yet."),
+            "next_cursor": number("The position to continue at: after that line, or at the first byte that was not searched yet."),
             "dropped_before": number("Bytes on the way that were past the output limit, and could not be looked at."),
         })),
         "Signalled": answer(json!({"run_id": text(""), "signal": number("")})),
@@ -255,7 +255,7 @@ fn processes() -> Value {
         "waiting_for": nullable(waiting_for("")),
         "wait_channel": nullable(text("The kernel's function in which its first thread waits, such as `do_wait`.")),
         "cpu_ms": number("Its own processor time."),
-        "io_bytes": nullable(number("Bytes that it, and children that it has reaped, have read and written; null where the kernel does not tell.")),
+        "io_bytes": nullable(number("Bytes that it, and children that it has reaped, have read and written; null where the kernel does not report it.")),
     }));
     process["properties"]["python"] = python();
     answer(json!({
@@ -277,11 +277,11 @@ fn progress() -> Value {
     let mut progress = answer(json!({
         "done": {"type": "number"},
         "total": nullable(json!({"type": "number"})),
-        "eta_ms": nullable(number("Milliseconds until it is done, if it goes on as so far.")),
+        "eta_ms": nullable(number("Milliseconds until it is done, if it continues at the same rate.")),
     }));
     progress["properties"]["p_finish_before_deadline"] = json!({
         "type": "number", "minimum": 0, "maximum": 1,
-        "description": "How likely it is done before its wall limit ends it; where it goes on, has such a limit, and eta_ms is known.",
+        "description": "The probability that it is done before its wall-clock limit ends it; if it is running, has such a limit, and eta_ms is known.",
     });
     with(progress, "How far a run is, as its captured output or its reports say: the run's word.")
 }
@@ -315,7 +315,7 @@ fn outcome() -> Value {
             "stdout_encoding": reference("Encoding"),
             "stderr_encoding": reference("Encoding"),
             "value": anything("What a call returned."),
-            "error": anything("What a call raised, or why Sandtimer could not go on."),
+            "error": anything("What a call raised, or why Sandtimer could not continue."),
             "results": list(anything("")),
             "execution_count": nullable(amount()),
             "verdict": nullable(reference("Verdict")),
@@ -453,7 +453,7 @@ fn limits() -> Value {
     let units: Vec<String> = named.map(|key| format!("{}: {}", key.wire(), unit(*key))).collect();
     json!({
         "Limit": {
-            "description": format!("0, null or \"unlimited\" is explicitly unlimited. A text may have a unit, such as \"2s\" or \"512M\". {}", units.join("; ")),
+            "description": format!("0, null or \"unlimited\" is explicitly unlimited. A string may have a unit, such as \"2s\" or \"512M\". {}", units.join("; ")),
             "oneOf": [{"type": "number", "minimum": 0}, {"type": "string"}, {"type": "null"}],
         },
         "Effective": with(answer(Value::Object(effective)), "Each limit that applies, and who set it; null is unlimited."),
@@ -477,7 +477,7 @@ fn server() -> Value {
         "type": "object",
         "required": ["source", "origin"],
         "properties": {
-            "limit": nullable(number("In milliseconds or bytes, as its name says.")),
+            "limit": nullable(number("In milliseconds or bytes, by the suffix of its name.")),
             "value": anything(""),
             "source": reference("Source"),
             "origin": text(""),

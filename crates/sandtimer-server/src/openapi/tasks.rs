@@ -18,7 +18,7 @@ pub(super) fn operations() -> Vec<Operation> {
             "Estimate",
         )
         .body("Asked"),
-        post("/v1/tasks", "Begin to follow a piece of work beside its estimate", "Task")
+        post("/v1/tasks", "Begin a task that is compared with its estimate", "Task")
             .answers(&[(201, "It is followed.")])
             .body("TaskRequest")
             .errors(&[Code::RunNotFound]),
@@ -32,7 +32,7 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .body("Bind")
         .errors(&[Code::RunNotFound, Code::TaskEnded]),
-        post("/v1/tasks/{id}/complete", "Say that a task is over; a run that it is bound to goes on", "Task")
+        post("/v1/tasks/{id}/complete", "End a task; a run that it is bound to continues", "Task")
             .body("Empty")
             .errors(&[Code::TaskEnded]),
     ]
@@ -58,15 +58,12 @@ pub(super) fn schemas() -> Value {
             "typical_ms": number("Half of the runs are shorter."),
             "worst_ms": number("One run of twenty is longer."),
             "runs": number("How many runs it rests on; where `basis` is neither exact nor any_load, of how many different things."),
-            "basis": with(words(&["exact", "any_load", "template", "class", "type", "unknown", "prior"]), "What these runs have in common with \
-                what was asked: the very same; beside another load; all but numbers and paths; type, size and machine; type. prior: \
-                there are none, and the figures are those of a table. unknown: there are none of the command, nor of one like it, and \
-                the range is that of most commands."),
+            "basis": with(words(&["exact", "any_load", "template", "class", "type", "unknown", "prior"]), "What these runs have in common with the question: the same command; the same under another load; all but numbers and paths; type, size and machine; type. prior: there are none, and the figures are those of a table. unknown: there are none of this command or a similar one, and the range is that of most commands."),
             "censored_rate": amount("The part of these runs that was stopped before its end."),
             "coverage": nullable(amount("The part of recent runs with a history like this that took no longer than their worst case.")),
-            "fits_budget": nullable(truth("The worst case is over within `budget_ms`.")),
-            "chance_within_budget": nullable(amount("The chance that it is over by then.")),
-            "suggested_limit_ms": number("A wall limit that ends next to no healthy run."),
+            "fits_budget": nullable(truth("The worst case ends within `budget_ms`.")),
+            "chance_within_budget": nullable(amount("The probability that it has ended by then.")),
+            "suggested_limit_ms": number("A wall-clock limit that ends almost no healthy run."),
             "limit_rests_on_runs": truth("Runs show that it does, and not only a table."),
             "text": text("The same for people and agents."),
         })),
@@ -78,7 +75,7 @@ pub(super) fn schemas() -> Value {
             "begun_at_ms": number("Milliseconds since 1970; of its run, where it has one."),
             "ended_at_ms": nullable(number("")),
             "elapsed_ms": number(""),
-            "left_typical_ms": nullable(number("What is left of it, given how long it goes on; null once it ended.")),
+            "left_typical_ms": nullable(number("The remaining time, given how long it has been running; null once it has ended.")),
             "left_worst_ms": nullable(number("")),
             "is_overdue": truth("It takes, or took, longer than typical."),
             "is_over_worst": truth("It takes, or took, longer than its worst case."),
@@ -107,7 +104,7 @@ fn asked() -> Value {
             "description": "Megabytes of data that it works on.",
         },
         "complexity": with(complexity(), "moderate unless given."),
-        "context": text("Words that tell it from others of its type; they are compared, not understood."),
+        "context": text("Keywords that distinguish it from others of its type; they are compared, not interpreted."),
         "budget_ms": number("How much time there is for it."),
     })
 }

@@ -42,7 +42,7 @@ pub(crate) fn parse(fields: &mut Fields) -> Result<(bool, bool), Refusal> {
     let attached = fields.truth("attached")?.unwrap_or(false);
     let detach = fields.truth("detach")?.unwrap_or(false);
     if attached && detach {
-        let message = "attached: a run that is detached goes on without its client; give one of the two";
+        let message = "attached: a run that is detached continues without its client; use one of the two";
         return Err(Refusal::new(Code::BadField, message).with("key", "attached"));
     }
     Ok((attached, detach))

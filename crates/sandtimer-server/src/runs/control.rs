@@ -110,7 +110,7 @@ async fn signal(
     fields.finish()?;
     let number = request::signal("signal", &given)?;
     let run = find(&app, &id, &owner)?.running()?;
-    run.signal(number).map_err(|_| Refusal::new(Code::RunEnded, format!("the run `{id}` is over")))?;
+    run.signal(number).map_err(|_| Refusal::new(Code::RunEnded, format!("the run `{id}` has ended")))?;
     Ok(body::json(&json!({"run_id": id, "signal": number})))
 }
 

@@ -184,7 +184,9 @@ impl LiveRun {
                 let message = format!("the run `{}` waits for its turn", self.id());
                 Err(Refusal::new(Code::RunQueued, message))
             }
-            Phase::Ended(_) => Err(Refusal::new(Code::RunEnded, format!("the run `{}` is over", self.id()))),
+            Phase::Ended(_) => {
+                Err(Refusal::new(Code::RunEnded, format!("the run `{}` has ended", self.id())))
+            }
         }
     }
 
@@ -532,7 +534,7 @@ impl Runs {
     /// Forgets a run that is over.
     pub async fn purge(&self, run: &Arc<LiveRun>) -> Result<(), Refusal> {
         let Phase::Ended(record) = run.phase() else {
-            return Err(Refusal::new(Code::RunRunning, format!("the run `{}` goes on", run.id())));
+            return Err(Refusal::new(Code::RunRunning, format!("the run `{}` is running", run.id())));
         };
         if let Record::Disk(stored) = record {
             let store = self.store.clone();
@@ -590,7 +592,7 @@ impl Runs {
         let all = || self.registry.all().into_iter().filter(|run| run.status() == "running");
         let wait = |most| join_all(all().map(|run| async move { run.wait_ended(Some(most)).await }));
         for most in [gentle, last] {
-            all().for_each(|run| run.cancel("the server was told to end"));
+            all().for_each(|run| run.cancel("the server was asked to end"));
             wait(most).await;
         }
     }

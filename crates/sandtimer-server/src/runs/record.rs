@@ -130,7 +130,7 @@ async fn on_disk<T: Send + 'static>(
 ) -> Result<T, Refusal> {
     match tokio::task::spawn_blocking(read).await {
         Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => {
-            Err(Refusal::new(Code::RunNotFound, "the run was removed meanwhile"))
+            Err(Refusal::new(Code::RunNotFound, "the run was removed during this time"))
         }
         Ok(read) => read.map_err(|error| storage("the run's record cannot be read", &error)),
         Err(_) => Err(Refusal::new(Code::Internal, "the run's record cannot be read")),

@@ -436,7 +436,7 @@ pub(crate) fn environment(fields: &mut Fields) -> Result<Vec<(String, String)>, 
     let Some(given) = fields.value("env") else { return Ok(Vec::new()) };
     let Value::Object(object) = &given else { return Err(refused("env", &given, "an object of texts")) };
     let variable = |(name, value): (&String, &Value)| {
-        let text = value.as_str().ok_or_else(|| refused(&format!("env.{name}"), value, "a text"))?;
+        let text = value.as_str().ok_or_else(|| refused(&format!("env.{name}"), value, "a string"))?;
         if name.is_empty() || name.contains('=') {
             return Err(refused("env", &Value::String(name.clone()), "a variable's name"));
         }

@@ -112,7 +112,7 @@ impl Attached {
         loop {
             let message = match tokio::time::timeout(self.app.heartbeat, shown.next()).await {
                 Ok(Ok(Some(message))) => message,
-                Ok(Ok(None)) => return Some((close_code::NORMAL, "the run is over")),
+                Ok(Ok(None)) => return Some((close_code::NORMAL, "the run has ended")),
                 // A record that was removed meanwhile, or cannot be read.
                 Ok(Err(_)) => return Some((close_code::ERROR, "the output cannot be read")),
                 // In words: programs in browsers are not shown pings.

@@ -39,7 +39,7 @@ impl Durations {
         };
         if let Some(path) = opened.moved_aside {
             let path = path.display();
-            complain(&format!("the durations of runs were damaged and begin anew; the old file is {path}"));
+            complain(&format!("the durations of runs were damaged and start empty; the old file is {path}"));
         }
         let runs = opened.durations.newest(DurationStore::KEPT).unwrap_or_else(|error| {
             complain(&format!("the durations of earlier runs cannot be read: {error}"));

@@ -60,7 +60,7 @@ impl Task {
         let state = self.lock();
         match self.ended_at(&state) {
             None => Ok(state),
-            Some(_) => Err(Refusal::new(Code::TaskEnded, format!("the task `{}` is over", self.id))),
+            Some(_) => Err(Refusal::new(Code::TaskEnded, format!("the task `{}` has ended", self.id))),
         }
     }
 

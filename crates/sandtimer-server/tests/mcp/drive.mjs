@@ -75,7 +75,7 @@ async function everyTool(use, tools, keeps) {
   await act("ReadBashOutput", { shell_id: bash_id }, says("=== Status: KILLED ==="));
   await act("estimate_duration", { task_type: "load_data" }, says("Typical"));
   await act("begin_task", { label: "work", max_ms: 60000 }, says("Task `work` has begun"));
-  await act("end_task", { label: "work" }, says(keeps ? "Task `work` took" : "no task `work` goes on"), !keeps);
+  await act("end_task", { label: "work" }, says(keeps ? "Task `work` took" : "there is no open task `work`"), !keeps);
   await act("EstimateTaskDuration", { task_type: "explore_data" }, says("Typical:"));
   const left = tools.map((tool) => tool.name).filter((name) => !used.has(name));
   assert.deepEqual(left, [], "every tool is used once");
@@ -277,7 +277,7 @@ const scenarios = {
     const given = { command: "sleep 60", timeout_ms: 4000, warn_ms: 3000, wait_ms: 20000 };
     const result = await call(client, "bash", given, { onprogress: (progress) => heard.push(progress.message) });
     assert.ok(first(result).startsWith("STOPPED BY run wall limit"), text(result));
-    assert.ok(heard.some((message) => message.includes("Warning: the wall limit ends it in")), JSON.stringify(heard));
+    assert.ok(heard.some((message) => message.includes("Warning: the wall-clock limit ends it in")), JSON.stringify(heard));
     await client.close();
   },
 

@@ -42,7 +42,7 @@ impl NatsAddress {
         let rest = text.split("://").nth(1).unwrap_or_default();
         let host = parsed.host().to_owned();
         if host.is_empty() || rest.trim_end_matches('/').contains(['/', '?', '#']) {
-            return Err(refused("it is a server's: [USER:PASSWORD@]HOST[:PORT], and nothing behind that"));
+            return Err(refused("it is a server's: [USER:PASSWORD@]HOST[:PORT], and nothing after it"));
         }
         let login = match (parsed.username(), parsed.password()) {
             (None, None) => None,
@@ -105,7 +105,7 @@ impl NatsAddress {
             return Ok(());
         }
         Err(StoreError::Refused(format!(
-            "`{self}` is not on this machine, and whoever can write there can run commands here; add {}",
+            "`{self}` is not on this machine, and every client that can write there can run commands here; add {}",
             missing.join(" and ")
         )))
     }

@@ -134,7 +134,7 @@ impl Link {
             || !config.max_age.is_zero();
         if forgets || config.subjects != [SUBJECT] {
             return Err(StoreError::Refused(format!(
-                "`{}` has a stream {STREAM} that is no log of jobs; it needs the subject {SUBJECT}, the retention \
+                "`{}` has a stream {STREAM} that is not a log of jobs; it needs the subject {SUBJECT}, the retention \
                  `limits`, `discard: new` and no maximum age",
                 self.address
             )));
@@ -257,7 +257,7 @@ impl Link {
                     Some(Err(error)) => return Err(lost(&format!("the log is silent: {error}"))),
                     None => return Err(lost("the connection is lost, and is being tried again")),
                 },
-                () = self.renew.notified() => return Err(lost("the log is looked at anew")),
+                () = self.renew.notified() => return Err(lost("the log is read again")),
             }
         }
     }

@@ -510,7 +510,10 @@ fn a_log_of_a_newer_program_is_refused_and_so_is_a_stream_that_forgets() {
     };
     store.runtime.block_on(made);
     let refused = open_error(&server.url());
-    assert!(matches!(&refused, StoreError::Refused(said) if said.contains("is no log of jobs")), "{refused}");
+    assert!(
+        matches!(&refused, StoreError::Refused(said) if said.contains("is not a log of jobs")),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -59,7 +59,7 @@ pub(crate) fn redeliver(tx: &Transaction<'_>, id: &str, now: i64) -> Result<Webh
     let (seq, of_job) = found.map_err(broken)?.ok_or_else(|| StoreError::Unknown(id.to_owned()))?;
     let refused = |remedy| StoreError::WrongState { id: id.to_owned(), state: of_job, remedy };
     if !of_job.is_over() {
-        return Err(refused("its webhook is sent once it is over"));
+        return Err(refused("its webhook is sent when it has ended"));
     }
     let update =
         "UPDATE webhooks SET redelivered_ms = ?2, due_ms = ?2, attempts = 0, returns = 0, claim = claim + 1,

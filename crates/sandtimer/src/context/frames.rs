@@ -249,7 +249,7 @@ impl<'de> Deserialize<'de> for Bytes {
             type Value = Bytes;
 
             fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                formatter.write_str("a text")
+                formatter.write_str("a string")
             }
 
             fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Bytes, E> {

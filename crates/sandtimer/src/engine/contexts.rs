@@ -53,7 +53,8 @@ const CLOSED: &str = "the context was closed";
 /// How long nobody has to want anything of an interpreter before what it needs no more is ended.
 const LULL: Duration = Duration::from_millis(2);
 /// Why a shell does not begin in its directory.
-const NOT_ENTERED: &str = "it is not there and may not be made, or is no directory, or may not be entered";
+const NOT_ENTERED: &str =
+    "it does not exist and may not be created, or is not a directory, or may not be entered";
 
 /// A pool of interpreters that stand ready to become contexts. Dropping it ends those; contexts go on.
 #[derive(Debug)]

@@ -428,7 +428,7 @@ impl Drop for TurnInProgress {
                 // Not at once: the cause may be there still.
                 watched.begin_again();
                 watched.next_turn = monotonic_nanoseconds().saturating_add(MAX_PAUSE_NANOSECONDS);
-                watched.report("reading them failed, as stderr says");
+                watched.report("reading them failed (the log on stderr has the reason)");
             }
             state.waiting.push(watched);
             if state.scheduler.is_none() {

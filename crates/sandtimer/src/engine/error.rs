@@ -66,7 +66,7 @@ pub enum Error {
     #[error("the pool of calls is closed")]
     Closed,
     /// Whoever asked for it has left.
-    #[error("whoever asked for the run no longer wants it")]
+    #[error("the caller cancelled the run")]
     Withdrawn,
     /// The context cannot be branched: why.
     #[error("the context cannot be branched: {0}")]

@@ -170,7 +170,7 @@ impl Zygote {
         }
         let mut packet = vec![0u8; 32 << 10];
         let length = os::packet(self.orders.as_fd(), &mut packet, true)
-            .map_err(Error::system("cannot hear the interpreter"))?;
+            .map_err(Error::system("cannot receive from the interpreter"))?;
         Ok(Some(String::from_utf8_lossy(&packet[..length.min(packet.len())]).into_owned()))
     }
 
@@ -192,7 +192,8 @@ impl Zygote {
         // A file in memory: reading it back does not fail; without it there are no last words.
         let _ = words.rewind().and_then(|()| words.read_to_end(&mut text));
         let text = String::from_utf8_lossy(&text[text.len().saturating_sub(LAST_WORDS)..]).trim().to_owned();
-        let said = if text.is_empty() { "it said nothing".to_owned() } else { format!("it said: {text}") };
+        let said =
+            if text.is_empty() { "it printed nothing".to_owned() } else { format!("it printed: {text}") };
         format!("ended before it was ready ({ended}), {so}; {said}")
     }
 

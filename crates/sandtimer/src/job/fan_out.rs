@@ -37,7 +37,7 @@ pub fn expanded(source: Value, budget: &mut usize) -> Result<Vec<Value>, SpecErr
     let name = match fields.get("name") {
         None => "job".to_owned(),
         Some(Value::String(name)) => name.clone(),
-        Some(other) => return Err(refused("name", other, "a text")),
+        Some(other) => return Err(refused("name", other, "a string")),
     };
     // The same submission has the same key, so that it can be repeated with its idempotency keys.
     let key = digest(json!([&fields, &items]).to_string().as_bytes());
@@ -207,7 +207,7 @@ mod tests {
         let (many, large) = (vec![0; MAX_ITEMS + 1], "x".repeat(MAX_FAN_OUT_BYTES / 4));
         for (more, path, part) in [
             (json!({"map": [1]}), "map", "a table"),
-            (json!({"map": {"over": [1]}, "name": 5}), "name", "a text"),
+            (json!({"map": {"over": [1]}, "name": 5}), "name", "a string"),
             (json!({"map": {}}), "map.over", "is missing"),
             (json!({"map": {"over": "abc"}}), "map.over", "a list with an item for each job"),
             (json!({"map": {"over": {"a": 1}}}), "map.over", "a list with an item for each job"),

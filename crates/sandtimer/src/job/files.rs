@@ -24,9 +24,9 @@ const MOST_PATH: usize = 1_024;
 const MOST_NAME: usize = 255;
 pub const DEEPEST: usize = 32;
 
-const CONTENT: &str = "a text, or a table such as {base64 = \"…\"}";
+const CONTENT: &str = "a string, or a table such as {base64 = \"…\"}";
 const BY_THE_COMMAND_LINE: &str = "is read where a spec is submitted by the command line, on its own machine; \
-    send the content as a text, or as {base64 = \"…\"}";
+    send the content as a string, or as {base64 = \"…\"}";
 
 /// A file that a job is given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl OutputSpec {
             return Ok(OutputSpec { text: text.to_owned(), matcher: None });
         }
         let glob = GlobBuilder::new(text).literal_separator(true).build();
-        let glob = glob.map_err(|error| format!("is no pattern: {}", error.kind()))?;
+        let glob = glob.map_err(|error| format!("is not a pattern: {}", error.kind()))?;
         Ok(OutputSpec { text: text.to_owned(), matcher: Some(glob.compile_matcher()) })
     }
 
@@ -164,9 +164,9 @@ fn content(path: String, value: Value) -> Result<InputFile, SpecError> {
             match encoded {
                 Some(Value::String(text)) => STANDARD.decode(&text).map_err(|error| SpecError {
                     path: field,
-                    problem: format!("is no base64 ({error}); use its standard alphabet, with padding"),
+                    problem: format!("is not base64 ({error}); use its standard alphabet, with padding"),
                 })?,
-                Some(other) => return Err(refused(&field, &other, "a text in base64")),
+                Some(other) => return Err(refused(&field, &other, "a string in base64")),
                 None => {
                     return Err(SpecError { path: at, problem: format!("has no content; use {CONTENT}") });
                 }
@@ -236,7 +236,7 @@ pub fn embedded(mut source: Value, directory: &Path) -> Result<Value, SpecError>
         let alone = value.as_object().is_some_and(|fields| fields.len() == 1);
         let file = match named.as_str() {
             Some(text) if alone && !text.is_empty() && !text.contains('\0') => directory.join(text),
-            _ => return Err(refused(&at, named, "the path of a file, and nothing beside it")),
+            _ => return Err(refused(&at, named, "the path of a file, and no other key")),
         };
         let bytes = read_file(&file)
             .map_err(|problem| SpecError { path: at, problem: format!("{}: {problem}", file.display()) })?;
@@ -252,7 +252,7 @@ fn read_file(file: &Path) -> Result<Vec<u8>, String> {
     let said = |error: std::io::Error| error.to_string();
     let facts = std::fs::metadata(file).map_err(said)?;
     if !facts.is_file() {
-        return Err("is no file; name one".to_owned());
+        return Err("is not a file; name one".to_owned());
     }
     if facts.len() > MOST_INPUT_BYTES {
         return Err(format!("has {} bytes; at most {MOST_INPUT_BYTES} are taken", facts.len()));

@@ -20,7 +20,7 @@ pub(super) fn in_order(steps: Vec<StepSpec>) -> Result<Vec<StepSpec>, SpecError>
         for need in &step.needs {
             if !names.contains(need) {
                 let near = nearest(need, names.iter().map(String::as_str)).unwrap_or_default();
-                return Err(refused("needs", format!("`{need}` is no step; the nearest one is `{near}`")));
+                return Err(refused("needs", format!("`{need}` is not a step; the nearest one is `{near}`")));
             }
         }
     }

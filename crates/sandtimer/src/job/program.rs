@@ -60,16 +60,17 @@ pub(super) fn program(table: &mut Table) -> Result<Program, SpecError> {
             &command_path,
             "a program and its arguments, or `code` with `language`, or a `handler`",
         )),
-        (Some(_), Some(_)) => {
-            Err(SpecError { path: code_path, problem: "stands beside `command`; use one of them".to_owned() })
-        }
+        (Some(_), Some(_)) => Err(SpecError {
+            path: code_path,
+            problem: "cannot be used together with `command`; use one of them".to_owned(),
+        }),
     }
 }
 
 fn handler(table: &mut Table) -> Result<Program, SpecError> {
     for other in ["command", "code"] {
         if table.has(other) {
-            let problem = "stands beside `handler`; use one of them".to_owned();
+            let problem = "cannot be used together with `handler`; use one of them".to_owned();
             return Err(SpecError { path: table.at(other), problem });
         }
     }

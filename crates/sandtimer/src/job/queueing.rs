@@ -33,7 +33,7 @@ impl Concurrency {
         let Some(mut inner) = table.table("concurrency")? else { return Ok(None) };
         let (path, most) = (inner.at("key"), inner.small("most", 1)?.unwrap_or(1));
         let key = inner.name("key")?;
-        let key = key.ok_or_else(|| missing(&path, "a text; jobs with the same one count together"))?;
+        let key = key.ok_or_else(|| missing(&path, "a string; jobs with the same one count together"))?;
         inner.done()?;
         Ok(Some(Concurrency { key, most }))
     }
@@ -53,7 +53,7 @@ impl RateLimit {
         let Some(mut inner) = table.table("rate")? else { return Ok(None) };
         let (key_path, most_path, per_path) = (inner.at("key"), inner.at("most"), inner.at("per_ms"));
         let key = inner.name("key")?;
-        let key = key.ok_or_else(|| missing(&key_path, "a text; jobs with the same one count together"))?;
+        let key = key.ok_or_else(|| missing(&key_path, "a string; jobs with the same one count together"))?;
         let most = inner.small("most", 1)?;
         let most = most.ok_or_else(|| missing(&most_path, "how many jobs start in the time of `per_ms`"))?;
         let per = inner.time("per_ms")?.unwrap_or(Duration::from_secs(1));

@@ -435,8 +435,7 @@ impl JobSpec {
     /// A handler runs as its worker's program says: what has no effect on it is refused.
     fn check_surroundings(&self) -> Result<(), SpecError> {
         if self.has_files() && self.working_directory.is_some() {
-            let problem = "stands beside `inputs` or `outputs`, whose job works in a directory of its own; leave it out, or name the \
-                           directory in `workspaces`";
+            let problem = "cannot be used together with `inputs` or `outputs`, whose job works in a directory of its own; leave it out, or name the directory in `workspaces`";
             return Err(SpecError { path: "cwd".to_owned(), problem: problem.to_owned() });
         }
         let Work::Action(action) = &self.work else { return Ok(()) };
@@ -532,7 +531,8 @@ fn work(table: &mut Table) -> Result<Work, SpecError> {
             missing("command", "one of `command`, `code` with `language`, `handler`, `steps`, `loop`")
         })),
         _ => {
-            let problem = format!("stands beside `{}`; a job has exactly one of them", given[1]);
+            let problem =
+                format!("cannot be used together with `{}`; a job has exactly one of them", given[1]);
             Err(SpecError { path: given[0].to_owned(), problem })
         }
     }
@@ -543,7 +543,7 @@ fn steps(table: &mut Table) -> Result<Work, SpecError> {
     for mut inner in table.tables("steps")? {
         let path = inner.at("name");
         let name =
-            inner.name("name")?.ok_or_else(|| missing(&path, "a text; other steps name it in `needs`"))?;
+            inner.name("name")?.ok_or_else(|| missing(&path, "a string; other steps name it in `needs`"))?;
         let needs = inner.texts("needs")?.unwrap_or_default();
         let action = action(&mut inner)?;
         inner.done()?;

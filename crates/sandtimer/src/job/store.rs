@@ -35,16 +35,14 @@ pub enum StoreError {
     )]
     Conflict { key: String, existing: String },
     #[error(
-        "{owner} has {MOST_QUEUES} queues, and no owner has more; use one of them, or purge the jobs of those that are over"
+        "{owner} has {MOST_QUEUES} queues, the maximum for one owner; use one of them, or purge the ended jobs of some"
     )]
     Queues { owner: String },
     #[error(
         "{owner} has {MAX_SCHEDULES} schedules, and no owner has more; remove those that are not used, or put several steps into one job"
     )]
     Schedules { owner: String },
-    #[error(
-        "there is no job `{0}`; one that is over is forgotten when its `retention` has passed, or by a purge"
-    )]
+    #[error("there is no job `{0}`; an ended job is removed after its `retention`, or by a purge")]
     Unknown(String),
     #[error("job {id} is {}; {remedy}", state.name())]
     WrongState { id: String, state: JobState, remedy: &'static str },
@@ -55,7 +53,7 @@ pub enum StoreError {
     /// The lease is somebody else's by now.
     #[error("the lease of job {0} was lost")]
     Lost(String),
-    #[error("the store is full ({0}); nothing was changed: free some space, or purge jobs that are over")]
+    #[error("the store is full ({0}); nothing was changed: free some space, or purge ended jobs")]
     Full(String),
     #[error("another process kept the store busy for too long; try again")]
     Busy,

@@ -51,7 +51,7 @@ impl Table {
         match self.take(key) {
             None => Ok(None),
             Some(Value::String(text)) if !text.is_empty() && !text.contains('\0') => Ok(Some(text)),
-            Some(other) => Err(refused(&self.at(key), &other, "a text that is not empty")),
+            Some(other) => Err(refused(&self.at(key), &other, "a string that is not empty")),
         }
     }
 
@@ -211,7 +211,7 @@ impl Table {
         let path = self.path.clone();
         let one = |(name, value): (String, Value)| match value {
             Value::String(text) if !text.contains('\0') && !name.contains(['=', '\0']) => Ok((name, text)),
-            other => Err(refused(&format!("{path}.{name}"), &other, "a text")),
+            other => Err(refused(&format!("{path}.{name}"), &other, "a string")),
         };
         self.left.into_iter().map(one).collect()
     }

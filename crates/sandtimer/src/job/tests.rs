@@ -197,7 +197,7 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
         ),
         (
             json!({"command": command, "webhook": {"url": "http://h", "headers": {"a b": "x"}}}),
-            "is no name of a header",
+            "is not the name of a header",
         ),
         (
             json!({"command": command, "webhook": {"url": "http://h", "secret": true}}),
@@ -378,7 +378,7 @@ fn files_of_this_machine_are_embedded_by_whoever_submits() {
     let read = |file: &str| embedded(json!({"inputs": {"a": {"file": file}, "b": "x"}}), place.path());
     assert_eq!(read("text").expect("read")["inputs"], json!({"a": "hello", "b": "x"}));
     assert_eq!(read("bytes").expect("read")["inputs"]["a"], json!({"base64": "/wA="}));
-    for (file, said) in [("absent", "No such file"), (".", "is no file; name one")] {
+    for (file, said) in [("absent", "No such file"), (".", "is not a file; name one")] {
         let refused = read(file).expect_err(file);
         assert!(refused.path == "inputs[\"a\"].file" && refused.problem.contains(said), "{refused}");
     }

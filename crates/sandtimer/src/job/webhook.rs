@@ -262,7 +262,7 @@ pub(super) fn webhook(table: &mut Table, stored: bool) -> Result<Option<Webhook>
         }
         // Not repeated, whatever it is.
         Some(_) => {
-            let problem = format!("is no text of 1 to {MOST_TEXT} bytes");
+            let problem = format!("is not a string of 1 to {MOST_TEXT} bytes");
             return Err(SpecError { path: inner.at("secret"), problem });
         }
         None => None,
@@ -336,9 +336,9 @@ fn headers(table: &mut Table, stored: bool) -> Result<Vec<(String, String)>, Spe
             value.len() <= MOST_TEXT && value.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
         let lower = name.to_ascii_lowercase();
         let problem = if !is_name {
-            "is no name of a header; use letters, digits and dashes"
+            "is not the name of a header; use letters, digits and dashes"
         } else if !stored && (OURS.contains(&lower.as_str()) || lower.starts_with("sandtimer-")) {
-            "is set by whoever sends the request; leave it out"
+            "is set by the sender of the request; leave it out"
         } else if !is_value {
             "has a value that no header can have; use printable ASCII on one line"
         } else {

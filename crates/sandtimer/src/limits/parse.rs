@@ -241,7 +241,7 @@ pub fn name_wall(fields: &mut Map<String, Value>, origin: &str) -> Result<(), Li
         if name == "timeout" && number.parse::<f64>().is_ok_and(|number| number != 0.0) {
             return Err(refuse(
                 Problem::NoUnit,
-                format!("use `{number}s` or `{number}ms` as a text, or `wall_ms`"),
+                format!("use `{number}s` or `{number}ms` as a string, or `wall_ms`"),
             ));
         }
         from_json_as(name, wall, &value, origin)?;

@@ -312,7 +312,7 @@ impl Collector {
 
     /// Makes the Outcome of a run that was killed without an enforcer.
     fn end_killed(&mut self, run: &Arc<Running>, killed_at: u64, is_dead: bool) {
-        let reason = "the engine's enforcer failed, as stderr says, and every run was killed with it";
+        let reason = "the engine's enforcer failed (the log on stderr has the reason), and every run was killed with it";
         let started_at = Some(run.started_at.load(Ordering::Acquire)).filter(|at| *at > 0);
         let now = monotonic_nanoseconds();
         let facts = Box::new(Facts {

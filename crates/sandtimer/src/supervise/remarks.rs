@@ -31,8 +31,7 @@ const NETWORK_ERRORS: [&str; 14] = [
     "unable to resolve host address",
 ];
 
-const NO_NETWORK: &str = "This run has no network but a loopback of its own, and its output says that it looked for one; \
-    give it the host's by `\"network\": true` over HTTP, `network=True` in Python or `--network` on the command line.";
+const NO_NETWORK: &str = "This run has no network except a loopback of its own, and its output shows that it tried to use one; give it the host's by `\"network\": true` over HTTP, `network=True` in Python or `--network` on the command line.";
 
 /// All that there is to remark of a run that is dead.
 pub(super) fn remarks(
@@ -89,8 +88,7 @@ fn shortened_grace(run: &Running) -> Option<Remark> {
     let [grace, asked] =
         [grace, run.requested_grace].map(|grace| time(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX)));
     let message = format!(
-        "Its grace was {grace} instead of {asked}: where wall limit and grace do not fit into {owner} wall limit together, \
-         the grace is at most half of what that one leaves."
+        "Its grace was {grace} instead of {asked}: if the wall-clock limit and the grace do not fit into {owner} wall-clock limit together, the grace is at most half of what that one leaves."
     );
     Some(Remark { kind: RemarkKind::ShortenedGrace, message })
 }
@@ -108,7 +106,7 @@ fn leftovers(run: &Running, facts: &Facts) -> Option<String> {
         count => format!("{count} processes that it had left behind were"),
     };
     Some(format!(
-        "{what} killed: a run ends with its command. What is to go on is the command of a run of its own that is not waited for \
+        "{what} killed: a run ends with its command. To keep a process, start it as the command of a run of its own, in the background \
          (`\"detach\": true` over HTTP, `background: true` over MCP)."
     ))
 }

@@ -511,7 +511,7 @@ fn remains(run: &Running, facts: &Facts) -> String {
         count => format!("{count} processes were killed; "),
     };
     let dead = match (tree.survivors, killed.is_empty()) {
-        (None, _) if facts.goes_on => "What it started goes on in the context.".to_owned(),
+        (None, _) if facts.goes_on => "What it started continues in the context.".to_owned(),
         (Some(_), true) => "Nothing of it is left alive.".to_owned(),
         (Some(_), false) => format!("{killed}nothing of it is left alive."),
         (None, true) => "Its death is not confirmed yet.".to_owned(),
@@ -520,7 +520,7 @@ fn remains(run: &Running, facts: &Facts) -> String {
     let state = match facts.state {
         Some(State::Kept) => " All of the context's state is kept.",
         Some(State::RolledBack) => " The context has the state from before it.",
-        Some(State::Reset) => " The context begins anew.",
+        Some(State::Reset) => " The context starts again.",
         _ => "",
     };
     dead + state

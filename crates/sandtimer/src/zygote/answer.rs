@@ -76,7 +76,7 @@ impl Answer {
         }
         let (table, bytes) = rest.split_at(count * ENTRY);
         if bytes.len() as u64 != inline {
-            return Err(Malformed("its length is not what it says"));
+            return Err(Malformed("its length differs from the one in its header"));
         }
         let parts = table
             .chunks_exact(ENTRY)

@@ -78,7 +78,7 @@ fn start_load(engine: &Engine) -> Result<Vec<Run>, Error> {
 }
 
 fn end_load(loops: Vec<Run>) {
-    loops.iter().for_each(|run| run.cancel("the bench is over"));
+    loops.iter().for_each(|run| run.cancel("the bench has ended"));
     for run in loops {
         run.settled_blocking();
     }
@@ -179,10 +179,10 @@ fn report(samples: &[Sample], setting: &Setting) -> Findings {
     let targets = targets(setting, &all, &on_time, unproven);
 
     let mut text = format!(
-        "Lateness of the wall limit: {} runs, {CONCURRENCY} at a time, walls of 20 to 120 ms{}\n{} processors, {}, {:.1} s, steal {:.2} %\n\n",
+        "Lateness of the wall-clock limit: {} runs, {CONCURRENCY} at a time, limits of 20 to 120 ms{}\n{} processors, {}, {:.1} s, steal {:.2} %\n\n",
         samples.len(),
         if setting.load {
-            format!(", beside {LOOPS} busy loops for each processor in sandboxes")
+            format!(", under {LOOPS} busy loops for each processor in sandboxes")
         } else {
             String::new()
         },
@@ -201,7 +201,7 @@ fn report(samples: &[Sample], setting: &Setting) -> Findings {
     };
     row("verdict late, all", &all);
     row("verdict late, canary on time", &on_time);
-    row("caller went on", &caller);
+    row("caller resumed", &caller);
     row(
         if setting.canary_real_time {
             "canary late (SCHED_FIFO timer)"
@@ -215,11 +215,15 @@ fn report(samples: &[Sample], setting: &Setting) -> Findings {
         row(&format!("  {}", behaviour.name()), &late);
     }
     text.push_str(&format!(
-        "\nexcluded as the canary itself was more than {} ms late or heard of the deadline after it: {excluded}\n",
+        "\nexcluded as the canary itself was more than {} ms late or received the deadline after it: {excluded}\n",
         ON_TIME as f64 / 1e6,
     ));
     if !other.is_empty() {
-        text.push_str(&format!("not ended by their wall limit: {}, such as {}\n", other.len(), other[0]));
+        text.push_str(&format!(
+            "not ended by their wall-clock limit: {}, such as {}\n",
+            other.len(),
+            other[0]
+        ));
     }
     text.push_str("* fewer samples than this percentile needs\n\n");
     targets.iter().for_each(|target| text.push_str(&target.line()));

@@ -89,7 +89,7 @@ pub(super) fn measure(asked: usize) -> Result<Findings, Error> {
     let holding = Holding::now();
 
     let begun = monotonic_nanoseconds();
-    list.iter().for_each(|run| run.cancel("the bench is over"));
+    list.iter().for_each(|run| run.cancel("the bench has ended"));
     let outcomes: Vec<_> = list.iter().map(Run::settled_blocking).collect();
     let killed = (monotonic_nanoseconds() - begun) as f64 / 1e6;
     let early = outcomes.iter().filter(|outcome| outcome.ending != sandtimer::Ending::Cancelled).count();

@@ -102,7 +102,7 @@ fn namespaces(host: &Host, place: &Place<'_>) -> Layer {
                 _ => "see `user namespaces` above; or run sandtimer as root".to_owned(),
             };
             Layer::missing(name, error.clone())
-                .means("tier T1 at most: the code sees the host's files, processes and network, behind Landlock and seccomp only")
+                .means("tier T1 at most: the code sees the host's files, processes and network, protected only by Landlock and seccomp")
                 .remedy(remedy)
         }
     }
@@ -177,10 +177,10 @@ fn landlock(host: &Host) -> Layer {
     let evidence = format!("ABI {abi}");
     match abi {
         0 => Layer::missing("Landlock", "landlock_create_ruleset(2) is absent or switched off")
-            .means("tier T0: there is no wall behind the mounts")
+            .means("tier T0: there is no isolation layer besides the mounts")
             .remedy("boot with `landlock` in the lsm= list, such as lsm=landlock,lockdown,yama,integrity,apparmor"),
         1..4 => Layer::degraded("Landlock", evidence)
-            .means("no rules for TCP (ABI 4, Linux 6.7): the network has two walls instead of three")
+            .means("no rules for TCP (ABI 4, Linux 6.7): the network has two isolation layers instead of three")
             .remedy("boot a kernel of 6.12 or later"),
         4 | 5 => Layer::degraded("Landlock", evidence)
             .means("no scoping of abstract sockets and signals (ABI 6, Linux 6.12); namespaces hold these")

@@ -39,7 +39,7 @@ pub(super) fn examine(outcome: &Outcome, place: &Place<'_>, layers: &mut Vec<Lay
             let name = format!("step: {}", degraded.layer);
             layers.push(
                 Layer::degraded(name, degraded.reason.clone())
-                    .means("this step of building the sandbox was refused; the run went on without it")
+                    .means("this step of the sandbox setup was refused; the run continued without it")
                     .remedy("see the error: a capability or a kernel option is missing"),
             );
         }
@@ -57,7 +57,7 @@ fn walls(text: &str) -> Layer {
     let root = said(text, "root ").unwrap_or("not shown");
     let read_only =
         root.split(' ').nth(3).is_some_and(|options| options.split(',').any(|option| option == "ro"));
-    let name = "walls of a run";
+    let name = "isolation layers of a run";
     let evidence =
         format!("{}; its root is {root}", if own.is_empty() { "none".to_owned() } else { own.join(" ") });
     if shared.is_empty() && read_only {

@@ -69,7 +69,7 @@ pub(super) fn container_layer(container: Option<&Container>) -> Layer {
     match container {
         Container::GVisor => Layer::degraded("container", "gVisor (/proc/version)")
             .means("its user-space kernel has no cgroup.kill and no real-time scheduling, and adds to every system call")
-            .remedy("use the runtime `runc` for this container: Sandtimer brings its own walls"),
+            .remedy("use the runtime `runc` for this container: Sandtimer has its own isolation layers"),
         other => Layer::ok("container", format!("{other:?}")),
     }
 }
@@ -166,7 +166,7 @@ pub(super) fn resources(layers: &mut Vec<Layer>) {
     });
     layers.push(match value("/sys/kernel/mm/ksm/run").as_deref() {
         Some("1") => Layer::degraded("same-page merging", "ksm/run=1")
-            .means("where pages are merged, one run can tell by timing what another has in memory")
+            .means("where pages are merged, one run can infer by timing what another has in memory")
             .remedy("echo 2 > /sys/kernel/mm/ksm/run"),
         Some(other) => Layer::ok("same-page merging", format!("ksm/run={other}")),
         None => Layer::ok("same-page merging", "the kernel has none"),
@@ -282,7 +282,7 @@ pub(super) fn steal_layer(percent: f64) -> Layer {
         return Layer::ok("stolen time", evidence);
     }
     Layer::degraded("stolen time", evidence)
-        .means("the hypervisor gives this machine's processors to others: no program here can be on time meanwhile")
+        .means("the hypervisor gives this machine's processors to other guests: during that time no program here can be on time")
         .remedy("use dedicated processors, or fewer guests on the host")
 }
 

@@ -101,7 +101,7 @@ fn kill_words(kill: KillClass) -> &'static str {
     match kill {
         KillClass::K3 => "K3  cgroup.kill: the kernel ends the whole tree at once",
         KillClass::K2 => "K2  the pid namespace: when its first process dies, all of it does",
-        KillClass::K1 => "K1  a sweep: whatever a run left behind is looked for and killed",
+        KillClass::K1 => "K1  a sweep: the processes that a run left are searched for and killed",
         KillClass::K0 => "K0  the process group: a process can leave it and live on",
     }
 }
@@ -121,7 +121,10 @@ fn measured(page: &mut Page, report: &Report) {
         let dead = measured
             .dead_after_ms
             .map_or_else(|| "not confirmed".to_owned(), |ms| format!("proven {ms} ms after the kill"));
-        page.named("lateness", &format!("{late:.3} ms, one wall limit; death of the whole tree {dead}"));
+        page.named(
+            "lateness",
+            &format!("{late:.3} ms, one wall-clock limit; death of the whole tree {dead}"),
+        );
     }
     page.named(
         "suggested runs at a time",

@@ -47,7 +47,7 @@ fn show_cancelled(flags: &StoreFlags, id: &str, done: Cancelled) {
     answer(flags, &json!({"id": id, "cancelled": done}), || match done {
         Cancelled::Cancelled => format!("job {id} is cancelled; no worker had it\n"),
         Cancelled::Asked => format!("job {id} is being ended by its worker\n"),
-        Cancelled::TooLate => format!("job {id} was over already\n"),
+        Cancelled::TooLate => format!("job {id} had already ended\n"),
     });
 }
 

@@ -38,7 +38,7 @@ pub(super) fn get(given: &GetArguments) -> Result<ExitCode, Failure> {
     let Some(file) = files.iter().find(|file| file.name == *name) else {
         let remedy = match record.line.state.is_over() {
             true => format!("`sandtimer jobs files {id}` lists what there is"),
-            false => "its files are kept when it is over".to_owned(),
+            false => "its files are stored when it has ended".to_owned(),
         };
         return Err(Failure::usage(format!("job {id} has left no file `{name}`; {remedy}")));
     };

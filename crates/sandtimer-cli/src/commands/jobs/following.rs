@@ -42,7 +42,7 @@ pub(super) fn wait(given: &WaitArguments) -> Result<ExitCode, Failure> {
     let following = move || say.send(follow_all(&given, &signals, Some(most)));
     std::thread::Builder::new().spawn(following).map_err(Failure::system("cannot start a thread"))?;
     hear.recv_timeout(most.saturating_add(LOOK * 3)).unwrap_or_else(|_| {
-        render::note("the wait is over, and the store has not answered");
+        render::note("the time to wait has passed, and the store has not answered");
         Ok(ExitCode::from(GOES_ON))
     })
 }

@@ -113,7 +113,7 @@ pub(super) fn record(record: &JobRecord) -> String {
         }
     }
     if let Some(webhook) = &record.webhook {
-        add("webhook", telling(webhook, line.state.is_over()));
+        add("webhook", delivery(webhook, line.state.is_over()));
     }
     for earlier in &record.earlier {
         add("earlier", earlier.error.clone().unwrap_or_default());
@@ -124,16 +124,16 @@ pub(super) fn record(record: &JobRecord) -> String {
     text
 }
 
-/// What became of telling of a job's end.
-fn telling(webhook: &WebhookState, is_over: bool) -> String {
+/// The state of a job's webhook.
+fn delivery(webhook: &WebhookState, is_over: bool) -> String {
     let WebhookState { url, attempts, delivered_ms, error, due_ms } = webhook;
     let error = error.as_deref().map_or_else(String::new, |error| format!(": {error}"));
     match (delivered_ms, due_ms) {
-        _ if !is_over => format!("{url} is told when it is over"),
-        (Some(_), _) => format!("{url} took it, at attempt {attempts}"),
-        (None, Some(_)) => format!("{url} is to be told, after {attempts} attempts{error}"),
-        (None, None) if *attempts > 0 => format!("{url} did not take it, in {attempts} attempts{error}"),
-        (None, None) => format!("{url} is not told{error}"),
+        _ if !is_over => format!("{url} receives the end of the job"),
+        (Some(_), _) => format!("delivered to {url} at attempt {attempts}"),
+        (None, Some(_)) => format!("not yet delivered to {url} after {attempts} attempts{error}"),
+        (None, None) if *attempts > 0 => format!("not delivered to {url} in {attempts} attempts{error}"),
+        (None, None) => format!("not delivered to {url}{error}"),
     }
 }
 

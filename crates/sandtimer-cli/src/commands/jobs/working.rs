@@ -100,7 +100,7 @@ pub(super) fn run(given: &RunArguments) -> Result<ExitCode, Failure> {
     let id = submitted.id;
     if is_paused {
         render::note(&format!(
-            "queue {queue} is paused, and job {id} waits in it; `sandtimer jobs resume {queue}` lets it go on"
+            "queue {queue} is paused, and job {id} waits in it; `sandtimer jobs resume {queue}` resumes it"
         ));
     }
     let settings = WorkerSettings { only: Some(id.clone()), ..WorkerSettings::new(render::complaint) };

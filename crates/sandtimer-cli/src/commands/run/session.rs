@@ -341,7 +341,7 @@ impl<'a> Session<'a> {
         }
         let ends = self.settings.on_output_limit == OnOutputLimit::End;
         let why = self.pumps.iter().find_map(|pump| match (pump.sink, pump.state()) {
-            (Sink::Stdout, State::Broken) => Some((Why::BrokenPipe, "nobody reads its stdout".to_owned())),
+            (Sink::Stdout, State::Broken) => Some((Why::BrokenPipe, "its stdout has no reader".to_owned())),
             (Sink::Stdout, State::Failed(errno)) => {
                 Some((Why::Undeliverable, format!("its stdout cannot be passed on: {errno}")))
             }
@@ -403,7 +403,7 @@ impl<'a> Session<'a> {
             render::note(note);
         }
         if let Some(error) = &outcome.error {
-            render::complaint(error["message"].as_str().unwrap_or("the run could not go on"));
+            render::complaint(error["message"].as_str().unwrap_or("the run could not continue"));
         } else if let Some(verdict) = &outcome.verdict
             && !matches!(self.why, Some(Why::BrokenPipe | Why::Undeliverable))
         {

@@ -104,7 +104,7 @@ impl Sent {
                 let state = if state == State::RolledBack {
                     "went back to its last checkpoint"
                 } else {
-                    "began anew"
+                    "started again"
                 };
                 self.notes
                     .lock()

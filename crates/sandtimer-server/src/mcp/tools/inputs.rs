@@ -102,18 +102,18 @@ const RUN_ID: Input =
 const WAIT: Input = Input::new(
     "wait_ms",
     Kind::Number(Some(45_000)),
-    "How long this call waits, 30000 unless given, at most 45000. Then the run goes on.",
+    "How long this call waits, 30000 unless given, at most 45000. Then the run continues.",
 );
 const TIMEOUT: Input = Input::new(
     "timeout_ms",
     Kind::Number(None),
-    "Wall limit: when the run is ended, with everything it started. 0 is none.",
+    "Wall-clock limit: when the run is ended, with everything that it started. 0 is no limit.",
 );
 const WALL: Input = Input::new("wall_ms", Kind::Number(None), "The same as timeout_ms; give one of them.");
 const STALL: Input = Input::new(
     "stall_ms",
     Kind::Number(None),
-    "Ends the run when it neither writes nor computes for so long. 0 is none.",
+    "Ends the run when it neither writes output nor uses the processor for this long. 0 is no limit.",
 );
 const CPU: Input =
     Input::new("cpu_ms", Kind::Number(None), "Processor time of all its processes. 0 is none.");
@@ -128,8 +128,7 @@ const BACKGROUND: Input = Input::new(
 const WARN: Input = Input::new(
     "warn_ms",
     Kind::Number(None),
-    "How long before its wall limit, and its cpu limit, it is told: by warn_signal, and a command by a line of JSON on the descriptor \
-     that SANDTIMER_NOTICE_FD names. A tenth of its wall limit unless given, at most 30000.",
+    "How long before its wall-clock limit, and its cpu limit, the run is warned: by warn_signal, and a command by a line of JSON on the descriptor that SANDTIMER_NOTICE_FD names. A tenth of its wall-clock limit unless given, at most 30000.",
 );
 const WARN_SIGNAL: Input = Input::new(
     "warn_signal",
@@ -190,7 +189,7 @@ pub(super) const READ_OUTPUT: &[Input] = &[
         Kind::Number(Some(200_000)),
         "How much at most, 18000 unless given; beginning and end of what is more.",
     ),
-    Input::new("tail", Kind::Number(None), "Only so many of the last lines."),
+    Input::new("tail", Kind::Number(None), "Only this many of the last lines."),
     Input::new("filter", Kind::Text, "Only lines that match this regular expression."),
     Input::new(
         "stream",
@@ -207,7 +206,11 @@ pub(super) const READ_OUTPUT: &[Input] = &[
 
 pub(super) const WAIT_TOOL: &[Input] = &[
     Input::required("run_ids", Kind::Texts, "The runs."),
-    Input::new("mode", Kind::Words(&["any", "all"]), "Until any or all of them are over; all unless given."),
+    Input::new(
+        "mode",
+        Kind::Words(&["any", "all"]),
+        "Until any or all of them have ended; all unless given.",
+    ),
     WAIT,
 ];
 pub(super) const KILL: &[Input] = &[
@@ -223,14 +226,14 @@ pub(super) const KILL: &[Input] = &[
 
 pub(super) const EXTEND: &[Input] = &[
     RUN_ID,
-    Input::new("by_ms", Kind::Number(None), "How much later its wall limit is to be."),
+    Input::new("by_ms", Kind::Number(None), "The time to add to its wall-clock limit."),
     Input::new(
         "until",
         Kind::Number(None),
-        "When its wall limit is to be: milliseconds since 1970, as kills_at_ms has it.",
+        "The new time of its wall-clock limit: milliseconds since 1970, as in kills_at_ms.",
     ),
-    Input::new("unlimited", Kind::Truth, "No wall limit of its own any more: thirty years later."),
-    Input::new("kind", Kind::Words(&["wall"]), "Which limit; only the wall limit can be moved."),
+    Input::new("unlimited", Kind::Truth, "Removes its own wall-clock limit: it moves by thirty years."),
+    Input::new("kind", Kind::Words(&["wall"]), "Which limit; only the wall-clock limit can be moved."),
     Input::new("reason", Kind::Text, "Why."),
 ];
 
@@ -239,7 +242,7 @@ pub(super) const ONE_RUN: &[Input] = &[RUN_ID];
 pub(super) const WRITE_STDIN: &[Input] = &[
     RUN_ID,
     Input::new("data", Kind::Text, "What to write. A line ends with a newline."),
-    Input::new("eof", Kind::Truth, "Close its standard input behind it."),
+    Input::new("eof", Kind::Truth, "Close its standard input afterwards."),
     Input::new("cursor", Kind::Number(None), "Where to read its output from; from now on unless given."),
     Input::new(
         "wait_ms",
@@ -258,7 +261,7 @@ pub(super) const LIST_RUNS: &[Input] = &[
 ];
 
 pub(super) const TIME_LEFT: &[Input] =
-    &[Input::new("run_id", Kind::Text, "The run; all that go on unless given.")];
+    &[Input::new("run_id", Kind::Text, "The run; all that are running unless given.")];
 
 const TASK_TYPE: Input = Input::new(
     "task_type",
@@ -275,7 +278,7 @@ pub(super) const ESTIMATE: &[Input] = &[
     Input::new("command", Kind::Text, "The command; with or instead of the type."),
     SIZE,
     COMPLEXITY,
-    Input::new("context", Kind::Text, "What tells it from others of its type."),
+    Input::new("context", Kind::Text, "What distinguishes it from others of its type."),
     Input::new(
         "budget_ms",
         Kind::Number(None),
@@ -287,7 +290,7 @@ pub(super) const ALIAS_ESTIMATE: &[Input] = &[
     Input { required: true, ..TASK_TYPE },
     SIZE,
     COMPLEXITY,
-    Input::new("additional_context", Kind::Text, "What tells it from others of its type."),
+    Input::new("additional_context", Kind::Text, "What distinguishes it from others of its type."),
 ];
 
 pub(super) const REPORT_PROGRESS: &[Input] = &[

@@ -391,7 +391,7 @@ fn act(random: &mut Rng, leases: &[(usize, u64)], jobs: usize) -> Act {
     }
 }
 
-/// One schedule, on all of these stores, from `now` on. When it was over.
+/// One schedule, on all of these stores, from `now` on. When it ended.
 fn schedule(seed: u64, mut now: i64, stores: &mut [&mut dyn Stopped]) -> i64 {
     let (mut random, mut ledger) = (Rng::with_seed(seed), Ledger::default());
     let mut playing: Vec<Playing<'_>> = stores.iter_mut().map(|store| Playing::on(&mut **store)).collect();

@@ -97,7 +97,7 @@ impl Child {
         let refused = |reason: &str| Err(Error::Interpreter(reason.to_owned()).into());
         let limit = self.inner.spawn_limit();
         let most = zygotes::milliseconds(limit);
-        let doing = "cannot hear the interpreter";
+        let doing = "cannot receive from the interpreter";
         let mut said = hear(&channel, limit, stop)?.ok_or(Error::SpawnLimit(limit))?;
         if let Some(prewarm) = prewarm.filter(|_| said.starts_with(b"P")) {
             let late =
@@ -163,7 +163,7 @@ fn hear(channel: &OwnedFd, limit: Duration, stop: BorrowedFd<'_>) -> Result<Opti
     }
     let mut packet = vec![0; LONGEST_WORD];
     let length = os::packet(channel.as_fd(), &mut packet, true)
-        .map_err(Error::system("cannot hear the interpreter"))?;
+        .map_err(Error::system("cannot receive from the interpreter"))?;
     packet.truncate(length);
     Ok(Some(packet))
 }
@@ -205,7 +205,7 @@ fn last_words(words: OwnedFd) -> String {
     // A file in memory: reading it back does not fail; without it there are no last words.
     let _ = words.rewind().and_then(|()| words.read_to_end(&mut text));
     let text = String::from_utf8_lossy(&text[text.len().saturating_sub(LAST_WORDS)..]).trim().to_owned();
-    if text.is_empty() { "it said nothing".to_owned() } else { format!("it said: {text}") }
+    if text.is_empty() { "it printed nothing".to_owned() } else { format!("it printed: {text}") }
 }
 
 fn begin(

@@ -24,7 +24,7 @@ const KEPT_OUTPUT: u64 = 16 << 10;
 const MOST_REASON: usize = 300;
 /// How soon to look again whether its shell is still wanted.
 const LOOK_AGAIN: u64 = 100_000_000;
-const UNWANTED: &str = "nobody waits for the session any more";
+const UNWANTED: &str = "no caller waits for the session any more";
 
 /// Behind the script: whether its end was reached, which what cannot be read does not; and what a shell is given again that
 /// takes the place of one that ended. The variables apart: of those that are exported the last values count. Of the options,

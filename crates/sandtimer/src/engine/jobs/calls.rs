@@ -396,5 +396,5 @@ fn judged(outcome: &Outcome, way: &WaySpec) -> Judged {
 fn said_by_limit(outcome: &Outcome) -> String {
     let sentence = outcome.verdict.as_ref().map(|verdict| verdict.sentence.clone());
     let message = || outcome.error.as_ref().and_then(|error| error["message"].as_str()).map(str::to_owned);
-    sentence.or_else(message).unwrap_or_else(|| "it could not go on".to_owned())
+    sentence.or_else(message).unwrap_or_else(|| "it could not continue".to_owned())
 }

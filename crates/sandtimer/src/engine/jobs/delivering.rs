@@ -105,13 +105,13 @@ impl Worker {
         }
         match self.store().claim_webhooks(free, CLAIM, &shares) {
             Ok(claimed) => {
-                self.is_well_again(Concern::Telling, "ends of jobs can be told again");
+                self.is_well_again(Concern::Telling, "webhooks can be sent again");
                 claimed
             }
             Err(error) => {
                 self.complain_once(
                     Concern::Telling,
-                    format!("ends of jobs cannot be told, which is tried again: {error}"),
+                    format!("webhooks cannot be sent; the worker tries again: {error}"),
                 );
                 Vec::new()
             }
@@ -134,7 +134,7 @@ impl Worker {
         if let Err(error) = self.store().settle_webhook(delivery, &came) {
             // Its claim runs out, and it is told again.
             self.complain(&format!(
-                "what came of telling of the end of job {} cannot be written down: {error}",
+                "the result of the webhook of job {} cannot be recorded: {error}",
                 delivery.id
             ));
         }

@@ -100,10 +100,7 @@ impl Drop for Workshop {
 
 fn removed(path: &Path, complain: fn(&str)) {
     if let Err(error) = remove_workspace(path) {
-        complain(&format!(
-            "the directory of a job that is over, {}, cannot be removed: {error}",
-            path.display()
-        ));
+        complain(&format!("the directory of an ended job, {}, cannot be removed: {error}", path.display()));
     }
 }
 
@@ -435,7 +432,7 @@ impl Search<'_> {
         for name in entries {
             let Ok(text) = name.to_str() else {
                 let shown = format!("{path}/{}", name.to_string_lossy().escape_default());
-                self.refuse(shown.trim_start_matches('/'), "its name is no UTF-8")?;
+                self.refuse(shown.trim_start_matches('/'), "its name is not UTF-8")?;
                 continue;
             };
             let below = if path.is_empty() { text.to_owned() } else { format!("{path}/{text}") };
@@ -543,8 +540,8 @@ fn said(error: Errno) -> String {
         Errno::ACCESS | Errno::PERM => {
             "its mode, or that of a directory above it, forbids reading it".to_owned()
         }
-        Errno::LOOP => "lies behind a symbolic link, which is not followed".to_owned(),
-        Errno::NOTDIR => "lies below something that is no directory".to_owned(),
+        Errno::LOOP => "is reached through a symbolic link, which is not followed".to_owned(),
+        Errno::NOTDIR => "is below a path that is not a directory".to_owned(),
         other => format!("cannot be read: {other}"),
     }
 }

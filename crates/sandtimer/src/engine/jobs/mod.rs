@@ -334,7 +334,7 @@ impl Execution<'_> {
             }
             Err(Stopped::Halted(Halt::GiveBack)) => {
                 again = true;
-                (Status::Drained, Some("its worker was told to end, and gave it back".to_owned()))
+                (Status::Drained, Some("its worker was asked to end, and gave it back".to_owned()))
             }
             Err(Stopped::Infrastructure(problem)) => {
                 again = true;

@@ -90,7 +90,7 @@ impl<'a> Execution<'a> {
     fn execute_step(mut self, job: &Level, (index, step): (usize, &StepSpec), ended: &Sender<EndedStep<'a>>) {
         let call = || self.call(job, (&step.name, None), &step.action, &[]);
         let called = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
-            let problem = "the worker failed while it executed a step, as its stderr says";
+            let problem = "the worker failed while it executed a step (its stderr has the reason)";
             Err(Stopped::Infrastructure(problem.to_owned()))
         });
         // The receiver waits for every step.

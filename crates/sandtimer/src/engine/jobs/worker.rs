@@ -228,7 +228,7 @@ impl Worker {
     /// Runs a part of the worker until it returns. After a panic it starts again: leases are renewed and webhooks sent all the same.
     fn run_part(&self, part: &dyn Fn()) {
         while catch_unwind(AssertUnwindSafe(part)).is_err() && !self.has_ended() {
-            self.complain("a thread of the worker failed, as its stderr says, and starts again");
+            self.complain("a thread of the worker failed (its stderr has the reason) and is restarted");
             self.pause(AFTER_FAILURE);
         }
     }
@@ -308,7 +308,7 @@ impl Worker {
         let means = Means { place, workshop, handlers, admission: self.admission.as_deref() };
         let executed = catch_unwind(AssertUnwindSafe(|| execute(&means, (job, asked), control)));
         let (result, again) = executed.unwrap_or_else(|_| {
-            let said = "the worker failed while it executed the job; it has said so on its stderr";
+            let said = "the worker failed while it executed the job (its stderr has the reason)";
             (JobResult::bare(Status::InfraError, Some(said.to_owned())), true)
         });
         self.finish(Finish { held: job.held.clone(), result, again });
@@ -426,7 +426,9 @@ impl Worker {
                 state.kept_until = None;
                 state.jobs.values().for_each(|going| going.control.halt(Halt::Lost));
                 drop(state);
-                (self.settings.complain)("leases were not renewed in time, and what went on is ended");
+                (self.settings.complain)(
+                    "leases were not renewed in time; the jobs that were running are ended",
+                );
             }
         }
     }

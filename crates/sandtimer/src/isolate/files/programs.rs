@@ -326,7 +326,7 @@ impl Search<'_, '_> {
                 kept.push(typed);
             } else if !shims::is_manager_part(&self.surroundings(), &directory) {
                 let text = format!(
-                    "the PATH entry {} is not shown: it is no system directory and no recognised installation",
+                    "the PATH entry {} is not shown: it is neither a system directory nor a recognised installation",
                     directory.display()
                 );
                 self.planner.note(NoteKind::PathEntry, text);

@@ -105,7 +105,7 @@ pub(super) fn reach(search: &mut Search<'_, '_>, path: &Path, command: &OsStr) -
         Some(program) => Err(FilesError::NotExecutable {
             command: command.to_os_string(),
             detail: format!(
-                "more than {DEPTH} interpreters one behind the other, up to {}",
+                "more than {DEPTH} interpreters, each run by the next, up to {}",
                 program.display()
             ),
         }),

@@ -51,10 +51,10 @@ impl Default for Options {
 /// Options that no budget can follow.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum OptionsError {
-    #[error("max_duration_factor {0} is no factor: use a number above 0, such as 1.5")]
+    #[error("max_duration_factor {0} is not a factor: use a number above 0, such as 1.5")]
     Factor(f64),
     #[error(
-        "wrap_up {wrap_up:?} leaves nothing of the wall limit of {wall:?}: use less than the wall, or 0 for none"
+        "wrap_up {wrap_up:?} leaves nothing of the wall-clock limit of {wall:?}: use less than that, or 0 for none"
     )]
     WrapUp { wrap_up: Duration, wall: Duration },
 }

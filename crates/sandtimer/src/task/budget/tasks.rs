@@ -16,13 +16,13 @@ const LONGEST_NAME: usize = 200;
 /// Why a task is not begun.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TaskError {
-    #[error("task_name `{0}` is no name: use 1 to {LONGEST_NAME} characters that can be printed")]
+    #[error("task_name `{0}` is not a name: use 1 to {LONGEST_NAME} printable characters")]
     Name(String),
     #[error("max_duration {max:?} is less than estimated_duration {estimated:?}: the longest comes last")]
     Order { estimated: Duration, max: Duration },
-    #[error("task `{0}` goes on already; complete it first, or use another name")]
+    #[error("task `{0}` is already open; complete it first, or use another name")]
     Active(String),
-    #[error("{MOST_ACTIVE} tasks go on already; complete one first")]
+    #[error("{MOST_ACTIVE} tasks are already open; complete one first")]
     Full,
 }
 

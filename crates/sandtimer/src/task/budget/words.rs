@@ -76,7 +76,7 @@ pub(super) fn message(budget: &Budget, cause: &Cause) -> String {
         Phase::WrapUp { until, .. } => {
             format!("This is the last turn; {} are left.", brief(until.since(budget.now)))
         }
-        Phase::Over(_) => "The budget is over.".to_owned(),
+        Phase::Over(_) => "The budget is used up.".to_owned(),
         Phase::Going | Phase::Hit(_) => String::new(),
     };
     format!("⏱️ TIMEOUT: {what}\n\n{remedy}\n{left}").trim_end().to_owned()

@@ -154,7 +154,7 @@ fn basis(estimate: &Estimate) -> String {
     let runs = if count == 1 { "1 run".to_owned() } else { format!("{count} runs") };
     let mut text = match estimate.basis {
         Rung::Exact => format!("{runs} of this very thing"),
-        Rung::AnyLoad => format!("{runs} of this very thing, beside another load"),
+        Rung::AnyLoad => format!("{runs} of this very command, under another load"),
         Rung::Template if count == 1 => "1 run of a command that differs in numbers or paths".to_owned(),
         Rung::Template => format!("{runs} of commands that differ in numbers or paths"),
         Rung::Class => format!("{runs} of this type with such a size on such a machine"),
