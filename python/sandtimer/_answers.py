@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Optional, Sequence
 
 from . import _results
 from ._outcome import Outcome
-from .errors import NoResult, RemoteError, SandtimerError
+from .errors import NoResultError, RemoteError, SandtimerError
 
 
 class Answer(NamedTuple):
@@ -30,7 +30,7 @@ def answer_of(call: Any) -> Answer:
     if kind == "nothing":
         return Answer(ending=bytes(inline).decode() or None)
     if kind == "malformed":
-        return Answer(ending="no_result", error=NoResult(bytes(inline).decode()))
+        return Answer(ending="no_result", error=NoResultError(bytes(inline).decode()))
     error: Optional[BaseException] = None
     data = b""
     buffers: list[Any] = []
@@ -42,9 +42,9 @@ def answer_of(call: Any) -> Answer:
         # It died while its memory was read, or what it named is not there.
         call.cancel("its answer could not be read")
         if wrong.errno == errno.EFAULT:
-            return Answer(ending="no_result", error=NoResult("the job's answer lies where there is no memory of its own"))
+            return Answer(ending="no_result", error=NoResultError("the job's answer lies where there is no memory of its own"))
         if wrong.errno == errno.EPROTO:
-            return Answer(ending="no_result", error=NoResult("the job sent something else than the answer it had announced"))
+            return Answer(ending="no_result", error=NoResultError("the job sent something else than the answer it had announced"))
         return Answer()
     if not call.accept(kind == "raised"):
         return Answer()

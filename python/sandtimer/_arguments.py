@@ -1,6 +1,6 @@
 """Parameters as callers give them: each is taken as it is meant, or refused at once, by its name and with the remedy.
 
-InvalidArgumentType (a TypeError) for a wrong type, InvalidArgument (a ValueError) for a wrong value, InvalidLimit (a ValueError)
+InvalidArgumentTypeError (a TypeError) for a wrong type, InvalidArgumentError (a ValueError) for a wrong value, InvalidLimitError (a ValueError)
 for what is no limit.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Optional, Sequence
 
 from . import _native
-from .errors import InvalidArgument, InvalidArgumentType, InvalidLimit, ProfileRefused
+from .errors import InvalidArgumentError, InvalidArgumentTypeError, InvalidLimitError, ProfileRefusedError
 
 _DURATIONS = ("timeout", "cpu", "stall", "grace")
 # Longer than any call: thirty years.
@@ -26,8 +26,8 @@ FOR_EVER = 1e9
 _MOST = 4096
 
 
-def _wrong(name: str, value: Any, remedy: str) -> InvalidArgumentType:
-    return InvalidArgumentType(f"{name}={value!r:.200} is of type {type(value).__name__}: {remedy}")
+def _wrong(name: str, value: Any, remedy: str) -> InvalidArgumentTypeError:
+    return InvalidArgumentTypeError(f"{name}={value!r:.200} is of type {type(value).__name__}: {remedy}")
 
 
 def flag(name: str, value: Any) -> bool:
@@ -45,7 +45,7 @@ def gpu(value: Any, start: str) -> bool:
         if start == "fork"
         else "calls are forks of an interpreter that stands ready, sealed before there is a call"
     )
-    raise InvalidArgument(f'gpu=True with start={start!r}: {reason}; use start="spawn", or leave gpu out')
+    raise InvalidArgumentError(f'gpu=True with start={start!r}: {reason}; use start="spawn", or leave gpu out')
 
 
 def function(name: str, value: Any, remedy: str = "use a function, with its arguments behind it") -> None:
@@ -66,14 +66,14 @@ def encoded(name: str, value: Any) -> bytes:
     try:
         return text(name, value, "use a text or bytes").encode()
     except UnicodeEncodeError as error:
-        raise InvalidArgument(f"{name} is no text that UTF-8 can hold ({error}): pass bytes") from error
+        raise InvalidArgumentError(f"{name} is no text that UTF-8 can hold ({error}): pass bytes") from error
 
 
 def _seconds(name: str, value: Any) -> None:
     """Refuses numbers that are no seconds."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and not 0 <= value < math.inf:
         none = "none" if name == "grace" else "no limit"
-        raise InvalidLimit(f"{name}={value!r}: use a number of seconds from 0 on, or None for {none}")
+        raise InvalidLimitError(f"{name}={value!r}: use a number of seconds from 0 on, or None for {none}")
 
 
 def limits(given: dict[str, Any]) -> Any:
@@ -90,18 +90,18 @@ def limits(given: dict[str, Any]) -> Any:
 def _notice(before: Any, sent: Any) -> int:
     """The number of the signal that gives notice of a limit, so many seconds before it."""
     if before is None or sent is None:
-        raise InvalidLimit(
+        raise InvalidLimitError(
             f"warn_before={before!r}, warn_signal={sent!r}: give both, the seconds before the limit and the signal, or neither"
         )
     if isinstance(before, bool) or not isinstance(before, (int, float)):
-        raise InvalidLimit(f"warn_before={before!r} is of type {type(before).__name__}: use a number of seconds, or None")
+        raise InvalidLimitError(f"warn_before={before!r} is of type {type(before).__name__}: use a number of seconds, or None")
     _seconds("warn_before", before)
     remedy = 'use a signal that a process can handle, such as "SIGUSR1" or signal.SIGUSR1'
     if isinstance(sent, str):
         name = sent.upper() if sent.upper().startswith("SIG") else f"SIG{sent.upper()}"
         sent = signal.Signals.__members__.get(name, sent)
     if isinstance(sent, bool) or not isinstance(sent, int) or not 1 <= sent < 32 or sent in (signal.SIGKILL, signal.SIGSTOP):
-        raise InvalidLimit(f"warn_signal={sent!r}: {remedy}")
+        raise InvalidLimitError(f"warn_signal={sent!r}: {remedy}")
     return int(sent)
 
 
@@ -109,14 +109,14 @@ def total(value: Any) -> Optional[float]:
     """Seconds for several calls together; None where there is no limit."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
         kind = type(value).__name__
-        raise InvalidLimit(f"total={value!r} is of type {kind}: use a number of seconds, or None for no limit")
+        raise InvalidLimitError(f"total={value!r} is of type {kind}: use a number of seconds, or None for no limit")
     _seconds("total", value)
     return float(min(value, FOR_EVER)) if value else None
 
 
 def count(name: str, value: Any, least: int, otherwise: str = "") -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
-        raise InvalidArgument(f"{name}={value!r}: use a whole number from {least} to {_MOST}{otherwise}")
+        raise InvalidArgumentError(f"{name}={value!r}: use a whole number from {least} to {_MOST}{otherwise}")
     return value
 
 
@@ -128,7 +128,7 @@ def seed(value: Any) -> Optional[int]:
         raise _wrong("seed", value, "use a whole number, or None for other numbers in each call")
     number = operator.index(value)
     if not -(2**63) <= number < 2**64:
-        raise InvalidArgument(f"seed={value!r}: use a whole number of at most 64 bits")
+        raise InvalidArgumentError(f"seed={value!r}: use a whole number of at most 64 bits")
     return number
 
 
@@ -147,9 +147,9 @@ def modules(value: Any) -> list[str]:
     names = list(value)
     for name in names:
         if not isinstance(name, str):
-            raise InvalidArgumentType(f"preload holds {name!r:.200}, of type {type(name).__name__}: {wanted}")
+            raise InvalidArgumentTypeError(f"preload holds {name!r:.200}, of type {type(name).__name__}: {wanted}")
         if not all(name.split(".")) or "\0" in name or not _is_utf8(name):
-            raise InvalidArgument(f"preload holds {name!r:.200}, which is no module's name: {wanted}")
+            raise InvalidArgumentError(f"preload holds {name!r:.200}, which is no module's name: {wanted}")
     return names
 
 
@@ -161,7 +161,7 @@ def classes(value: Any) -> list[type]:
     kinds = list(value)
     for kind in kinds:
         if not isinstance(kind, type):
-            raise InvalidArgumentType(f"results holds {kind!r:.200}, of type {type(kind).__name__}: {wanted}")
+            raise InvalidArgumentTypeError(f"results holds {kind!r:.200}, of type {type(kind).__name__}: {wanted}")
     return kinds
 
 
@@ -169,13 +169,13 @@ def interpreter(value: Any) -> str:
     """The interpreter's path or name."""
     remedy = "use an interpreter's path, its name on PATH, or None for this one"
     if value is None and not sys.executable:
-        raise InvalidArgument(f"this process does not know its interpreter (sys.executable={sys.executable!r}): give its path as python=")
+        raise InvalidArgumentError(f"this process does not know its interpreter (sys.executable={sys.executable!r}): give its path as python=")
     path = sys.executable if value is None else value
     path = os.fspath(path) if hasattr(path, "__fspath__") else path
     if not isinstance(path, str):
         raise _wrong("python", value, remedy)
     if not path or "\0" in path or not _is_utf8(path):
-        raise InvalidArgument(f"python={value!r} names no interpreter: {remedy}")
+        raise InvalidArgumentError(f"python={value!r} names no interpreter: {remedy}")
     # An interpreter finds its libraries from the name it was started by, and starts in another directory.
     return os.path.join(os.getcwd(), path) if os.sep in path and not os.path.isabs(path) else path
 
@@ -188,9 +188,9 @@ def environment(value: Any) -> dict[str, str]:
         raise _wrong("environment", value, 'use a dictionary such as {"NAME": "value"}, or None')
     for name, content in value.items():
         if not isinstance(name, str) or not isinstance(content, str):
-            raise InvalidArgumentType(f"environment holds {name!r:.200}: {content!r:.200}, which are not both texts")
+            raise InvalidArgumentTypeError(f"environment holds {name!r:.200}: {content!r:.200}, which are not both texts")
         if not name or "=" in name or "\0" in name + content or not _is_utf8(name + content):
-            raise InvalidArgument(f"environment holds {name!r:.200}: {content!r:.200}, which no environment can hold")
+            raise InvalidArgumentError(f"environment holds {name!r:.200}: {content!r:.200}, which no environment can hold")
     return dict(value)
 
 
@@ -201,7 +201,7 @@ def directory(value: Any) -> Optional[str]:
     if path is not None and not isinstance(path, str):
         raise _wrong("directory", value, remedy)
     if path is not None and (not path or "\0" in path or not _is_utf8(path)):
-        raise InvalidArgument(f"directory={value!r} names no directory: {remedy}")
+        raise InvalidArgumentError(f"directory={value!r} names no directory: {remedy}")
     return path
 
 
@@ -212,9 +212,9 @@ def paths() -> list[str]:
         path = entry if isinstance(entry, str) or not hasattr(entry, "__fspath__") else os.fspath(entry)
         if not isinstance(path, str):
             kind = type(entry).__name__
-            raise InvalidArgumentType(f"sys.path holds {entry!r}, of type {kind}, where no import looks: remove it, or make it a text")
+            raise InvalidArgumentTypeError(f"sys.path holds {entry!r}, of type {kind}, where no import looks: remove it, or make it a text")
         if "\0" in path or not _is_utf8(path):
-            raise InvalidArgument(f"sys.path holds {entry!r}, which is no path in UTF-8: rename the directory, or remove it")
+            raise InvalidArgumentError(f"sys.path holds {entry!r}, which is no path in UTF-8: rename the directory, or remove it")
         try:
             found.append(os.path.abspath(path))
         except FileNotFoundError:
@@ -231,17 +231,17 @@ def shown_directories(value: Any) -> list[str]:
     for each in value:
         path = os.fspath(each) if hasattr(each, "__fspath__") else each
         if not isinstance(path, str):
-            raise InvalidArgumentType(f"paths holds {each!r:.200}, of type {type(each).__name__}: {wanted}")
+            raise InvalidArgumentTypeError(f"paths holds {each!r:.200}, of type {type(each).__name__}: {wanted}")
         if not path or "\0" in path or not _is_utf8(path):
-            raise InvalidArgument(f"paths holds {each!r:.200}, which names no directory: {wanted}")
+            raise InvalidArgumentError(f"paths holds {each!r:.200}, which names no directory: {wanted}")
         try:
             mode = os.stat(path).st_mode
         except OSError as error:
-            raise InvalidArgument(f"paths holds {each!r:.200}: {error.strerror}; {wanted}") from error
+            raise InvalidArgumentError(f"paths holds {each!r:.200}: {error.strerror}; {wanted}") from error
         if not stat.S_ISDIR(mode):
-            raise InvalidArgument(f"paths holds {each!r:.200}, which is not a directory: {wanted}")
+            raise InvalidArgumentError(f"paths holds {each!r:.200}, which is not a directory: {wanted}")
         if not mode & 0o055:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"paths holds {each!r:.200}, which only its owner may read (mode {mode & 0o777:04o}); "
                 "let others read it, or copy what code needs to a directory of its own"
             )
@@ -261,7 +261,7 @@ def check_preload(profile: Mapping[str, Any], all_paths: Sequence[str]) -> None:
         if found is not None:
             places = [found.origin] if found.submodule_search_locations is None else found.submodule_search_locations
             directory = os.path.dirname(next((place for place in places if place), ""))
-            raise ProfileRefused(
+            raise ProfileRefusedError(
                 f"preload={name!r} lies in {directory}, which code that arrives as text is not shown; "
                 f"add paths=[{directory!r}], or use a sandbox without this module"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping
 
-from .errors import InvalidArgument, InvalidArgumentType
+from .errors import InvalidArgumentError, InvalidArgumentTypeError
 
 _MAX_COUNT = 2**32 - 1
 _MAX_NUMBER = 2**63 - 1
@@ -57,14 +57,14 @@ _OPTIONAL = {field: FRESH[field] for field in ("held", "retry_after_ms", "genera
 
 
 def checked(snapshot: Any) -> dict[str, Any]:
-    """What `restore` takes up of a snapshot. InvalidArgument names the field, its value and what it may be."""
+    """What `restore` takes up of a snapshot. InvalidArgumentError names the field, its value and what it may be."""
     if not isinstance(snapshot, Mapping):
-        raise InvalidArgumentType(f"snapshot={snapshot!r:.200}: use what snapshot() gave")
+        raise InvalidArgumentTypeError(f"snapshot={snapshot!r:.200}: use what snapshot() gave")
     missing = [field for field in _FIELDS if field not in snapshot and field not in _OPTIONAL]
     if missing:
-        raise InvalidArgument(f"snapshot={snapshot!r:.200} has no {missing[0]!r}: use what snapshot() gave")
+        raise InvalidArgumentError(f"snapshot={snapshot!r:.200} has no {missing[0]!r}: use what snapshot() gave")
     snapshot = {**_OPTIONAL, **snapshot}
     for field, (is_valid, remedy) in _FIELDS.items():
         if not is_valid(snapshot[field]):
-            raise InvalidArgument(f"{field}={snapshot[field]!r:.200} of the snapshot: use {remedy}")
+            raise InvalidArgumentError(f"{field}={snapshot[field]!r:.200} of the snapshot: use {remedy}")
     return {field: snapshot[field] for field in _FIELDS}

@@ -14,7 +14,7 @@ from ._client_run import WAIT_MS, ClientRun, outcome_of
 from ._client_wire import AWAITING, BLOCKING, Io, Server, now
 from ._outcome import Outcome
 from ._vocabulary import named_parameters
-from .errors import ContextLost, ServerError, ServerNotFound
+from .errors import ContextLostError, ServerError, ServerNotFoundError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -97,7 +97,7 @@ class ClientContext:
         executed = await self._ask(io, "POST", "/execute", {**body, **waiting, "turn_ms": _TURN_MS})
         for note in executed["notes"]:
             # At the caller's line: `now` is one more step on the way there.
-            warnings.warn(note, ContextLost, stacklevel=5 if io is BLOCKING else 4)
+            warnings.warn(note, ContextLostError, stacklevel=5 if io is BLOCKING else 4)
         return executed
 
     def _begun(self, executed: dict[str, Any]) -> ClientRun:
@@ -171,7 +171,7 @@ class ClientContext:
     async def _close(self, io: Io) -> None:
         try:
             await self._ask(io, "DELETE", "")
-        except ServerNotFound:
+        except ServerNotFoundError:
             pass
 
     async def _ask(self, io: Io, method: str, what: str, body: Any = None) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class ClientFiles:
         """What changes in a directory, with `recursive` also in all below it: first `{"event": "ready"}`, then "created", "modified",
         "deleted", "moved_from", "moved_to", … with their `path`. Of a tree, "unwatched" names a directory whose events do not come, and
         the `reason`: "full" (an owner has 4,096 watched directories), "closed" or "deep" (more than 64 levels). It ends with the
-        directory. Nothing is kept for a reader whose connection breaks (`ServerUnreachable`): list the directory again.
+        directory. Nothing is kept for a reader whose connection breaks (`ServerUnreachableError`): list the directory again.
         """
         return iterate(self._watch(BLOCKING, path, recursive))
 
@@ -110,7 +110,7 @@ class ClientFiles:
 
     def archive(self, path: str = ".") -> Iterator[bytes]:
         """A directory as a tar archive, as its bytes come: files, directories and links, with their modes and times. At most 200,000 of
-        them and 4 GiB. An archive that breaks off, because a file was made shorter while it was read, raises `ServerUnreachable`.
+        them and 4 GiB. An archive that breaks off, because a file was made shorter while it was read, raises `ServerUnreachableError`.
 
         >>> import io, sandtimer, tarfile
         >>> with sandtimer.Client().context(timeout=20.0) as ctx:

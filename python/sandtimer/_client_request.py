@@ -7,7 +7,7 @@ import math
 from typing import Any, Callable, Mapping, Optional, Sequence, TypedDict, Union
 
 from . import _arguments, _vocabulary
-from .errors import InvalidArgumentType, InvalidLimit
+from .errors import InvalidArgumentTypeError, InvalidLimitError
 
 Seconds = Union[int, float, None]
 Size = Union[int, str, None]
@@ -84,7 +84,7 @@ def _milliseconds(name: str, value: Any) -> Optional[int]:
     except (TypeError, ValueError):
         seconds = None
     if seconds is None or not 0 <= seconds < math.inf:
-        raise InvalidLimit(f"{name}={value!r:.200}: use a number of seconds from 0 on, or None for no limit")
+        raise InvalidLimitError(f"{name}={value!r:.200}: use a number of seconds from 0 on, or None for no limit")
     return math.ceil(seconds * 1000)
 
 
@@ -92,7 +92,7 @@ def _size(name: str, value: Any) -> Any:
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise InvalidLimit(f'{name}={value!r:.200}: use a number of bytes, a text such as "512MB", or None for no limit')
+        raise InvalidLimitError(f'{name}={value!r:.200}: use a number of bytes, a text such as "512MB", or None for no limit')
     return value
 
 
@@ -100,7 +100,7 @@ def _count(name: str, value: Any) -> int:
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidLimit(f"{name}={value!r:.200}: use a whole number, or None for no limit")
+        raise InvalidLimitError(f"{name}={value!r:.200}: use a whole number, or None for no limit")
     return value
 
 
@@ -177,7 +177,7 @@ def fields(options: Mapping[str, Any], allowed: Any) -> dict[str, Any]:
 def program(command: Union[str, Sequence[str], None], code: Optional[str], language: str) -> dict[str, Any]:
     """What is to be run: a command, or code in a language."""
     if (command is None) == (code is None):
-        raise InvalidArgumentType("give either a command, such as ['echo', 'hello'] or 'ls | wc -l', or code=")
+        raise InvalidArgumentTypeError("give either a command, such as ['echo', 'hello'] or 'ls | wc -l', or code=")
     if code is not None:
         return {"code": _arguments.text("code", code), "language": _arguments.text("language", language)}
     return {"command": command if isinstance(command, str) else list(command or ())}

@@ -16,7 +16,7 @@ from ._client_request import Seconds, _milliseconds, input_fields
 from ._client_wire import AWAITING, BLOCKING, Io, Server, iterate, now
 from ._outcome import Outcome
 from ._vocabulary import named_parameters
-from .errors import InvalidArgument, ResultTooLarge, ServerNotFound
+from .errors import InvalidArgumentError, ResultTooLargeError, ServerNotFoundError
 
 # How long one request waits for an end, in milliseconds: less than proxies do. And how much longer for its answer, in seconds.
 WAIT_MS = 50_000
@@ -73,8 +73,8 @@ def outcome_of(record: dict[str, Any]) -> Outcome:
             # Where the code was when it was interrupted.
             outcome.error.__cause__ = _results.RemoteTraceback(str(said.get("traceback", "")))
         return outcome
-    if (said.get("module"), said.get("type")) == ("sandtimer", "ResultTooLarge"):
-        return Outcome(_Ended(record), ending, error=ResultTooLarge(str(said.get("message", ""))))
+    if (said.get("module"), said.get("type")) == ("sandtimer", "ResultTooLargeError"):
+        return Outcome(_Ended(record), ending, error=ResultTooLargeError(str(said.get("message", ""))))
     return Outcome(_Ended(record), ending, error=_results.exception(said, "data", {}))
 
 
@@ -160,7 +160,7 @@ class ClientRun:
     def events(self, after: Optional[str] = None) -> Iterator[RunEvent]:
         """What happens to it, from the beginning or from behind the event with the id `after`, to its end.
 
-        The connection may break: the reader goes on where it was. Raises `ServerUnreachable` after eleven tries in a row.
+        The connection may break: the reader goes on where it was. Raises `ServerUnreachableError` after eleven tries in a row.
         """
         return iterate(self._events(BLOCKING, after))
 
@@ -186,7 +186,7 @@ class ClientRun:
 
     async def _output(self, io: Io, stream: Optional[str]) -> AsyncGenerator[OutputChunk, None]:
         if stream not in (None, "stdout", "stderr"):
-            raise InvalidArgument(f'stream={stream!r}: use "stdout", "stderr", or None for both')
+            raise InvalidArgumentError(f'stream={stream!r}: use "stdout", "stderr", or None for both')
         chunks, events = _Chunks(), self._events(io, None)
         try:
             async for event in events:
@@ -342,7 +342,7 @@ class ClientRun:
     async def _leave(self, io: Io) -> None:
         try:
             await self._kill(io, None)
-        except ServerNotFound:
+        except ServerNotFoundError:
             # Its record was removed, so it is over.
             pass
 

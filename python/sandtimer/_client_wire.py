@@ -18,12 +18,12 @@ import urllib.parse
 from typing import Any, AsyncGenerator, Coroutine, Generator, NamedTuple, Optional, TypeVar
 
 from .errors import (
-    InvalidArgument,
+    InvalidArgumentError,
     ServerError,
-    ServerLimitRefused,
-    ServerNotFound,
-    ServerUnauthorized,
-    ServerUnreachable,
+    ServerLimitRefusedError,
+    ServerNotFoundError,
+    ServerUnauthorizedError,
+    ServerUnreachableError,
 )
 
 __all__ = ["AWAITING", "BLOCKING", "Io", "Server", "ServerEvent", "iterate", "now", "said"]
@@ -286,14 +286,14 @@ class Server:
         url = url or os.environ.get("SANDTIMER_SERVER") or "http://127.0.0.1:7880"
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidArgument(f"url={url!r}: use an address with its scheme, such as http://127.0.0.1:7880")
+            raise InvalidArgumentError(f"url={url!r}: use an address with its scheme, such as http://127.0.0.1:7880")
         self.url = url.rstrip("/")
         self._host, self._base = parts.hostname, parts.path.rstrip("/")
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         token = token if token is not None else os.environ.get("SANDTIMER_TOKEN")
         if token is not None and (not token.isascii() or not token.isprintable()):
-            raise InvalidArgument("token: use one of the server's, which has printable ASCII characters only")
+            raise InvalidArgumentError("token: use one of the server's, which has printable ASCII characters only")
         host = parts.netloc.rpartition("@")[2]
         lines = [f"Host: {host}", "Connection: close", *([f"Authorization: Bearer {token}"] if token else [])]
         self._head = "\r\n".join(lines)
@@ -374,7 +374,7 @@ class Server:
 
 
 class _Asked:
-    """One request and its answer, with a connection of its own. What breaks it is raised as `ServerUnreachable`."""
+    """One request and its answer, with a connection of its own. What breaks it is raised as `ServerUnreachableError`."""
 
     def __init__(
         self, server: Server, io: Io, method: str, path: str, body: Any, patience: Optional[float], last: Optional[str] = None
@@ -409,7 +409,7 @@ class _Asked:
 
 def _unreachable(url: str, why: str) -> ServerError:
     hint = "see that the server runs (`sandtimer serve`) and that the address is its own"
-    return said(ServerUnreachable, "unreachable", f"{url} does not answer: {why}", hint, True)
+    return said(ServerUnreachableError, "unreachable", f"{url} does not answer: {why}", hint, True)
 
 
 def _refusal(status: int, text: bytes) -> ServerError:
@@ -423,15 +423,15 @@ def _refusal(status: int, text: bytes) -> ServerError:
         hint = "check the address; a proxy in between may have answered"
         if status in (502, 503, 504):
             # Proxies say so when they do not get through.
-            return said(ServerUnreachable, "unreachable", message, hint, True)
+            return said(ServerUnreachableError, "unreachable", message, hint, True)
         return said(ServerError, "bad_answer", message, hint)
     kind = ServerError
     if code == "unauthorized":
-        kind = ServerUnauthorized
+        kind = ServerUnauthorizedError
     elif code == "bad_limit":
-        kind = ServerLimitRefused
+        kind = ServerLimitRefusedError
     elif code.endswith("not_found") and status == 404:
-        kind = ServerNotFound
+        kind = ServerNotFoundError
     return said(kind, code, message, str(facts.get("hint", "")), facts.get("retryable") is True, facts.get("details"))
 
 

@@ -23,7 +23,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Union
 from . import _arguments, _results
 from ._outcome import Outcome
 from ._vocabulary import named_parameters
-from .errors import ContextLost, InvalidArgument, InvalidArgumentType, ResultTooLarge, SandboxUnavailable
+from .errors import ContextLostError, InvalidArgumentError, InvalidArgumentTypeError, ResultTooLargeError, SandboxUnavailableError
 
 Seconds = Union[int, float, None]
 
@@ -283,7 +283,7 @@ class Context:
             state, reason = listener.lost
             self._lost = reason
             back = "it went back to before its last run" if state == "rolled_back" else "it began anew, with nothing"
-            warnings.warn(f"the context's interpreter was lost between two runs ({reason}): {back}", ContextLost, stacklevel=3)
+            warnings.warn(f"the context's interpreter was lost between two runs ({reason}): {back}", ContextLostError, stacklevel=3)
         ended, _ = execution.ended()
         return self._rebuilt(ended, listener.raised)
 
@@ -297,8 +297,8 @@ class Context:
                 # Where the code was when it was interrupted.
                 outcome.error.__cause__ = _results.RemoteTraceback(str(said.get("traceback", "")))
             return outcome
-        if (said.get("module"), said.get("type")) == ("sandtimer", "ResultTooLarge"):
-            return Outcome(ended, ending, error=ResultTooLarge(str(said.get("message", ""))))
+        if (said.get("module"), said.get("type")) == ("sandtimer", "ResultTooLargeError"):
+            return Outcome(ended, ending, error=ResultTooLargeError(str(said.get("message", ""))))
         with contextlib.suppress(binascii.Error, ValueError):
             said["pickled"] = base64.b64decode(pickled) if pickled else None
         return Outcome(ended, ending, error=_results.exception(said, *self._rebuild))
@@ -310,7 +310,7 @@ class Context:
         copies of the files in its own directories. Nothing is shared with them: each has a sandbox of its own, and ends when
         it is closed.
 
-        Limits that are not given are this context's; None and 0 mean unlimited. Raises `BranchRefused`, with the reason, where
+        Limits that are not given are this context's; None and 0 mean unlimited. Raises `BranchRefusedError`, with the reason, where
         they would not be what this is: threads, child processes, CUDA, open files and sockets. It waits for its turn, as runs do.
 
         >>> import sandtimer
@@ -323,7 +323,7 @@ class Context:
         self._check_usable()
         count = _arguments.count("n", n, 1)
         if count > _MOST_BRANCHES:
-            raise InvalidArgument(f"n={n!r}: use a number from 1 to {_MOST_BRANCHES}")
+            raise InvalidArgumentError(f"n={n!r}: use a number from 1 to {_MOST_BRANCHES}")
         given = {"memory": memory, "processes": processes}
         chosen = {name: value for name, value in given.items() if value is not _UNSET}
         execution = self._native.branch(count, _arguments.limits(chosen))
@@ -382,7 +382,7 @@ class Context:
 
     def _check_process(self) -> None:
         if self._process != os.getpid():
-            raise SandboxUnavailable(
+            raise SandboxUnavailableError(
                 "this context belongs to the process that opened it, and this one was forked from that: "
                 "open another here with `Sandbox.context`"
             )
@@ -390,7 +390,7 @@ class Context:
     def _check_usable(self) -> None:
         self._check_process()
         if threading.get_ident() in self._calling_back:
-            raise SandboxUnavailable("a callback cannot wait for its own context, which waits for the callback: do it afterwards")
+            raise SandboxUnavailableError("a callback cannot wait for its own context, which waits for the callback: do it afterwards")
 
     def __enter__(self) -> Context:
         return self
@@ -405,7 +405,7 @@ class Context:
         await asyncio.get_running_loop().run_in_executor(None, self.close)
 
     def __reduce__(self) -> Any:
-        raise InvalidArgumentType("a context belongs to the process that opened it: open another where it is needed")
+        raise InvalidArgumentTypeError("a context belongs to the process that opened it: open another where it is needed")
 
 
 async def _readable(loop: asyncio.AbstractEventLoop, descriptor: int, patience: Optional[float]) -> None:
@@ -432,6 +432,6 @@ def open_context(
     """A context with the limits, the profile and the trust of a sandbox."""
     if language not in LANGUAGES:
         known = ", ".join(f'"{name}"' for name in LANGUAGES)
-        raise InvalidArgument(f"language={language!r}: a context can be of {known}")
+        raise InvalidArgumentError(f"language={language!r}: a context can be of {known}")
     how = {"environment": _arguments.environment(environment), "directory": _arguments.directory(directory)}
     return Context(box._text_pool(), box._limits, (box._trust, box._results), how)

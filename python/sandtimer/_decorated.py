@@ -15,7 +15,7 @@ import sys
 from typing import Any, Callable, Optional
 
 from ._inside import inside
-from .errors import InvalidArgumentType, Unserializable
+from .errors import InvalidArgumentTypeError, UnserializableError
 
 
 class Way:
@@ -155,13 +155,13 @@ def decorate(function: Any, kind: type[Decorated], way: Way) -> Any:
     if isinstance(function, classmethod):
         return _ClassMethod(decorate(function.__func__, kind, way))
     if isinstance(function, (property, functools.cached_property)):
-        raise InvalidArgumentType("a property cannot be run in a sandbox: decorate the function below @property")
+        raise InvalidArgumentTypeError("a property cannot be run in a sandbox: decorate the function below @property")
     if isinstance(function, type) or not callable(function):
-        raise InvalidArgumentType(f"{function!r} cannot be run in a sandbox: decorate functions and methods")
+        raise InvalidArgumentTypeError(f"{function!r} cannot be run in a sandbox: decorate functions and methods")
     if isinstance(function, Decorated):
-        raise InvalidArgumentType(f"{function.__qualname__} is decorated already")
+        raise InvalidArgumentTypeError(f"{function.__qualname__} is decorated already")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise Unserializable(
+        raise UnserializableError(
             f"{function.__qualname__} is a generator, which cannot leave its process; return a list of what it yields"
         )
     return kind(function, way)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Optional, Union
 
 from ._vocabulary import named
-from .errors import EstimateRefused, UnsupportedPlatform
+from .errors import EstimateRefusedError, UnsupportedPlatform
 
 # An exabyte, and thirty years: what is more is a mistake.
 _MOST_MEGABYTES = 1e12
@@ -67,7 +67,7 @@ def estimate(
 
     It rests on the runs that this user's servers have kept in `state_dir` (SANDTIMER_STATE_DIR, else where they keep them by
     default), those that have the most in common with what is asked; without such runs on a table, which `basis` says. `command` is a line for a shell, or a list; `budget` is how many
-    seconds there are for it. What cannot be estimated raises `EstimateRefused`, an unknown type with the nearest names.
+    seconds there are for it. What cannot be estimated raises `EstimateRefusedError`, an unknown type with the nearest names.
 
     >>> import sandtimer
     >>> estimate = sandtimer.estimate("train_complex_model", data_size_mb=2300, budget=7200, state_dir="/nowhere")
@@ -120,5 +120,5 @@ def _number(name: str, value: Any, unit: str, most: float) -> Optional[float]:
         except ValueError:
             # More digits than Python writes.
             shown = "a number too large to show"
-        raise EstimateRefused(f"{name}={shown}: use a number of {unit} from 0 to {most:g}, or None")
+        raise EstimateRefusedError(f"{name}={shown}: use a number of {unit} from 0 to {most:g}, or None")
     return float(value)

@@ -21,7 +21,7 @@ import warnings
 from typing import Any, Callable, Optional
 
 from ._locks import Guard
-from .errors import SandboxUnavailable
+from .errors import SandboxUnavailableError
 
 # The engine's own threads touch nothing of Python's.
 _OWN = ("st-enforcer", "st-collector", "st-recycler", "st-starter", "st-refiller", "st-disk")
@@ -171,8 +171,8 @@ def _serve(names: dict[str, Any], orders: int, call: Callable[[], Any]) -> None:
     os._exit(0)
 
 
-def refuse(reason: str) -> SandboxUnavailable:
-    return SandboxUnavailable(
+def refuse(reason: str) -> SandboxUnavailableError:
+    return SandboxUnavailableError(
         f'start="fork" is refused: {reason}; use start="zygote", or run and call in a process without other threads, '
         "or force=True where you know that it is safe"
     )

@@ -10,7 +10,7 @@ from typing import Any, Callable, Generator, Iterable, Iterator, Optional, Sized
 
 from ._outcome import Outcome, never_begun
 from ._progress import Bar
-from .errors import DeadlineExceeded, SandboxUnavailable, SandtimerError, Unserializable
+from .errors import DeadlineExceeded, SandboxUnavailableError, SandtimerError, UnserializableError
 
 
 class CallFuture(Future):  # type: ignore[type-arg]
@@ -73,7 +73,7 @@ def in_order(
             yield from outcomes
             return
     if first:
-        raise first[0].error or SandboxUnavailable("no call could begin")
+        raise first[0].error or SandboxUnavailableError("no call could begin")
 
 
 def _in_order(
@@ -99,7 +99,7 @@ def _in_order(
         for item in items:
             try:
                 pending.append(submit((item,)))
-            except Unserializable as error:
+            except UnserializableError as error:
                 pending.append(never_begun("raised", error))
             except OSError as error:
                 # Its arguments found no room in memory, or no descriptor.
@@ -121,13 +121,13 @@ def _outcome_of(future: CallFuture, check_open: Optional[Callable[[], None]]) ->
         return future.result()  # type: ignore[no-any-return]
     except DeadlineExceeded as error:
         return never_begun("timeout", error)
-    except (SandboxUnavailable, OSError) as error:
+    except (SandboxUnavailableError, OSError) as error:
         return _outcome_without_room(error, check_open)
 
 
 def _outcome_without_room(error: Exception, check_open: Optional[Callable[[], None]]) -> Outcome:
     """The outcome of a call that could not begin. Raises the error where no other can."""
-    if check_open is None or (isinstance(error, SandtimerError) and not isinstance(error, SandboxUnavailable)):
+    if check_open is None or (isinstance(error, SandtimerError) and not isinstance(error, SandboxUnavailableError)):
         raise error
     check_open()
-    return never_begun("infra_error", SandboxUnavailable(str(error)))
+    return never_begun("infra_error", SandboxUnavailableError(str(error)))

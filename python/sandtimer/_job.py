@@ -18,7 +18,7 @@ import cloudpickle
 
 from ._learned import Learned, imported_by, kind_of, note
 from ._locks import Guard
-from .errors import InvalidArgument, InvalidArgumentType, Unserializable
+from .errors import InvalidArgumentError, InvalidArgumentTypeError, UnserializableError
 
 MOST_INLINE = 56 * 1024
 _LARGE = 64 * 1024
@@ -59,7 +59,7 @@ class Job:
                 parts = [memoryview(body), *buffers]
                 self.bytes = _head({**options, "parts": [part.nbytes for part in parts]})
                 if len(self.bytes) > MOST_INLINE:
-                    raise Unserializable(f"the arguments hold {len(parts)} large buffers; put them into fewer")
+                    raise UnserializableError(f"the arguments hold {len(parts)} large buffers; put them into fewer")
                 self.files.append(_write(parts))
             if stdin:
                 self.files.append(_write([memoryview(stdin)]))
@@ -82,20 +82,20 @@ def arguments(argv: Sequence[Union[str, bytes, "os.PathLike[Any]"]]) -> list[byt
     """The arguments of a command as the kernel takes them."""
     if isinstance(argv, (str, bytes)):
         remedy = f'use a list of arguments, or ["sh", "-c", {argv!r}] for a command of a shell'
-        raise InvalidArgumentType(f"argv={argv!r} is one text: {remedy}")
+        raise InvalidArgumentTypeError(f"argv={argv!r} is one text: {remedy}")
     encoded = []
     for argument in argv:
         try:
             # Surrogates that stand for bytes, as in sys.argv and the names of files, become those bytes.
             encoded.append(os.fsencode(argument))
         except TypeError as error:
-            raise InvalidArgumentType(f"argv has {argument!r}: use texts, bytes and paths") from error
+            raise InvalidArgumentTypeError(f"argv has {argument!r}: use texts, bytes and paths") from error
         except UnicodeEncodeError as error:
-            raise InvalidArgument(f"argv has {argument!r}, which is no text: {error.reason}") from error
+            raise InvalidArgumentError(f"argv has {argument!r}, which is no text: {error.reason}") from error
         if b"\0" in encoded[-1]:
-            raise InvalidArgument(f"argv has {argument!r}: an argument cannot hold a NUL byte")
+            raise InvalidArgumentError(f"argv has {argument!r}: an argument cannot hold a NUL byte")
     if not encoded:
-        raise InvalidArgument("argv is empty: its first element is the program")
+        raise InvalidArgumentError("argv is empty: its first element is the program")
     return encoded
 
 
@@ -154,14 +154,14 @@ def of_call(
 def of_text(
     entering: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any], hidden: AbstractSet[str]
 ) -> Job:
-    """A call of a function that a text defines. Raises `Unserializable` for arguments of modules in `hidden`."""
+    """A call of a function that a text defines. Raises `UnserializableError` for arguments of modules in `hidden`."""
     data, buffers = pickled(entering, arguments, {})
     if any(name.encode("utf-8", "replace") in data for name in hidden):
         module = next((name for name in _modules_in(arguments) if name in hidden), None)
         if module is not None:
             file = getattr(sys.modules.get(module), "__file__", None) or ""
             directory = os.path.dirname(os.path.abspath(file))
-            raise Unserializable(
+            raise UnserializableError(
                 f"the arguments hold something of the module {module!r} in {directory}, which code that arrives as text is not "
                 f"shown; pass plain data, or add paths= of the directory that {module!r} is imported from to the sandbox"
             )
@@ -207,7 +207,7 @@ def pickled(
     try:
         return written((function, arguments, keywords), by_value, modules)
     except Exception as error:
-        raise Unserializable(
+        raise UnserializableError(
             f"the call of {_named(function)} cannot be sent to a sandbox: {type(error).__name__}: {error}; "
             'pass what can be pickled, or use start="fork", which needs no pickling'
         ) from error

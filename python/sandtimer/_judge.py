@@ -38,12 +38,12 @@ from ._hidden import hidden_modules
 from ._outcome import never_begun
 from .errors import (
     DeadlineExceeded,
-    InvalidArgument,
-    InvalidArgumentType,
+    InvalidArgumentError,
+    InvalidArgumentTypeError,
     RemoteError,
-    SandboxUnavailable,
+    SandboxUnavailableError,
     SandtimerError,
-    Unserializable,
+    UnserializableError,
 )
 
 if TYPE_CHECKING:
@@ -171,30 +171,30 @@ class _Submission:
         except DeadlineExceeded:
             # The total deadline has passed: it was not begun.
             return None
-        except Unserializable as error:
+        except UnserializableError as error:
             raise self._unserializable(index, error) from error.__cause__
-        except (SandboxUnavailable, OSError) as error:
-            if isinstance(error, SandtimerError) and not isinstance(error, SandboxUnavailable):
+        except (SandboxUnavailableError, OSError) as error:
+            if isinstance(error, SandtimerError) and not isinstance(error, SandboxUnavailableError):
                 raise
             # Once it is closed there is nothing to go on with. Else the machine lacked something, and may have it again.
             self.box._pool.check_open()
-            outcome = never_begun("infra_error", SandboxUnavailable(str(error)))
+            outcome = never_begun("infra_error", SandboxUnavailableError(str(error)))
             return _Run(outcome, _host.sample(), _host.sample())
         outcome.ending  # noqa: B018 - the end is awaited here, and not where the verdicts are given
         return _Run(outcome, before, _host.sample())
 
-    def _unserializable(self, index: int, error: Unserializable) -> Unserializable:
+    def _unserializable(self, index: int, error: UnserializableError) -> UnserializableError:
         """What to say of a case whose arguments, or whose program, cannot be sent."""
         if error.__cause__ is None:
-            return Unserializable(f"cases[{index}]: {error}")
+            return UnserializableError(f"cases[{index}]: {error}")
         try:
             if not self.is_text:
                 _job.pickled(self.program, (), {})  # type: ignore[arg-type]
             subject = f"cases[{index}]: its arguments"
-        except Unserializable:
+        except UnserializableError:
             subject = f"the program {getattr(self.program, '__qualname__', type(self.program).__name__)}"
         why = f"{type(error.__cause__).__name__}: {error.__cause__}"
-        return Unserializable(f"{subject} cannot be sent to a sandbox: {why}; use what can be pickled, such as plain data")
+        return UnserializableError(f"{subject} cannot be sent to a sandbox: {why}; use what can be pickled, such as plain data")
 
     def _late(self) -> bool:
         return self.ends is not None and time.monotonic() >= self.ends
@@ -229,7 +229,7 @@ class _Submission:
                 job = _job.of_text(compiler, (text, self.name, launcher), self.box._options, frozenset())
                 outcome = self._perform(view, job, future)
                 if outcome.ending == "infra_error":
-                    raise outcome.error or SandboxUnavailable("the sandbox failed")
+                    raise outcome.error or SandboxUnavailableError("the sandbox failed")
                 if future.cancelled() or (outcome.ending == "timeout" and self._late()):
                     return False
                 self._compiled(outcome)
@@ -314,7 +314,7 @@ class _Submission:
         not_stored = next((remark for remark in outcome.remarks if remark["kind"] == "output_not_stored"), None)
         if not_stored is None:
             return "output_limit", score, None
-        return "infra_error", 0.0, SandboxUnavailable(not_stored["message"])
+        return "infra_error", 0.0, SandboxUnavailableError(not_stored["message"])
 
     def _score(self, case: Case, outcome: Outcome) -> float:
         if self.checker is not None:
@@ -341,14 +341,14 @@ class _Submission:
 def _check_program(box: Sandbox, program: Program, entry: Optional[str], subject: str) -> None:
     if isinstance(program, str):
         if entry is not None and not all(part.isidentifier() for part in entry.split(".")):
-            raise InvalidArgument(f'entry={entry!r} is not a name such as "solve" or "Solution.solve"')
+            raise InvalidArgumentError(f'entry={entry!r} is not a name such as "solve" or "Solution.solve"')
         return
     if not callable(program):
-        raise InvalidArgumentType(f"{subject} is of type {type(program).__name__}: use a text or a function")
+        raise InvalidArgumentTypeError(f"{subject} is of type {type(program).__name__}: use a text or a function")
     if entry is not None:
-        raise InvalidArgumentType(f"entry= names a function in a program's text; {subject} is a function already")
+        raise InvalidArgumentTypeError(f"entry= names a function in a program's text; {subject} is a function already")
     if box._start == "fork":
-        raise InvalidArgument('start="fork" shows a call the memory of its caller, and the expected answers with it; use "zygote"')
+        raise InvalidArgumentError('start="fork" shows a call the memory of its caller, and the expected answers with it; use "zygote"')
 
 
 def _start(submission: _Submission, index: int) -> CallFuture:
@@ -555,7 +555,7 @@ def _retried(rows: Sequence[Judgement]) -> list[Judgement]:
         if not unfair:
             continue
         if row._submission.box is None:
-            raise SandboxUnavailable("a judgement that was copied or sent on has no sandbox to run anything in; judge again")
+            raise SandboxUnavailableError("a judgement that was copied or sent on has no sandbox to run anything in; judge again")
         indices = sorted({*unfair, *(index for index, verdict in enumerate(row.verdicts) if verdict == "not_run")})
         todo[number] = row._submission.again(indices), indices
         window = _window(row._submission.box)
@@ -581,16 +581,16 @@ def judge_all(
 ) -> Judgements:
     box._pool.check_open()
     if box._trust != "data":
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"trust={box._trust!r} runs code that a judged program returns, in this process, where the expected answers are; "
             'judge with a sandbox of trust="data", and name classes that answers hold in results='
         )
     if isinstance(programs, str):
-        raise InvalidArgumentType("programs is a text: use a list of programs, or judge for one alone")
+        raise InvalidArgumentTypeError("programs is a text: use a list of programs, or judge for one alone")
     _arguments.iterable("programs", programs)
     _arguments.iterable("cases", cases)
     if isinstance(checker, str) and checker != _JSON:
-        raise InvalidArgument(f'checker={checker!r:.200}: use "json", or a function of a case and its outcome')
+        raise InvalidArgumentError(f'checker={checker!r:.200}: use "json", or a function of a case and its outcome')
     if checker is not None and not isinstance(checker, str):
         _arguments.function("checker", checker, 'use "json", or a function of a case and its outcome')
     if entry is not None:
@@ -601,7 +601,7 @@ def judge_all(
     for index, program in enumerate(listed_programs):
         _check_program(box, program, entry, f"programs[{index}]" if len(listed_programs) > 1 else "the program")
         if checker == _JSON and isinstance(program, str) and entry is None:
-            raise InvalidArgument('checker="json" compares what functions return; programs are judged by what they print')
+            raise InvalidArgumentError('checker="json" compares what functions return; programs are judged by what they print')
     submissions = [
         _Submission(box, program, listed, checker, entry, timeout, total, stop_early, name) for program in listed_programs
     ]

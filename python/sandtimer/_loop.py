@@ -9,7 +9,7 @@ from . import _arguments
 from ._resilience import _count
 from ._sandtimer import LoopGuard as Native
 from ._vocabulary import named_parameters
-from .errors import InvalidArgument, InvalidArgumentType, LoopStopped
+from .errors import InvalidArgumentError, InvalidArgumentTypeError, LoopLimitError
 
 #: What the engine counts, by the parameter that limits it.
 _RULES = {"turns": "iterations", "failed turns": "failures", "turns in a row with the same action and input": "repeats"}
@@ -43,7 +43,7 @@ class LoopGuard:
             if value is not None:
                 _count(name, value)
         self._native = Native(iterations, failures, repeats)
-        self._stopped: Optional[LoopStopped] = None
+        self._stopped: Optional[LoopLimitError] = None
 
     @property
     def turns(self) -> int:
@@ -56,19 +56,19 @@ class LoopGuard:
         return self._native.failed
 
     @property
-    def stopped(self) -> Optional[LoopStopped]:
+    def stopped(self) -> Optional[LoopLimitError]:
         """Why the loop may have no more turns; None while it may."""
         return self._stopped
 
     def begin(self) -> int:
-        """Begins a turn: its number, from 1 on. `LoopStopped` where there may be no more."""
+        """Begins a turn: its number, from 1 on. `LoopLimitError` where there may be no more."""
         stop = self._native.begin()
         if stop is None:
             return self.turns
         limit, what = stop
         rule = _RULES[what]
         said = f"the loop was stopped after {self.turns} turns: it has had {limit} {what}, and may have no more ({rule}={limit})"
-        self._stopped = LoopStopped(said, rule, limit, self.turns, self.failed)
+        self._stopped = LoopLimitError(said, rule, limit, self.turns, self.failed)
         raise self._stopped
 
     def ended(self, action: str, input: Any = None, *, ok: bool = True) -> None:
@@ -78,9 +78,9 @@ class LoopGuard:
         try:
             text = json.dumps(input, allow_nan=False, sort_keys=True)
         except RecursionError:
-            raise InvalidArgument("input is nested too deeply to be compared: use less of it") from None
+            raise InvalidArgumentError("input is nested too deeply to be compared: use less of it") from None
         except (TypeError, ValueError) as error:
-            kind = InvalidArgumentType if isinstance(error, TypeError) else InvalidArgument
+            kind = InvalidArgumentTypeError if isinstance(error, TypeError) else InvalidArgumentError
             raise kind(f"input={input!r:.200} cannot be compared ({error}): use what JSON has") from None
         self._native.ended(action, text, ok)
 
@@ -90,7 +90,7 @@ class LoopGuard:
     def __next__(self) -> int:
         try:
             return self.begin()
-        except LoopStopped:
+        except LoopLimitError:
             raise StopIteration from None
 
     def __repr__(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 from ._inside import inside
 from ._locks import Guard
-from .errors import SandboxUnavailable, UnsupportedPlatform
+from .errors import SandboxUnavailableError, UnsupportedPlatform
 
 _guard = Guard()
 _engine: Optional[tuple[int, Any]] = None
@@ -22,7 +22,7 @@ def engine() -> Any:
     if not sys.platform.startswith("linux"):
         raise UnsupportedPlatform(f"local sandboxes need Linux, and this is {sys.platform}; use a server")
     if inside():
-        raise SandboxUnavailable(
+        raise SandboxUnavailableError(
             "this code runs inside a sandbox, where there is no privilege to make another; "
             "call the function itself here, or make the second sandbox outside"
         )

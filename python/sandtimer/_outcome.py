@@ -15,10 +15,10 @@ from .errors import (
     Cancelled,
     Crashed,
     DeadlineExceeded,
-    LimitExceeded,
-    NoResult,
+    LimitExceededError,
+    NoResultError,
     OutOfMemory,
-    SandboxUnavailable,
+    SandboxUnavailableError,
     SandtimerError,
 )
 
@@ -167,7 +167,7 @@ class Outcome:
         try:
             return known.result(timeout=1.0)
         except TimeoutError:
-            raise SandboxUnavailable(
+            raise SandboxUnavailableError(
                 "what became of the call was not known when this process was forked; read `outcome.tree` before forking"
             ) from None
 
@@ -200,12 +200,12 @@ class Outcome:
         if ending == "cancelled":
             return Cancelled()
         if ending == "no_result":
-            return NoResult(f"the process ended with exit code {self.exit_code} and gave no result")
+            return NoResultError(f"the process ended with exit code {self.exit_code} and gave no result")
         if ending == "signaled":
             return Crashed(f"the process was ended by {self.signal}")
         if ending == "infra_error":
-            return SandboxUnavailable(str((self._wait().get("error") or {}).get("message", "the sandbox failed")))
-        return LimitExceeded()
+            return SandboxUnavailableError(str((self._wait().get("error") or {}).get("message", "the sandbox failed")))
+        return LimitExceededError()
 
     @property
     def ok(self) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 from . import _descriptors, _native
 from ._learned import Learned, Sources, not_importable
 from ._locks import Guard
-from .errors import SandboxUnavailable
+from .errors import SandboxUnavailableError
 
 if TYPE_CHECKING:
     from ._context import Context
@@ -88,7 +88,7 @@ class Pool:
             try:
                 call = native.call(job, limits)
                 break
-            except SandboxUnavailable:
+            except SandboxUnavailableError:
                 if native is self.native or self.closed:
                     raise
                 # Another has taken its place, and it was closed.
@@ -206,7 +206,7 @@ class Pool:
 
     def check_open(self) -> None:
         if self.closed:
-            raise SandboxUnavailable("the sandbox is closed; make a new one")
+            raise SandboxUnavailableError("the sandbox is closed; make a new one")
 
     def _enter(self) -> None:
         """Refuses once it is closed, and leaves behind what is another process's. Under the lock."""

@@ -15,7 +15,7 @@ from typing import Any, Callable, Optional, TypeVar
 
 from ._decorated import Decorated
 from ._outcome import Outcome
-from .errors import Cancelled, CircuitOpen, InvalidArgumentType, SandboxUnavailable, SandtimerError
+from .errors import Cancelled, CircuitOpen, InvalidArgumentTypeError, SandboxUnavailableError, SandtimerError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,7 +42,7 @@ def judge(value: Any, error: Optional[BaseException], on: tuple[type[Exception],
     """What a call's value, or the exception that it raised, means."""
     if isinstance(error, CircuitOpen):
         return Judged("failure", text_of(error))
-    if isinstance(error, (Cancelled, SandboxUnavailable)) or unfinished(value) is not None:
+    if isinstance(error, (Cancelled, SandboxUnavailableError)) or unfinished(value) is not None:
         return Judged("ignored")
     outcome = error.outcome if isinstance(error, SandtimerError) else value
     if _is_outcome(outcome) and not outcome.ok:
@@ -112,13 +112,13 @@ def check_callable(function: Any, what: str, awaits: bool) -> None:
     `what` is how a message names it: a parameter with its value, or the function.
     """
     if not callable(function):
-        raise InvalidArgumentType(f"{what} cannot be called: use a function")
+        raise InvalidArgumentTypeError(f"{what} cannot be called: use a function")
     if any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in _called(function)):
-        raise InvalidArgumentType(
+        raise InvalidArgumentTypeError(
             f"{what} is a generator, which has done nothing when its call returns: use a function that returns a list of what it yields"
         )
     if not awaits and is_async(function):
-        raise InvalidArgumentType(
+        raise InvalidArgumentTypeError(
             f"{what} is async, and has done nothing when its call returns: await acall(…) or arun(…), or decorate an async function"
         )
 
@@ -153,7 +153,7 @@ def check_value(value: Any, function: Any) -> None:
     remedy = "return a list of what it yields"
     if kind in ("a coroutine", "an awaitable"):
         remedy = "await acall(…) or arun(…), or decorate the async function itself"
-    raise InvalidArgumentType(f"{name_of(function)} returned {kind}, whose work has not been done: {remedy}")
+    raise InvalidArgumentTypeError(f"{name_of(function)} returned {kind}, whose work has not been done: {remedy}")
 
 
 def name_of(function: Any) -> str:

@@ -10,7 +10,7 @@ import sys
 from typing import Optional, Union
 
 from ._inside import MARK
-from .errors import InvalidArgument
+from .errors import InvalidArgumentError
 
 # Names the descriptor of a command that was given a channel.
 VARIABLE = "SANDTIMER_PROGRESS_FD"
@@ -29,9 +29,9 @@ def progress(done: Union[int, float], total: Union[int, float, None] = None, uni
     """
     numbers = [done] if total is None else [done, total]
     if not all(isinstance(number, (int, float)) and 0 <= number < math.inf for number in numbers):
-        raise InvalidArgument(f"progress({done!r}, {total!r}): use numbers from 0 on")
+        raise InvalidArgumentError(f"progress({done!r}, {total!r}): use numbers from 0 on")
     if total is not None and not (total > 0 and done <= total):
-        raise InvalidArgument(f"progress({done!r}, {total!r}): use a total above 0 and not below what is done")
+        raise InvalidArgumentError(f"progress({done!r}, {total!r}): use a total above 0 and not below what is done")
     line = json.dumps({"done": done, "total": total, "unit": unit}).encode()
     channel = getattr(sys.modules.get(MARK), "channel", None)
     try:

@@ -17,7 +17,7 @@ from ._breaker_snapshot import FRESH, checked
 from ._protected import F, awaited, check_callable, check_value, decorated, judge, name_of
 from ._sandtimer import Attempts, Breakers
 from ._vocabulary import named, named_parameters
-from .errors import CircuitOpen, InvalidArgument, InvalidArgumentType
+from .errors import CircuitOpen, InvalidArgumentError, InvalidArgumentTypeError
 
 Classes = Union[type[Exception], tuple[type[Exception], ...]]
 
@@ -73,23 +73,23 @@ class CircuitBreaker:
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         if not isinstance(name, str) or not name:
-            raise InvalidArgumentType(f"name={name!r:.200}: use a text such as 'calculator:calculate'")
+            raise InvalidArgumentTypeError(f"name={name!r:.200}: use a text such as 'calculator:calculate'")
         if not name.isprintable():
-            raise InvalidArgument(f"name={name!r:.200}: use printable characters, as in 'calculator:calculate'")
+            raise InvalidArgumentError(f"name={name!r:.200}: use printable characters, as in 'calculator:calculate'")
         check_callable(clock, f"clock={clock!r:.200}", awaits=False)
         if failures is not None:
             _count("failures", failures)
         if rate is not None and (not _is_number(rate) or not 0 < rate <= 1):
-            raise InvalidArgument(f"rate={rate!r}: use a share above 0 and up to 1, or None")
+            raise InvalidArgumentError(f"rate={rate!r}: use a share above 0 and up to 1, or None")
         for parameter, count in (("window", window), ("least", least), ("successes", successes)):
             _count(parameter, count)
         if least > window:
-            raise InvalidArgument(f"least={least!r}: use no more than the window, which is {window}")
+            raise InvalidArgumentError(f"least={least!r}: use no more than the window, which is {window}")
         _seconds("open_seconds", open_seconds)
         _seconds("most_open_seconds", most_open_seconds)
         _seconds("probe_seconds", probe_seconds)
         if most_open_seconds < open_seconds:
-            raise InvalidArgument(f"most_open_seconds={most_open_seconds!r}: use at least open_seconds, {open_seconds!r}")
+            raise InvalidArgumentError(f"most_open_seconds={most_open_seconds!r}: use at least open_seconds, {open_seconds!r}")
         self.name = name
         self._on = _classes("on", on)
         self._clock = clock
@@ -143,7 +143,7 @@ class CircuitBreaker:
     def hold(self, state: Optional[str]) -> None:
         """Keeps it `"open"` or `"closed"` until `hold(None)`, which closes it and forgets what failed."""
         if state not in ("open", "closed", None):
-            raise InvalidArgument(f"state={state!r}: use 'open', 'closed' or None")
+            raise InvalidArgumentError(f"state={state!r}: use 'open', 'closed' or None")
         self._native.hold(self.name, state, self._clock())
 
     def snapshot(self) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class CircuitBreaker:
         try:
             self._native.restore(json.dumps([kept]), self._clock())
         except ValueError as error:
-            raise InvalidArgument(f"snapshot={snapshot!r:.200}: {error}; use what snapshot() gave") from None
+            raise InvalidArgumentError(f"snapshot={snapshot!r:.200}: {error}; use what snapshot() gave") from None
 
     def __reduce__(self) -> Any:
         return _copied, (self.name, self._settings, self.snapshot())
@@ -276,20 +276,20 @@ class Retry:
         _count("attempts", attempts)
         if pauses is not None:
             if isinstance(pauses, (str, bytes)) or not isinstance(pauses, Iterable):
-                raise InvalidArgumentType(f"pauses={pauses!r:.200}: use a list of seconds, or None for pauses at random")
+                raise InvalidArgumentTypeError(f"pauses={pauses!r:.200}: use a list of seconds, or None for pauses at random")
             pauses = [_seconds("pauses", pause, least=0.0) for pause in pauses]
         if total is not None:
             total = _seconds("total", total)
         if callable(fallback):
             fallbacks: tuple[Callable[..., Any], ...] = (fallback,)
         elif isinstance(fallback, (str, bytes)) or not isinstance(fallback, Iterable):
-            raise InvalidArgumentType(f"fallback={fallback!r:.200} cannot be called: use a function, or a list of functions")
+            raise InvalidArgumentTypeError(f"fallback={fallback!r:.200} cannot be called: use a function, or a list of functions")
         else:
             fallbacks = tuple(fallback)
         for each in fallbacks:
             check_callable(each, f"fallback={each!r:.200}", awaits=True)
         if breaker is not None and not isinstance(breaker, CircuitBreaker):
-            raise InvalidArgumentType(f"breaker={breaker!r:.200}: use a CircuitBreaker, or None")
+            raise InvalidArgumentTypeError(f"breaker={breaker!r:.200}: use a CircuitBreaker, or None")
         self._attempts, self._pauses, self._total = attempts, pauses, total
         self._on, self._fallbacks, self._breaker = _classes("on", on), fallbacks, breaker
 
@@ -417,21 +417,21 @@ def _is_number(value: Any) -> bool:
 
 def _count(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidArgumentType(f"{name}={value!r:.200} is of type {type(value).__name__}: use a whole number from 1 on")
+        raise InvalidArgumentTypeError(f"{name}={value!r:.200} is of type {type(value).__name__}: use a whole number from 1 on")
     if not 1 <= value <= 1_000_000:
-        raise InvalidArgument(f"{name}={value!r}: use a whole number from 1 to 1,000,000")
+        raise InvalidArgumentError(f"{name}={value!r}: use a whole number from 1 to 1,000,000")
 
 
 def _seconds(name: str, value: Any, least: float = 1e-9) -> float:
     if not _is_number(value):
-        raise InvalidArgumentType(f"{name}={value!r:.200} is of type {type(value).__name__}: use a number of seconds")
+        raise InvalidArgumentTypeError(f"{name}={value!r:.200} is of type {type(value).__name__}: use a number of seconds")
     if not least <= value <= 1e9:
-        raise InvalidArgument(f"{name}={value!r}: use a number of seconds {'from 0 on' if least == 0 else 'above 0'}")
+        raise InvalidArgumentError(f"{name}={value!r}: use a number of seconds {'from 0 on' if least == 0 else 'above 0'}")
     return float(value)
 
 
 def _classes(name: str, value: Any) -> tuple[type[Exception], ...]:
     classes = value if isinstance(value, tuple) else (value,)
     if not classes or not all(isinstance(each, type) and issubclass(each, Exception) for each in classes):
-        raise InvalidArgumentType(f"{name}={value!r:.200}: use a class of exceptions, or a tuple of them")
+        raise InvalidArgumentTypeError(f"{name}={value!r:.200}: use a class of exceptions, or a tuple of them")
     return classes

@@ -10,7 +10,7 @@ import pickle
 import sys
 from typing import Any, Callable, NamedTuple, Optional, Sequence
 
-from .errors import Crashed, RemoteError, ResultTooLarge, SandtimerError, Unserializable
+from .errors import Crashed, RemoteError, ResultTooLargeError, SandtimerError, UnserializableError
 
 _HUGE_PAGE = 2 << 20
 # 4,300 decimal digits, as many as CPython converts to text.
@@ -60,7 +60,7 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.args[0]}"""'
 
 
-class MissingModule(Unserializable):
+class MissingModule(UnserializableError):
     """The call needs a module that cannot be imported inside."""
 
     def __init__(self, name: str, why: Optional[str] = None) -> None:
@@ -81,7 +81,7 @@ def fetch(call: Any, parts: Sequence[tuple[int, bool]], inline: bytes) -> tuple[
     limit = call.result_limit()
     size = sum([length for length, _ in parts], len(inline)) if parts else len(inline)
     if limit is not None and size > limit:
-        raise ResultTooLarge(
+        raise ResultTooLargeError(
             f"the result has {size} bytes, more than the {limit} of result_bytes; return less, or allow more"
         )
     buffers: list[Any] = []
@@ -107,8 +107,8 @@ def fetch(call: Any, parts: Sequence[tuple[int, bool]], inline: bytes) -> tuple[
     return bytes(buffers[0]), buffers[1:]
 
 
-def _no_room(length: int, error: Exception) -> ResultTooLarge:
-    return ResultTooLarge(f"there is no room here for a part of {length} bytes of the result: {error!r}")
+def _no_room(length: int, error: Exception) -> ResultTooLargeError:
+    return ResultTooLargeError(f"there is no room here for a part of {length} bytes of the result: {error!r}")
 
 
 def value(
@@ -188,12 +188,12 @@ def explain_unread_code(error: BaseException, ending: str, interpreter: str, ver
     remedy = "or put the function into a module that this interpreter finds"
     if inside and inside != ours and (is_unread or ending == "signaled"):
         why = f"{error}: {goes_with} Python as here ({ours}), and {interpreter} is Python {inside}; use python= of a Python {ours}, {remedy}"
-        return Crashed(why) if ending == "signaled" else Unserializable(why)
+        return Crashed(why) if ending == "signaled" else UnserializableError(why)
     if is_unread and "cloudpickle" in str(error):
         import cloudpickle
 
         known = cloudpickle.__version__
-        return Unserializable(
+        return UnserializableError(
             f"{error}: {goes_with} cloudpickle as here ({known}), and {interpreter} has another one; install cloudpickle=={known} there, {remedy}"
         )
     return None
@@ -214,7 +214,7 @@ def _no_code_there(name: str, interpreter: str, version: str) -> MissingModule:
 def refusal(reason: Any, other: Callable[[], Optional[tuple[str, str]]] = lambda: None) -> SandtimerError:
     """Why a value could not be written down, or a call not begun; `other`: path and version of another interpreter."""
     if isinstance(reason, tuple) and len(reason) == 2 and reason[0] == "generator":
-        return Unserializable(
+        return UnserializableError(
             f"the call returned a {reason[1]}, which cannot leave its process; return a list of what it yields"
         )
     if isinstance(reason, tuple) and len(reason) == 2 and reason[0] == "module":
@@ -222,7 +222,7 @@ def refusal(reason: Any, other: Callable[[], Optional[tuple[str, str]]] = lambda
         is_of_code = name.partition(".")[0] == "cloudpickle"
         return _no_code_there(name, *inside) if is_of_code and inside is not None else MissingModule(name)
     if isinstance(reason, tuple) and len(reason) == 3:
-        return Unserializable(
+        return UnserializableError(
             f"the result, a {reason[1]}, cannot be sent back: {reason[2]}; return plain data instead"
         )
     return SandtimerError("the result could not be sent back, and the job gave no known reason")

@@ -17,7 +17,7 @@ from ._futures import CallFuture, in_order
 from ._outcome import Outcome, not_executed
 from ._pool import Pool
 from ._vocabulary import named_parameters
-from .errors import InvalidArgument, InvalidArgumentType
+from .errors import InvalidArgumentError, InvalidArgumentTypeError
 
 T = TypeVar("T")
 Seconds = Union[int, float, None]
@@ -90,24 +90,24 @@ class Sandbox:
         paths: Iterable[Union[str, "os.PathLike[str]"]] = (),
     ) -> None:
         if start not in ("zygote", "fork", "spawn"):
-            raise InvalidArgument(f'start={start!r}: use "zygote", "fork" or "spawn"')
+            raise InvalidArgumentError(f'start={start!r}: use "zygote", "fork" or "spawn"')
         if workers is not None:
             _arguments.count("workers", workers, 1, ", or None for one each processor")
         if _arguments.gpu(gpu, start):
             _native.check_gpu()
         if start == "fork" and python is not None:
-            raise InvalidArgument('start="fork" forks this process, so python= cannot name another interpreter')
+            raise InvalidArgumentError('start="fork" forks this process, so python= cannot name another interpreter')
         learns = preload is not None and start == "zygote"
         preload = _arguments.modules(() if preload is None else preload)
         if start == "fork" and preload:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f'preload={preload!r:.200}: start="fork" forks this process with the modules that it has; '
                 "import them here, and leave preload out"
             )
         if trust not in ("data", "pickle"):
-            raise InvalidArgument(f'trust={trust!r}: use "data" or "pickle"')
+            raise InvalidArgumentError(f'trust={trust!r}: use "data" or "pickle"')
         if stdout not in ("capture", "drop"):
-            raise InvalidArgument(f'stdout={stdout!r}: use "capture" or "drop"')
+            raise InvalidArgumentError(f'stdout={stdout!r}: use "capture" or "drop"')
         self._limits = {
             "timeout": timeout,
             "cpu": cpu,
@@ -172,7 +172,7 @@ class Sandbox:
     ) -> Sandbox:
         """A view of the same pool with other limits; those not named stay. Closing it closes the pool.
 
-        Seconds and sizes as in `Sandbox`; raises `InvalidLimit` for what is no limit.
+        Seconds and sizes as in `Sandbox`; raises `InvalidLimitError` for what is no limit.
 
         >>> import sandtimer
         >>> with sandtimer.Sandbox(timeout=60.0) as box:
@@ -202,7 +202,7 @@ class Sandbox:
         ('timeout', 'loop', 'wrap_up')
         """
         if not isinstance(budget, _timeouts.TimeoutManager):
-            raise InvalidArgumentType(f"budget={budget!r:.200} is of type {type(budget).__name__}: use a TimeoutManager")
+            raise InvalidArgumentTypeError(f"budget={budget!r:.200} is of type {type(budget).__name__}: use a TimeoutManager")
         budget._check_engine()
         if task is not None:
             _arguments.text("task", task, "use the name of a task that was started, or None")
@@ -218,7 +218,7 @@ class Sandbox:
         """Waits until `count` processes are ready for calls of functions: with `start="zygote"`; otherwise there are none to wait
         for. Code that arrives as text has processes of its own, from its first run on.
 
-        Raises `ProfileRefused` where the interpreter, or a module of `preload`, cannot be used.
+        Raises `ProfileRefusedError` where the interpreter, or a module of `preload`, cannot be used.
         """
         self._pool.check_open()
         _arguments.count("count", count, 0)
@@ -239,7 +239,7 @@ class Sandbox:
         return {**counts, "version": "", "preloaded": [], "not_preloaded": {}, "workers": self._pool.workers}
 
     def close(self) -> None:
-        """Ends what stands ready, and contexts. Calls under way go on to their end; any other raises `SandboxUnavailable`."""
+        """Ends what stands ready, and contexts. Calls under way go on to their end; any other raises `SandboxUnavailableError`."""
         for pool in {self._pool, self._texts}:
             pool.close()
 
@@ -247,7 +247,7 @@ class Sandbox:
         return self.limits()
 
     def __reduce__(self) -> Any:
-        raise InvalidArgumentType("a sandbox belongs to the process that made it: make another where it is needed")
+        raise InvalidArgumentTypeError("a sandbox belongs to the process that made it: make another where it is needed")
 
     def __enter__(self) -> Sandbox:
         return self
@@ -260,8 +260,8 @@ class Sandbox:
     def run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
         """Calls `fn` in a process of its own. Never raises for what `fn` did.
 
-        Raises `Unserializable` where an argument cannot be sent, `ProfileRefused`, `IsolationRefused` and
-        `SandboxUnavailable` where there is no sandbox to run it in.
+        Raises `UnserializableError` where an argument cannot be sent, `ProfileRefusedError`, `IsolationRefusedError` and
+        `SandboxUnavailableError` where there is no sandbox to run it in.
 
         >>> import sandtimer
         >>> with sandtimer.Sandbox(timeout=5.0) as box:
@@ -348,7 +348,7 @@ class Sandbox:
         ('hello world\\n', 42)
         """
         if language != "python":
-            raise InvalidArgument(f'language={language!r}: use "python"')
+            raise InvalidArgumentError(f'language={language!r}: use "python"')
         _arguments.text("code", code, "use the program's text")
         text = b"" if stdin is None else _arguments.encoded("stdin", stdin)
         job = _job.of_program(code, text, _arguments.text("name", name), self._options)
@@ -398,12 +398,12 @@ class Sandbox:
         42
         """
         if self._pool.profile["gpu"]:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 "gpu=True: a context is not given the GPU, for its interpreter is sealed before it is opened, and copied between "
                 "its runs; use calls, or open it by a sandbox without gpu"
             )
         if self._budget is not None:
-            raise InvalidArgument("a context outlives the runs of a budget: open it by the sandbox itself")
+            raise InvalidArgumentError("a context outlives the runs of a budget: open it by the sandbox itself")
         return _context.open_context(self, language, environment, directory)
 
     def _begin(self, job: _job.Job) -> Any:
@@ -420,7 +420,7 @@ class Sandbox:
         return _fork.begin(engine, self._pool.profile, job, self._checked, job.call)
 
     def _text_pool(self) -> Pool:
-        """The pool for code that arrives as text. Raises `ProfileRefused` where it cannot have a module of `preload`."""
+        """The pool for code that arrives as text. Raises `ProfileRefusedError` where it cannot have a module of `preload`."""
         paths = self._pool.profile["paths"]
         if self._texts.profile["paths"] != paths and not self._texts.is_used:
             _arguments.check_preload(self._texts.profile, paths)

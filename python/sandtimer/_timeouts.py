@@ -18,7 +18,7 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Union
 from . import _arguments, _native
 from ._locks import Guard
 from ._vocabulary import named_parameters
-from .errors import InvalidArgument, InvalidLimit
+from .errors import InvalidArgumentError, InvalidLimitError
 
 Seconds = Union[int, float, None]
 
@@ -91,10 +91,10 @@ class TimeoutManager:
         from ._sandtimer import Budget
 
         if on_task_timeout not in ("tell", "end"):
-            raise InvalidArgument(f'on_task_timeout={on_task_timeout!r}: use "tell" or "end"')
+            raise InvalidArgumentError(f'on_task_timeout={on_task_timeout!r}: use "tell" or "end"')
         for name, value in (("max_duration_factor", max_duration_factor), ("speed", speed)):
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-                raise InvalidLimit(f"{name}={value!r}: use a number above 0, such as 1.5")
+                raise InvalidLimitError(f"{name}={value!r}: use a number above 0, such as 1.5")
         if clock is not None:
             _arguments.function("clock", clock, "use a function that gives the time in seconds, or None")
         self._clock, self._speed = clock, float(speed)
@@ -410,7 +410,7 @@ class TimeoutManager:
     def _check_engine(self) -> None:
         """Refuses where the engine cannot keep this budget's limits: its clock is the system's."""
         if self._clock is not None:
-            raise InvalidArgument("clock= gives this budget a time of its own, which no engine can keep: use speed= instead")
+            raise InvalidArgumentError("clock= gives this budget a time of its own, which no engine can keep: use speed= instead")
 
     def _run_scope(self, task: Optional[str] = None) -> Any:
         """What bounds a run that begins now. For `Sandbox.within`."""
@@ -484,7 +484,7 @@ def _exited(process: str, line: str) -> _Process:
 
 def _finite(name: str, value: Any) -> None:
     if isinstance(value, (int, float)) and not isinstance(value, bool) and not 0 <= value < math.inf:
-        raise InvalidLimit(f"{name}={value!r}: use a number of seconds from 0 on, or None")
+        raise InvalidLimitError(f"{name}={value!r}: use a number of seconds from 0 on, or None")
 
 
 def _formatted(seconds: float) -> str:

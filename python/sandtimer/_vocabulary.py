@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Iterable
 from typing import Any, Callable, TypeVar
 
-from .errors import InvalidArgumentType
+from .errors import InvalidArgumentTypeError
 
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -214,11 +214,11 @@ def _normal(name: str) -> str:
     return "".join(pieces)
 
 
-def refusal(function: str, name: str, value: Any, known: Iterable[str]) -> InvalidArgumentType:
+def refusal(function: str, name: str, value: Any, known: Iterable[str]) -> InvalidArgumentTypeError:
     """The exception for a parameter that a function does not have."""
     known = sorted(known)
     text = remedy(name, known) or f"use one of {', '.join(known)}"
-    return InvalidArgumentType(f"{name}={value!r:.200}: {function} has no such parameter; {text}")
+    return InvalidArgumentTypeError(f"{name}={value!r:.200}: {function} has no such parameter; {text}")
 
 
 def named(function: F) -> F:

@@ -1,6 +1,6 @@
 """Everything Sandtimer raises. Each exception is a SandtimerError; most are also the built-in one a caller expects.
 
-`ContextLost` is a warning, which is raised only where the caller's filters say so.
+`ContextLostError` is a warning, which is raised only where the caller's filters say so.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Crashed(SandtimerError):
     """The run's process ended without returning or raising: a signal, `os._exit`, a fault of the interpreter."""
 
 
-class NoResult(Crashed):
+class NoResultError(Crashed):
     """The run's process ended in good order, but gave no result."""
 
 
@@ -85,35 +85,35 @@ class RemoteError(SandtimerError):
         return f"{head}\n\n{self.remote_traceback}" if self.remote_traceback else head
 
 
-class ResultRefused(SandtimerError):
+class ResultRefusedError(SandtimerError):
     """A result holds something that `trust="data"` does not rebuild: name its class in `results=`, or use "pickle"."""
 
 
-class Unserializable(SandtimerError, TypeError):
+class UnserializableError(SandtimerError, TypeError):
     """An argument or a result cannot be carried from one process to another."""
 
 
-class EstimateRefused(SandtimerError, ValueError):
+class EstimateRefusedError(SandtimerError, ValueError):
     """What was asked cannot be estimated: an unknown type (the nearest are named), a size that is none, an unknown command."""
 
 
-class InvalidArgument(SandtimerError, ValueError):
+class InvalidArgumentError(SandtimerError, ValueError):
     """A parameter has a value that cannot be used; the text names the parameter, the value and what to use.
 
     >>> import sandtimer
     >>> try:
     ...     sandtimer.Sandbox(trust="everything")
-    ... except sandtimer.InvalidArgument as error:
+    ... except sandtimer.InvalidArgumentError as error:
     ...     print(error)
     trust='everything': use "data" or "pickle"
     """
 
 
-class InvalidArgumentType(SandtimerError, TypeError):
+class InvalidArgumentTypeError(SandtimerError, TypeError):
     """A parameter is of a type that cannot be used; the text names the parameter, the value and what to use."""
 
 
-class InvalidLimit(SandtimerError, ValueError):
+class InvalidLimitError(SandtimerError, ValueError):
     """A limit is not a number, size or duration that can be kept."""
 
 
@@ -145,7 +145,7 @@ class CircuitOpen(SandtimerError):
         return self.feedback.partition("\n")[2] or super().__str__()
 
 
-class LoopStopped(SandtimerError):
+class LoopLimitError(SandtimerError):
     """A loop has gone on for long enough, by its `LoopGuard`.
 
     `rule` is the parameter of the guard that stops it (`iterations`, `failures` or `repeats`), `limit` its value, `turns` how many
@@ -166,31 +166,31 @@ class LoopStopped(SandtimerError):
         return str(self.args[0]) if self.args else ""
 
 
-class LimitExceeded(SandtimerError):
+class LimitExceededError(SandtimerError):
     """A limit that is neither of time nor of memory ended the run: of processes, output or disk."""
 
 
-class ResultTooLarge(SandtimerError, ValueError):
+class ResultTooLargeError(SandtimerError, ValueError):
     """A result has more bytes than `result_bytes` allows."""
 
 
-class ProfileRefused(SandtimerError, ValueError):
+class ProfileRefusedError(SandtimerError, ValueError):
     """The interpreter, or a module to be preloaded, cannot be used for sandboxes."""
 
 
-class IsolationRefused(SandtimerError):
+class IsolationRefusedError(SandtimerError):
     """The host cannot give the isolation that was required."""
 
 
-class SandboxUnavailable(SandtimerError, RuntimeError):
+class SandboxUnavailableError(SandtimerError, RuntimeError):
     """Sandtimer could not do its part: the system refused it something, or the sandbox is closed."""
 
 
-class BranchRefused(SandtimerError):
+class BranchRefusedError(SandtimerError):
     """A branch of the context would not be what the context is: it has threads, children, open files, and the like."""
 
 
-class ContextLost(SandtimerError, RuntimeWarning):
+class ContextLostError(SandtimerError, RuntimeWarning):
     """A context lost its interpreter while nothing ran in it, and with it what came since it was copied, or everything."""
 
 
@@ -201,13 +201,13 @@ class JobError(SandtimerError):
         return str(self.args[0]) if self.args else ""
 
 
-class JobSpecRefused(JobError, ValueError):
+class JobSpecRefusedError(JobError, ValueError):
     """A job's spec is malformed: `path` leads to the field; the text says what is allowed.
 
     >>> import sandtimer
     >>> try:
     ...     sandtimer.jobs.submit({"steps": [{"name": "build", "command": ["make"], "attempts": 0}]})
-    ... except sandtimer.JobSpecRefused as error:
+    ... except sandtimer.JobSpecRefusedError as error:
     ...     print(error.path)
     steps[0].attempts
     """
@@ -220,7 +220,7 @@ class JobSpecRefused(JobError, ValueError):
             self.path = arguments[1]
 
 
-class JobConflict(JobError):
+class JobConflictError(JobError):
     """An idempotency `key` belongs to another spec: `existing` is the id of the job that has it, `job` all about that.
 
     >>> import sandtimer
@@ -228,7 +228,7 @@ class JobConflict(JobError):
     >>> first = sandtimer.jobs.submit(spec)
     >>> try:
     ...     sandtimer.jobs.submit({**spec, "command": ["false"]})
-    ... except sandtimer.JobConflict as error:
+    ... except sandtimer.JobConflictError as error:
     ...     print(error.key, error.job.id == first.id, error.job.spec["command"])
     report of May True ['true']
     """
@@ -243,7 +243,7 @@ class JobConflict(JobError):
             self.key, self.existing = arguments[1:]
 
 
-class JobUnknown(JobError, LookupError):
+class JobNotFoundError(JobError, LookupError):
     """There is no job with this `id`."""
 
     id: str = ""
@@ -254,7 +254,7 @@ class JobUnknown(JobError, LookupError):
             self.id = arguments[1]
 
 
-class JobFileUnknown(JobError, LookupError):
+class JobFileUnknownError(JobError, LookupError):
     """The job with this `id` has left no file of this `name`."""
 
     id: str = ""
@@ -266,7 +266,7 @@ class JobFileUnknown(JobError, LookupError):
             self.id, self.name = arguments[1:]
 
 
-class JobStateRefused(JobError):
+class JobStateRefusedError(JobError):
     """The job with this `id` is in a `state` in which that cannot be done: it goes on, or it succeeded."""
 
     id: str = ""
@@ -278,27 +278,27 @@ class JobStateRefused(JobError):
             self.id, self.state = arguments[1:]
 
 
-class JobStoreFull(JobError, OSError):
+class JobStoreFullError(JobError, OSError):
     """The disk is full; nothing was changed."""
 
 
-class JobStoreBusy(JobError, OSError):
+class JobStoreBusyError(JobError, OSError):
     """Another process kept the store busy for too long; the same may succeed later."""
 
 
-class JobStoreNewer(JobError):
+class JobStoreNewerError(JobError):
     """The store was written by a newer Sandtimer."""
 
 
-class JobStoreUnavailable(JobError, OSError):
+class JobStoreUnavailableError(JobError, OSError):
     """The store cannot be used: its directory cannot be written, it is damaged, or its server refuses or does not answer."""
 
 
-class JobStoreUnreachable(JobStoreUnavailable):
+class JobStoreUnreachableError(JobStoreUnavailableError):
     """The store's server does not answer. It may later."""
 
 
-class JobGoesOn(JobError, TimeoutError):
+class JobStillRunningError(JobError, TimeoutError):
     """The wait was over before the job was. It goes on."""
 
 
@@ -322,17 +322,17 @@ class ServerError(SandtimerError):
     details: dict[str, Any] = {}
 
 
-class ServerUnreachable(ServerError, ConnectionError):
+class ServerUnreachableError(ServerError, ConnectionError):
     """There was no answer: nobody listens there, or the connection broke."""
 
 
-class ServerUnauthorized(ServerError, PermissionError):
+class ServerUnauthorizedError(ServerError, PermissionError):
     """The server does not know the token."""
 
 
-class ServerNotFound(ServerError, LookupError):
+class ServerNotFoundError(ServerError, LookupError):
     """The server has no such run, context, workspace or file, or it is another token's."""
 
 
-class ServerLimitRefused(ServerError, InvalidLimit):
+class ServerLimitRefusedError(ServerError, InvalidLimitError):
     """What the server got for a limit cannot be one."""

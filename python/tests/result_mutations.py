@@ -22,7 +22,7 @@ from typing import Any
 
 import carry
 
-from sandtimer import ResultRefused
+from sandtimer import ResultRefusedError
 
 
 class Plain:
@@ -145,7 +145,7 @@ def main(count: int, seed: int) -> None:
         DECODING = True
         try:
             value = carry.decode(data, [b"12345678", bytearray(8)], RESULTS, objects=100_000)
-        except ResultRefused:
+        except ResultRefusedError:
             refused += 1
             continue
         finally:

@@ -239,10 +239,10 @@ def test_what_cannot_be_pickled_is_said_and_not_raised() -> None:
 
 
 def test_what_keeps_a_call_from_beginning_raises() -> None:
-    with pytest.raises(sandtimer.ProfileRefused):
+    with pytest.raises(sandtimer.ProfileRefusedError):
         SandboxExecutor(Worker(), preload=["no_such_module"]).secure_execute("add", [1])
     for bad in (-1, float("nan"), True, "2s"):
-        with pytest.raises(sandtimer.InvalidLimit, match="timeout"):
+        with pytest.raises(sandtimer.InvalidLimitError, match="timeout"):
             SandboxExecutor(Worker()).secure_execute("add", [1], timeout_seconds=bad)  # type: ignore[arg-type]
     for name in ("timeout", "stdout"):
         with pytest.raises(TypeError, match="secure_execute"):
@@ -356,7 +356,7 @@ def test_defect_01_calls_from_many_threads_have_no_false_timeouts() -> None:
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("import os; os._exit(0)", "NoResult"),
+        ("import os; os._exit(0)", "NoResultError"),
         ("import os; os._exit(3)", "exit code 3"),
         ("import os; os.kill(os.getpid(), 11)", "SIGSEGV"),
         ("import os; os.abort()", "SIGABRT"),

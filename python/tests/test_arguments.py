@@ -66,7 +66,7 @@ def refused(kind: type[Exception], words: list[str], given: Any) -> None:
         ({"results": Colour}, TypeError, ["results", "Colour", "list"]),
         ({"results": 5}, TypeError, ["results", "5", "list"]),
         ({"require": 5}, TypeError, ["require", "5", '"T3"']),
-        ({"require": "T9"}, sandtimer.InvalidLimit, ["require", "T9", "T3"]),
+        ({"require": "T9"}, sandtimer.InvalidLimitError, ["require", "T9", "T3"]),
         ({"python": ""}, ValueError, ["python", "''", "path"]),
         ({"python": 5}, TypeError, ["python", "5", "path"]),
         ({"python": b"python3"}, TypeError, ["python", "python3", "path"]),
@@ -82,12 +82,12 @@ def refused(kind: type[Exception], words: list[str], given: Any) -> None:
         ({"seed": 1.5}, TypeError, ["seed", "1.5", "whole number"]),
         ({"seed": True}, TypeError, ["seed", "True", "whole number"]),
         ({"seed": 2**64}, ValueError, ["seed", str(2**64), "64 bits"]),
-        ({"memory": "abc"}, sandtimer.InvalidLimit, ["memory", "abc", "512M"]),
-        ({"memory": -1}, sandtimer.InvalidLimit, ["memory", "-1", "512M"]),
-        ({"memory": NAN}, sandtimer.InvalidLimit, ["memory", "NaN"]),
-        ({"output": True}, sandtimer.InvalidLimit, ["output", "True"]),
-        ({"processes": 1.5}, sandtimer.InvalidLimit, ["processes", "1.5"]),
-        ({"result_bytes": "x"}, sandtimer.InvalidLimit, ["result_bytes", "x"]),
+        ({"memory": "abc"}, sandtimer.InvalidLimitError, ["memory", "abc", "512M"]),
+        ({"memory": -1}, sandtimer.InvalidLimitError, ["memory", "-1", "512M"]),
+        ({"memory": NAN}, sandtimer.InvalidLimitError, ["memory", "NaN"]),
+        ({"output": True}, sandtimer.InvalidLimitError, ["output", "True"]),
+        ({"processes": 1.5}, sandtimer.InvalidLimitError, ["processes", "1.5"]),
+        ({"result_bytes": "x"}, sandtimer.InvalidLimitError, ["result_bytes", "x"]),
         ({"timeouts": 1}, TypeError, ["timeouts"]),
     ],
     ids=lambda value: f"{value!r:.40}" if isinstance(value, dict) else "",
@@ -104,18 +104,18 @@ def test_a_sandbox_refuses_them(bad: dict[str, Any], kind: type[Exception], word
 def test_what_is_no_duration_is_refused_everywhere(name: str, bad: Any) -> None:
     words = [name, repr(bad), "seconds"]
     with sandtimer.Sandbox() as box:
-        refused(sandtimer.InvalidLimit, words, lambda: sandtimer.Sandbox(**{name: bad}))
-        refused(sandtimer.InvalidLimit, words, lambda: box.limits(**{name: bad}))
-        refused(sandtimer.InvalidLimit, words, lambda: sandtimer.sandboxed(**{name: bad}))
-        refused(sandtimer.InvalidLimit, words, lambda: adtools.sandbox_run(**{name: bad}))
+        refused(sandtimer.InvalidLimitError, words, lambda: sandtimer.Sandbox(**{name: bad}))
+        refused(sandtimer.InvalidLimitError, words, lambda: box.limits(**{name: bad}))
+        refused(sandtimer.InvalidLimitError, words, lambda: sandtimer.sandboxed(**{name: bad}))
+        refused(sandtimer.InvalidLimitError, words, lambda: adtools.sandbox_run(**{name: bad}))
         if name == "timeout":
             executor = adtools.SandboxExecutor("worker")
-            refused(sandtimer.InvalidLimit, words, lambda: executor.secure_execute("upper", timeout_seconds=bad))
-            refused(sandtimer.InvalidLimit, words, lambda: box.judge("print(1)", [("", "1")], timeout=bad))
+            refused(sandtimer.InvalidLimitError, words, lambda: executor.secure_execute("upper", timeout_seconds=bad))
+            refused(sandtimer.InvalidLimitError, words, lambda: box.judge("print(1)", [("", "1")], timeout=bad))
             words[0] = "total"
-            refused(sandtimer.InvalidLimit, words, lambda: box.judge("print(1)", [("", "1")], total=bad))
+            refused(sandtimer.InvalidLimitError, words, lambda: box.judge("print(1)", [("", "1")], total=bad))
             # At the call: the iterator that it gives would never be made.
-            refused(sandtimer.InvalidLimit, words, lambda: box.map(abs, [1], total=bad))
+            refused(sandtimer.InvalidLimitError, words, lambda: box.map(abs, [1], total=bad))
 
 
 # What a remedy says in words, and values that do what it says.
@@ -177,7 +177,7 @@ def test_what_a_refused_limit_recommends_is_taken(name: str, bad: Any) -> None:
 
 
 def test_too_little_memory_is_told_how_much_is_enough() -> None:
-    with pytest.raises(sandtimer.InvalidLimit, match='"1MB"') as caught:
+    with pytest.raises(sandtimer.InvalidLimitError, match='"1MB"') as caught:
         sandtimer.Sandbox(memory=4096)
     for value in followed(str(caught.value)):
         sandtimer.Sandbox(memory=value).close()
@@ -329,11 +329,11 @@ def test_an_argument_that_cannot_be_sent_is_refused_with_the_remedy(box: sandtim
     argument = UNSENDABLE[name]()
     words = ["id", "pickle", "fork"]
     for call in (box.run, box.call, box.submit, lambda *given: asyncio.run(box.acall(*given))):
-        refused(sandtimer.Unserializable, words, lambda: call(id, argument))
+        refused(sandtimer.UnserializableError, words, lambda: call(id, argument))
     outcomes = list(box.map(repr, [1, argument, 2]))
     assert [outcome.value for outcome in outcomes] == ["1", None, "2"]
-    assert isinstance(outcomes[1].error, sandtimer.Unserializable)
-    refused(sandtimer.Unserializable, ["pickle"], lambda: box.judge(repr, [((argument,), "")]))
+    assert isinstance(outcomes[1].error, sandtimer.UnserializableError)
+    refused(sandtimer.UnserializableError, ["pickle"], lambda: box.judge(repr, [((argument,), "")]))
     executor = adtools.SandboxExecutor([])
     said = executor.secure_execute("append", [argument], timeout_seconds=20)["error_msg"]
     assert "list.append" in said and "argument 0" in said and "cannot be pickled" in said
@@ -343,7 +343,7 @@ def test_an_argument_that_cannot_be_sent_is_refused_with_the_remedy(box: sandtim
     box.warm(box.stats()["wanted"])
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(200):
-        refused(sandtimer.Unserializable, ["pickle"], lambda: box.call(max, bytearray(1 << 18), argument))
+        refused(sandtimer.UnserializableError, ["pickle"], lambda: box.call(max, bytearray(1 << 18), argument))
     # Others' pools may grow meanwhile.
     assert len(os.listdir("/proc/self/fd")) < before + 100
     assert box.call(abs, -3) == 3
@@ -356,8 +356,8 @@ def test_a_worker_that_cannot_be_sent_is_refused(box: sandtimer.Sandbox) -> None
     executor = adtools.SandboxExecutor(worker)
     said = executor.secure_execute("step", timeout_seconds=20)["error_msg"]
     assert "Stateless.step" in said and "no state to give" in said and "cannot be pickled" in said
-    refused(sandtimer.Unserializable, ["no state to give", "pickle"], lambda: box.call(worker.step))
-    refused(sandtimer.Unserializable, ["Stateless", "no state to give"], lambda: box.call(worker))
+    refused(sandtimer.UnserializableError, ["no state to give", "pickle"], lambda: box.call(worker.step))
+    refused(sandtimer.UnserializableError, ["Stateless", "no state to give"], lambda: box.call(worker))
     answers = [each.secure_execute("upper", timeout_seconds=20)["result"] for each in (adtools.SandboxExecutor("a"),) * 2]
     assert answers == ["A", "A"] and box.call(abs, -3) == 3
 

@@ -49,7 +49,7 @@ def test_a_branch_is_ended_alone(box: sandtimer.Sandbox) -> None:
         assert other.run("y = bytearray(300 << 20); len(y)").value == 300 << 20
         assert other.undo() and other.branch(2)[1].run("x").value == 7
         other.close()
-        with pytest.raises(sandtimer.SandboxUnavailable):
+        with pytest.raises(sandtimer.SandboxUnavailableError):
             other.branch()
 
 
@@ -72,7 +72,7 @@ def test_files_are_copies(box: sandtimer.Sandbox) -> None:
 def test_what_would_not_be_the_same_is_refused(box: sandtimer.Sandbox, code: str, reason: str) -> None:
     with box.context() as ctx:
         ctx.run(code)
-        with pytest.raises(sandtimer.BranchRefused, match=reason):
+        with pytest.raises(sandtimer.BranchRefusedError, match=reason):
             ctx.branch()
         assert ctx.run("1 + 1").value == 2
 
@@ -84,7 +84,7 @@ def test_wrong_numbers_are_named(box: sandtimer.Sandbox, n: object) -> None:
 
 
 def test_wrong_limits_are_named(box: sandtimer.Sandbox) -> None:
-    with box.context() as ctx, pytest.raises(sandtimer.InvalidLimit, match="memory"):
+    with box.context() as ctx, pytest.raises(sandtimer.InvalidLimitError, match="memory"):
         ctx.branch(memory=-1)
 
 

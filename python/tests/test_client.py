@@ -62,13 +62,13 @@ def test_a_limit_that_fires_is_data(client: sandtimer.Client) -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "named"),
     [
-        ({"timeout": -1}, sandtimer.InvalidLimit, "timeout=-1"),
-        ({"timeout": float("nan")}, sandtimer.InvalidLimit, "timeout=nan"),
-        ({"cpu": True}, sandtimer.InvalidLimit, "cpu=True"),
-        ({"stall": "2s"}, sandtimer.InvalidLimit, "stall='2s'"),
-        ({"memory": 1.5}, sandtimer.InvalidLimit, "memory=1.5"),
-        ({"memory": "lots"}, sandtimer.ServerLimitRefused, "lots"),
-        ({"processes": "3"}, sandtimer.InvalidLimit, "processes='3'"),
+        ({"timeout": -1}, sandtimer.InvalidLimitError, "timeout=-1"),
+        ({"timeout": float("nan")}, sandtimer.InvalidLimitError, "timeout=nan"),
+        ({"cpu": True}, sandtimer.InvalidLimitError, "cpu=True"),
+        ({"stall": "2s"}, sandtimer.InvalidLimitError, "stall='2s'"),
+        ({"memory": 1.5}, sandtimer.InvalidLimitError, "memory=1.5"),
+        ({"memory": "lots"}, sandtimer.ServerLimitRefusedError, "lots"),
+        ({"processes": "3"}, sandtimer.InvalidLimitError, "processes='3'"),
         ({"stdin": 1}, TypeError, "stdin"),
         ({"environment": {"A=B": "x"}}, ValueError, "A=B"),
         ({"wall": 1}, TypeError, "wall=1"),
@@ -85,7 +85,7 @@ def test_refusals_say_what_and_what_would_work(client: sandtimer.Client) -> None
         client.run(["no-such-program"])
     error = refused.value
     assert (error.code, error.retryable, bool(error.hint)) == ("command_not_found", False, True)
-    with pytest.raises(sandtimer.ServerNotFound, match="nobody") as missing:
+    with pytest.raises(sandtimer.ServerNotFoundError, match="nobody") as missing:
         client.attach("nobody").info()
     assert missing.value.code == "run_not_found"
     with pytest.raises(TypeError, match="either"):
@@ -320,7 +320,7 @@ def test_everything_can_be_awaited(client: sandtimer.Client) -> None:
             assert isinstance((await run.await_()).error, sandtimer.RemoteError)
         for told in (client.ahost(), client.aconfig(), client.ahealth()):
             assert await told
-        with pytest.raises(sandtimer.ServerNotFound):
+        with pytest.raises(sandtimer.ServerNotFoundError):
             await ctx.arun("1")
 
     asyncio.run(asyncio.wait_for(main(), 60))
@@ -346,7 +346,7 @@ def test_a_context_keeps_what_runs_leave(client: sandtimer.Client) -> None:
         assert client.attach_context(ctx.id).run("x[0] + 41").value == 42
         assert not ctx.interrupt()
     assert ctx.id not in [each["context_id"] for each in client.contexts()]
-    with pytest.raises(sandtimer.ServerNotFound):
+    with pytest.raises(sandtimer.ServerNotFoundError):
         ctx.run("1")
 
 
@@ -406,7 +406,7 @@ def test_what_happened_to_a_context_since_its_last_run_is_a_warning(
 
     with client.context() as ctx:
         monkeypatch.setattr(_client_wire.Server, "ask", noted)
-        with pytest.warns(sandtimer.ContextLost, match="began anew") as warned:
+        with pytest.warns(sandtimer.ContextLostError, match="began anew") as warned:
             assert ctx.run("6 * 7").value == 42
             assert asyncio.run(awaited(ctx)).value == 42
         assert [warning.filename for warning in warned] == [__file__] * 2
@@ -469,7 +469,7 @@ def test_whoever_waits_does_so_through_a_crash_of_the_server(crashing: Serving) 
     waiting.join(30)
     proxy.close()
     assert [outcome.ending for outcome in outcomes] == ["infra_error"]
-    assert isinstance(outcomes[0].error, sandtimer.SandboxUnavailable)
+    assert isinstance(outcomes[0].error, sandtimer.SandboxUnavailableError)
 
 
 @pytest.mark.parametrize("awaited", [False, True])
@@ -483,11 +483,11 @@ def test_no_server_is_told_from_a_wrong_token(tmp_path: pathlib.Path, awaited: b
     monkeypatch.setenv("SANDTIMER_TOKEN", "a-secret-token-of-mine")
     assert run(sandtimer.Client()).ok
     for wrong in ("", "another"):
-        with pytest.raises(sandtimer.ServerUnauthorized) as refused:
+        with pytest.raises(sandtimer.ServerUnauthorizedError) as refused:
             run(sandtimer.Client(token=wrong))
         assert (refused.value.code, refused.value.retryable) == ("unauthorized", False)
     serving.stop()
-    with pytest.raises(sandtimer.ServerUnreachable, match="does not answer: .*[Cc]onnect") as gone:
+    with pytest.raises(sandtimer.ServerUnreachableError, match="does not answer: .*[Cc]onnect") as gone:
         run(sandtimer.Client())
     assert (gone.value.code, gone.value.retryable) == ("unreachable", True)
 
@@ -501,7 +501,7 @@ def test_a_server_that_is_gone_is_given_up(crashing: Serving, monkeypatch: pytes
     monkeypatch.setattr(_client_wire.Blocking, "sleep", sleep)
     crashing.crash()
     run = sandtimer.Client(crashing.url).attach("one")
-    with pytest.raises(sandtimer.ServerUnreachable):
+    with pytest.raises(sandtimer.ServerUnreachableError):
         run.wait()
     assert len(pauses) == 10 and all(pause <= 5 for pause in pauses)
 

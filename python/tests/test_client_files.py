@@ -32,7 +32,7 @@ def test_files_outlive_the_runs_that_work_on_them(client: sandtimer.Client) -> N
     files.mkdir("a/b", parents=True)
     assert files.move("out", "a/b/moved")["path"] == files.stat("a/b/moved")["path"] == "a/b/moved"
     files.delete("a", recursive=True)
-    with pytest.raises(sandtimer.ServerNotFound):
+    with pytest.raises(sandtimer.ServerNotFoundError):
         files.read("a/b/moved")
     with pytest.raises(sandtimer.ServerError):
         files.read("../x")
@@ -41,7 +41,7 @@ def test_files_outlive_the_runs_that_work_on_them(client: sandtimer.Client) -> N
         assert ctx.run("open('in/ä b.txt').read()").value == "grüße\n"
     assert client.attach_workspace(workspace.id).info()["files"] == 2
     workspace.delete()
-    with pytest.raises(sandtimer.ServerNotFound):
+    with pytest.raises(sandtimer.ServerNotFoundError):
         workspace.info()
 
 

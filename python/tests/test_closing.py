@@ -54,7 +54,7 @@ def test_closing_ends_an_interpreter_that_starts_and_tells_who_waits(slow: str) 
     def wait(how: str) -> None:
         try:
             box.warm(1) if how == "warm" else box.call(abs, -1)
-        except sandtimer.SandboxUnavailable as error:
+        except sandtimer.SandboxUnavailableError as error:
             said.append(str(error))
 
     threads = [threading.Thread(target=wait, args=(how,)) for how in ("warm", "call")]

@@ -135,7 +135,7 @@ def test_it_is_the_same_however_calls_start(start: str) -> None:
 def test_a_closed_sandbox_runs_none() -> None:
     box = sandtimer.Sandbox()
     box.close()
-    with pytest.raises(sandtimer.SandboxUnavailable, match="closed"):
+    with pytest.raises(sandtimer.SandboxUnavailableError, match="closed"):
         box.command(["true"])
 
 
@@ -143,7 +143,7 @@ def test_what_is_required_and_missing_is_said() -> None:
     with sandtimer.Sandbox(require="K3") as box:
         try:
             assert box.command(["true"]).isolation.kill == "K3"
-        except sandtimer.IsolationRefused as refused:
+        except sandtimer.IsolationRefusedError as refused:
             assert "K3" in str(refused)
 
 

@@ -185,7 +185,7 @@ def test_exceptions_are_built_in_ones_or_remote_errors(ctx: sandtimer.Context) -
 
 def test_a_result_past_its_limit_is_refused(box: sandtimer.Sandbox) -> None:
     with box.limits(result_bytes=200_000).context() as ctx:
-        assert isinstance(ctx.run("x = 1\n'y' * 300_000").error, sandtimer.ResultTooLarge)
+        assert isinstance(ctx.run("x = 1\n'y' * 300_000").error, sandtimer.ResultTooLargeError)
         results = ctx.run("for _ in range(9): display('z' * 50_000)\nx").results
         # Each is there as text and as JSON, so one fits.
         assert len(results) == 3 and [len(each["text/plain"]) for each in results[:1]] == [50_002]
@@ -224,7 +224,7 @@ def test_an_interpreter_lost_between_runs_is_said(ctx: sandtimer.Context) -> Non
         if ctx.info.checkpoint:
             break
         pause.wait(0.02)
-    with pytest.warns(sandtimer.ContextLost, match="began anew"):
+    with pytest.warns(sandtimer.ContextLostError, match="began anew"):
         assert ctx.run("'os' in globals()").value is False
     assert "the interpreter" in str(ctx.info.lost)
 
@@ -292,7 +292,7 @@ def test_what_a_callback_raises_ends_the_run_and_comes_out(ctx: sandtimer.Contex
 
 def test_a_callback_cannot_wait_for_its_own_context(ctx: sandtimer.Context) -> None:
     for wait in (lambda _: ctx.run("1"), lambda _: ctx.undo()):
-        with pytest.raises(sandtimer.SandboxUnavailable, match="callback"):
+        with pytest.raises(sandtimer.SandboxUnavailableError, match="callback"):
             ctx.run("display(1)", on_display=wait)
     heard: list[int] = []
     ctx.run("display(1)", on_display=lambda _: heard.append(ctx.info.waiting))
@@ -308,7 +308,7 @@ def test_a_slow_callback_holds_back_the_code_and_not_its_end(ctx: sandtimer.Cont
 
     outcome = ctx.run("while True: display('z' * 100_000)", timeout=None, on_display=close)
     assert outcome.ending == "cancelled" and heard
-    with pytest.raises(sandtimer.SandboxUnavailable, match="closed"):
+    with pytest.raises(sandtimer.SandboxUnavailableError, match="closed"):
         ctx.run("1")
 
 
@@ -363,7 +363,7 @@ def test_it_can_be_awaited(box: sandtimer.Sandbox) -> None:
             with pytest.raises(LookupError):
                 await ctx.arun(f"x = 1; display(1)\n{SWALLOW}", timeout=None, on_display=lambda _: [].__getitem__(0))
             assert isinstance((await ctx.arun("x")).error, NameError)
-        with pytest.raises(sandtimer.SandboxUnavailable):
+        with pytest.raises(sandtimer.SandboxUnavailableError):
             await ctx.arun("1")
         # A text comes in pieces as it was written.
         text = "".join(said for said in heard if isinstance(said, str))
@@ -486,7 +486,7 @@ def test_in_a_forked_process_it_refuses_and_stays_alive() -> None:
                 for use in (lambda: ctx.run("x"), ctx.undo, ctx.interrupt, lambda: ctx.info):
                     try:
                         use()
-                    except sandtimer.SandboxUnavailable as refusal:
+                    except sandtimer.SandboxUnavailableError as refusal:
                         assert "forked" in str(refusal)
                     else:
                         os._exit(1)
@@ -512,10 +512,10 @@ def test_a_sandbox_closes_its_contexts() -> None:
     assert [each.run("1").value for each in (first, second)] == [1, 1]
     box.close()
     for each in (first, second):
-        with pytest.raises(sandtimer.SandboxUnavailable, match="context is closed"):
+        with pytest.raises(sandtimer.SandboxUnavailableError, match="context is closed"):
             each.run("1")
         each.close()
-    with pytest.raises(sandtimer.SandboxUnavailable, match="sandbox is closed"):
+    with pytest.raises(sandtimer.SandboxUnavailableError, match="sandbox is closed"):
         box.context()
 
 
@@ -553,7 +553,7 @@ def test_wrong_parameters_are_named(box: sandtimer.Sandbox, arguments: Any, erro
 
 
 def test_a_directory_that_cannot_be_made_is_refused(box: sandtimer.Sandbox) -> None:
-    with pytest.raises(sandtimer.SandboxUnavailable, match="directory"):
+    with pytest.raises(sandtimer.SandboxUnavailableError, match="directory"):
         box.context(directory="/usr/not-there")
 
 
@@ -563,8 +563,8 @@ def test_a_directory_that_cannot_be_made_is_refused(box: sandtimer.Sandbox) -> N
         ({"code": b"1"}, TypeError, "code"),
         ({"code": "'\ud800'"}, ValueError, "code"),
         ({"code": "1", "stdin": 1}, TypeError, "stdin"),
-        ({"code": "1", "timeout": -1}, sandtimer.InvalidLimit, "timeout"),
-        ({"code": "1", "cpu": "fast"}, sandtimer.InvalidLimit, "cpu"),
+        ({"code": "1", "timeout": -1}, sandtimer.InvalidLimitError, "timeout"),
+        ({"code": "1", "cpu": "fast"}, sandtimer.InvalidLimitError, "cpu"),
         ({"code": "1", "on_stdout": 1}, TypeError, "on_stdout"),
     ],
 )

@@ -191,7 +191,7 @@ def test_generators_are_refused_with_the_reason() -> None:
         yield 1
 
     for generator in (numbers, later_numbers):
-        with pytest.raises(sandtimer.Unserializable, match="generator.*return a list"):
+        with pytest.raises(sandtimer.UnserializableError, match="generator.*return a list"):
             sandtimer.sandboxed(timeout=1.0)(generator)
 
 
@@ -208,7 +208,7 @@ def test_what_cannot_be_decorated_is_refused(function: Any, reason: str) -> None
 
 
 def test_bad_parameters_are_refused_where_they_stand() -> None:
-    with pytest.raises(sandtimer.InvalidLimit, match="timeout"):
+    with pytest.raises(sandtimer.InvalidLimitError, match="timeout"):
         sandtimer.sandboxed(timeout=-1)
     with pytest.raises(TypeError, match="no_such_parameter"):
         sandtimer.sandboxed(timeout=1.0, no_such_parameter=1)
@@ -224,7 +224,7 @@ def test_limits_and_trust_are_those_of_the_decorator() -> None:
         return subjects.Reports(3)
 
     assert report().score == 3
-    with pytest.raises(sandtimer.ResultRefused, match="results="):
+    with pytest.raises(sandtimer.ResultRefusedError, match="results="):
         refused()
 
 
@@ -247,7 +247,7 @@ def test_a_sandbox_in_a_sandbox_is_refused_with_the_reason() -> None:
         with sandtimer.Sandbox(timeout=1.0) as box:
             try:
                 box.call(abs, -1)
-            except sandtimer.SandboxUnavailable as error:
+            except sandtimer.SandboxUnavailableError as error:
                 return str(error)
 
     def nest_in_a_fork() -> Any:

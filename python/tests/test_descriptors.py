@@ -127,7 +127,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, pool: Any, refused: Any) -> None:
         with counting:
             number, count = count, count + 1
         if refused(number):
-            raise sandtimer.SandboxUnavailable("cannot make a sandbox ready: Too many open files")
+            raise sandtimer.SandboxUnavailableError("cannot make a sandbox ready: Too many open files")
         return call(job, limits)
 
     monkeypatch.setattr(pool, "call", refusing)
@@ -140,7 +140,7 @@ def test_case_without_a_sandbox_is_no_error_of_the_batch(box: sandtimer.Sandbox,
     assert sorted(judgement.verdicts) == ["accepted"] * 6 + ["infra_error"] * 2
     index = judgement.verdicts.index("infra_error")
     error, outcome = judgement.errors[index], judgement.outcomes[index]
-    assert isinstance(error, sandtimer.SandboxUnavailable) and "Too many open files" in str(error)
+    assert isinstance(error, sandtimer.SandboxUnavailableError) and "Too many open files" in str(error)
     assert outcome is not None and outcome.ending == "infra_error" and not judgement.overloaded[index]
     assert judgement.retry_overloaded().passed
 
@@ -156,12 +156,12 @@ def test_batch_fails_where_no_case_can_begin(box: sandtimer.Sandbox, monkeypatch
     refuse(monkeypatch, box._texts, lambda number: calls.append(number) or True)
     for count in (1, 3, 1000):
         calls.clear()
-        with pytest.raises(sandtimer.SandboxUnavailable, match="Too many open files"):
+        with pytest.raises(sandtimer.SandboxUnavailableError, match="Too many open files"):
             box.judge("print(input())", [("1", "1")] * count)
         assert len(calls) < 20
     monkeypatch.undo()
     box.close()
-    with pytest.raises(sandtimer.SandboxUnavailable, match="closed"):
+    with pytest.raises(sandtimer.SandboxUnavailableError, match="closed"):
         box.judge("print(input())", [("1", "1")])
 
 
@@ -170,11 +170,11 @@ def test_item_without_a_sandbox_is_no_error_of_the_map(box: sandtimer.Sandbox, m
     outcomes = list(box.map(abs, [-1, -2, -3, -4]))
     assert sorted(outcome.ending for outcome in outcomes) == ["infra_error"] + ["returned"] * 3
     assert [outcome.value for outcome in outcomes if outcome.ok] == [each for each in (1, 2, 3, 4) if outcomes[each - 1].ok]
-    with pytest.raises(sandtimer.SandboxUnavailable, match="Too many"):
+    with pytest.raises(sandtimer.SandboxUnavailableError, match="Too many"):
         refuse(monkeypatch, box._pool, lambda number: True)
         box.call(abs, -1)
     for count in (1, 100):
-        with pytest.raises(sandtimer.SandboxUnavailable, match="Too many"):
+        with pytest.raises(sandtimer.SandboxUnavailableError, match="Too many"):
             list(box.map(abs, range(count)))
     monkeypatch.undo()
     refuse(monkeypatch, box._pool, lambda number: number < 2)
@@ -184,7 +184,7 @@ def test_item_without_a_sandbox_is_no_error_of_the_map(box: sandtimer.Sandbox, m
     monkeypatch.undo()
     next(mapped)
     box.close()
-    with pytest.raises(sandtimer.SandboxUnavailable, match="closed"):
+    with pytest.raises(sandtimer.SandboxUnavailableError, match="closed"):
         list(mapped)
 
 

@@ -21,7 +21,7 @@ for name, way in ways.items():
     try:
         way()
         print(name, "worked")
-    except sandtimer.SandboxUnavailable as error:
+    except sandtimer.SandboxUnavailableError as error:
         print(name, error)
 box.close()
 """

@@ -38,12 +38,12 @@ FAILURES: dict[str, tuple[type[Exception], Callable[[sandtimer.Sandbox], Any]]] 
     "timeout": (sandtimer.DeadlineExceeded, lambda box: box.limits(timeout=0.2).call(time.sleep, 60)),
     "stalled": (sandtimer.DeadlineExceeded, lambda box: box.limits(stall=0.2).call(time.sleep, 60)),
     "signaled": (sandtimer.Crashed, lambda box: box.call(exec, "import os; os.abort()")),
-    "no_result": (sandtimer.NoResult, lambda box: box.call(exec, "import os; os._exit(3)")),
+    "no_result": (sandtimer.NoResultError, lambda box: box.call(exec, "import os; os._exit(3)")),
     "remote": (sandtimer.RemoteError, lambda box: box.call(lose)),
     "exit": (sandtimer.RemoteError, lambda box: box.call(exec, "raise SystemExit(3)")),
-    "refused": (sandtimer.ResultRefused, lambda box: box.call(eval, "__import__('argparse').Namespace()")),
-    "large": (sandtimer.ResultTooLarge, lambda box: box.limits(result_bytes=100).call(bytes, 1000)),
-    "generator": (sandtimer.Unserializable, lambda box: box.call(lambda: (x for x in "abc"))),
+    "refused": (sandtimer.ResultRefusedError, lambda box: box.call(eval, "__import__('argparse').Namespace()")),
+    "large": (sandtimer.ResultTooLargeError, lambda box: box.limits(result_bytes=100).call(bytes, 1000)),
+    "generator": (sandtimer.UnserializableError, lambda box: box.call(lambda: (x for x in "abc"))),
 }
 
 
@@ -159,7 +159,7 @@ def test_an_outcome_that_is_not_known_in_a_fork_says_so() -> None:
             print(unknown.value, known.value, known.tree.survivors)
             try:
                 unknown.stdout
-            except sandtimer.SandboxUnavailable as error:
+            except sandtimer.SandboxUnavailableError as error:
                 print("before forking" in str(error), flush=True)
             os._exit(0)
         assert os.waitpid(pid, 0)[1] == 0

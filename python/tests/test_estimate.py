@@ -48,7 +48,7 @@ def test_a_budget_says_whether_it_fits(tmp_path: pathlib.Path) -> None:
 def test_what_cannot_be_estimated_is_refused_by_name(
     asked: dict[str, object], words: list[str], tmp_path: pathlib.Path
 ) -> None:
-    with pytest.raises(sandtimer.EstimateRefused) as refused:
+    with pytest.raises(sandtimer.EstimateRefusedError) as refused:
         sandtimer.estimate(**asked, state_dir=tmp_path)  # type: ignore[arg-type]
     assert isinstance(refused.value, ValueError)
     for word in words:

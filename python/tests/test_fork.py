@@ -77,7 +77,7 @@ def test_a_fork_beside_threads_is_refused_with_the_reason() -> None:
         with sandtimer.Sandbox(start="fork") as box:
             try:
                 box.call(abs, -1)
-            except sandtimer.SandboxUnavailable as refusal:
+            except sandtimer.SandboxUnavailableError as refusal:
                 print("other" in str(refusal), "force" in str(refusal))
         with sandtimer.Sandbox(start="fork", force=True) as box:
             print(box.call(abs, -1))
@@ -99,7 +99,7 @@ def test_a_fork_is_possible_behind_a_progress_bar() -> None:
                 pass
             try:
                 box.call(abs, -4)
-            except sandtimer.SandboxUnavailable as refusal:
+            except sandtimer.SandboxUnavailableError as refusal:
                 print("tqdm.tqdm.monitor_interval = 0" in str(refusal))
     """)
     assert said == "[1, 2]\n3\nTrue\n"
@@ -116,7 +116,7 @@ def test_threads_of_a_library_that_computes_are_named_with_the_remedy() -> None:
         with sandtimer.Sandbox(timeout=20.0, start="fork") as box:
             try:
                 print(box.call(lambda: int(numpy.ones(3).sum())))
-            except sandtimer.SandboxUnavailable as refusal:
+            except sandtimer.SandboxUnavailableError as refusal:
                 print(refusal)
     """
     assert run_alone(call.format(settings={"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})) == "3\n"
@@ -139,7 +139,7 @@ def test_threads_of_cuda_are_told_from_others_by_their_names() -> None:
             with sandtimer.Sandbox(timeout=20.0, start="fork") as box:
                 try:
                     box.call(abs, -3)
-                except sandtimer.SandboxUnavailable as error:
+                except sandtimer.SandboxUnavailableError as error:
                     print(error)
     """).splitlines()
     assert "1 native thread runs (cuda_train.py, " in said[0] and "CUDA" not in said[0]
@@ -309,7 +309,7 @@ def test_background_calls_say_why_they_cannot_fork() -> None:
             ):
                 try:
                     call()
-                except sandtimer.SandboxUnavailable as refusal:
+                except sandtimer.SandboxUnavailableError as refusal:
                     print(all(word in str(refusal) for word in ("submit", "map", "awaited", "zygote", "force=True", "run and call")))
             print(box.call(abs, -1))
     """)

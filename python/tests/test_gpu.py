@@ -223,7 +223,7 @@ def test_a_host_without_a_gpu_is_refused_at_once(run: Run) -> None:
         for make in (sandtimer.Sandbox, sandtimer.sandboxed):
             try:
                 make(start="spawn", gpu=True)
-            except sandtimer.SandboxUnavailable as error:
+            except sandtimer.SandboxUnavailableError as error:
                 print(error)
     """).splitlines()
     assert len(said) == 2 and said[0] == said[1]
@@ -271,7 +271,7 @@ def test_a_preloaded_module_that_uses_the_gpu_is_refused_by_name(run: Run, tmp_p
         with sandtimer.Sandbox(timeout=60.0, start="spawn", gpu=True, preload=["hasty"]) as box:
             try:
                 box.call(abs, 1)
-            except sandtimer.ProfileRefused as error:
+            except sandtimer.ProfileRefusedError as error:
                 print(error)
     """)
     assert "uses the GPU once 'hasty' is preloaded" in said and "leave it out of preload" in said
@@ -282,7 +282,7 @@ def test_a_context_is_not_given_it(run: Run) -> None:
         with sandtimer.Sandbox(start="spawn", gpu=True) as box:
             try:
                 box.context()
-            except sandtimer.InvalidArgument as error:
+            except sandtimer.InvalidArgumentError as error:
                 print(error)
     """)
     assert "gpu=True: a context is not given the GPU" in said and "without gpu" in said
@@ -307,7 +307,7 @@ def test_pools_of_other_machines_check_what_they_can() -> None:
     import sandtimer.ray
 
     for start in ({}, {"start": "zygote"}):
-        with pytest.raises(sandtimer.InvalidArgument, match='use start="spawn"'):
+        with pytest.raises(sandtimer.InvalidArgumentError, match='use start="spawn"'):
             sandtimer.ray.Pool(gpu=True, **start)
     # Whether there is one is for the nodes to say, which begin with the first call.
     sandtimer.ray.Pool(gpu=True, start="spawn").close()
@@ -364,7 +364,7 @@ def beside_cuda() -> None:
     """What the test below does, in a process of its own, which has the CUDA context for good."""
     cuda = Cuda()
     mine = cuda.allocate(1 << 20)
-    with pytest.raises(sandtimer.SandboxUnavailable, match="CUDA is in use"):
+    with pytest.raises(sandtimer.SandboxUnavailableError, match="CUDA is in use"):
         sandtimer.Sandbox(timeout=60.0, start="fork").call(abs, -1)
     with sandtimer.Sandbox(timeout=60.0) as box:
         assert [box.call(abs, -n) for n in range(100)] == list(range(100))

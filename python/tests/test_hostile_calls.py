@@ -155,7 +155,7 @@ def send_and_wait(packets: list[bytes]) -> None:
 def test_a_malformed_answer_hurts_nobody(box: sandtimer.Sandbox, packet: bytes) -> None:
     outcome = box.run(send_and_wait, [packet])
     assert outcome.ending in ("no_result", "cancelled"), outcome
-    assert isinstance(outcome.error, sandtimer.NoResult)
+    assert isinstance(outcome.error, sandtimer.NoResultError)
     assert outcome.tree.survivors == 0
     assert box.call(abs, -1) == 1
 
@@ -172,9 +172,9 @@ def test_an_answer_that_points_nowhere_hurts_nobody(box: sandtimer.Sandbox, addr
 
 def test_an_answer_larger_than_allowed_is_refused_unread(box: sandtimer.Sandbox) -> None:
     outcome = box.run(send_and_wait, [header(parts=2) + part(4096, 2**62) + part(4096, 2**62)])
-    assert isinstance(outcome.error, sandtimer.ResultTooLarge)
+    assert isinstance(outcome.error, sandtimer.ResultTooLargeError)
     assert "result_bytes" in str(outcome.error)
-    assert isinstance(box.run(lambda: b"x" * (65 << 20)).error, sandtimer.ResultTooLarge)
+    assert isinstance(box.run(lambda: b"x" * (65 << 20)).error, sandtimer.ResultTooLargeError)
 
 
 IMMUTABLE = 1 << 63

@@ -46,7 +46,7 @@ def test_a_lambda_in_an_environment_without_cloudpickle_says_what_it_needs(tmp_p
     made = tmp_path / "made"
     venv.create(made, symlinks=True, with_pip=False)
     with sandtimer.Sandbox(python=made / "bin/python", timeout=30.0) as box:
-        with pytest.raises(sandtimer.Unserializable) as caught:
+        with pytest.raises(sandtimer.UnserializableError) as caught:
             box.call(lambda: 1)
         assert box.call(abs, -1) == 1
     said = str(caught.value)
@@ -81,7 +81,7 @@ def test_a_lambda_for_another_cloudpickle_says_which_one_it_needs(tmp_path: path
         raise AttributeError("of its own, about cloudpickle")
 
     with sandtimer.Sandbox(python=made / "bin/python", timeout=30.0) as box:
-        with pytest.raises(sandtimer.Unserializable, match=f"install cloudpickle=={cloudpickle.__version__} there") as caught:
+        with pytest.raises(sandtimer.UnserializableError, match=f"install cloudpickle=={cloudpickle.__version__} there") as caught:
             box.call(lambda: 1)
         assert f"{made}/bin/python has another one" in str(caught.value) and caught.value.outcome.ending == "raised"
         assert box.call(abs, -1) == 1
@@ -97,7 +97,7 @@ def test_code_for_another_python_says_both_versions_when_it_is_not_read() -> Non
     wrong = TypeError("code expected at most 16 arguments, got 18")
     wrong.__cause__ = _results.RemoteTraceback("TypeError: code expected at most 16 arguments, got 18")
     error = _results.explain_unread_code(wrong, "raised", "/opt/python3.9", "3.9.18")
-    assert isinstance(error, sandtimer.Unserializable) and f"as here ({ours}), and /opt/python3.9 is Python 3.9" in str(error)
+    assert isinstance(error, sandtimer.UnserializableError) and f"as here ({ours}), and /opt/python3.9 is Python 3.9" in str(error)
     crashed = sandtimer.Crashed("the process was ended by SIGSEGV")
     error = _results.explain_unread_code(crashed, "signaled", "/opt/python3.9", "3.9.18")
     assert isinstance(error, sandtimer.Crashed) and "SIGSEGV: lambdas" in str(error) and "is Python 3.9" in str(error)

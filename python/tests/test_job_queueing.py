@@ -52,7 +52,7 @@ def test_schedules_are_awaited_and_refused() -> None:
         ({"name": "s", "every_ms": 1, "job": {"command": ["true"]}}, "every_ms"),
         ({"name": "s", "every_ms": 1000, "job": {"command": ["true"], "wal_ms": 1}}, "job.wal_ms"),
     ]:
-        with pytest.raises(sandtimer.JobSpecRefused) as refused:
+        with pytest.raises(sandtimer.JobSpecRefusedError) as refused:
             jobs.schedule(spec)
         assert refused.value.path == path
     with pytest.raises(TypeError, match="name=5"):
@@ -66,7 +66,7 @@ def test_map_gives_handlers_their_items_and_the_results_to_the_last() -> None:
         "map": {"over": [1, 2, 3], "most": 2, "then": {"command": ["cat", "r"], "after_results": "r"}},
     }
     for refusing in (jobs.submit, jobs.run):
-        with pytest.raises(sandtimer.JobSpecRefused, match="submit_many"):
+        with pytest.raises(sandtimer.JobSpecRefusedError, match="submit_many"):
             refusing(spec)
     assert jobs.list() == []
     submitted = jobs.submit_many([spec])
@@ -89,7 +89,7 @@ def test_job_waits_for_another_and_is_cancelled_by_its_failure() -> None:
     with jobs.Worker():
         record = jobs.wait(second.id, HARD_STOP)
     assert record.state == "cancelled" and first.id in str(record.error)
-    with pytest.raises(sandtimer.JobSpecRefused, match="circle") as circle:
+    with pytest.raises(sandtimer.JobSpecRefusedError, match="circle") as circle:
         jobs.submit_many([{"name": "a", "command": ["true"], "after": ["b"]}, {"name": "b", "command": ["true"], "after": ["a"]}])
     assert circle.value.path == "after"
 
@@ -97,7 +97,7 @@ def test_job_waits_for_another_and_is_cancelled_by_its_failure() -> None:
 def test_words_of_other_tools_lead_to_schedules_and_after() -> None:
     with pytest.raises(TypeError, match="jobs.schedule"):
         jobs.submit({"command": ["true"]}, cron="@daily")  # type: ignore[call-arg]
-    with pytest.raises(sandtimer.JobSpecRefused, match="in a schedule"):
+    with pytest.raises(sandtimer.JobSpecRefusedError, match="in a schedule"):
         jobs.submit({"command": ["true"], "cron": "@daily"})
-    with pytest.raises(sandtimer.JobSpecRefused, match="which is `after` here"):
+    with pytest.raises(sandtimer.JobSpecRefusedError, match="which is `after` here"):
         jobs.submit({"command": ["true"], "depends_on": []})

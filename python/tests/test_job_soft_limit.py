@@ -82,7 +82,7 @@ def test_alarm_ends_with_the_function() -> None:
 
 @pytest.mark.parametrize("soft", [-1, float("nan"), float("inf"), True, "", "5", "5 m", "m", [1], 1e12])
 def test_what_is_no_duration_is_refused_by_name(soft: Any) -> None:
-    with pytest.raises(sandtimer.InvalidLimit, match=r"soft=.* use a number of seconds, a text such as"):
+    with pytest.raises(sandtimer.InvalidLimitError, match=r"soft=.* use a number of seconds, a text such as"):
         jobs.Handler(save_in_time, soft=soft)
 
 
@@ -93,16 +93,16 @@ def test_durations_are_taken_as_specs_have_them() -> None:
 
 def test_soft_limit_that_the_wall_limit_leaves_no_time_for_is_refused(box: sandtimer.Sandbox) -> None:
     for soft in (60, "2m"):
-        with pytest.raises(sandtimer.InvalidLimit, match=r"handlers\['save'\]: soft=\d+ is not below the wall limit, timeout=60 of"):
+        with pytest.raises(sandtimer.InvalidLimitError, match=r"handlers\['save'\]: soft=\d+ is not below the wall limit, timeout=60 of"):
             jobs.Worker(handlers={"save": jobs.Handler(save_in_time, soft=soft)}, sandbox=box)
 
 
 def test_async_handlers_are_told_what_to_use() -> None:
     async def wait(_: Any) -> None: ...
 
-    with pytest.raises(sandtimer.InvalidArgument, match=r"wait is an async function; use asyncio.timeout\(5\) in it"):
+    with pytest.raises(sandtimer.InvalidArgumentError, match=r"wait is an async function; use asyncio.timeout\(5\) in it"):
         jobs.Handler(wait, soft=5)
-    with pytest.raises(sandtimer.InvalidArgumentType, match="function=3 is of type int"):
+    with pytest.raises(sandtimer.InvalidArgumentTypeError, match="function=3 is of type int"):
         jobs.Handler(3)  # type: ignore[arg-type]
 
 
@@ -115,8 +115,8 @@ def test_async_callables_and_odd_durations_are_refused() -> None:
     async def function(asked: Any) -> None: ...
 
     for handler in (Async(), function, functools.partial(function)):
-        with pytest.raises(sandtimer.InvalidArgument, match="async function"):
+        with pytest.raises(sandtimer.InvalidArgumentError, match="async function"):
             jobs.Handler(handler, soft=1)
     for soft in (10**400, float("nan"), float("inf"), "٣s"):
-        with pytest.raises(sandtimer.InvalidLimit, match="not a duration"):
+        with pytest.raises(sandtimer.InvalidLimitError, match="not a duration"):
             jobs.Handler(len, soft=soft)

@@ -44,7 +44,7 @@ def test_a_job_runs_to_its_end_and_is_kept() -> None:
     again = jobs.show(record.id)
     assert again.spec["command"] == ["sh", "-c", "echo out; echo err >&2"]
     assert jobs.purge() == 1
-    with pytest.raises(sandtimer.JobUnknown) as unknown:
+    with pytest.raises(sandtimer.JobNotFoundError) as unknown:
         jobs.show(record.id)
     assert unknown.value.id == record.id and isinstance(unknown.value, LookupError)
 
@@ -63,7 +63,7 @@ def test_files_go_in_and_come_out(tmp_path: pathlib.Path) -> None:
     assert jobs.read_file(record.id, "both") == b"hello\xff\x00"
     assert asyncio.run(jobs.aread_file(record.id, "both")) == b"hello\xff\x00"
     assert record.spec["inputs"]["words"]["bytes"] == 5
-    with pytest.raises(sandtimer.JobFileUnknown) as unknown:
+    with pytest.raises(sandtimer.JobFileUnknownError) as unknown:
         jobs.read_file(record.id, "pipe")
     copied = pickle.loads(pickle.dumps(unknown.value))
     assert (copied.id, copied.name) == (record.id, "pipe") and isinstance(copied, LookupError)
@@ -98,7 +98,7 @@ def test_the_scenario_of_the_calculator_is_the_command_lines() -> None:
 
 def test_many_are_taken_in_or_none() -> None:
     good = {"command": ["true"]}
-    with pytest.raises(sandtimer.JobSpecRefused, match=r"specs\[1\]: `wall_ms`") as refused:
+    with pytest.raises(sandtimer.JobSpecRefusedError, match=r"specs\[1\]: `wall_ms`") as refused:
         jobs.submit_many([good, {**good, "wall_ms": -1}])
     assert refused.value.path == "wall_ms" and isinstance(refused.value, ValueError)
     assert jobs.list() == []
@@ -136,7 +136,7 @@ def test_a_delay_counts_from_the_submission_and_the_same_key_is_the_same_job() -
     ],
 )
 def test_a_malformed_spec_names_the_field(spec: Any, path: str) -> None:
-    with pytest.raises(sandtimer.JobSpecRefused) as refused:
+    with pytest.raises(sandtimer.JobSpecRefusedError) as refused:
         jobs.submit(spec)
     assert refused.value.path.startswith(path), refused.value
     for copied in (copy.copy(refused.value), pickle.loads(pickle.dumps(refused.value))):
@@ -145,7 +145,7 @@ def test_a_malformed_spec_names_the_field(spec: Any, path: str) -> None:
 
 def test_a_malformed_file_names_itself_and_the_line(tmp_path: pathlib.Path) -> None:
     (tmp_path / "job.toml").write_text('command = ["true"]\nname = \n')
-    with pytest.raises(sandtimer.JobSpecRefused, match="line 2") as refused:
+    with pytest.raises(sandtimer.JobSpecRefusedError, match="line 2") as refused:
         jobs.submit(tmp_path / "job.toml")
     assert str(tmp_path) in str(refused.value)
     with pytest.raises(FileNotFoundError):
@@ -159,7 +159,7 @@ def test_a_key_with_another_spec_carries_the_job_there_is() -> None:
     first = jobs.submit(spec)
     second = jobs.submit(spec)
     assert (first.existed, second.existed, second.id) == (False, True, first.id)
-    with pytest.raises(sandtimer.JobConflict) as conflict:
+    with pytest.raises(sandtimer.JobConflictError) as conflict:
         jobs.submit({**spec, "command": ["false"]})
     assert (conflict.value.key, conflict.value.existing) == ("k", first.id)
     assert conflict.value.job.id == first.id and conflict.value.job.spec["command"] == ["true"]
@@ -180,7 +180,7 @@ def test_filters_queues_cancel_retry_pause_and_purge() -> None:
     assert jobs.cancel(one.id, "no need") == "cancelled"
     assert jobs.cancel(one.id) == "too_late"
     assert "no need" in str(jobs.show(one.id).error)
-    with pytest.raises(sandtimer.JobStateRefused) as goes_on:
+    with pytest.raises(sandtimer.JobStateRefusedError) as goes_on:
         jobs.retry(two.id)
     assert (goes_on.value.id, goes_on.value.state) == (two.id, "queued")
     assert jobs.retry(one.id) == "queued"
@@ -201,7 +201,7 @@ def test_a_paused_queue_hands_out_nothing() -> None:
 
 def test_a_wait_has_an_end_and_the_job_goes_on() -> None:
     job = jobs.submit({"command": ["true"]})
-    with pytest.raises(sandtimer.JobGoesOn, match=f"{job.id} is queued") as goes_on:
+    with pytest.raises(sandtimer.JobStillRunningError, match=f"{job.id} is queued") as goes_on:
         jobs.wait(job.id, 0.2)
     assert isinstance(goes_on.value, TimeoutError)
     assert jobs.show(job.id).state == "queued"
@@ -300,10 +300,10 @@ def test_a_store_of_a_newer_program_and_one_that_cannot_be_made(here: pathlib.Pa
     with sqlite3.connect(other / "jobs.sqlite") as old, sqlite3.connect(copied / "jobs.sqlite") as new:
         old.backup(new)
         new.execute("PRAGMA user_version = 999")
-    with pytest.raises(sandtimer.JobStoreNewer, match="999"):
+    with pytest.raises(sandtimer.JobStoreNewerError, match="999"):
         jobs.Jobs(copied).list()
     (tmp_path / "file").write_text("")
-    with pytest.raises(sandtimer.JobStoreUnavailable, match="state directory"):
+    with pytest.raises(sandtimer.JobStoreUnavailableError, match="state directory"):
         jobs.Jobs(tmp_path / "file" / "below").list()
 
 
@@ -339,7 +339,7 @@ def test_parameters_of_a_worker_are_refused_by_name(parameters: Any, said: str) 
 
 
 def test_a_run_without_a_worker_leaves_no_job_behind() -> None:
-    with sandtimer.Sandbox(preload=["no_such_module"]) as box, pytest.raises(sandtimer.ProfileRefused):
+    with sandtimer.Sandbox(preload=["no_such_module"]) as box, pytest.raises(sandtimer.ProfileRefusedError):
         jobs.run({"handler": "h"}, handlers={"h": abs}, sandbox=box)
     assert [job.state for job in jobs.list()] == ["cancelled"]
 

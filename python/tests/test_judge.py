@@ -337,12 +337,12 @@ def test_no_cases_and_no_programs(box: sandtimer.Sandbox) -> None:
         (("x", []), {"entry": "1; import os"}, ValueError),
         (("print(None)", [{"stdin": ""}]), {}, TypeError),
         (("x", [{"arguments": (1,)}]), {"entry": "solve"}, TypeError),
-        (("x", []), {"timeout": -1}, sandtimer.InvalidLimit),
-        (("x", []), {"timeout": True}, sandtimer.InvalidLimit),
-        (("x", []), {"total": float("nan")}, sandtimer.InvalidLimit),
-        (("x", []), {"total": "2s"}, sandtimer.InvalidLimit),
-        (("x", []), {"total": True}, sandtimer.InvalidLimit),
-        (("x", []), {"total": -1}, sandtimer.InvalidLimit),
+        (("x", []), {"timeout": -1}, sandtimer.InvalidLimitError),
+        (("x", []), {"timeout": True}, sandtimer.InvalidLimitError),
+        (("x", []), {"total": float("nan")}, sandtimer.InvalidLimitError),
+        (("x", []), {"total": "2s"}, sandtimer.InvalidLimitError),
+        (("x", []), {"total": True}, sandtimer.InvalidLimitError),
+        (("x", []), {"total": -1}, sandtimer.InvalidLimitError),
     ],
 )
 def test_wrong_use_is_said_at_once(box: sandtimer.Sandbox, arguments: Any, options: Any, error: Any) -> None:
@@ -354,10 +354,10 @@ def test_arguments_that_cannot_be_sent_are_said(box: sandtimer.Sandbox) -> None:
     lock = threading.Lock()
     cases: list[Any] = [((1,), "1"), ((lock,), "")]
     for program, entry in ((repr, None), ("def solve(x): return repr(x)", "solve")):
-        with pytest.raises(sandtimer.Unserializable, match=r"^cases\[1\]: its arguments .* cannot pickle .*; use what") as caught:
+        with pytest.raises(sandtimer.UnserializableError, match=r"^cases\[1\]: its arguments .* cannot pickle .*; use what") as caught:
             box.judge(program, cases, entry=entry)
         assert isinstance(caught.value.__cause__, TypeError) and "fork" not in str(caught.value)
-    with pytest.raises(sandtimer.Unserializable, match="^the program .*<lambda> cannot be sent to a sandbox"):
+    with pytest.raises(sandtimer.UnserializableError, match="^the program .*<lambda> cannot be sent to a sandbox"):
         box.judge(lambda x: (lock, x), [((1,), "1")])
     assert box.judge(repr, [((1,), "1")]).passed
 
@@ -548,9 +548,9 @@ def test_values_are_compared_as_json_has_them(box: sandtimer.Sandbox) -> None:
     assert box.judge(text, cases, entry="solve", checker="json").verdicts == ["accepted", "wrong_answer"]
     assert box.judge(text, cases, entry="solve").verdicts == ["wrong_answer"] * 2
     for options, message in (({"entry": "solve", "checker": "jason"}, '"json"'), ({"checker": "json"}, "programs")):
-        with pytest.raises(sandtimer.InvalidArgument, match=message):
+        with pytest.raises(sandtimer.InvalidArgumentError, match=message):
             box.judge(text, [], **options)
-    with pytest.raises(sandtimer.InvalidArgumentType, match=r"cases\[0\]: a case has no expected"):
+    with pytest.raises(sandtimer.InvalidArgumentTypeError, match=r"cases\[0\]: a case has no expected"):
         box.judge(text, [{"arguments": (1,)}], entry="solve", checker="json")
 
 
@@ -580,7 +580,7 @@ def test_a_judgement_can_be_sent_on(box: sandtimer.Sandbox) -> None:
         assert [each.stdout for each in again.outcomes] == ["1\n", "1\n"]
         assert again.overloaded == judgement.overloaded
         again.verdicts[1] = "infra_error"
-        with pytest.raises(sandtimer.SandboxUnavailable, match="judge again"):
+        with pytest.raises(sandtimer.SandboxUnavailableError, match="judge again"):
             again.retry_overloaded()
     rows = pickle.loads(pickle.dumps(box.judge_many(["print(1)"], [("", "1")])))
     assert rows.passed == [True]
@@ -591,7 +591,7 @@ def test_a_case_without_an_expected_value_is_refused_by_name(box: sandtimer.Sand
         ("print(None)", {"stdin": ""}, {}),
         ("def solve(n): pass", {"arguments": (1,)}, {"entry": "solve"}),
     ):
-        with pytest.raises(sandtimer.InvalidArgumentType, match="a case has no expected"):
+        with pytest.raises(sandtimer.InvalidArgumentTypeError, match="a case has no expected"):
             box.judge(program, [case], **options)
         assert box.judge(program, [{**case, "expected": None}], **options).passed
         assert box.judge(program, [case], checker=lambda *_: True, **options).passed

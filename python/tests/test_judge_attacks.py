@@ -306,14 +306,14 @@ def test_preload_and_arguments_of_hidden_modules_are_refused(tmp_path: Path) -> 
             for use in (lambda: box.exec("1"), lambda: box.judge("1", []) and box.judge("1", [("", "")]), box.context):
                 try:
                     use()
-                except sandtimer.ProfileRefused as refused:
+                except sandtimer.ProfileRefusedError as refused:
                     print("paths=" in str(refused) and sys.argv[1] in str(refused))
         text = "def solve(x):\\n    return type(x).__name__\\n"
         cases = [((hidden_module.Point(),), "Point")]
         with sandtimer.Sandbox(timeout=60.0) as box:
             try:
                 box.judge(text, cases, entry="solve")
-            except sandtimer.Unserializable as refused:
+            except sandtimer.UnserializableError as refused:
                 print("hidden_module" in str(refused))
             print(box.judge(text, [(("hidden_module",), "str")], entry="solve").passed)
         with sandtimer.Sandbox(timeout=60.0, paths=[sys.argv[1]], preload=["hidden_module"]) as box:

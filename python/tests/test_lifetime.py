@@ -38,7 +38,7 @@ def test_a_closed_sandbox_says_so(start: str, use: Callable[[sandtimer.Sandbox],
     box = sandtimer.Sandbox(timeout=20.0, start=start, force=True)
     box.close()
     box.close()
-    with pytest.raises(sandtimer.SandboxUnavailable, match="closed; make a new one"):
+    with pytest.raises(sandtimer.SandboxUnavailableError, match="closed; make a new one"):
         use(box)
 
 
@@ -47,7 +47,7 @@ def test_one_that_was_used_says_so_too() -> None:
     assert box.submit(abs, -1).result(timeout=30) == 1
     box.close()
     for use in (box.run, box.call, box.submit):
-        with pytest.raises(sandtimer.SandboxUnavailable, match="closed"):
+        with pytest.raises(sandtimer.SandboxUnavailableError, match="closed"):
             use(abs, -1)
 
 
@@ -56,7 +56,7 @@ def test_a_refused_call_keeps_no_descriptors() -> None:
     box.close()
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
-        with pytest.raises(sandtimer.SandboxUnavailable):
+        with pytest.raises(sandtimer.SandboxUnavailableError):
             box.submit(len, bytes(1 << 20))
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -124,12 +124,12 @@ def test_a_call_behind_a_close_is_never_forgotten() -> None:
         try:
             while len(futures) < 3:
                 futures.append(box.submit(abs, -1))
-        except sandtimer.SandboxUnavailable:
+        except sandtimer.SandboxUnavailableError:
             pass
         closing.join()
         for future in futures:
             error = future.exception(timeout=60)
-            assert error is None or isinstance(error, sandtimer.SandboxUnavailable)
+            assert error is None or isinstance(error, sandtimer.SandboxUnavailableError)
 
 
 @pytest.mark.parametrize("start", STARTS)

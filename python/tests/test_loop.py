@@ -13,7 +13,7 @@ def test_a_loop_has_so_many_turns() -> None:
     guard = sandtimer.LoopGuard(iterations=3)
     assert guard.stopped is None and list(guard) == [1, 2, 3]
     assert guard.stopped is not None and (guard.stopped.rule, guard.stopped.limit) == ("iterations", 3)
-    with pytest.raises(sandtimer.LoopStopped, match=r"after 3 turns: it has had 3 turns, and may have no more \(iterations=3\)") as caught:
+    with pytest.raises(sandtimer.LoopLimitError, match=r"after 3 turns: it has had 3 turns, and may have no more \(iterations=3\)") as caught:
         guard.begin()
     again = pickle.loads(pickle.dumps(caught.value))
     assert (str(again), again.rule, again.limit, again.turns, again.failed) == (str(caught.value), "iterations", 3, 3, 0)

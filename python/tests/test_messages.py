@@ -26,7 +26,7 @@ def test_errors_in_a_list_say_what_happened(box: sandtimer.Sandbox) -> None:
 
 def test_argument_that_cannot_be_sent_is_named_by_its_place(box: sandtimer.Sandbox) -> None:
     lock = threading.Lock()
-    with pytest.raises(sandtimer.Unserializable, match=r"cases\[1\]: its arguments cannot be sent .*lock"):
+    with pytest.raises(sandtimer.UnserializableError, match=r"cases\[1\]: its arguments cannot be sent .*lock"):
         box.judge(lambda value: value, [((1,), 1), ((lock,), 1)])
     outcomes = list(box.map(len, [[1], lock, [2]]))
     assert [outcome.ending for outcome in outcomes] == ["returned", "raised", "returned"]
@@ -34,5 +34,5 @@ def test_argument_that_cannot_be_sent_is_named_by_its_place(box: sandtimer.Sandb
 
 
 def test_malformed_case_of_a_batch_is_named_by_its_place(box: sandtimer.Sandbox) -> None:
-    with pytest.raises(sandtimer.InvalidArgumentType, match=r"cases\[1\]: a case is \(stdin, expected\)"):
+    with pytest.raises(sandtimer.InvalidArgumentTypeError, match=r"cases\[1\]: a case is \(stdin, expected\)"):
         box.judge_many(["print(1)", "print(2)"], [("", "1"), (3,)])

@@ -79,7 +79,7 @@ def test_one_that_is_not_named_is_refused_by_name(start: str) -> None:
         with sandtimer.Sandbox(timeout=20.0, start={start!r}) as box:
             try:
                 box.call(lambda: Other())
-            except sandtimer.ResultRefused as refusal:
+            except sandtimer.ResultRefusedError as refusal:
                 print("__main__.Other" in str(refusal), "results=" in str(refusal))
             try:
                 box.call(refuse, 9)

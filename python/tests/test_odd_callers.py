@@ -230,11 +230,11 @@ def test_program_does_not_notice_its_caller(name: str, plain: "dict[str, Any]", 
 @pytest.mark.parametrize(
     ("code", "error"),
     [
-        (LIMIT.format("NOFILE", 64, 64), "SandboxUnavailable: .* this process may have 64 open at once .*raise it"),
-        (LIMIT.format("FSIZE", 4096, 4096), "SandboxUnavailable: .*File too large"),
-        ("import sys\nsys.executable = ''\n", r"InvalidArgument: .*sys.executable=''\): give its path as python="),
-        ("import sys\nsys.executable = None\n", r"InvalidArgument: .*sys.executable=None\): give its path as python="),
-        ("import sys\nsys.executable = '/nonexistent/python'\n", "ProfileRefused: .*/nonexistent/python does not exist"),
+        (LIMIT.format("NOFILE", 64, 64), "SandboxUnavailableError: .* this process may have 64 open at once .*raise it"),
+        (LIMIT.format("FSIZE", 4096, 4096), "SandboxUnavailableError: .*File too large"),
+        ("import sys\nsys.executable = ''\n", r"InvalidArgumentError: .*sys.executable=''\): give its path as python="),
+        ("import sys\nsys.executable = None\n", r"InvalidArgumentError: .*sys.executable=None\): give its path as python="),
+        ("import sys\nsys.executable = '/nonexistent/python'\n", "ProfileRefusedError: .*/nonexistent/python does not exist"),
     ],
 )
 def test_missing_requirement_is_named(code: str, error: str, tmp_path: Path) -> None:

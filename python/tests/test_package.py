@@ -31,20 +31,20 @@ def test_it_exports_what_it_names() -> None:
     [
         (errors.DeadlineExceeded, TimeoutError),
         (errors.OutOfMemory, MemoryError),
-        (errors.Unserializable, TypeError),
-        (errors.InvalidArgument, ValueError),
-        (errors.InvalidArgumentType, TypeError),
-        (errors.InvalidLimit, ValueError),
+        (errors.UnserializableError, TypeError),
+        (errors.InvalidArgumentError, ValueError),
+        (errors.InvalidArgumentTypeError, TypeError),
+        (errors.InvalidLimitError, ValueError),
         (errors.UnsupportedPlatform, OSError),
-        (errors.NoResult, errors.Crashed),
-        (errors.JobSpecRefused, ValueError),
-        (errors.JobUnknown, LookupError),
-        (errors.JobStoreFull, OSError),
-        (errors.JobGoesOn, TimeoutError),
-        (errors.ServerUnreachable, ConnectionError),
-        (errors.ServerUnauthorized, PermissionError),
-        (errors.ServerNotFound, LookupError),
-        (errors.ServerLimitRefused, errors.InvalidLimit),
+        (errors.NoResultError, errors.Crashed),
+        (errors.JobSpecRefusedError, ValueError),
+        (errors.JobNotFoundError, LookupError),
+        (errors.JobStoreFullError, OSError),
+        (errors.JobStillRunningError, TimeoutError),
+        (errors.ServerUnreachableError, ConnectionError),
+        (errors.ServerUnauthorizedError, PermissionError),
+        (errors.ServerNotFoundError, LookupError),
+        (errors.ServerLimitRefusedError, errors.InvalidLimitError),
     ],
 )
 def test_an_exception_is_also_the_one_a_caller_expects(
@@ -60,6 +60,12 @@ def test_every_exception_of_the_module_is_exported_and_one_of_ours() -> None:
     for each in classes:
         assert issubclass(each, errors.SandtimerError)
         assert getattr(sandtimer, each.__name__) is each
+
+
+def test_every_exception_but_the_listed_ones_ends_in_error() -> None:
+    classes = [each for each in vars(errors).values() if getattr(each, "__module__", None) == errors.__name__]
+    without = {each.__name__ for each in classes if not each.__name__.endswith("Error")}
+    assert without == {"Cancelled", "CircuitOpen", "Crashed", "DeadlineExceeded", "OutOfMemory", "UnsupportedPlatform"}
 
 
 def test_a_remote_error_shows_the_remote_traceback() -> None:

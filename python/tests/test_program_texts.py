@@ -137,5 +137,5 @@ def test_judged_text_is_as_in_a_file(name: str, box: sandtimer.Sandbox, tmp_path
 
 def test_texts_that_are_no_text_are_refused(box: sandtimer.Sandbox) -> None:
     for text in (b"print(1)", None, 1, ["print(1)"]):
-        with pytest.raises(sandtimer.InvalidArgumentType, match="use the program's text"):
+        with pytest.raises(sandtimer.InvalidArgumentTypeError, match="use the program's text"):
             box.exec(text)  # type: ignore[arg-type]

@@ -178,5 +178,5 @@ def test_a_contexts_code_is_told_before_its_limit_and_keeps_what_it_saved() -> N
     ],
 )
 def test_what_is_no_notice_is_refused(given: dict[str, Any], word: str) -> None:
-    with pytest.raises(sandtimer.errors.InvalidLimit, match=word):
+    with pytest.raises(sandtimer.errors.InvalidLimitError, match=word):
         sandtimer.Sandbox(timeout=5.0, **given)

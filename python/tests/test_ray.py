@@ -229,7 +229,7 @@ def test_a_future_and_a_task_end_their_calls_when_cancelled(pool: Pool) -> None:
 
 
 def test_bad_input_is_refused_where_it_is_given(pool: Pool) -> None:
-    with pytest.raises(sandtimer.InvalidLimit):
+    with pytest.raises(sandtimer.InvalidLimitError):
         Pool(timeout=-1)
     with pytest.raises(TypeError, match="colour"):
         Pool(colour="red")
@@ -239,14 +239,14 @@ def test_bad_input_is_refused_where_it_is_given(pool: Pool) -> None:
         Pool(actor_options={"lifetime": "detached"})
     with pytest.raises(ValueError, match="patience"):
         Pool(patience=0)
-    with pytest.raises(sandtimer.Unserializable):
+    with pytest.raises(sandtimer.UnserializableError):
         pool.run(lambda x: x, (each for each in ()))
     assert pool.call(abs, -1) == 1
 
 
 def test_a_node_that_cannot_is_asked_why(cluster: Any) -> None:
     with Pool(preload=["no_such_module"], resources={"first": 1}) as pool:
-        with pytest.raises(sandtimer.ProfileRefused, match="no_such_module"):
+        with pytest.raises(sandtimer.ProfileRefusedError, match="no_such_module"):
             pool.run(abs, -1)
 
 
@@ -347,9 +347,9 @@ def test_a_failed_reference_is_the_failure_of_its_call_alone(pool: Pool) -> None
 def test_a_reference_elsewhere_is_refused_with_what_to_do(pool: Pool) -> None:
     reference = ray.put(1)
     for call in (lambda: pool.run(len, [reference]), lambda: pool.submit(lambda: reference), lambda: pool.call(len, {1: reference})):
-        with pytest.raises(sandtimer.Unserializable, match="ray.get"):
+        with pytest.raises(sandtimer.UnserializableError, match="ray.get"):
             call()
-    with pytest.raises(sandtimer.Unserializable, match="ray.get"):
+    with pytest.raises(sandtimer.UnserializableError, match="ray.get"):
         pool.call(len, ray.put([reference]))
     assert pool.call(len, "ObjectRef") == 9
 
@@ -384,7 +384,7 @@ def test_large_values_of_all_kinds_arrive(pool: Pool) -> None:
     value = {"bytes": b"x" * 300_000, "bytearray": bytearray(300_000), "text": "y" * 300_000, "many": [b"z" * 70_000] * 3}
     assert pool.call(lambda given: given, value) == value
     too_large = pool.limits(result_bytes="1MB").run(bytes, 2 << 20)
-    assert isinstance(too_large.error, sandtimer.ResultTooLarge) or too_large.ending != "returned"
+    assert isinstance(too_large.error, sandtimer.ResultTooLargeError) or too_large.ending != "returned"
 
 
 # Trust
@@ -405,8 +405,8 @@ def harmed_actors(pool: Pool) -> int:
 
 def test_a_hostile_result_runs_nothing_here_or_there(pool: Pool, unharmed: None) -> None:
     outcome = pool.run(subjects.Harm)
-    assert isinstance(outcome.error, sandtimer.ResultRefused) and outcome.value is None
-    with pytest.raises(sandtimer.ResultRefused) as refused:
+    assert isinstance(outcome.error, sandtimer.ResultRefusedError) and outcome.value is None
+    with pytest.raises(sandtimer.ResultRefusedError) as refused:
         pool.call(subjects.Harm)
     assert refused.value.outcome.tree.survivors == 0 and refused.value.outcome.usage.wall_ms > 0
     assert harmed_actors(pool) == 0
@@ -445,7 +445,7 @@ def test_resources_are_set_aside_where_they_are(cluster: Any) -> None:
         expected = {"GPU": 1.0, "CPU": 1.0, "second": 0.5, "memory": 64 << 20}
         assert until(lambda: taken() == pytest.approx(expected)), taken()
     assert until(lambda: ray.available_resources().get("GPU") == 1.0)
-    with Pool(num_gpus=7) as nowhere, pytest.raises(sandtimer.SandboxUnavailable, match="no node.*num_gpus"):
+    with Pool(num_gpus=7) as nowhere, pytest.raises(sandtimer.SandboxUnavailableError, match="no node.*num_gpus"):
         nowhere.run(abs, -1)
 
 
@@ -461,7 +461,7 @@ def test_a_killed_actor_costs_its_calls_and_no_others(cluster: Any) -> None:
         os.kill(process, signal.SIGKILL)
         outcome = future.result(LONG)
         assert outcome.ending == "infra_error" and outcome.tree.survivors is None
-        assert isinstance(outcome.error, sandtimer.SandboxUnavailable) and "127.0.0.1" in str(outcome.error)
+        assert isinstance(outcome.error, sandtimer.SandboxUnavailableError) and "127.0.0.1" in str(outcome.error)
         assert until(lambda: not processes_with(mark)), "the engine's jobs outlived it"
         assert pool.call(abs, -1) == 1 and actors(pool) != {process}
 
@@ -570,7 +570,7 @@ def test_a_closed_pool_finishes_and_ends_its_actors(cluster: Any) -> None:
         assert die([engine])
     finally:
         os.close(engine)
-    with pytest.raises(sandtimer.SandboxUnavailable, match="closed"):
+    with pytest.raises(sandtimer.SandboxUnavailableError, match="closed"):
         pool.run(abs, -1)
 
 

@@ -10,7 +10,7 @@ import carry
 import pytest
 from test_result_hostile import PROTO, name, text
 
-from sandtimer import ResultRefused
+from sandtimer import ResultRefusedError
 
 np = pytest.importorskip("numpy")
 
@@ -101,7 +101,7 @@ def test_an_array_of_objects_is_refused() -> None:
         np.array([(Evil(), 1)], dtype=[("a", object), ("b", "i4")]),
     ):
         data = pickle.dumps(array, 5)
-        with pytest.raises(ResultRefused, match="dtype object|O8"):
+        with pytest.raises(ResultRefusedError, match="dtype object|O8"):
             carry.decode(data)
         assert carry.does_harm(data)
 
@@ -113,7 +113,7 @@ def test_a_subclass_is_refused() -> None:
         np.matrix([[1]]),
         np.rec.array([(1, 2)], dtype="i4,i4"),
     ):
-        with pytest.raises(ResultRefused):
+        with pytest.raises(ResultRefusedError):
             carry.pickled(array)
 
 
@@ -178,7 +178,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED)
 def test_what_is_malformed_is_refused(data: bytes) -> None:
-    with pytest.raises(ResultRefused):
+    with pytest.raises(ResultRefusedError):
         carry.decode(data)
 
 
@@ -197,9 +197,9 @@ def test_a_buffer_of_another_length_is_refused() -> None:
         buffers[0].nbytes + 1,
         buffers[0].nbytes + 8,
     ):
-        with pytest.raises(ResultRefused, match="bytes"):
+        with pytest.raises(ResultRefusedError, match="bytes"):
             carry.decode(data, [bytearray(length)])
-    with pytest.raises(ResultRefused, match="more buffers"):
+    with pytest.raises(ResultRefusedError, match="more buffers"):
         carry.decode(data, [])
 
 
@@ -208,17 +208,17 @@ def test_what_takes_long_to_check_is_refused_at_once() -> None:
     # Large numbers take their time to be multiplied, and fields in fields in fields to be looked at.
     number = (2**14000).to_bytes(1751, "little")
     large = b"(" + 65 * (b"\x8b" + len(number).to_bytes(4, "little") + number) + b"t"
-    with pytest.raises(ResultRefused, match="not made of such arguments"):
+    with pytest.raises(ResultRefusedError, match="not made of such arguments"):
         carry.decode(PROTO + name("_sandtimer_tokens", "as_tensor") + b"(" + text("float64") + large + b"\x89B\x10\0\0\0" + bytes(16) + b"tR.")
     nested = np.dtype("u1")
     for _ in range(4):
         names = [f"a{index}" for index in range(12)]
         nested = np.dtype({"names": names, "formats": [nested] * 12, "offsets": [0] * 12, "itemsize": 1})
-    with pytest.raises(ResultRefused, match="more than 10000 fields"):
+    with pytest.raises(ResultRefusedError, match="more than 10000 fields"):
         carry.carried(np.zeros(1, nested))
     names = [f"a{index}" for index in range(100)]
     piled = np.dtype({"names": names, "formats": ["U9"] * 100, "offsets": [0] * 100, "itemsize": 36})
-    with pytest.raises(ResultRefused, match="overlap"):
+    with pytest.raises(ResultRefusedError, match="overlap"):
         carry.carried(np.zeros(1, piled))
     wide = np.dtype({"names": ["a", "b", "c"], "formats": ["U3", "U2", "S12"], "offsets": [0, 4, 0], "itemsize": 12})
     assert carry.carried(np.zeros(3, wide)).dtype == wide
@@ -276,7 +276,7 @@ def test_a_tensor_that_is_malformed_is_refused() -> None:
         (text("float64"), text("qint8")),
         (text("float64"), text("load")),
     ):
-        with pytest.raises(ResultRefused, match="tensor"):
+        with pytest.raises(ResultRefusedError, match="tensor"):
             carry.decode(
                 PROTO + name("_sandtimer_tokens", "as_tensor") + b"(" + good.replace(old, new) + b"tR."
             )

@@ -9,7 +9,7 @@ import carry
 import pytest
 from test_result_hostile import PROTO, name, text
 
-from sandtimer import ResultRefused
+from sandtimer import ResultRefusedError
 
 arrow: Any = pytest.importorskip("pyarrow")
 ipc: Any = pytest.importorskip("pyarrow.ipc")
@@ -56,10 +56,10 @@ def test_the_well_formed_one_is_taken() -> None:
 
 
 def test_a_compressed_stream_is_refused() -> None:
-    with pytest.raises(ResultRefused, match="compressed"):
+    with pytest.raises(ResultRefusedError, match="compressed"):
         call(written(arrow.table({"a": [0] * 100_000}), compression="lz4"))
     compressed_dictionary = arrow.table({"a": arrow.array(["x" * 100] * 1000).dictionary_encode()})
-    with pytest.raises(ResultRefused, match="compressed"):
+    with pytest.raises(ResultRefusedError, match="compressed"):
         call(written(compressed_dictionary, compression="lz4"))
 
 
@@ -81,7 +81,7 @@ def test_code_registered_for_a_type_is_not_called() -> None:
     arrow.register_extension_type(Noted())
     try:
         stream = written(arrow.table({"a": arrow.ExtensionArray.from_storage(Noted(), arrow.array([1]))}))
-        with pytest.raises(ResultRefused, match="extension"):
+        with pytest.raises(ResultRefusedError, match="extension"):
             call(stream)
         assert calls == []
         ipc.open_stream(stream).read_all()
@@ -91,14 +91,14 @@ def test_code_registered_for_a_type_is_not_called() -> None:
 
 
 def test_more_nulls_than_bytes_are_refused() -> None:
-    with pytest.raises(ResultRefused, match="more elements"):
+    with pytest.raises(ResultRefusedError, match="more elements"):
         call(written(arrow.table({"a": arrow.nulls(1 << 24)})))
     assert call(written(arrow.table({"a": arrow.nulls(1 << 20)}))).num_rows == 1 << 20
 
 
 def test_another_kind_is_refused() -> None:
     for kind in ("array", "batches", "", "chunked_array"):
-        with pytest.raises(ResultRefused):
+        with pytest.raises(ResultRefusedError):
             call(written(TABLE), kind)
 
 
@@ -107,7 +107,7 @@ def test_a_stream_that_ends_anywhere_is_refused_or_shorter() -> None:
     for length in range(len(stream)):
         try:
             assert call(stream[:length]).num_rows in (0, 3)
-        except ResultRefused:
+        except ResultRefusedError:
             pass
 
 
@@ -123,6 +123,6 @@ def test_changed_streams_never_do_worse_than_fail() -> None:
             )
         try:
             call(bytes(changed)).to_pylist()
-        except ResultRefused:
+        except ResultRefusedError:
             refused += 1
     assert refused > 1000

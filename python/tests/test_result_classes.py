@@ -12,7 +12,7 @@ from typing import Any
 import carry
 import pytest
 
-from sandtimer import ResultRefused
+from sandtimer import ResultRefusedError
 
 from test_fork import run_alone
 
@@ -268,14 +268,14 @@ def test_flags_combine() -> None:
     assert carry.carried(Careful.READ, [Careful]) is Careful.READ
     combined = pickle.dumps(Careful.READ | Careful.WRITE, 5)
     CALLS.clear()
-    with pytest.raises(ResultRefused, match="no such member"):
+    with pytest.raises(ResultRefusedError, match="no such member"):
         carry.decode(combined.replace(b"K\x03", b"K\x05"), (), [Careful])
     assert CALLS == []
 
 
 class TestRefused:
     def test_a_class_that_is_not_named(self) -> None:
-        with pytest.raises(ResultRefused) as refusal:
+        with pytest.raises(ResultRefusedError) as refusal:
             carry.carried([Plain()], [])
         message = str(refusal.value)
         assert f"{__name__}.Plain" in message
@@ -335,10 +335,10 @@ class TestRefused:
             + __name__.encode()
             + b"\nDirection\nK\x01\x85R}X\x05\x00\x00\x00_namesX\x01\x00\x00\x00xsb."
         )
-        with pytest.raises(ResultRefused):
+        with pytest.raises(ResultRefusedError):
             carry.decode(harm, (), [Direction])
         new = b"\x80\x05c" + __name__.encode() + b"\nDirection\n)\x81."
-        with pytest.raises(ResultRefused, match="no new members"):
+        with pytest.raises(ResultRefusedError, match="no new members"):
             carry.decode(new, (), [Direction])
         assert [each.name for each in Direction] == ["LEFT", "RIGHT", "BOTH"]
 
@@ -348,7 +348,7 @@ class TestRefused:
                 CALLS.append("__del__")
 
         data = b"\x80\x05c%s\n%s\n)\x81." % (__name__.encode(), Finalized.__qualname__.encode())
-        with pytest.raises(ResultRefused, match="__del__"):
+        with pytest.raises(ResultRefusedError, match="__del__"):
             carry.decode(data, (), [Finalized])
         assert CALLS == []
 
@@ -359,20 +359,20 @@ class TestRefused:
 
         data = pickle.dumps(Plain(a=1), 5).replace(b"}\x94\x8c\x01a\x94K\x01sb", b"K\x07b")
         assert pickle.dumps(Plain(a=1), 5) != data
-        with pytest.raises(ResultRefused, match="__setstate__"):
+        with pytest.raises(ResultRefusedError, match="__setstate__"):
             carry.decode(data, (), [Plain])
 
     def test_a_field_that_is_not_there(self) -> None:
         data = pickle.dumps(Slotted(1, 2), 5).replace(b"\x8c\x01a", b"\x8c\x01z")
-        with pytest.raises(ResultRefused, match="no field z"):
+        with pytest.raises(ResultRefusedError, match="no field z"):
             carry.decode(data, (), [Slotted])
 
     def test_a_key_with_code_of_its_own(self) -> None:
-        with pytest.raises(ResultRefused, match="as a key"):
+        with pytest.raises(ResultRefusedError, match="as a key"):
             carry.carried({Frozen(1): 1}, [Frozen])
-        with pytest.raises(ResultRefused, match="as a key"):
+        with pytest.raises(ResultRefusedError, match="as a key"):
             carry.carried({(1, (Frozen(1),)): 1}, [Frozen])
-        with pytest.raises(ResultRefused, match="as a key"):
+        with pytest.raises(ResultRefusedError, match="as a key"):
             carry.carried({Named(1, Frozen(2))}, [Frozen, Named])
 
     def test_keys_whose_hash_is_inherited_come_back(self) -> None:
@@ -383,7 +383,7 @@ class TestRefused:
 
     @pytest.mark.parametrize("value", [print, len, lambda: 0, carry.decode, Plain().__init__], ids=str)
     def test_a_function(self, value: Any) -> None:
-        with pytest.raises((ResultRefused, TypeError)):
+        with pytest.raises((ResultRefusedError, TypeError)):
             carry.carried(value)
 
     def test_numbers_of_arguments_that_do_not_fit(self) -> None:
@@ -392,5 +392,5 @@ class TestRefused:
             if arguments == b"K\x01)\x86":
                 assert carry.decode(data, (), [Named]) == Named(1, ())
                 continue
-            with pytest.raises(ResultRefused):
+            with pytest.raises(ResultRefusedError):
                 carry.decode(data, (), [Named])

@@ -17,7 +17,7 @@ from typing import Any
 import carry
 import pytest
 import sandtimer
-from sandtimer import ResultRefused, _results
+from sandtimer import ResultRefusedError, _results
 
 PROTO = b"\x80\x05"
 MIB = 1 << 20
@@ -106,7 +106,7 @@ class TestCopies:
     def test_bytes_that_are_copied_are_bounded(self, kind: str) -> None:
         shared, made = OF_BYTES[kind]
         assert len(carry.decode(copies(shared, made, 10), (), [Text], **BOUNDS)) == 10
-        with pytest.raises(ResultRefused, match=r"copies more than 16777216 bytes.*result_bytes"):
+        with pytest.raises(ResultRefusedError, match=r"copies more than 16777216 bytes.*result_bytes"):
             carry.decode(copies(shared, made, 20_000), (), [Text], **BOUNDS)
 
     @pytest.mark.parametrize("kind", OF_ENTRIES)
@@ -116,7 +116,7 @@ class TestCopies:
         shared, made = OF_ENTRIES[kind]
         classes = [Plain, Slotted, Items]
         assert len(carry.decode(copies(shared, made, 3), (), classes, **BOUNDS)) == 3
-        with pytest.raises(ResultRefused, match=r"more entries .* its limit of 200000 objects"):
+        with pytest.raises(ResultRefusedError, match=r"more entries .* its limit of 200000 objects"):
             carry.decode(copies(shared, made, 100), (), classes, **BOUNDS)
 
     def test_arrays_that_share_a_buffer_are_bounded(self) -> None:
@@ -132,19 +132,19 @@ class TestCopies:
             return PROTO + content(MIB) + b"\x940" + dtype + b"0](" + made * count + b"e."
 
         assert numpy.array_equal(carry.decode(data(3), **BOUNDS)[2], array)
-        with pytest.raises(ResultRefused, match="copies more than 16777216 bytes"):
+        with pytest.raises(ResultRefusedError, match="copies more than 16777216 bytes"):
             carry.decode(data(20), **BOUNDS)
 
     def test_zones_that_are_not_from_the_cache_are_bounded(self) -> None:
         made = name("zoneinfo", "ZoneInfo._unpickle") + text("UTC") + b"K\0\x86R"
         assert len(carry.decode(copies(b"N", made, 10), **BOUNDS)) == 10
-        with pytest.raises(ResultRefused, match="more objects"):
+        with pytest.raises(ResultRefusedError, match="more objects"):
             carry.decode(copies(b"N", made, 2_000), **BOUNDS)
 
     def test_large_instances_count_as_more_than_one_object(self) -> None:
         made = name(__name__, "Wide") + b")\x81"
         assert len(carry.decode(copies(b"N", made, 10), (), [Wide], **BOUNDS)) == 10
-        with pytest.raises(ResultRefused, match="more objects"):
+        with pytest.raises(ResultRefusedError, match="more objects"):
             carry.decode(copies(b"N", made, 10_000), (), [Wide], **BOUNDS)
 
     def test_values_that_a_pickler_writes_are_not_refused(self) -> None:
@@ -177,7 +177,7 @@ class TestTime:
         bounds = {"copied_bytes": 1 << 40, "objects": 10_000_000}
         assert len(carry.decode(data(10), cpu_seconds=0.5, **bounds)) == 10
         begun = time.thread_time()
-        with pytest.raises(ResultRefused, match=r"took \d+\.\d s of processor time, more than the limit of 0\.5 s"):
+        with pytest.raises(ResultRefusedError, match=r"took \d+\.\d s of processor time, more than the limit of 0\.5 s"):
             carry.decode(data(1_000_000), cpu_seconds=0.5, **bounds)
         assert time.thread_time() - begun < 5
 
@@ -218,7 +218,7 @@ def test_call_with_a_small_result_takes_little_memory() -> None:
     done = subprocess.run([sys.executable, "-c", CALL], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     error, grown = done.stdout.split()
-    assert error == "ResultRefused"
+    assert error == "ResultRefusedError"
     # 150 copies would be 600 MiB.
     assert int(grown) < 100, f"{grown} MiB"
 
@@ -231,5 +231,5 @@ def test_a_refusal_names_the_limit_that_was_set() -> None:
             "(lambda counts: [type('C', (), {'__reduce__': lambda self: (__import__('collections').Counter, (counts,))})()"
             " for _ in range(100)])({each: 1 for each in range(100_000)})"
         )
-        with pytest.raises(ResultRefused, match="limit of 2097152 objects"):
+        with pytest.raises(ResultRefusedError, match="limit of 2097152 objects"):
             box.call(eval, attack)

@@ -16,7 +16,7 @@ from typing import Any
 import carry
 import pytest
 import sandtimer
-from sandtimer import ResultRefused
+from sandtimer import ResultRefusedError
 
 PROTO = b"\x80\x05"
 ECHO = b"X\x09\x00\x00\x00echo HARM"
@@ -76,7 +76,7 @@ CALLS = {
 @pytest.mark.parametrize("attack", CALLS.values(), ids=CALLS)
 def test_a_call_is_not_made(attack: bytes) -> None:
     data = PROTO + attack + b"."
-    with pytest.raises(ResultRefused):
+    with pytest.raises(ResultRefusedError):
         carry.decode(data)
     assert carry.does_harm(data)
 
@@ -98,14 +98,14 @@ WRAPPED = {
 @pytest.mark.parametrize("attack", WRAPPED.values(), ids=WRAPPED)
 def test_a_call_inside_a_value_is_not_made(attack: bytes) -> None:
     data = PROTO + attack + b"."
-    with pytest.raises(ResultRefused, match="os.system"):
+    with pytest.raises(ResultRefusedError, match="os.system"):
         carry.decode(data)
     assert carry.does_harm(data)
 
 
 def test_a_module_is_not_imported() -> None:
     data = PROTO + name("this", "s") + b"0N."
-    with pytest.raises(ResultRefused, match="this.s"):
+    with pytest.raises(ResultRefusedError, match="this.s"):
         carry.decode(data)
     assert "this" not in sys.modules
     assert carry.does_harm(data, "Zen of Python")
@@ -135,7 +135,7 @@ def test_the_code_of_a_named_class_is_not_run(capfd: pytest.CaptureFixture[str])
         data = PROTO + name(__name__, class_.__name__) + b")\x81" + state + b"b."
         try:
             assert type(carry.decode(data, (), [class_])) is class_
-        except ResultRefused as refusal:
+        except ResultRefusedError as refusal:
             assert "__setstate__" in str(refusal) or "no field" in str(refusal)
         assert capfd.readouterr().out == ""
         assert state == b"}" or carry.does_harm(data, before=source)
@@ -151,7 +151,7 @@ class TestExtensions:
         try:
             for opcode, width in ((b"\x82", 1), (b"\x83", 2), (b"\x84", 4)):
                 attack = PROTO + opcode + self.CODE.to_bytes(width, "little") + ECHO + b"\x85R."
-                with pytest.raises(ResultRefused, match="EXT"):
+                with pytest.raises(ResultRefusedError, match="EXT"):
                     carry.decode(attack)
         finally:
             copyreg.remove_extension("os", "system", self.CODE)
@@ -163,7 +163,7 @@ class TestExtensions:
         data = PROTO + b"\x82" + bytes([self.CODE]) + text("HARM") + b"\x85R."
         try:
             pickle.loads(PROTO + b"\x82" + bytes([self.CODE]) + b".")
-            with pytest.raises(ResultRefused, match="EXT1"):
+            with pytest.raises(ResultRefusedError, match="EXT1"):
                 carry.decode(data)
 
             class Careful(pickle.Unpickler):
@@ -179,7 +179,7 @@ class TestExtensions:
 
 @pytest.mark.parametrize("attack", [b"Pharm\n", text("harm") + b"Q"], ids=["PERSID", "BINPERSID"])
 def test_a_persistent_id_is_not_loaded(attack: bytes) -> None:
-    with pytest.raises(ResultRefused, match="PERSID"):
+    with pytest.raises(ResultRefusedError, match="PERSID"):
         carry.decode(PROTO + attack + b".")
     loaded: list[Any] = []
 
@@ -196,11 +196,11 @@ def test_a_persistent_id_is_not_loaded(attack: bytes) -> None:
 class TestSize:
     def test_a_huge_integer(self) -> None:
         for number in (1 << 15_000, -(1 << 15_000), 1 << 8_000_000):
-            with pytest.raises(ResultRefused, match="integer"):
+            with pytest.raises(ResultRefusedError, match="integer"):
                 carry.pickled(number)
             assert pickle.loads(pickle.dumps(number)) == number
         assert carry.pickled(1 << 15_000, int_bits=20_000) == 1 << 15_000
-        with pytest.raises(ResultRefused):
+        with pytest.raises(ResultRefusedError):
             carry.decode(PROTO + b"\x8b\xff\xff\xff\xff\x00.")
 
     def test_a_huge_decimal(self) -> None:
@@ -208,15 +208,15 @@ class TestSize:
             return PROTO + name("decimal", "Decimal") + text(digits) + b"\x85R."
 
         for digits in ("9" * 100_000, "1E+999999999", "1E-999999999", "-1E+1000000"):
-            with pytest.raises(ResultRefused, match="Decimal"):
+            with pytest.raises(ResultRefusedError, match="Decimal"):
                 carry.decode(decimal(digits))
             assert pickle.loads(decimal(digits)).is_finite()
-        with pytest.raises(ResultRefused):
+        with pytest.raises(ResultRefusedError):
             carry.decode(decimal("harm"))
 
     def test_a_huge_fraction(self) -> None:
         data = PROTO + name("fractions", "Fraction") + text("1/" + "9" * 10_000) + b"\x85R."
-        with pytest.raises(ResultRefused):
+        with pytest.raises(ResultRefusedError):
             carry.decode(data)
 
     def test_a_length_that_is_not_there(self) -> None:
@@ -227,12 +227,12 @@ class TestSize:
             b"\x8e" + b"\xff" * 7 + b"\x7f",
             b"\x96" + b"\xff" * 8,
         ):
-            with pytest.raises(ResultRefused, match="ends too soon"):
+            with pytest.raises(ResultRefusedError, match="ends too soon"):
                 carry.decode(PROTO + opcode + b"abc.")
 
     def test_a_memo_that_fills_memory(self) -> None:
         data = PROTO + b"Nr\xff\xff\xff\x7f."
-        with pytest.raises(ResultRefused, match="LONG_BINPUT"):
+        with pytest.raises(ResultRefusedError, match="LONG_BINPUT"):
             carry.decode(data)
         limit = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
         code = (
@@ -241,16 +241,16 @@ class TestSize:
         )
         done = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, timeout=60)
         assert b"HARM" in done.stdout
-        with pytest.raises(ResultRefused, match="remembers more"):
+        with pytest.raises(ResultRefusedError, match="remembers more"):
             carry.decode(PROTO + b"N" + b"\x94" * 2_000 + b".", objects=1_000)
 
     def test_more_objects_than_allowed(self) -> None:
         for opcode in (b"]", b"}", b"\x8f", b"N", b"K\x01", b")", b"(", b"h\x00"):
             data = PROTO + b"]\x94" + opcode * 2_000 + b"."
-            with pytest.raises(ResultRefused, match="more objects"):
+            with pytest.raises(ResultRefusedError, match="more objects"):
                 carry.decode(data, objects=1_000)
         empty = name("collections", "deque") + b"\x940" + b"h\x00)R" * 1_000
-        with pytest.raises(ResultRefused, match="more objects"):
+        with pytest.raises(ResultRefusedError, match="more objects"):
             carry.decode(PROTO + empty + b".", objects=5_000)
 
 
@@ -283,7 +283,7 @@ class TestDepth:
     @pytest.mark.parametrize("late", [False, True])
     def test_deques_whose_freeing_would_overflow_the_stack(self, late: bool) -> None:
         for count in (150, 1_000_000):
-            with pytest.raises(ResultRefused, match="in a cycle" if late else "deep"):
+            with pytest.raises(ResultRefusedError, match="in a cycle" if late else "deep"):
                 carry.decode(deques(count, late), objects=10**9)
         if not late:
             assert isinstance(carry.decode(deques(90, late)), collections.deque)
@@ -291,14 +291,14 @@ class TestDepth:
 
     def test_tuples_whose_hash_would_overflow_the_stack(self) -> None:
         data = PROTO + b"}" + b"N" + b"\x85" * 1_000_000 + b"Ns."
-        with pytest.raises(ResultRefused, match="deep"):
+        with pytest.raises(ResultRefusedError, match="deep"):
             carry.decode(data)
         assert overflows(data)
 
     @pytest.mark.parametrize("opening", [b"]", b"}N"], ids=["lists", "dicts"])
     def test_what_lies_too_deep(self, opening: bytes) -> None:
         closing = b"a" if opening == b"]" else b"s"
-        with pytest.raises(ResultRefused, match="deep"):
+        with pytest.raises(ResultRefusedError, match="deep"):
             carry.decode(chain(opening, 1001, closing))
         value = carry.decode(chain(opening, 1000, closing))
         assert type(pickle.loads(chain(opening, 100_000, closing))) is type(value)
@@ -313,7 +313,7 @@ class TestDepth:
             )
             return PROTO + b"(" + b"]\x94" * count + b"t0" + put + b"h\x00."
 
-        with pytest.raises(ResultRefused, match="deep"):
+        with pytest.raises(ResultRefusedError, match="deep"):
             carry.decode(lists(1_100))
         assert isinstance(carry.decode(lists(900)), list)
         assert isinstance(pickle.loads(lists(100_000)), list)
@@ -326,7 +326,7 @@ class TestDepth:
             + b"Ns."
         )
         started = time.monotonic()
-        with pytest.raises(ResultRefused, match="too large to hash"):
+        with pytest.raises(ResultRefusedError, match="too large to hash"):
             carry.decode(data)
         assert time.monotonic() - started < 30
         with pytest.raises(subprocess.TimeoutExpired):
@@ -362,7 +362,7 @@ class TestHashes:
             collections.OrderedDict.fromkeys(keys),
         ):
             data = pickle.dumps(value, 5)
-            with pytest.raises(ResultRefused, match="share a hash"):
+            with pytest.raises(ResultRefusedError, match="share a hash"):
                 carry.decode(data)
         harmless = pickle.dumps(dict.fromkeys(each * 2**61 + each for each in range(self.COUNT)), 5)
         data = pickle.dumps(dict.fromkeys(keys), 5)
@@ -435,13 +435,13 @@ MALFORMED = {
 
 @pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED)
 def test_what_is_malformed_is_refused(data: bytes) -> None:
-    with pytest.raises(ResultRefused):
+    with pytest.raises(ResultRefusedError):
         carry.decode(data)
 
 
 def test_text_from_the_job_is_shortened_and_escaped() -> None:
     data = PROTO + text("\x1b[2J" + "x" * 10_000) + text("\r\nok") + b"\x93."
-    with pytest.raises(ResultRefused) as refusal:
+    with pytest.raises(ResultRefusedError) as refusal:
         carry.decode(data)
     message = str(refusal.value)
     assert len(message) < 600 and message.isprintable()
@@ -473,7 +473,7 @@ def test_no_error_of_coding_points_outside_of_what_was_coded(start: int, end: in
         Calls(UnicodeTranslateError, "x", start, end, "r"),
     ):
         data = pickle.dumps(attack, 5)
-        with pytest.raises(ResultRefused, match="not made of such arguments"):
+        with pytest.raises(ResultRefusedError, match="not made of such arguments"):
             carry.decode(data)
         made = pickle.loads(data)
         assert (made.start, made.end) == (start, end)
@@ -497,7 +497,7 @@ def test_combinations_of_flags_are_bounded_and_found_at_once() -> None:
     assert flags == [Many.ONE] * 3
     number = name(__name__, "Many") + b"J"
     attack = PROTO + b"](" + b"".join(number + struct.pack("<i", each) + b"\x85R" for each in range(2, 20_000)) + b"e."
-    with pytest.raises(ResultRefused, match="4096 combinations"):
+    with pytest.raises(ResultRefusedError, match="4096 combinations"):
         carry.decode(attack, (), [Many])
     assert time.monotonic() - begun < 10
 
@@ -505,11 +505,11 @@ def test_combinations_of_flags_are_bounded_and_found_at_once() -> None:
 def test_objects_are_bounded_by_the_size_of_a_result() -> None:
     with sandtimer.Sandbox(timeout=60.0, result_bytes="10MB") as box:
         refused = box.run(lambda: [[] for _ in range(700_000)]).error
-        assert isinstance(refused, ResultRefused)
+        assert isinstance(refused, ResultRefusedError)
         assert "655360 that its limit allows" in str(refused)
         assert "result_bytes" in str(refused)
         # Of two bytes each.
-        assert isinstance(box.exec("[[] for _ in range(3_000_000)]").error, ResultRefused)
+        assert isinstance(box.exec("[[] for _ in range(3_000_000)]").error, ResultRefusedError)
         assert len(box.call(lambda: [[] for _ in range(600_000)])) == 600_000
         # The control: the same result under a larger limit.
         assert len(box.limits(result_bytes="100MB").call(lambda: [[] for _ in range(700_000)])) == 700_000

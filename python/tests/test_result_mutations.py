@@ -11,7 +11,7 @@ import carry
 import pytest
 import result_mutations
 
-from sandtimer import ResultRefused
+from sandtimer import ResultRefusedError
 
 COUNT = 1_000_000
 
@@ -20,7 +20,7 @@ def test_what_is_cut_short_is_refused() -> None:
     cut = 0
     for data in result_mutations.samples():
         for length in range(len(data)):
-            with pytest.raises(ResultRefused):
+            with pytest.raises(ResultRefusedError):
                 carry.decode(data[:length], (), result_mutations.RESULTS)
             cut += 1
     assert cut > 3000

@@ -21,7 +21,7 @@ import sandtimer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandtimer import ResultRefused
+from sandtimer import ResultRefusedError
 
 VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 255, 256, 65535, 65536, -(2**31), 2**31, 2**40, 2**63 - 1,
@@ -69,7 +69,7 @@ def test_values_of_older_protocols_come_back_where_they_say_the_same(protocol: i
     if protocol >= 4:
         assert carry.decode(pickle.dumps(value, protocol)) == value
     else:
-        with pytest.raises(ResultRefused, match="opcode BINPUT"):
+        with pytest.raises(ResultRefusedError, match="opcode BINPUT"):
             carry.decode(pickle.dumps(value, protocol))
 
 
@@ -242,7 +242,7 @@ def test_the_bounds_of_data_are_those_of_the_documentation(fits: str, too_much: 
     """docs/python.md has them as a table."""
     with sandtimer.Sandbox(timeout=60.0) as box, sandtimer.Sandbox(timeout=60.0, trust="pickle") as trusting:
         assert box.call(eval, fits) == eval(fits)
-        with pytest.raises(sandtimer.ResultRefused, match=why):
+        with pytest.raises(sandtimer.ResultRefusedError, match=why):
             box.call(eval, too_much)
         assert trusting.call(eval, too_much) == eval(too_much)
 
@@ -251,7 +251,7 @@ def test_the_bounds_of_data_are_those_of_the_documentation(fits: str, too_much: 
 def test_a_result_has_so_many_buffers_at_most(trust: str) -> None:
     with sandtimer.Sandbox(timeout=60.0, trust=trust) as box:
         assert len(box.call(eval, "[bytes(65536) for _ in range(2000)]")) == 2000
-        with pytest.raises(sandtimer.Unserializable, match="2001 large buffers"):
+        with pytest.raises(sandtimer.UnserializableError, match="2001 large buffers"):
             box.call(eval, "[bytes(65536) for _ in range(2001)]")
 
 

@@ -192,7 +192,7 @@ def test_a_program_reads_its_stdin(box: sandtimer.Sandbox) -> None:
 
 def test_a_generator_is_refused_with_the_remedy(box: sandtimer.Sandbox) -> None:
     outcome = box.run(lambda: (x for x in "abc"))
-    assert isinstance(outcome.error, sandtimer.Unserializable)
+    assert isinstance(outcome.error, sandtimer.UnserializableError)
     assert "list" in str(outcome.error)
 
 
@@ -223,27 +223,27 @@ def test_it_can_be_awaited(box: sandtimer.Sandbox) -> None:
     [{"timeout": -1}, {"timeout": float("nan")}, {"timeout": True}, {"timeout": "2s"}, {"memory": "abc"}, {"cpu": []}],
 )
 def test_what_is_no_limit_is_refused_by_name(bad: dict[str, Any]) -> None:
-    with pytest.raises(sandtimer.InvalidLimit, match=next(iter(bad))):
+    with pytest.raises(sandtimer.InvalidLimitError, match=next(iter(bad))):
         sandtimer.Sandbox(**bad)
 
 
 def test_an_argument_that_cannot_be_sent_is_refused(box: sandtimer.Sandbox) -> None:
     import threading
 
-    with pytest.raises(sandtimer.Unserializable, match="fork"):
+    with pytest.raises(sandtimer.UnserializableError, match="fork"):
         box.call(repr, threading.Lock())
     assert box.call(abs, -1) == 1
 
 
 def test_an_interpreter_that_is_none_is_refused() -> None:
-    with sandtimer.Sandbox(python="/bin/true") as box, pytest.raises(sandtimer.ProfileRefused, match="not a Python"):
+    with sandtimer.Sandbox(python="/bin/true") as box, pytest.raises(sandtimer.ProfileRefusedError, match="not a Python"):
         box.call(abs, 1)
 
 
 def test_a_missing_module_is_named() -> None:
     with sandtimer.Sandbox(preload=["no_such_module"]) as box:
         for _ in range(2):
-            with pytest.raises(sandtimer.ProfileRefused, match="no_such_module"):
+            with pytest.raises(sandtimer.ProfileRefusedError, match="no_such_module"):
                 box.call(abs, 1)
 
 
@@ -254,7 +254,7 @@ def test_a_fork_beside_threads_is_refused_with_the_reason() -> None:
     thread = threading.Thread(target=go.wait, name="other")
     thread.start()
     try:
-        with sandtimer.Sandbox(start="fork") as box, pytest.raises(sandtimer.SandboxUnavailable, match="other"):
+        with sandtimer.Sandbox(start="fork") as box, pytest.raises(sandtimer.SandboxUnavailableError, match="other"):
             box.call(abs, -1)
         with sandtimer.Sandbox(start="fork", force=True) as box:
             assert box.call(abs, -1) == 1
@@ -283,7 +283,7 @@ def test_an_item_that_cannot_be_sent_is_an_outcome(box: sandtimer.Sandbox) -> No
 
     outcomes = list(box.map(repr, [1, threading.Lock(), 2], progress=True))
     assert [outcome.value for outcome in outcomes] == ["1", None, "2"]
-    assert isinstance(outcomes[1].error, sandtimer.Unserializable)
+    assert isinstance(outcomes[1].error, sandtimer.UnserializableError)
 
 
 def test_random_numbers_differ_unless_seeded() -> None:
@@ -464,9 +464,9 @@ def test_an_outcome_can_be_pickled(box: sandtimer.Sandbox) -> None:
 def test_an_answer_that_is_refused_leaves_nothing_alive(box: sandtimer.Sandbox) -> None:
     # The exceptions are kept, and with them all that their tracebacks refer to.
     refused = box.run(collections.UserDict)
-    assert isinstance(refused.error, sandtimer.ResultRefused)
+    assert isinstance(refused.error, sandtimer.ResultRefusedError)
     too_large = box.limits(result_bytes="1MB").run(bytes, 2 << 20)
-    assert isinstance(too_large.error, sandtimer.ResultTooLarge)
+    assert isinstance(too_large.error, sandtimer.ResultTooLargeError)
     for outcome in (refused, too_large):
         trees: list[Any] = []
         # It waits for as long as something lives.
@@ -494,4 +494,4 @@ def test_signals_that_the_caller_handles_disturb_no_start(start: str) -> None:
 def test_a_result_of_too_many_large_buffers_is_refused_with_the_reason() -> None:
     with sandtimer.Sandbox(timeout=60.0) as box:
         outcome = box.run(subjects.many_buffers, 2500)
-    assert isinstance(outcome.error, sandtimer.Unserializable) and "2500 large buffers" in str(outcome.error), outcome
+    assert isinstance(outcome.error, sandtimer.UnserializableError) and "2500 large buffers" in str(outcome.error), outcome

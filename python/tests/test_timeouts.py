@@ -66,7 +66,7 @@ def test_none_and_0_are_unlimited(clock: Clock, none: Optional[int]) -> None:
 @pytest.mark.parametrize("name", ["max_runtime_seconds", "max_turns", "stall_timeout_seconds", "max_failures", "wrap_up"])
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), True, "soon", [1]])
 def test_what_is_no_limit_is_refused_by_name(name: str, value: Any) -> None:
-    with pytest.raises(sandtimer.InvalidLimit, match=name):
+    with pytest.raises(sandtimer.InvalidLimitError, match=name):
         TimeoutManager(**{name: value})
 
 

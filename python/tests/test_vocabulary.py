@@ -74,7 +74,7 @@ def refused(call: Callable[..., Any], name: str) -> str:
                 await found
 
             asyncio.run(wait())
-    assert isinstance(caught.value, sandtimer.InvalidArgumentType)
+    assert isinstance(caught.value, sandtimer.InvalidArgumentTypeError)
     said = str(caught.value)
     assert said.startswith(f"{name}=1234: "), said
     return said.split("no such parameter; ", 1)[1]

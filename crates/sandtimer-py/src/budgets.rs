@@ -87,7 +87,7 @@ impl Budget {
         };
         let effective = nest(&place, &own, &[], &Ceilings::none());
         let budget = budget::Budget::new(effective, options, moment(now))
-            .map_err(|error| errors::exception(py, "InvalidLimit", &error.to_string()))?;
+            .map_err(|error| errors::exception(py, "InvalidLimitError", &error.to_string()))?;
         Ok(Budget { budget: Mutex::new(budget) })
     }
 
@@ -132,7 +132,7 @@ impl Budget {
         let started = self.lock().start_task(task, alongside, moment(now));
         started.map_err(|error| match error {
             TaskError::Order { .. } => {
-                errors::exception(max_duration.py(), "InvalidLimit", &error.to_string())
+                errors::exception(max_duration.py(), "InvalidLimitError", &error.to_string())
             }
             _ => PyValueError::new_err(error.to_string()),
         })

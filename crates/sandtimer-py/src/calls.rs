@@ -183,7 +183,7 @@ pub(crate) fn child_source() -> PyResult<(String, i32)> {
     Ok((sandtimer::zygote::source(), std::os::fd::AsRawFd::as_raw_fd(&library)))
 }
 
-/// The device nodes of the GPU that calls would be given. SandboxUnavailable says why there are none.
+/// The device nodes of the GPU that calls would be given. SandboxUnavailableError says why there are none.
 #[pyfunction]
 pub(crate) fn gpu_nodes(py: Python<'_>) -> PyResult<Vec<PathBuf>> {
     let gpus = py.detach(engine::gpus).map_err(|error| errors::from_engine(py, &error))?;
@@ -242,7 +242,7 @@ impl Pool {
         let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let done = py.detach(move || calls.map(|calls| act(&calls)));
         done.ok_or_else(|| {
-            errors::exception(py, "SandboxUnavailable", "the sandbox is closed; make a new one")
+            errors::exception(py, "SandboxUnavailableError", "the sandbox is closed; make a new one")
         })
     }
 }

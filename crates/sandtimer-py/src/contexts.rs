@@ -57,7 +57,7 @@ fn refusal(py: Python<'_>, error: &sandtimer::Error) -> PyErr {
     match error {
         sandtimer::Error::Closed => errors::exception(
             py,
-            "SandboxUnavailable",
+            "SandboxUnavailableError",
             "the context is closed; open another with `Sandbox.context`",
         ),
         error => errors::from_engine(py, error),
@@ -103,7 +103,7 @@ impl Contexts {
         match opened {
             Some(Ok(context)) => Ok(Context { context: Mutex::new(Some(Arc::new(context))) }),
             None | Some(Err(sandtimer::Error::Closed)) => {
-                Err(errors::exception(py, "SandboxUnavailable", "the sandbox is closed; make a new one"))
+                Err(errors::exception(py, "SandboxUnavailableError", "the sandbox is closed; make a new one"))
             }
             Some(Err(error)) => Err(errors::from_engine(py, &error)),
         }

@@ -26,14 +26,14 @@ pub(crate) fn exception_of<'py>(py: Python<'py>, name: &str, arguments: impl PyC
 /// What stopped the engine before a run existed.
 pub(crate) fn from_engine(py: Python<'_>, error: &Error) -> PyErr {
     let name = match error {
-        Error::Files(FilesError::NoGpu { .. }) => "SandboxUnavailable",
-        Error::Limit(_) => "InvalidLimit",
-        Error::Interpreter(_) | Error::SpawnLimit(_) | Error::Files(_) => "ProfileRefused",
-        Error::Refused(_) => "IsolationRefused",
-        Error::NoBranch(_) => "BranchRefused",
+        Error::Files(FilesError::NoGpu { .. }) => "SandboxUnavailableError",
+        Error::Limit(_) => "InvalidLimitError",
+        Error::Interpreter(_) | Error::SpawnLimit(_) | Error::Files(_) => "ProfileRefusedError",
+        Error::Refused(_) => "IsolationRefusedError",
+        Error::NoBranch(_) => "BranchRefusedError",
         // The scope it was to run in is over.
         Error::Scope(_) => "DeadlineExceeded",
-        _ => "SandboxUnavailable",
+        _ => "SandboxUnavailableError",
     };
     exception(py, name, &error.to_string())
 }

@@ -34,7 +34,7 @@ pub(crate) struct Question {
 #[pyfunction]
 pub(crate) fn estimate(py: Python<'_>, question: Question) -> PyResult<(String, Vec<String>)> {
     let answered = py.detach(|| answer(question));
-    let (answer, remarks) = answered.map_err(|message| exception(py, "EstimateRefused", &message))?;
+    let (answer, remarks) = answered.map_err(|message| exception(py, "EstimateRefusedError", &message))?;
     Ok((answer.object().to_string(), remarks))
 }
 

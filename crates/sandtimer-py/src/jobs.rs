@@ -36,25 +36,25 @@ fn refused(py: Python<'_>, error: &StoreError) -> PyErr {
     let plain = match error {
         StoreError::Spec(spec) => return spec_refused(py, spec, ""),
         StoreError::Conflict { key, existing } => {
-            return errors::exception_of(py, "JobConflict", (text, key, existing));
+            return errors::exception_of(py, "JobConflictError", (text, key, existing));
         }
-        StoreError::Unknown(id) => return errors::exception_of(py, "JobUnknown", (text, id)),
+        StoreError::Unknown(id) => return errors::exception_of(py, "JobNotFoundError", (text, id)),
         StoreError::WrongState { id, state, .. } => {
-            return errors::exception_of(py, "JobStateRefused", (text, id, state.name()));
+            return errors::exception_of(py, "JobStateRefusedError", (text, id, state.name()));
         }
         StoreError::Cursor(_) => return pyo3::exceptions::PyValueError::new_err(text),
-        StoreError::Full(_) => "JobStoreFull",
-        StoreError::Busy => "JobStoreBusy",
-        StoreError::Newer { .. } => "JobStoreNewer",
-        StoreError::Unreachable(_) => "JobStoreUnreachable",
-        _ => "JobStoreUnavailable",
+        StoreError::Full(_) => "JobStoreFullError",
+        StoreError::Busy => "JobStoreBusyError",
+        StoreError::Newer { .. } => "JobStoreNewerError",
+        StoreError::Unreachable(_) => "JobStoreUnreachableError",
+        _ => "JobStoreUnavailableError",
     };
     errors::exception(py, plain, &text)
 }
 
 /// A field that is refused; `place` says of which spec it is, where there are several.
 fn spec_refused(py: Python<'_>, error: &SpecError, place: &str) -> PyErr {
-    errors::exception_of(py, "JobSpecRefused", (format!("{place}{error}"), &error.path))
+    errors::exception_of(py, "JobSpecRefusedError", (format!("{place}{error}"), &error.path))
 }
 
 fn json(value: &impl Serialize) -> PyResult<String> {

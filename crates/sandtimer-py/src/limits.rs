@@ -55,11 +55,9 @@ fn requirement(parameters: &Bound<'_, PyDict>) -> PyResult<Require> {
         require.kill = Some(kill);
     } else {
         let remedy = "use a tier such as \"T3\", a kill class such as \"K2\", or None";
-        let message = format!(
-            "require={} is neither a tier (T0 to T3) nor a kill class (K0 to K3): {remedy}",
-            value.repr()?
-        );
-        return Err(exception(value.py(), "InvalidLimit", &message));
+        let message =
+            format!("require={} is neither a tier (T0 to T3) nor a kill class (K0 to K3): {remedy}", value.repr()?);
+        return Err(exception(value.py(), "InvalidLimitError", &message));
     }
     Ok(require)
 }
@@ -67,7 +65,7 @@ fn requirement(parameters: &Bound<'_, PyDict>) -> PyResult<Require> {
 /// What a parameter says about a limit.
 pub(crate) fn setting(name: &str, key: Key, value: &Bound<'_, PyAny>) -> PyResult<Setting> {
     let py = value.py();
-    let refuse = |message: String| Err(exception(py, "InvalidLimit", &message));
+    let refuse = |message: String| Err(exception(py, "InvalidLimitError", &message));
     let format = Format::flag(key);
     if value.is_none() {
         return Ok(Setting::Unlimited);

@@ -118,7 +118,7 @@ fn the_result_limit_holds_for_what_is_short_too() {
     let outcome = limited("x = 'y' * 200; x", 100);
     assert_eq!(outcome.ending, Ending::Raised, "{outcome:?}");
     let error = outcome.error.as_ref().expect("an error");
-    assert_eq!(error["type"], "ResultTooLarge", "{outcome:?}");
+    assert_eq!(error["type"], "ResultTooLargeError", "{outcome:?}");
     assert!(outcome.results.is_empty() && outcome.value.is_none(), "{outcome:?}");
     // Nothing is shown, and the state is there.
     assert_eq!(limited("assert len(x) == 200", 1).ending, Ending::Returned);

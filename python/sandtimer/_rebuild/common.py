@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, NamedTuple, NoReturn, Optional
 
-from ..errors import ResultRefused
+from ..errors import ResultRefusedError
 
 Arguments = tuple[Any, ...]
 
@@ -39,7 +39,7 @@ class Unbuilt:
 
 
 def refuse(reason: str) -> NoReturn:
-    raise ResultRefused(f"the result cannot be rebuilt: {reason}")
+    raise ResultRefusedError(f"the result cannot be rebuilt: {reason}")
 
 
 _name: Callable[[type], str] = type.__dict__["__name__"].__get__

@@ -21,7 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Optional, Sequence, Union
 
 from .. import _values
-from ..errors import InvalidArgument
+from ..errors import InvalidArgumentError
 from .evaluator import PyEvaluator
 from .sandbox import ExecutionResults
 
@@ -152,7 +152,7 @@ def load(path: str) -> PyEvaluator:
     public = [each for each in classes if not each.__name__.startswith("_")]
     if len(public) != 1:
         names = ", ".join(each.__name__ for each in public) or "none"
-        raise InvalidArgument(f"{path} must define one public class derived from PyEvaluator; it defines: {names}")
+        raise InvalidArgumentError(f"{path} must define one public class derived from PyEvaluator; it defines: {names}")
     evaluator: PyEvaluator = public[0]()
     return evaluator
 

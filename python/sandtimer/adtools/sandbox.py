@@ -16,7 +16,7 @@ from .._decorated import Decorated, Way, decorate
 from .._outcome import Outcome
 from .._results import RemoteTraceback
 from .._vocabulary import named_parameters
-from ..errors import InvalidArgument, InvalidArgumentType, RemoteError, Unserializable
+from ..errors import InvalidArgumentError, InvalidArgumentTypeError, RemoteError, UnserializableError
 
 __all__ = ["ExecutionResults", "SandboxExecutor", "SandboxExecutorRay", "sandbox_run"]
 
@@ -67,7 +67,7 @@ class SandboxExecutor:
     ) -> None:
         for name, instead in (("timeout", "timeout_seconds"), ("stdout", "redirect_to_devnull")):
             if name in sandbox_parameters:
-                raise InvalidArgumentType(f"{name} belongs to a call here: use {instead} of secure_execute")
+                raise InvalidArgumentTypeError(f"{name} belongs to a call here: use {instead} of secure_execute")
         if find_and_kill_children_evaluation_process is not None:
             recur_kill_eval_proc = find_and_kill_children_evaluation_process
         self.evaluate_worker = evaluate_worker
@@ -104,7 +104,7 @@ class SandboxExecutor:
             _arguments.iterable("method_args", method_args)
         if method_kwargs is not None and not isinstance(method_kwargs, Mapping):
             kind = type(method_kwargs).__name__
-            raise InvalidArgumentType(f"method_kwargs={method_kwargs!r:.200} is of type {kind}: use a dict of keywords")
+            raise InvalidArgumentTypeError(f"method_kwargs={method_kwargs!r:.200} is of type {kind}: use a dict of keywords")
         parameters = {
             **self.sandbox_parameters,
             "timeout": timeout_seconds,
@@ -118,7 +118,7 @@ class SandboxExecutor:
             started = time.perf_counter()
             try:
                 outcome = box.run(call, self.evaluate_worker)
-            except Unserializable as error:
+            except UnserializableError as error:
                 # As what goes wrong in a call: py-adtools has an error_msg for it, too, where it pickles.
                 elapsed = time.perf_counter() - started
                 why_not = _why_unsendable(
@@ -165,7 +165,7 @@ def _why_not(outcome: Outcome) -> str:
 
 
 def _why_unsendable(
-    error: Unserializable,
+    error: UnserializableError,
     worker: Any,
     method: str,
     arguments: tuple[Any, ...],
@@ -186,10 +186,10 @@ def _why_unsendable(
             _job.written(part, frozenset())
         except Exception as why:
             return (
-                f"Unserializable: the call of {called} cannot be sent to a sandbox: {what} cannot be pickled "
+                f"UnserializableError: the call of {called} cannot be sent to a sandbox: {what} cannot be pickled "
                 f"({type(why).__name__}: {why}); make that inside {called}, or leave it out by a __getstate__{otherwise}"
             )
-    return f"Unserializable: {error}"
+    return f"UnserializableError: {error}"
 
 
 def _print(outcome: Outcome) -> None:
@@ -286,7 +286,7 @@ def sandbox_run(
     True
     """
     if sandbox_type not in ("ray", "process"):
-        raise InvalidArgument(f'sandbox_type={sandbox_type!r}: use "process" or "ray"')
+        raise InvalidArgumentError(f'sandbox_type={sandbox_type!r}: use "process" or "ray"')
     _arguments.limits({"timeout": timeout})
     others = _ONLY_RAY if sandbox_type == "process" else _ONLY_PROCESS
     kept = {name: value for name, value in executor_init_kwargs.items() if name not in others}

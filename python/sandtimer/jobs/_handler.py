@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional, Union
 
 from .. import _arguments
 from .._vocabulary import named_parameters
-from ..errors import InvalidArgument, InvalidLimit, SoftTimeLimitError
+from ..errors import InvalidArgumentError, InvalidLimitError, SoftTimeLimitError
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:h|ms|m|s))+")
@@ -45,7 +45,7 @@ class Handler:
         is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
         if self.soft is not None and is_async:
             name = getattr(function, "__qualname__", None) or repr(function)
-            raise InvalidArgument(f"soft={soft!r}: {name} is an async function; use asyncio.timeout({self.soft:g}) in it")
+            raise InvalidArgumentError(f"soft={soft!r}: {name} is an async function; use asyncio.timeout({self.soft:g}) in it")
 
     def __repr__(self) -> str:
         return f"Handler({self.function!r}, soft={self.soft!r})"
@@ -55,7 +55,7 @@ class Handler:
         if self.soft is None:
             return self.function
         if wall and self.soft >= wall:
-            raise InvalidLimit(
+            raise InvalidLimitError(
                 f"handlers[{name!r}]: soft={self.soft:g} is not below the wall limit, timeout={wall:g} of the worker's sandbox, which "
                 "would come first; use less, or a longer timeout"
             )
@@ -67,7 +67,7 @@ def _seconds(soft: Union[int, float, str, None]) -> Optional[float]:
     if soft is None:
         return None
     if isinstance(soft, bool) or not isinstance(soft, (int, float, str)):
-        raise InvalidLimit(f"soft={soft!r:.200} is of type {type(soft).__name__}: {remedy}")
+        raise InvalidLimitError(f"soft={soft!r:.200} is of type {type(soft).__name__}: {remedy}")
     if not isinstance(soft, str):
         seconds = float(soft) if -1 <= soft <= _arguments.FOR_EVER else -1.0
     elif _DURATION.fullmatch(soft):
@@ -75,7 +75,7 @@ def _seconds(soft: Union[int, float, str, None]) -> Optional[float]:
     else:
         seconds = -1.0
     if not 0 <= seconds <= _arguments.FOR_EVER:
-        raise InvalidLimit(f"soft={soft!r:.200} is not a duration: {remedy}")
+        raise InvalidLimitError(f"soft={soft!r:.200} is not a duration: {remedy}")
     return seconds or None
 
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Union
 
-from ..errors import InvalidArgumentType, JobSpecRefused
+from ..errors import InvalidArgumentTypeError, JobSpecRefusedError
 
 Spec = Union[Mapping[str, Any], str, "os.PathLike[str]"]
 
@@ -20,7 +20,7 @@ def given(spec: Spec, place: str = "") -> tuple[str, str, str]:
         return json.dumps(_plain(spec, "", place)), os.getcwd(), place
     if not isinstance(spec, (str, os.PathLike)):
         kind = type(spec).__name__
-        raise InvalidArgumentType(f"{place}spec={spec!r:.200} is of type {kind}: use a dictionary, or the path of a TOML or JSON file")
+        raise InvalidArgumentTypeError(f"{place}spec={spec!r:.200} is of type {kind}: use a dictionary, or the path of a TOML or JSON file")
     from .._sandtimer import parse_job_file
 
     path = os.path.abspath(os.fspath(spec))
@@ -33,7 +33,7 @@ def given_one(spec: Spec) -> tuple[str, str, str]:
     """As `given`, of a spec that is one job."""
     text, directory, place = given(spec)
     if "map" in json.loads(text):
-        raise JobSpecRefused(f"{place}`map`: the spec is a job for each of its items; use submit_many", "map")
+        raise JobSpecRefusedError(f"{place}`map`: the spec is a job for each of its items; use submit_many", "map")
     return text, directory, place
 
 
@@ -53,4 +53,4 @@ def _plain(value: Any, path: str, place: str) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(each, f"{path}[{index}]", place) for index, each in enumerate(value)]
     problem = f"{value!r:.80} is of type {type(value).__name__}; use what JSON has: text, number, list, dictionary with texts as names"
-    raise JobSpecRefused(f"{place}`{path}`: {problem}", path)
+    raise JobSpecRefusedError(f"{place}`{path}`: {problem}", path)

@@ -24,14 +24,14 @@ from .._progress import Bar
 from .._sandbox import Sandbox
 from .._vocabulary import named_parameters
 from ..errors import (
-    InvalidArgument,
-    JobConflict,
+    InvalidArgumentError,
+    JobConflictError,
     JobError,
-    JobFileUnknown,
-    JobGoesOn,
-    JobStateRefused,
-    JobStoreUnreachable,
-    JobUnknown,
+    JobFileUnknownError,
+    JobStillRunningError,
+    JobStateRefusedError,
+    JobStoreUnreachableError,
+    JobNotFoundError,
     UnsupportedPlatform,
 )
 from . import _specs
@@ -127,10 +127,10 @@ class Jobs:
         store: Union[str, "os.PathLike[str]", None] = None,
     ) -> None:
         if state_dir is not None and store is not None:
-            raise InvalidArgument("state_dir and store: give one of them")
+            raise InvalidArgumentError("state_dir and store: give one of them")
         for name, given in (("state_dir", state_dir), ("store", store)):
             if given == "":
-                raise InvalidArgument(f"{name} is empty: use a directory, or leave it out")
+                raise InvalidArgumentError(f"{name} is empty: use a directory, or leave it out")
         self._given = None if state_dir is None and store is None else _named(store, state_dir)
 
     def _store(self) -> Any:
@@ -145,7 +145,7 @@ class Jobs:
     def submit(self, spec: Spec) -> Submitted:
         """Takes in a job: a dictionary, or the path of a file in TOML or JSON, whose relative paths count from its directory.
 
-        JobSpecRefused names the field; JobConflict has the job that there is already, whose idempotency key is the same.
+        JobSpecRefusedError names the field; JobConflictError has the job that there is already, whose idempotency key is the same.
         """
         return now(self._submit_one(BLOCKING, spec))
 
@@ -177,9 +177,9 @@ class Jobs:
     async def _take_in(self, io: Io, given: List[Tuple[str, str, str]]) -> List[Submitted]:
         try:
             answer = await self._ask(io, "submit", given)
-        except JobConflict as error:
+        except JobConflictError as error:
             # One that is purged meanwhile is a conflict no more, but that is what was met.
-            with contextlib.suppress(JobUnknown):
+            with contextlib.suppress(JobNotFoundError):
                 error.job = record_of(json.loads(await self._ask(io, "get", error.existing)))
             raise
         return [build(Submitted, each) for each in json.loads(answer)]
@@ -196,7 +196,7 @@ class Jobs:
 
     async def _list(self, io: Io, queue: Optional[str], state: Optional[str], most: Optional[int]) -> List[Job]:
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 0):
-            raise InvalidArgument(f"most={most!r}: use a whole number from 0 on, or None for all")
+            raise InvalidArgumentError(f"most={most!r}: use a whole number from 0 on, or None for all")
         cursor = None
         found: List[Job] = []
         while most is None or len(found) < most:
@@ -250,7 +250,7 @@ class Jobs:
         return [] if result is None else result.files
 
     def read_file(self, id: str, name: str) -> bytes:
-        """A file that a job has left. `JobFileUnknown` where there is none of this name."""
+        """A file that a job has left. `JobFileUnknownError` where there is none of this name."""
         return now(self._read_file(BLOCKING, id, name))
 
     async def aread_file(self, id: str, name: str) -> bytes:
@@ -261,12 +261,12 @@ class Jobs:
         _arguments.text("name", name)
         found = [file for file in await self._files(io, id) if file.name == name]
         if not found:
-            raise JobFileUnknown(f"job {id} has left no file {name!r}; `files` lists what there is, once it is over", id, name)
+            raise JobFileUnknownError(f"job {id} has left no file {name!r}; `files` lists what there is, once it is over", id, name)
         content = bytearray()
         while len(content) < found[0].bytes:
             piece = await self._ask(io, "read_file", id, name, len(content))
             if not piece:
-                raise JobFileUnknown(f"the file {name!r} of job {id} is gone: the job was queued again, or purged", id, name)
+                raise JobFileUnknownError(f"the file {name!r} of job {id} is gone: the job was queued again, or purged", id, name)
             content += piece
         return bytes(content)
 
@@ -299,7 +299,7 @@ class Jobs:
         True
 
         Raises:
-            JobSpecRefused: a field that is refused, by its path and its value.
+            JobSpecRefusedError: a field that is refused, by its path and its value.
         """
         return now(self._schedule(BLOCKING, spec))
 
@@ -335,9 +335,9 @@ class Jobs:
     # Waiting
 
     def wait(self, id: str, timeout: Seconds = None, *, progress: bool = False) -> JobRecord:
-        """Waits until a job is over. `JobGoesOn` after `timeout` seconds (None and 0: no end); Ctrl-C ends the waiting, not the job.
+        """Waits until a job is over. `JobStillRunningError` after `timeout` seconds (None and 0: no end); Ctrl-C ends the waiting, not the job.
 
-        A server that is away meanwhile is asked again for a minute before JobStoreUnreachable is raised.
+        A server that is away meanwhile is asked again for a minute before JobStoreUnreachableError is raised.
         """
         return self.wait_many([id], timeout, progress=progress)[0]
 
@@ -403,7 +403,7 @@ class Jobs:
                                 bar.add(word_of(event.job), bool(event.job.ok))
                             yield event
                     seen = time.monotonic()
-                except JobStoreUnreachable:
+                except JobStoreUnreachableError:
                     if time.monotonic() - seen >= _PATIENCE:
                         raise
                 following = [each for each in following if not each.is_over]
@@ -412,7 +412,7 @@ class Jobs:
                 left = None if total is None else begun + total - time.monotonic()
                 if left is not None and left <= 0:
                     states = ", ".join(f"{each.id} is {each.state or 'not seen yet'}" for each in following[:3])
-                    raise JobGoesOn(f"the wait of {timeout} s is over, and the work goes on: {states}")
+                    raise JobStillRunningError(f"the wait of {timeout} s is over, and the work goes on: {states}")
                 if bar is not None:
                     bar.note(states_of(following))
                 await io.sleep(LOOK if left is None else min(LOOK, left))
@@ -459,7 +459,7 @@ class Jobs:
         for job in await self._list(io, queue, "dead", None):
             try:
                 await self._retry(io, job.id)
-            except JobStateRefused:
+            except JobStateRefusedError:
                 # Somebody else was faster.
                 continue
             queued.append(job.id)

@@ -12,12 +12,12 @@ from .._results import RemoteTraceback
 from .._sandbox import Sandbox
 from .._vocabulary import named_parameters
 from ..errors import (
-    InvalidArgument,
-    InvalidArgumentType,
-    IsolationRefused,
-    ProfileRefused,
+    InvalidArgumentError,
+    InvalidArgumentTypeError,
+    IsolationRefusedError,
+    ProfileRefusedError,
     RemoteError,
-    SandboxUnavailable,
+    SandboxUnavailableError,
 )
 from ._handler import Handler
 
@@ -68,13 +68,13 @@ class Worker:
         from . import _default
 
         if isinstance(slots, bool) or not isinstance(slots, int) or not 1 <= slots <= _MOST_SLOTS:
-            raise InvalidArgument(f"slots={slots!r}: use a whole number from 1 to {_MOST_SLOTS}")
+            raise InvalidArgumentError(f"slots={slots!r}: use a whole number from 1 to {_MOST_SLOTS}")
         if isinstance(lease, bool) or not isinstance(lease, (int, float)) or not 1 <= lease <= 86_400:
-            raise InvalidArgument(f"lease={lease!r}: use a number of seconds from 1 to 86400")
+            raise InvalidArgumentError(f"lease={lease!r}: use a number of seconds from 1 to 86400")
         if isinstance(queues, str):
-            raise InvalidArgumentType(f"queues={queues!r} is one text: use a list, such as [{queues!r}]")
+            raise InvalidArgumentTypeError(f"queues={queues!r} is one text: use a list, such as [{queues!r}]")
         if sandbox is not None and not isinstance(sandbox, Sandbox):
-            raise InvalidArgumentType(f"sandbox={sandbox!r:.200} is of type {type(sandbox).__name__}: use a Sandbox, or None")
+            raise InvalidArgumentTypeError(f"sandbox={sandbox!r:.200} is of type {type(sandbox).__name__}: use a Sandbox, or None")
         names = [_arguments.text("queues", each, "use a list of the names of queues") for each in queues]
         functions = _checked(handlers, None if sandbox is None else sandbox._limits["timeout"])
         self._own = Sandbox() if sandbox is None else None
@@ -139,7 +139,7 @@ def _checked(handlers: Optional[Handlers], wall: Any) -> dict[str, Callable[[Any
         return {}
     if not isinstance(handlers, Mapping):
         kind = type(handlers).__name__
-        raise InvalidArgumentType(f"handlers={handlers!r:.200} is of type {kind}: use a dictionary of functions by their names")
+        raise InvalidArgumentTypeError(f"handlers={handlers!r:.200} is of type {kind}: use a dictionary of functions by their names")
     functions = {}
     for name, handler in handlers.items():
         _arguments.text("the name of a handler", name, "use a text")
@@ -160,7 +160,7 @@ def _answer(
         job = view._make(function, (json.loads(asked),), {})
         job.scope = scope
         outcome = view._perform(job, begun)
-    except (SandboxUnavailable, ProfileRefused, IsolationRefused) as error:
+    except (SandboxUnavailableError, ProfileRefusedError, IsolationRefusedError) as error:
         return "unavailable", str(error), "", None
     except Exception as error:
         return _failed(error)

@@ -23,7 +23,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .. import __version__, _arguments
-from ..errors import RemoteError, SandboxUnavailable, SandtimerError
+from ..errors import RemoteError, SandboxUnavailableError, SandtimerError
 from ._actor import CALLS, QUESTIONS, Actor, end_process, request_of
 
 # Seconds: for an actor to start in, between looks at the cluster, before a node that refused is asked again.
@@ -99,7 +99,7 @@ class Nodes:
             if time.monotonic() - self._looked < _LOOK:
                 return
             if not ray.is_initialized():
-                raise SandboxUnavailable("Ray is not initialised: call ray.init(), with the cluster's address if there is one")
+                raise SandboxUnavailableError("Ray is not initialised: call ray.init(), with the cluster's address if there is one")
             cluster: Any = ray
             alive = {each["NodeID"]: each for each in cluster.nodes() if each["Alive"]}
             self._looked = time.monotonic()
@@ -117,7 +117,7 @@ class Nodes:
                     del self._refused[identity]
                 if not self._nodes and not self._refused:
                     self._looked = float("-inf")
-                    raise SandboxUnavailable(f"no node of the cluster has what the pool asks for: {self._options}")
+                    raise SandboxUnavailableError(f"no node of the cluster has what the pool asks for: {self._options}")
 
     def _start(self, identity: str, address: str, processors: int) -> None:
         workers = self._parameters.get("workers") or max(processors, 1)
@@ -140,7 +140,7 @@ class Nodes:
         facts = {} if error is not None else begun.result()
         error = error or facts.get("refused")
         if error is None and facts["version"] != __version__:
-            error = SandboxUnavailable(f"node {node.address} has version {facts['version']}, and this is {__version__}")
+            error = SandboxUnavailableError(f"node {node.address} has version {facts['version']}, and this is {__version__}")
         with self._changed:
             if error is not None:
                 self._nodes.pop(node.identity, None)
@@ -155,7 +155,7 @@ class Nodes:
         while True:
             with self._changed:
                 if self._closed:
-                    raise SandboxUnavailable("the pool is closed; make a new one")
+                    raise SandboxUnavailableError("the pool is closed; make a new one")
                 known = bool(self._nodes) and time.monotonic() - self._looked < _LOOK
             if not known:
                 self._look()
@@ -166,7 +166,7 @@ class Nodes:
                 if not self._nodes and self._refused:
                     raise self._refusal()
                 if time.monotonic() > limit:
-                    raise SandboxUnavailable(
+                    raise SandboxUnavailableError(
                         f"no actor began in {START:.0f} s: the cluster has what the pool asks for, but perhaps in use: {self._options}"
                     )
                 self._changed.wait(1.0)
@@ -175,7 +175,7 @@ class Nodes:
         error = next(iter(self._refused.values()))[0]
         if isinstance(error, SandtimerError):
             return error
-        refusal = SandboxUnavailable(f"no node can make calls: {_first_line(error)}")
+        refusal = SandboxUnavailableError(f"no node can make calls: {_first_line(error)}")
         refusal.__cause__ = error
         return refusal
 
@@ -193,7 +193,7 @@ class Nodes:
         with self._changed:
             node = min((each for each in self._nodes.values() if each.begun), key=Node.load, default=None)
             if node is None:
-                raise SandboxUnavailable("the last node was lost just now; try again")
+                raise SandboxUnavailableError("the last node was lost just now; try again")
             look_at = float("inf") if longest is None else time.monotonic() + longest + self._patience
             call = RemoteCall(next(self._keys), node, longest, look_at)
             if longest is not None:
@@ -236,13 +236,13 @@ class Nodes:
         """Why a call has no answer: a RemoteError where it was not begun, because what an argument refers to failed."""
         node = call.node
         if node.why is not None:
-            return SandboxUnavailable(f"node {node.address} was given up: {node.why}")
+            return SandboxUnavailableError(f"node {node.address} was given up: {node.why}")
         if call.refers and not _of_actor(error, node):
             cause = getattr(error, "cause", error)
             if isinstance(error, RayTaskError) and not isinstance(cause, RayError):
                 return RemoteError(type(cause).__name__, str(cause), _COLOURS.sub("", str(error)))
-            return SandboxUnavailable(f"what an argument refers to is not to be had: {_first_line(cause)}")
-        return SandboxUnavailable(f"node {node.address} was lost: {_first_line(error)}")
+            return SandboxUnavailableError(f"what an argument refers to is not to be had: {_first_line(cause)}")
+        return SandboxUnavailableError(f"node {node.address} was lost: {_first_line(error)}")
 
     def _done(self, call: RemoteCall, error: Optional[BaseException]) -> None:
         if _of_actor(error, call.node):

@@ -20,7 +20,7 @@ from .._futures import CallFuture, in_order
 from .._learned import kind_of
 from .._outcome import Outcome, Record, gone, lost, never_begun
 from .._sandbox import Sandbox, Seconds
-from ..errors import InvalidArgument, RemoteError, SandboxUnavailable, SandtimerError
+from ..errors import InvalidArgumentError, RemoteError, SandboxUnavailableError, SandtimerError
 from ._actor import reply_in
 from ._nodes import Nodes, RemoteCall
 from ._references import refuse, taken_out
@@ -93,12 +93,12 @@ class Pool:
         **parameters: Any,
     ) -> None:
         if parameters.get("start") == "fork":
-            raise InvalidArgument('start="fork" forks the calling process, which is elsewhere; use "zygote" or "spawn"')
+            raise InvalidArgumentError('start="fork" forks the calling process, which is elsewhere; use "zygote" or "spawn"')
         for name in _OURS:
             if name in (actor_options or {}):
-                raise InvalidArgument(f"actor_options[{name!r}] is the pool's own to set")
+                raise InvalidArgumentError(f"actor_options[{name!r}] is the pool's own to set")
         if not patience > 0:
-            raise InvalidArgument(f"patience={patience!r}: use a number of seconds above 0")
+            raise InvalidArgumentError(f"patience={patience!r}: use a number of seconds above 0")
         # It starts no engine here: it checks, and rebuilds. Whether there is a GPU is for the nodes to say.
         self._box = Sandbox(timeout, **{**parameters, "gpu": False})
         _arguments.gpu(parameters.get("gpu", False), parameters.get("start", "zygote"))
@@ -179,7 +179,7 @@ class Pool:
         call = self._send(work)
         try:
             reply = self._nodes.reply(call)
-        except (RemoteError, SandboxUnavailable) as error:
+        except (RemoteError, SandboxUnavailableError) as error:
             return _without_answer(error)
         outcome = self._outcome(call, reply)
         return self._wait(work.again()) if self._is_to_be_sent_again(work, outcome) else outcome
@@ -195,7 +195,7 @@ class Pool:
         if kind == "refused":
             raise rest[0]
         if kind == "cancelled":
-            return lost(SandboxUnavailable("the call was cancelled"))
+            return lost(SandboxUnavailableError("the call was cancelled"))
         record, answer = rest
         ended = _Unsettled(call) if record is None else Record(json.loads(record))
         return self._box._rebuild(ended, answer)

@@ -15,7 +15,7 @@ import cloudpickle
 import ray
 
 from .. import _job
-from ..errors import Unserializable
+from ..errors import UnserializableError
 
 # Positions and names of arguments.
 Places = Sequence[Union[int, str]]
@@ -42,7 +42,7 @@ def refuse(data: bytes, *pickled: Any) -> None:
 class _Finding(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
     def reducer_override(self, each: Any) -> Any:
         if isinstance(each, ray.ObjectRef):
-            raise Unserializable(
+            raise UnserializableError(
                 "an ObjectRef within an argument or a function cannot be resolved in a sandbox: pass it as an argument of its "
                 "own, or pass what ray.get gives for it"
             )

@@ -17,7 +17,7 @@
 //! It is not a promise that the value is true or sane: fields of a class are whatever the job said, a list may hold
 //! itself, and one object may be reached by very many paths.
 //!
-//! Every refusal is a `ResultRefused`; whatever a function of ours raises becomes its cause.
+//! Every refusal is a `ResultRefusedError`; whatever a function of ours raises becomes its cause.
 
 mod budget;
 mod calls;

@@ -67,5 +67,5 @@ fn exception(class: &Bound<'_, PyAny>, reason: String) -> PyErr {
 
 pub(super) fn refused_class<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
     static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    CLASS.import(py, "sandtimer.errors", "ResultRefused")
+    CLASS.import(py, "sandtimer.errors", "ResultRefusedError")
 }

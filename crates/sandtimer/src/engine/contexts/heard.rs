@@ -231,6 +231,6 @@ fn whole_reply(said: &Pieces) -> Reply {
 /// What is said in place of an answer that nobody wants.
 fn too_large(length: u64, limit: u64) -> Reply {
     let message = format!("what it shows has {length} bytes, and the result limit is {limit}");
-    let error = serde_json::json!({"type": "ResultTooLarge", "module": "sandtimer", "message": message, "traceback": ""});
+    let error = serde_json::json!({"type": "ResultTooLargeError", "module": "sandtimer", "message": message, "traceback": ""});
     Reply { error: Some(error), ..Default::default() }
 }
