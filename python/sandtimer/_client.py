@@ -10,6 +10,7 @@ import urllib.parse
 from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
 
 from ._arguments import flag, text
+from ._choices import Language, RunStatus
 from ._client_context import ClientContext
 from ._client_files import ClientWorkspace
 from ._client_request import ContextOptions, RunOptions, fields, program
@@ -45,7 +46,7 @@ class Client:
     # Runs
 
     def run(
-        self, command: Command = None, *, code: Optional[str] = None, language: str = "python", **options: Unpack[RunOptions]
+        self, command: Command = None, *, code: Optional[str] = None, language: Language = "python", **options: Unpack[RunOptions]
     ) -> Outcome:
         """Runs a command (a list of words, or a line for a shell), or code, and waits for its end. Never raises for what it did.
 
@@ -61,7 +62,7 @@ class Client:
         return now(self._run(BLOCKING, program(command, code, language), options))
 
     async def arun(
-        self, command: Command = None, *, code: Optional[str] = None, language: str = "python", **options: Unpack[RunOptions]
+        self, command: Command = None, *, code: Optional[str] = None, language: Language = "python", **options: Unpack[RunOptions]
     ) -> Outcome:
         """As `run`, awaited. Cancelling the task cancels the run.
 
@@ -84,7 +85,7 @@ class Client:
         command: Command = None,
         *,
         code: Optional[str] = None,
-        language: str = "python",
+        language: Language = "python",
         stdin_open: bool = False,
         **options: Unpack[RunOptions],
     ) -> ClientRun:
@@ -102,7 +103,7 @@ class Client:
         command: Command = None,
         *,
         code: Optional[str] = None,
-        language: str = "python",
+        language: Language = "python",
         stdin_open: bool = False,
         **options: Unpack[RunOptions],
     ) -> ClientRun:
@@ -117,21 +118,21 @@ class Client:
         """The run with this id, which is not looked for until something is asked of it."""
         return ClientRun(self._server, id)
 
-    def runs(self, status: Optional[str] = None, limit: int = 100) -> list[dict[str, Any]]:
+    def runs(self, status: Optional[RunStatus] = None, limit: int = 100) -> list[dict[str, Any]]:
         """Your runs, the newest first; `status`: only the "running" or the "ended" ones."""
         return now(self._runs(BLOCKING, status, limit))
 
-    async def aruns(self, status: Optional[str] = None, limit: int = 100) -> list[dict[str, Any]]:
+    async def aruns(self, status: Optional[RunStatus] = None, limit: int = 100) -> list[dict[str, Any]]:
         """As `runs`, awaited."""
         return await self._runs(AWAITING, status, limit)
 
-    async def _runs(self, io: Io, status: Optional[str], limit: int) -> list[dict[str, Any]]:
+    async def _runs(self, io: Io, status: Optional[RunStatus], limit: int) -> list[dict[str, Any]]:
         asked = {"limit": limit, **({} if status is None else {"status": status})}
         return await self._listed(io, f"/v1/runs?{urllib.parse.urlencode(asked)}", "runs")
 
     # Contexts and sessions
 
-    def context(self, language: str = "python", **options: Unpack[ContextOptions]) -> ClientContext:
+    def context(self, language: Language = "python", **options: Unpack[ContextOptions]) -> ClientContext:
         """Opens a live interpreter.
 
         Options are limits of the whole (memory, processes, disk, open_files), limits of each run that says nothing else
@@ -140,7 +141,7 @@ class Client:
         """
         return now(self._context(BLOCKING, "contexts", {"language": text("language", language)}, options))
 
-    async def acontext(self, language: str = "python", **options: Unpack[ContextOptions]) -> ClientContext:
+    async def acontext(self, language: Language = "python", **options: Unpack[ContextOptions]) -> ClientContext:
         """As `context`, awaited.
 
         >>> import asyncio, sandtimer

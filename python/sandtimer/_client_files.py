@@ -7,6 +7,7 @@ import urllib.parse
 from typing import Any, AsyncGenerator, AsyncIterator, Iterator, Mapping, Optional, Union
 
 from . import _arguments
+from ._choices import Links
 from ._client_wire import AWAITING, BLOCKING, Io, Server, iterate, now
 from ._vocabulary import named_parameters
 
@@ -130,14 +131,14 @@ class ClientFiles:
 
     # Changing
 
-    def extract(self, archive: bytes, path: str = ".", parents: bool = False, links: str = "inside") -> Entry:
+    def extract(self, archive: bytes, path: str = ".", *, parents: bool = False, links: Links = "inside") -> Entry:
         """Unpacks a tar archive into a directory, which `parents` makes. Its files and links replace those of the same names. Nothing is
         changed where a member leaves the directory or is not a file, directory or link; `links="keep"` also takes links that lead out.
         """
         asked = {"path": path, "parents": parents, "links": links}
         return now(self._ask(BLOCKING, "PUT", self._at("/tar", asked), _arguments.encoded("archive", archive)))
 
-    async def aextract(self, archive: bytes, path: str = ".", parents: bool = False, links: str = "inside") -> Entry:
+    async def aextract(self, archive: bytes, path: str = ".", *, parents: bool = False, links: Links = "inside") -> Entry:
         """As `extract`, awaited."""
         asked = {"path": path, "parents": parents, "links": links}
         return await self._ask(AWAITING, "PUT", self._at("/tar", asked), _arguments.encoded("archive", archive))
@@ -146,6 +147,7 @@ class ClientFiles:
         self,
         path: str,
         content: Union[str, bytes],
+        *,
         parents: bool = False,
         create_only: bool = False,
         mode: Optional[str] = None,
@@ -158,6 +160,7 @@ class ClientFiles:
         self,
         path: str,
         content: Union[str, bytes],
+        *,
         parents: bool = False,
         create_only: bool = False,
         mode: Optional[str] = None,

@@ -7,6 +7,7 @@ import math
 from typing import Any, Callable, Mapping, Optional, Sequence, TypedDict, Union
 
 from . import _arguments, _vocabulary
+from ._choices import OnOutputLimit, StallBy
 from .errors import InvalidArgumentTypeError, InvalidLimitError
 
 Seconds = Union[int, float, None]
@@ -30,7 +31,7 @@ class CellOptions(CellLimits, total=False):
     stdin: Union[str, bytes, None]
     warn: float
     warn_signal: str
-    on_output_limit: str
+    on_output_limit: OnOutputLimit
 
 
 class WholeLimits(CellLimits, total=False):
@@ -50,9 +51,9 @@ class RunOptions(WholeLimits, total=False):
     environment: Optional[Mapping[str, str]]
     stdin: Union[str, bytes, None]
     warn: float
-    on_output_limit: str
+    on_output_limit: OnOutputLimit
     warn_signal: str
-    stall_by: str
+    stall_by: StallBy
     progress_channel: bool
     directory: Optional[str]
     workspace: Any

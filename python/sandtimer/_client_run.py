@@ -12,6 +12,7 @@ import urllib.parse
 from typing import Any, AsyncGenerator, AsyncIterator, Iterator, Optional, Union
 
 from . import _arguments, _results
+from ._choices import Stream
 from ._client_request import Seconds, _milliseconds, input_fields
 from ._client_wire import AWAITING, BLOCKING, Io, Server, iterate, now
 from ._outcome import Outcome
@@ -176,11 +177,11 @@ class ClientRun:
         finally:
             await events.aclose()
 
-    def output(self, stream: Optional[str] = None) -> Iterator[OutputChunk]:
+    def output(self, stream: Optional[Stream] = None) -> Iterator[OutputChunk]:
         """What it writes, as it comes, to its end: both streams, or one. As `events`, through connections that break."""
         return iterate(self._output(BLOCKING, stream))
 
-    def aoutput(self, stream: Optional[str] = None) -> AsyncIterator[OutputChunk]:
+    def aoutput(self, stream: Optional[Stream] = None) -> AsyncIterator[OutputChunk]:
         """As `output`, for `async for`."""
         return self._output(AWAITING, stream)
 
@@ -199,11 +200,11 @@ class ClientRun:
             if stream in (None, chunk.stream):
                 yield chunk
 
-    def read_output(self, cursor: int = 0, stream: str = "stdout", max_bytes: Optional[int] = None) -> dict[str, Any]:
+    def read_output(self, cursor: int = 0, *, stream: Stream = "stdout", max_bytes: Optional[int] = None) -> dict[str, Any]:
         """What it has written so far, from a position: one piece, with `next_cursor`, where to go on."""
         return now(self._read_output(BLOCKING, cursor, stream, max_bytes))
 
-    async def aread_output(self, cursor: int = 0, stream: str = "stdout", max_bytes: Optional[int] = None) -> dict[str, Any]:
+    async def aread_output(self, cursor: int = 0, *, stream: Stream = "stdout", max_bytes: Optional[int] = None) -> dict[str, Any]:
         """As `read_output`, awaited."""
         return await self._read_output(AWAITING, cursor, stream, max_bytes)
 
@@ -214,7 +215,7 @@ class ClientRun:
     # Until it is ready
 
     def wait_for_line(
-        self, pattern: str, *, stream: str = "stdout", cursor: int = 0, timeout: Seconds = None
+        self, pattern: str, *, stream: Stream = "stdout", cursor: int = 0, timeout: Seconds = None
     ) -> dict[str, Any]:
         """Waits until it has written a line that matches, or is over, or `timeout` seconds are. `matched` says which; then `line`
         is the first such line from the position `cursor` on, and `next_cursor` where to go on behind it. Else `ending` is
@@ -231,7 +232,7 @@ class ClientRun:
         return now(self._wait_for_line(BLOCKING, pattern, stream, cursor, timeout))
 
     async def await_for_line(
-        self, pattern: str, *, stream: str = "stdout", cursor: int = 0, timeout: Seconds = None
+        self, pattern: str, *, stream: Stream = "stdout", cursor: int = 0, timeout: Seconds = None
     ) -> dict[str, Any]:
         """As `wait_for_line`, awaited. Cancelling the task leaves the run."""
         return await self._wait_for_line(AWAITING, pattern, stream, cursor, timeout)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from typing import TYPE_CHECKING, Any, Callable, Mapping, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Callable, Mapping, TypeVar, overload
 
 from . import _shared
 from ._decorated import Decorated, Way, decorate
@@ -14,6 +14,10 @@ from ._outcome import Outcome
 R = TypeVar("R")
 if TYPE_CHECKING:
     from typing import ParamSpec, Protocol
+
+    from typing_extensions import Unpack
+
+    from ._choices import SandboxOptions, Seconds
 
     P = ParamSpec("P")
     S = TypeVar("S", covariant=True)
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
 @overload
 def sandboxed(timeout: Callable[P, R], /) -> Sandboxed[P, R]: ...
 @overload
-def sandboxed(timeout: Union[int, float, None] = None, **parameters: Any) -> Decorator: ...
+def sandboxed(timeout: Seconds = None, **parameters: Unpack[SandboxOptions]) -> Decorator: ...
 def sandboxed(timeout: Any = None, **parameters: Any) -> Any:
     """Has each call of a function run in a sandbox. The parameters are those of `Sandbox`.
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
+from ._choices import Complexity
 from ._vocabulary import named
 from .errors import EstimateRefusedError, UnsupportedPlatform
 
@@ -56,9 +57,9 @@ class Estimate:
 def estimate(
     task_type: Optional[str] = None,
     data_size_mb: Optional[float] = None,
-    complexity: Optional[str] = None,
-    context: Optional[str] = None,
     *,
+    complexity: Optional[Complexity] = None,
+    context: Optional[str] = None,
     command: Union[str, Sequence[str], None] = None,
     budget: Optional[float] = None,
     state_dir: Union[str, os.PathLike[str], None] = None,

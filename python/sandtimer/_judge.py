@@ -29,7 +29,7 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence, Union, overload
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Literal, NamedTuple, Optional, Sequence, Union, overload
 
 from . import _arguments, _checkers, _host, _job, _kept, _native
 from ._cases import Case, read_cases
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from ._sandbox import Sandbox
 
 Program = Union[str, Callable[..., Any]]
-Checker = Union[Callable[[Any, Any], Union[bool, float]], str]
+Checker = Union[Callable[[Any, Any], Union[bool, float]], Literal["json"]]
 # What compares a function's values as values that were read from JSON.
 _JSON = "json"
 

@@ -37,7 +37,7 @@ class LoopGuard:
     """
 
     def __init__(
-        self, iterations: Optional[int] = None, failures: Optional[int] = None, repeats: Optional[int] = None
+        self, iterations: Optional[int] = None, *, failures: Optional[int] = None, repeats: Optional[int] = None
     ) -> None:
         for name, value in (("iterations", iterations), ("failures", failures), ("repeats", repeats)):
             if value is not None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
 from ._breaker_snapshot import FRESH, checked
+from ._choices import BreakerState
 from ._protected import F, awaited, check_callable, check_value, decorated, judge, name_of
 from ._sandtimer import Attempts, Breakers
 from ._vocabulary import named, named_parameters
@@ -140,7 +141,7 @@ class CircuitBreaker:
         """Decorates a function, async ones too: each of its calls goes through the breaker."""
         return decorated(function, self.call, self.acall)
 
-    def hold(self, state: Optional[str]) -> None:
+    def hold(self, state: Optional[BreakerState]) -> None:
         """Keeps it `"open"` or `"closed"` until `hold(None)`, which closes it and forgets what failed."""
         if state not in ("open", "closed", None):
             raise InvalidArgumentError(f"state={state!r}: use 'open', 'closed' or None")

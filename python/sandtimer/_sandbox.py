@@ -9,10 +9,11 @@ import os
 import signal
 import sys
 import warnings
-from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, TypeVar, Union
+from typing import Any, Callable, Iterable, Iterator, Literal, Mapping, Optional, Sequence, TypeVar, Union
 
 from . import _arguments, _context, _fork, _installation, _job, _judge, _native, _remarks, _results, _timeouts
 from ._answers import Answer, answer_of, awaited_value_of, value_of
+from ._choices import Require, Start, Stdout, Trust
 from ._futures import CallFuture, in_order
 from ._outcome import Outcome, not_executed
 from ._pool import Pool
@@ -65,6 +66,7 @@ class Sandbox:
     def __init__(
         self,
         timeout: Seconds = None,
+        *,
         cpu: Seconds = None,
         stall: Seconds = None,
         grace: Seconds = 0.0,
@@ -74,15 +76,14 @@ class Sandbox:
         network: bool = False,
         preload: Optional[Sequence[str]] = (),
         python: Union[str, "os.PathLike[str]", None] = None,
-        start: str = "zygote",
-        trust: str = "data",
+        start: Start = "zygote",
+        trust: Trust = "data",
         results: Sequence[type] = (),
-        stdout: str = "capture",
+        stdout: Stdout = "capture",
         seed: Optional[int] = None,
         workers: Optional[int] = None,
-        require: Optional[str] = None,
+        require: Optional[Require] = None,
         gpu: bool = False,
-        *,
         result_bytes: Size = "1GB",
         force: bool = False,
         warn_before: Seconds = None,
@@ -335,7 +336,12 @@ class Sandbox:
         return value_of(self.run(fn, *args, **kwargs))  # type: ignore[no-any-return]
 
     def exec(
-        self, code: str, language: str = "python", stdin: Union[str, bytes, None] = None, name: str = "<program>"
+        self,
+        code: str,
+        *,
+        language: Literal["python"] = "python",
+        stdin: Union[str, bytes, None] = None,
+        name: str = "<program>",
     ) -> Outcome:
         """Runs a whole program, which reads `stdin`. Its value is that of its last line, if that is an expression.
 
@@ -378,7 +384,7 @@ class Sandbox:
 
     def context(
         self,
-        language: str = "python",
+        language: Literal["python"] = "python",
         *,
         environment: Optional[Mapping[str, str]] = None,
         directory: Union[str, "os.PathLike[str]", None] = None,

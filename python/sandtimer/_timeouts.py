@@ -16,6 +16,7 @@ import time
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Union
 
 from . import _arguments, _native
+from ._choices import OnTaskTimeout
 from ._locks import Guard
 from ._vocabulary import named_parameters
 from .errors import InvalidArgumentError, InvalidLimitError
@@ -84,7 +85,7 @@ class TimeoutManager:
         max_failures: Optional[int] = None,
         wrap_up: Seconds = None,
         max_duration_factor: float = 1.0,
-        on_task_timeout: str = "tell",
+        on_task_timeout: OnTaskTimeout = "tell",
         speed: float = 1.0,
         clock: Optional[Callable[[], float]] = None,
     ) -> None:

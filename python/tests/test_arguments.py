@@ -6,6 +6,7 @@ import ast
 import asyncio
 import datetime
 import enum
+import inspect
 import os
 import pathlib
 import re
@@ -97,6 +98,27 @@ def test_a_sandbox_refuses_them(bad: dict[str, Any], kind: type[Exception], word
     refused(kind, words, lambda: sandtimer.sandboxed(**bad))
     if not bad.keys() & {"stdout"}:
         refused(kind, words, lambda: adtools.SandboxExecutor("worker", **bad))
+
+
+def test_parameters_after_the_obvious_ones_are_keyword_only() -> None:
+    functions = (
+        sandtimer.Sandbox,
+        sandtimer.Sandbox.exec,
+        sandtimer.LoopGuard,
+        sandtimer.estimate,
+        sandtimer.ClientFiles.write,
+        sandtimer.ClientFiles.extract,
+        sandtimer.ClientRun.read_output,
+    )
+    for function in functions:
+        optional = [
+            each
+            for each in inspect.signature(function).parameters.values()
+            if each.default is not each.empty and each.kind is each.POSITIONAL_OR_KEYWORD
+        ]
+        assert len(optional) <= 2, function
+    with pytest.raises(TypeError, match="positional"):
+        sandtimer.Sandbox(1.0, 2.0)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("bad", [NAN, INFINITY, -1, -0.5, True, "2", "2s", [], datetime.timedelta(seconds=1)], ids=repr)

@@ -11,7 +11,7 @@ import sandtimer
 
 
 def test_the_figures_of_the_description_hold_without_history(tmp_path: pathlib.Path) -> None:
-    estimate = sandtimer.estimate("train_complex_model", 2300, "moderate", state_dir=tmp_path)
+    estimate = sandtimer.estimate("train_complex_model", 2300, complexity="moderate", state_dir=tmp_path)
     assert (estimate.best, estimate.typical, estimate.worst) == (720.0, 1800.0, 5400.0)
     assert (estimate.basis, estimate.runs, estimate.fits_budget) == ("prior", 0, None)
     assert "   ⚡ Best case:  12m 0s\n   📈 Typical:    30m 0s\n   ⚠️ Worst case: 1h 30m\n" in str(estimate)

@@ -41,7 +41,7 @@ def test_the_same_action_with_the_same_input_is_a_circle() -> None:
 
 
 def test_without_rules_and_without_word_it_only_counts() -> None:
-    guard = sandtimer.LoopGuard(None, None, None)
+    guard = sandtimer.LoopGuard(None, failures=None, repeats=None)
     assert [guard.begin() for _ in range(100)][-1] == guard.turns == 100
     told = sandtimer.LoopGuard(repeats=1)
     assert told.begin() == 1 and told.begin() == 2

@@ -12,6 +12,7 @@ import traceback
 from typing import Any, Callable, ContextManager, Literal, Mapping, Optional, Sequence, TypedDict, Union
 
 from .. import _arguments, _job, _shared
+from .._choices import Trust
 from .._decorated import Decorated, Way, decorate
 from .._outcome import Outcome
 from .._results import RemoteTraceback
@@ -61,7 +62,7 @@ class SandboxExecutor:
         *,
         join_timeout_seconds: int = 10,
         find_and_kill_children_evaluation_process: Optional[bool] = None,
-        trust: str = "data",
+        trust: Trust = "data",
         results: Sequence[type] = (),
         **sandbox_parameters: Any,
     ) -> None:

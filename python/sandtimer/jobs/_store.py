@@ -17,6 +17,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from .. import _arguments, _native
+from .._choices import JobState
 from .._client_wire import iterate, now
 from .._locks import Guard
 from .._outcome import build
@@ -186,15 +187,15 @@ class Jobs:
 
     # Looking
 
-    def list(self, *, queue: Optional[str] = None, state: Optional[str] = None, most: Optional[int] = None) -> List[Job]:
+    def list(self, *, queue: Optional[str] = None, state: Optional[JobState] = None, most: Optional[int] = None) -> List[Job]:
         """Jobs, the latest first: of one queue, in one state, at most so many (None: all)."""
         return now(self._list(BLOCKING, queue, state, most))
 
-    async def alist(self, *, queue: Optional[str] = None, state: Optional[str] = None, most: Optional[int] = None) -> List[Job]:
+    async def alist(self, *, queue: Optional[str] = None, state: Optional[JobState] = None, most: Optional[int] = None) -> List[Job]:
         """As `list`, awaited."""
         return await self._list(AWAITING, queue, state, most)
 
-    async def _list(self, io: Io, queue: Optional[str], state: Optional[str], most: Optional[int]) -> List[Job]:
+    async def _list(self, io: Io, queue: Optional[str], state: Optional[JobState], most: Optional[int]) -> List[Job]:
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 0):
             raise InvalidArgumentError(f"most={most!r}: use a whole number from 0 on, or None for all")
         cursor = None
@@ -465,15 +466,15 @@ class Jobs:
             queued.append(job.id)
         return queued
 
-    def purge(self, *, queue: Optional[str] = None, state: Optional[str] = None) -> int:
+    def purge(self, *, queue: Optional[str] = None, state: Optional[JobState] = None) -> int:
         """Forgets jobs that are over, of one queue or in one state; those that go on stay. How many it forgot."""
         return now(self._purge(BLOCKING, queue, state))
 
-    async def apurge(self, *, queue: Optional[str] = None, state: Optional[str] = None) -> int:
+    async def apurge(self, *, queue: Optional[str] = None, state: Optional[JobState] = None) -> int:
         """As `purge`, awaited."""
         return await self._purge(AWAITING, queue, state)
 
-    async def _purge(self, io: Io, queue: Optional[str], state: Optional[str]) -> int:
+    async def _purge(self, io: Io, queue: Optional[str], state: Optional[JobState]) -> int:
         purged: int = await self._ask(io, "purge", queue, state)
         return purged
 
