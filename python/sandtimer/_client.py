@@ -78,7 +78,7 @@ class Client:
         info = await self._server.ask(io, "POST", "/v1/runs", body)
         if info["outcome"] is not None:
             return outcome_of(info["outcome"])
-        return await ClientRun(self._server, info["run_id"]).wait_or_cancel(io)
+        return await ClientRun(self._server, info["run_id"])._wait_or_cancel(io)
 
     def start(
         self,

@@ -67,7 +67,7 @@ class ClientContext:
         executed = await self._execute(io, code, options, {"wait_ms": WAIT_MS, "attached": True})
         if executed["outcome"] is not None:
             return outcome_of(executed["outcome"])
-        return await self._begun(executed).wait_or_cancel(io)
+        return await self._begun(executed)._wait_or_cancel(io)
 
     def start(self, code: str, *, stdin_open: bool = False, **options: Unpack[CellOptions]) -> ClientRun:
         """Gives the run of code (in a session: of a command) once it has its turn, or after some minutes; it continues in the

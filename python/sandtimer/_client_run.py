@@ -141,7 +141,7 @@ class ClientRun:
             if info["outcome"] is not None:
                 return outcome_of(info["outcome"])
 
-    async def wait_or_cancel(self, io: Io) -> Outcome:
+    async def _wait_or_cancel(self, io: Io) -> Outcome:
         """Of a run in the foreground: whoever is interrupted while it waits cancels it."""
         try:
             return await self._wait(io)

@@ -1,4 +1,5 @@
-//! The npm packages that the server's /api and its page are tested with, installed as their lock file says.
+//! The npm packages that the server's /api, its page and the types of the Python package are tested with, as their lock
+//! file says.
 
 use std::ffi::OsString;
 use std::fs;
@@ -22,7 +23,7 @@ pub(crate) fn variable() -> (&'static str, OsString) {
 pub(crate) fn packages() -> Result {
     if !step::succeeds(&["node", "--version"]) {
         println!(
-            "there is no node: the tests of @cloudflare/sandbox and of the server's page are skipped; to install it: apt-get install nodejs npm"
+            "there is no node: the tests of @cloudflare/sandbox, of the server's page and with pyright are skipped; to install it: apt-get install nodejs npm"
         );
         return Ok(());
     }

@@ -68,6 +68,7 @@ pub(crate) fn python() -> Result {
 
 fn python_with(flaky: &mut FlakyTests) -> Result {
     step::timed("python environment", setup::python_environment)?;
+    step::timed("npm packages", compat::packages)?;
     step::timed("python package", setup::python_package)?;
     step::timed("command line", command_line)?;
     step::timed("python types", python_types)?;
@@ -81,7 +82,8 @@ fn python_types() -> Result {
 
 fn python_tests() -> Command {
     let mut command = setup::in_environment(&["-m", "pytest", "python/tests"]);
-    command.env("SANDTIMER_BIN", setup::binary());
+    let (name, modules) = compat::variable();
+    command.env("SANDTIMER_BIN", setup::binary()).env(name, modules);
     command
 }
 
