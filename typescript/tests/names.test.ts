@@ -1,0 +1,39 @@
+/** every-name.ts uses every public name of the package. */
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import ts from "typescript";
+
+// From build/tests, where this runs.
+const ROOT = new URL("../../", import.meta.url);
+
+/** The names that the package exports, and the public members of its classes. */
+function publicNames(): string[] {
+  const index = new URL("dist/index.d.ts", ROOT).pathname;
+  const settings = { module: ts.ModuleKind.NodeNext, moduleResolution: ts.ModuleResolutionKind.NodeNext, target: ts.ScriptTarget.ES2022 };
+  const program = ts.createProgram([index], { ...settings, lib: ["lib.es2022.d.ts", "lib.esnext.disposable.d.ts", "lib.dom.d.ts"], types: [] });
+  const checker = program.getTypeChecker();
+  const source = program.getSourceFile(index);
+  const module = source && checker.getSymbolAtLocation(source);
+  assert(module !== undefined);
+  const names = new Set<string>();
+  for (const exported of checker.getExportsOfModule(module)) {
+    names.add(exported.name);
+    const symbol = exported.flags & ts.SymbolFlags.Alias ? checker.getAliasedSymbol(exported) : exported;
+    if (!(symbol.flags & ts.SymbolFlags.Class)) continue;
+    for (const member of symbol.members?.values() ?? []) {
+      const modifiers = member.valueDeclaration === undefined ? 0 : ts.getCombinedModifierFlags(member.valueDeclaration);
+      const isPublic = (modifiers & (ts.ModifierFlags.Private | ts.ModifierFlags.Protected)) === 0;
+      if (isPublic && /^[a-zA-Z]/.test(member.name)) names.add(member.name);
+    }
+  }
+  return [...names];
+}
+
+test("the sample uses every public name", () => {
+  const names = publicNames();
+  assert(names.length > 100 && names.includes("waitForLine") && names.includes("Outcome"), names.join(" "));
+  const used = new Set(readFileSync(new URL("tests/every-name.ts", ROOT), "utf8").match(/[A-Za-z_]\w*/g));
+  assert.deepEqual(names.filter((name) => !used.has(name)), []);
+});
