@@ -1666,6 +1666,8 @@ export interface components {
             tier: "T0" | "T1" | "T2" | "T3";
         };
         Job: {
+            /** @description Why no worker can lease it now; empty once it is leased or has ended. */
+            blocked_by: components["schemas"]["JobBlocker"][];
             /** @description The reason of a requested cancellation. */
             cancel: string | null;
             /** @description The time by which it has ended, in milliseconds since 1970. */
@@ -1703,6 +1705,37 @@ export interface components {
             webhook: components["schemas"]["JobWebhook"] | null;
             /** @description Who has it, or had it last. */
             worker: string | null;
+        };
+        JobBlocker: {
+            queue: string;
+            /** @constant */
+            reason: "queue_paused";
+        } | {
+            /** @description How many they are. */
+            count: number;
+            /** @description The first 20 of them. */
+            ids: string[];
+            /** @constant */
+            reason: "jobs";
+        } | {
+            /** @description When it may start, in milliseconds since 1970. */
+            at_ms: number;
+            /** @constant */
+            reason: "not_before";
+        } | {
+            /** @description When the next job with the key may start, in milliseconds since 1970. */
+            at_ms: number | null;
+            key: string;
+            /** @constant */
+            reason: "rate";
+        } | {
+            key: string;
+            /** @constant */
+            reason: "concurrency";
+        } | {
+            queue: string;
+            /** @constant */
+            reason: "no_worker";
         };
         JobCancel: {
             /** @description For its result. */

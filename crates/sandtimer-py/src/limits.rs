@@ -55,8 +55,10 @@ fn requirement(parameters: &Bound<'_, PyDict>) -> PyResult<Require> {
         require.kill = Some(kill);
     } else {
         let remedy = "use a tier such as \"T3\", a kill class such as \"K2\", or None";
-        let message =
-            format!("require={} is neither a tier (T0 to T3) nor a kill class (K0 to K3): {remedy}", value.repr()?);
+        let message = format!(
+            "require={} is neither a tier (T0 to T3) nor a kill class (K0 to K3): {remedy}",
+            value.repr()?
+        );
         return Err(exception(value.py(), "InvalidLimitError", &message));
     }
     Ok(require)

@@ -138,7 +138,8 @@ class JobWebhook:
 @dataclasses.dataclass(frozen=True)
 class JobRecord(Job):
     """Everything about a job: its spec, its result once it is over, what came of earlier deliveries (the latest last), and
-    results that came after their lease was lost. `now_ms` is the moment of this answer.
+    results that came after their lease was lost. `now_ms` is the moment of this answer. `blocked_by` is why no worker can lease
+    it now: objects with a `reason` (queue_paused, jobs, not_before, rate, concurrency or no_worker) and its details.
 
     >>> from sandtimer import jobs
     >>> record = jobs.run({"code": "print(6 * 7)", "language": "python"})
@@ -151,6 +152,7 @@ class JobRecord(Job):
     earlier: list[JobResult]
     duplicates: list[JobResult]
     webhook: Optional[JobWebhook]
+    blocked_by: list[dict[str, Any]]
     now_ms: int
 
 

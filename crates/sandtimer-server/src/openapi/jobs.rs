@@ -133,6 +133,7 @@ pub(super) fn schemas() -> Value {
             "ended": truth("The job has ended, and there is nothing after `next_cursor`."),
         })),
         "JobFile": file(),
+        "JobBlocker": blocker(),
         "JobWebhook": answer(json!({
             "url": text(""),
             "attempts": number("Since the job's end, or since it was to be redelivered."),
@@ -234,8 +235,35 @@ fn job() -> Value {
     fields["duplicates"] =
         with(list(reference("JobResult")), "Results that came after their lease was lost.");
     fields["webhook"] = nullable(with(reference("JobWebhook"), "The state of its webhook, if it has one."));
+    fields["blocked_by"] = with(
+        list(reference("JobBlocker")),
+        "Why no worker can lease it now; empty once it is leased or has ended.",
+    );
     fields["now_ms"] = moment("The store's moment of this answer");
     answer(fields)
+}
+
+/// A reason why a job cannot be leased now.
+fn blocker() -> Value {
+    let of = |reason: &str, description: &str, fields: Value| {
+        let mut all = json!({"reason": {"const": reason}});
+        all.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+        with(answer(all), description)
+    };
+    json!({"oneOf": [
+        of("queue_paused", "Its queue is paused.", json!({"queue": text("")})),
+        of("jobs", "Jobs of its `after` have not ended.", json!({
+            "ids": with(list(text("")), "The first 20 of them."),
+            "count": number("How many they are."),
+        })),
+        of("not_before", "Its start is in the future.", json!({"at_ms": moment("When it may start")})),
+        of("rate", "Its rate key is used up.", json!({
+            "key": text(""),
+            "at_ms": nullable(moment("When the next job with the key may start")),
+        })),
+        of("concurrency", "Its concurrency key is in use.", json!({"key": text("")})),
+        of("no_worker", "No live worker takes jobs from its queue.", json!({"queue": text("")})),
+    ]})
 }
 
 fn result() -> Value {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use sandtimer::job::{
-    Cancelled, Filter, Finished, JobState, LeaseRequest, Room, Status, StoreError, Submission,
+    Cancelled, Filter, Finished, JobBlocker, JobState, LeaseRequest, Room, Status, StoreError, Submission,
+    WorkerFacts,
 };
 use serde_json::{Value, json};
 
@@ -115,6 +116,8 @@ pub(super) fn job_waits_for_others(part: &Part<'_>) {
     );
     let waiting = part.get(&ids[0]);
     assert_eq!((waiting.line.state, waiting.line.waiting_for), (JobState::Scheduled, 2));
+    let others = JobBlocker::Jobs { ids: vec![ids[1].clone(), ids[2].clone()], count: 2 };
+    assert_eq!(waiting.blocked_by, [others]);
     assert_eq!(finish_one(part, Status::Ok), ids[1]);
     assert_eq!(finish_one(part, Status::Ok), ids[2]);
     assert_eq!(finish_one(part, Status::Ok), ids[0]);
@@ -124,8 +127,42 @@ pub(super) fn job_waits_for_others(part: &Part<'_>) {
     // Its own start counts as well.
     let delayed = part.submit(json!({"after": [ids[0]], "delay_ms": 2_000}));
     assert!(part.ids(1).is_empty());
+    let found = part.get(&delayed);
+    assert_eq!(found.blocked_by, [JobBlocker::NotBefore { at_ms: found.line.due_ms }]);
     (part.pass)(Duration::from_millis(2_100));
     assert_eq!(part.ids(1), [delayed]);
+}
+
+pub(super) fn blockers_of_queued_jobs(part: &Part<'_>) {
+    let queue = || part.name.to_owned();
+    let no_worker = || JobBlocker::NoWorker { queue: queue() };
+    let rate = json!({"rate": {"key": "blocked", "most": 1, "per_ms": 3_600_000}});
+    let (first, second) = (part.submit(rate.clone()), part.submit(rate));
+    assert_eq!(part.get(&first).blocked_by, [no_worker()]);
+    let worker = WorkerFacts {
+        name: queue(),
+        slots: 1,
+        version: "1".to_owned(),
+        queues: vec![queue(), "x".to_owned()],
+    };
+    part.store.announce(&worker).expect("announced");
+    assert_eq!(part.get(&first).blocked_by, []);
+    let lease = part.lease(1).remove(0);
+    assert_eq!((&lease.held.id, part.get(&first).blocked_by), (&first, Vec::new()));
+    let [JobBlocker::Rate { key, at_ms: Some(at_ms) }] = &part.get(&second).blocked_by[..] else {
+        panic!("{:?}", part.get(&second).blocked_by)
+    };
+    assert!(key == "blocked" && *at_ms > part.store.now_ms() + 3_000_000, "{key} {at_ms}");
+    let one = || part.submit(json!({"concurrency": {"key": "narrow", "most": 1}}));
+    let (holder, waiter) = (one(), one());
+    assert_eq!(part.ids(1), [holder.clone()]);
+    assert_eq!(part.get(&waiter).blocked_by, [JobBlocker::Concurrency { key: "narrow".to_owned() }]);
+    part.store.pause(part.name, true).expect("paused");
+    let paused = part.get(&waiter).blocked_by;
+    assert_eq!(paused[0], JobBlocker::QueuePaused { queue: queue() }, "{paused:?}");
+    assert_eq!(part.get(&holder).blocked_by, [], "it is leased");
+    part.store.pause(part.name, false).expect("resumed");
+    part.store.depart(&worker.name).expect("removed");
 }
 
 pub(super) fn failure_cancels_what_waits(part: &Part<'_>) {

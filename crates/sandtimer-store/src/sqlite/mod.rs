@@ -21,6 +21,7 @@
 //! `synchronous = NORMAL`: what was answered outlives the death of any process; a loss of power may take the last
 //! transactions, and never a part of one.
 
+mod blockers;
 pub(crate) mod breakers;
 mod clock;
 pub(crate) mod files;

@@ -11,7 +11,7 @@ use sandtimer::job::{
 
 use super::leasing::look;
 use super::moving::Kind;
-use super::{broken, integer, natural, state_number, state_of, unreadable, webhooks};
+use super::{blockers, broken, integer, natural, state_number, state_of, unreadable, webhooks};
 
 const LINE: &str = "id, name, queue, priority, state, ok, error, submitted_ms, due_ms, deadline_ms, leased_ms, ended_ms, \
     deliveries, worker, cancel, waits, seq";
@@ -111,6 +111,7 @@ pub(crate) fn get(tx: &Transaction<'_>, id: &str, now: i64) -> Result<Option<Job
         earlier: results(tx, seq, Kind::Earlier)?,
         duplicates: results(tx, seq, Kind::Duplicate)?,
         webhook: webhooks::state(tx, seq)?,
+        blocked_by: blockers::of(tx, seq, now)?,
         now_ms: natural(now),
     }))
 }

@@ -53,6 +53,14 @@ pub(crate) fn live(tx: &Transaction<'_>, now: i64) -> Result<Vec<LiveWorker>, St
         .collect()
 }
 
+/// Whether a live worker takes jobs from `queue`. A worker that names no queues takes from all.
+pub(super) fn is_served(tx: &Transaction<'_>, queue: &str, now: i64) -> Result<bool, StoreError> {
+    let select = "SELECT EXISTS (SELECT 1 FROM workers WHERE seen_ms > ?1
+        AND (queues = '[]' OR EXISTS (SELECT 1 FROM json_each(queues) WHERE value = ?2)))";
+    let mut select = tx.prepare_cached(select).map_err(broken)?;
+    select.query_row((last_dead(now), queue), |row| row.get(0)).map_err(broken)
+}
+
 /// The ids of leased jobs by their workers, the earliest submission first.
 fn held(tx: &Transaction<'_>) -> Result<HashMap<String, Vec<String>>, StoreError> {
     let select = "SELECT worker, id FROM jobs INDEXED BY jobs_leased WHERE state = 2 AND worker IS NOT NULL ORDER BY seq";

@@ -55,7 +55,7 @@ pub use live::{LIVE_TIME, LiveWorker, WorkerFacts};
 pub use log::{LineTimes, Log, LogTime};
 pub use matching::{OPEN_STATES, RETRIED_STATES, each_open, each_retried, requeue_dead};
 pub use program::{Language, Program};
-pub use queueing::{After, Concurrency, RateLimit, resolve_names};
+pub use queueing::{After, Concurrency, JobBlocker, MAX_BLOCKING_JOBS, RateLimit, resolve_names};
 pub use recurrence::{Recurrence, rfc3339};
 pub use result::{
     CallRecord, JobFile, JobFileRefused, JobResult, JobSpent, JobVerdict, Phase, Status, StepRecord,

@@ -21,6 +21,27 @@ const MAX_RATE: u32 = 10_000;
 /// Jobs that those of one submission wait for, counted for each of them.
 const MAX_WAITS: usize = 20_000;
 
+/// Ids that `JobBlocker::Jobs` has at most.
+pub const MAX_BLOCKING_JOBS: usize = 20;
+
+/// A reason why no worker can lease a scheduled or queued job now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum JobBlocker {
+    /// Its queue is paused.
+    QueuePaused { queue: String },
+    /// Jobs of its `after` have not ended: `count` of them, of which `ids` has the first.
+    Jobs { ids: Vec<String>, count: u64 },
+    /// Its start, or the pause before its next attempt, is in the future. Milliseconds since 1970.
+    NotBefore { at_ms: u64 },
+    /// Its rate key is used up; the next job with the key may start at `at_ms`.
+    Rate { key: String, at_ms: Option<u64> },
+    /// Its concurrency key is used up.
+    Concurrency { key: String },
+    /// No live worker takes jobs from its queue.
+    NoWorker { queue: String },
+}
+
 /// At most `most` jobs with this key run at the same time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Concurrency {

@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::live::{LiveWorker, WorkerFacts};
 use super::log::Log;
+use super::queueing::JobBlocker;
 use super::result::JobResult;
 use super::schedule::ScheduleSpec;
 use super::spec::{JobSpec, SpecError};
@@ -331,6 +332,8 @@ pub struct JobRecord {
     pub duplicates: Vec<JobResult>,
     /// What became of telling of its end, where somebody is to be told.
     pub webhook: Option<WebhookState>,
+    /// Why no worker can lease it now; empty once it is leased or has ended.
+    pub blocked_by: Vec<JobBlocker>,
     /// The store's moment of this answer.
     pub now_ms: u64,
 }

@@ -1,7 +1,8 @@
 //! Jobs as people read them.
 
 use sandtimer::job::{
-    JobFile, JobFileRefused, JobLine, JobRecord, JobState, LiveWorker, Page, QueueFacts, WebhookState,
+    JobBlocker, JobFile, JobFileRefused, JobLine, JobRecord, JobState, LiveWorker, Page, QueueFacts,
+    WebhookState,
 };
 use sandtimer::model::Progress;
 
@@ -59,7 +60,7 @@ pub(super) fn state(line: &JobLine) -> String {
 pub(super) fn record(record: &JobRecord) -> String {
     let line = &record.line;
     let mut text = format!(
-        "job        {} ({})\nstate      {}\nqueue      {}, priority {}\nage        {}\ndelivered  {} times\n",
+        "job        {} ({})\nstate      {}\nqueue      {}, priority {}\nage        {}\ndeliveries {}\n",
         line.id,
         line.name,
         state(line),
@@ -69,8 +70,8 @@ pub(super) fn record(record: &JobRecord) -> String {
         line.deliveries,
     );
     let mut add = |name: &str, value: String| text.push_str(&format!("{name:<10} {value}\n"));
-    if line.waiting_for > 0 {
-        add("waits for", format!("{} of the jobs in its `after`", line.waiting_for));
+    for blocker in &record.blocked_by {
+        add("waits for", blocked_by(blocker, record.now_ms));
     }
     if let Some(worker) = &line.worker {
         add("worker", worker.clone());
@@ -122,6 +123,30 @@ pub(super) fn record(record: &JobRecord) -> String {
         add("late", format!("{} results came after their lease was lost", record.duplicates.len()));
     }
     text
+}
+
+/// What a job waits for.
+fn blocked_by(blocker: &JobBlocker, now_ms: u64) -> String {
+    let remaining = |at_ms: u64| time(at_ms.saturating_sub(now_ms));
+    match blocker {
+        JobBlocker::QueuePaused { queue } => {
+            format!("its queue, which is paused; `sandtimer jobs resume {queue}` resumes it")
+        }
+        JobBlocker::Jobs { ids, count } => {
+            let more = count.saturating_sub(ids.len() as u64);
+            let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+            format!("the end of {}{more}", ids.join(", "))
+        }
+        JobBlocker::NotBefore { at_ms } => format!("its start, in {}", remaining(*at_ms)),
+        JobBlocker::Rate { key, at_ms: Some(at_ms) } => {
+            format!("its rate key `{key}`; the next start is in {}", remaining(*at_ms))
+        }
+        JobBlocker::Rate { key, at_ms: None } => format!("its rate key `{key}`"),
+        JobBlocker::Concurrency { key } => format!("its concurrency key `{key}`, which is in use"),
+        JobBlocker::NoWorker { queue } => {
+            format!("a worker: none takes jobs from `{queue}`; `sandtimer jobs work` starts one")
+        }
+    }
 }
 
 /// The state of a job's webhook.
