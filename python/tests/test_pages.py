@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-PAGES = ["README.md", "docs/python.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs/guides").glob("*.md")))]
+PAGES = ["README.md", "python/README.md", "docs/python.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs/guides").glob("*.md")))]
 
 # What a reader already has, by a line of the example.
 PRELUDES = {

@@ -2,10 +2,9 @@
 //! file says.
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::PathBuf;
 
-use crate::{Result, root, step};
+use crate::{Result, root, setup, step};
 
 /// Where the lock file lies.
 const LOCKED: &str = "crates/sandtimer-server/tests/compat";
@@ -27,29 +26,6 @@ pub(crate) fn packages() -> Result {
         );
         return Ok(());
     }
-    let locked = root().join(LOCKED);
-    let file = |name: &str| {
-        let path = locked.join(name);
-        fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))
-    };
-    let (package, lock) = (file("package.json")?, file("package-lock.json")?);
-    let directory = directory();
-    // Written last, so that an interrupted installation is never taken for a whole one.
-    let stamp = directory.join("node_modules/.xtask-stamp");
-    if fs::read_to_string(&stamp).is_ok_and(|found| found == lock) {
-        return Ok(());
-    }
-    let write = |path: PathBuf, text: &str| {
-        fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
-    };
-    fs::create_dir_all(&directory)
-        .map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
-    write(directory.join("package.json"), &package)?;
-    write(directory.join("package-lock.json"), &lock)?;
-    let quiet =
-        ["--ignore-scripts", "--omit=peer", "--omit=optional", "--no-audit", "--no-fund", "--loglevel=error"];
-    let mut command = step::command("npm", &[&["ci"], &quiet[..]].concat());
-    command.current_dir(&directory);
-    step::run(command)?;
-    write(stamp, &lock)
+    let quiet = ["--omit=peer", "--omit=optional"];
+    setup::npm_packages(&root().join(LOCKED), &directory(), &quiet)
 }

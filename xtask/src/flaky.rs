@@ -4,10 +4,10 @@
 //! cost the result of the whole run.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use crate::{Result, root, setup, step};
+use crate::{Result, setup, step};
 
 /// A run with more flaky tests than this fails.
 const MAX_FLAKY: usize = 3;
@@ -35,7 +35,7 @@ impl FlakyTests {
     /// Runs nextest's `command`, which lists its own retries in a JUnit file.
     pub(crate) fn nextest(&mut self, mut command: Command) -> Result {
         command.args(["--retries", "1"]);
-        let report = target().join("nextest/default/junit.xml");
+        let report = setup::target().join("nextest/default/junit.xml");
         remove(&report)?;
         step::run(command)?;
         self.add("nextest", test_cases(&report, &["flakyFailure", "flakyError"])?);
@@ -44,7 +44,7 @@ impl FlakyTests {
 
     /// Runs pytest's `command`; if it ends with failed tests, runs these again.
     pub(crate) fn pytest(&mut self, command: impl Fn() -> Command) -> Result {
-        let cache = target().join("pytest");
+        let cache = setup::target().join("pytest");
         let failed = cache.join("v/cache/lastfailed");
         // What an earlier run left there would be run again.
         remove(&failed)?;
@@ -66,9 +66,9 @@ impl FlakyTests {
         Ok(())
     }
 
-    /// Runs the tests of the TypeScript client; if some fail, runs these again.
-    pub(crate) fn node(&mut self) -> Result {
-        let report = target().join("node-tests.xml");
+    /// Runs the tests of the TypeScript client against `binary`; if some fail, runs these again.
+    pub(crate) fn node(&mut self, binary: &Path) -> Result {
+        let report = setup::target().join("node-tests.xml");
         let run = |pattern: Option<String>| {
             let mut command = setup::npm(&["test"]);
             let options = format!(
@@ -77,7 +77,7 @@ impl FlakyTests {
                 report.display(),
                 pattern.map(|pattern| format!("--test-name-pattern={pattern}")).unwrap_or_default()
             );
-            command.env("SANDTIMER_BIN", setup::binary()).env("TEST_OPTIONS", options);
+            command.env("SANDTIMER_BIN", binary).env("TEST_OPTIONS", options);
             step::run(command)
         };
         remove(&report)?;
@@ -125,10 +125,6 @@ fn test_cases(report: &Path, children: &[&str]) -> Result<Vec<String>> {
         class.map_or_else(|| name.to_owned(), |class| format!("{class} {name}"))
     };
     Ok(document.descendants().filter(is_match).map(name).collect())
-}
-
-fn target() -> PathBuf {
-    root().join(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from))
 }
 
 fn remove(path: &Path) -> Result {

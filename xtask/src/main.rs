@@ -9,6 +9,7 @@
 
 mod compat;
 mod crate_arrows;
+mod dist;
 mod docs;
 mod flaky;
 mod generate;
@@ -34,6 +35,9 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   typescript          the part of test that checks the TypeScript client
   npm                 install the npm packages that the server's /api and its page are tested with
   generate [--check]  write the generated files of spec/, or compare them with what would be written
+  dist                build and check the packages of a release, in target/dist
+  dist --rehearse     install them in roots of Debian 12 and 13 without a compiler, from registries on loopback
+  dist --test         run the suites against the packaged command and wheel
   prove [NAME...]     the full-size proofs, or those named; writes docs/results/";
 
 /// What a chore ends with: nothing, or one line saying what is wrong and what would work.
@@ -59,6 +63,9 @@ fn main() -> ExitCode {
         ["npm"] => compat::packages(),
         ["generate"] => generate::write(),
         ["generate", "--check"] => generate::check(),
+        ["dist"] => dist::build(),
+        ["dist", "--rehearse"] => dist::rehearse(),
+        ["dist", "--test"] => dist::test(),
         ["prove", names @ ..] => prove::run(names),
         _ => Err(USAGE.to_owned()),
     };

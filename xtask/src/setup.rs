@@ -77,12 +77,11 @@ pub(crate) struct PythonEnvironment {
 }
 
 /// The environment of the tests.
-const TESTS: PythonEnvironment =
-    PythonEnvironment { directory: "target/python", requirements: "python/tests/requirements.txt" };
+const TESTS: PythonEnvironment = PythonEnvironment::new("target/python", "python/tests/requirements.txt");
 
 /// The environment that builds the documentation site.
 pub(crate) const SITE: PythonEnvironment =
-    PythonEnvironment { directory: "target/docs-python", requirements: "docs/requirements.txt" };
+    PythonEnvironment::new("target/docs-python", "docs/requirements.txt");
 
 /// Installs what is missing, where this process may; else says what will be skipped.
 pub(crate) fn system_packages() -> Result {
@@ -120,7 +119,7 @@ fn install(names: &[&str]) -> Result {
     apt(&[&["install", "--quiet=2", "--yes", "--no-install-recommends"], names].concat())
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
 
@@ -152,7 +151,11 @@ pub(crate) fn in_environment(arguments: &[&str]) -> Command {
 const PIP_QUIET: &str = "-qq";
 
 impl PythonEnvironment {
-    fn python(&self, root: &Path) -> PathBuf {
+    pub(crate) const fn new(directory: &'static str, requirements: &'static str) -> Self {
+        Self { directory, requirements }
+    }
+
+    pub(crate) fn python(&self, root: &Path) -> PathBuf {
         root.join(self.directory).join("bin/python")
     }
 
@@ -202,19 +205,32 @@ pub(crate) fn python_package() -> Result {
     let mut command = in_environment(&build);
     command.current_dir(root().join("python"));
     step::run(command)?;
-    let wheel = fs::read_dir(&wheels)
+    install_wheel(&only_file(&wheels)?)
+}
+
+/// The file that a tool has written to `directory`, which was empty before.
+pub(crate) fn only_file(directory: &Path) -> Result<PathBuf> {
+    let entry = fs::read_dir(directory)
         .and_then(|mut entries| entries.next().transpose())
-        .map_err(|error| format!("cannot read {}: {error}", wheels.display()))?
-        .ok_or("maturin built no wheel")?;
-    let wheel = wheel.path();
+        .map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
+    entry.map(|entry| entry.path()).ok_or_else(|| format!("{} is empty", directory.display()))
+}
+
+/// Installs the package's `wheel` into the tests' Python environment.
+pub(crate) fn install_wheel(wheel: &Path) -> Result {
     let pip = ["-m", "pip", "install", PIP_QUIET, "--no-index", "--no-deps", "--force-reinstall"];
     step::run(in_environment(&[&pip[..], &[&wheel.to_string_lossy()]].concat()))
 }
 
 /// The binary that `cargo build` makes.
 pub(crate) fn binary() -> PathBuf {
+    target().join("debug/sandtimer")
+}
+
+/// Where cargo builds.
+pub(crate) fn target() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    root().join(target).join("debug/sandtimer")
+    root().join(target)
 }
 
 /// The least Node that the TypeScript client supports.
@@ -251,4 +267,29 @@ pub(crate) fn typescript_packages() -> Result {
     }
     step::run(npm(&["ci", "--ignore-scripts", "--loglevel=error"]))?;
     fs::write(&stamp, wanted).map_err(|error| format!("cannot write {}: {error}", stamp.display()))
+}
+
+/// Installs into `directory` what the lock file in `locked` names, with npm's `options`, if that is not there yet.
+pub(crate) fn npm_packages(locked: &Path, directory: &Path, options: &[&str]) -> Result {
+    let read = |name: &str| {
+        let path = locked.join(name);
+        fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+    };
+    let (package, lock) = (read("package.json")?, read("package-lock.json")?);
+    // Written last, so that an interrupted installation is never taken for a whole one.
+    let stamp = directory.join("node_modules/.xtask-stamp");
+    if fs::read_to_string(&stamp).is_ok_and(|found| found == lock) {
+        return Ok(());
+    }
+    let write = |path: PathBuf, text: &str| {
+        fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+    };
+    fs::create_dir_all(directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+    write(directory.join("package.json"), &package)?;
+    write(directory.join("package-lock.json"), &lock)?;
+    let quiet = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"];
+    let mut command = step::command("npm", &[&quiet[..], options].concat());
+    command.current_dir(directory);
+    step::run(command)?;
+    write(stamp, &lock)
 }

@@ -1,6 +1,6 @@
 //! Starting a tool and waiting for it: every command of every chore goes through here.
 
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
 use crate::{Result, root};
@@ -30,14 +30,23 @@ pub(crate) fn cargo(arguments: &[&str]) -> Result {
 }
 
 /// Runs `command` and returns what it wrote to stdout, without the end of the line.
-pub(crate) fn output(mut command: Command) -> Result<String> {
+pub(crate) fn output(command: Command) -> Result<String> {
+    Ok(String::from_utf8_lossy(&outputs(command)?.stdout).trim_end().to_owned())
+}
+
+/// Runs `command` and returns what it wrote to stderr, where cargo reports.
+pub(crate) fn report(command: Command) -> Result<String> {
+    Ok(String::from_utf8_lossy(&outputs(command)?.stderr).into_owned())
+}
+
+fn outputs(mut command: Command) -> Result<Output> {
     let shown = shown(&command);
     let output = command.output().map_err(|error| format!("cannot start `{shown}`: {error}"))?;
-    if !output.status.success() {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("`{shown}` failed: {}: {}", output.status, stderr.trim_end()));
+    if output.status.success() {
+        return Ok(output);
     }
-    Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(format!("`{shown}` failed: {}: {}", output.status, stderr.trim_end()))
 }
 
 /// Whether the command can be started and succeeds. Its output is not shown.

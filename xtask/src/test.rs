@@ -1,5 +1,6 @@
 //! `cargo xtask test`: everything a change must pass, in the order in which it fails soonest.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -51,7 +52,7 @@ fn tests(flaky: &mut FlakyTests) -> Result {
 }
 
 /// Cargo with the binary that was built and the prepared Python and npm packages named to the tests.
-fn with_python(arguments: &[&str]) -> Command {
+pub(crate) fn with_python(arguments: &[&str]) -> Command {
     let mut command = step::command("cargo", arguments);
     let (name, modules) = compat::variable();
     command.env("SANDTIMER_BIN", setup::binary());
@@ -72,7 +73,7 @@ fn python_with(flaky: &mut FlakyTests) -> Result {
     step::timed("python package", setup::python_package)?;
     step::timed("command line", command_line)?;
     step::timed("python types", python_types)?;
-    step::timed("python tests", || flaky.pytest(python_tests))
+    step::timed("python tests", || flaky.pytest(|| python_tests(&setup::binary())))
 }
 
 fn python_types() -> Result {
@@ -80,10 +81,11 @@ fn python_types() -> Result {
     step::run(setup::in_environment(&[&check[..], &["python/sandtimer"]].concat()))
 }
 
-fn python_tests() -> Command {
+/// The tests of the installed Python package, with `binary` as the command.
+pub(crate) fn python_tests(binary: &Path) -> Command {
     let mut command = setup::in_environment(&["-m", "pytest", "python/tests"]);
     let (name, modules) = compat::variable();
-    command.env("SANDTIMER_BIN", setup::binary()).env(name, modules);
+    command.env("SANDTIMER_BIN", binary).env(name, modules);
     command
 }
 
@@ -109,5 +111,5 @@ fn typescript_with(flaky: &mut FlakyTests) -> Result {
     step::timed("typescript generated types", || {
         step::run(setup::npm(&["run", "--silent", "generate:check"]))
     })?;
-    step::timed("typescript tests", || flaky.node())
+    step::timed("typescript tests", || flaky.node(&setup::binary()))
 }

@@ -1,0 +1,123 @@
+//! The command, the wheel and the source distribution.
+//!
+//! maturin builds both native parts with Zig's linker, which has the symbols of old versions of glibc. It puts a module
+//! or a program into a wheel, not both; so the program is added as a file of the wheel's scripts. It is the native
+//! program itself: a script of Python would start an interpreter at each call of the command.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Release, TOOLS, VERSION, clear, copy, size, with_commit_time};
+use crate::{Result, root, setup, step};
+
+/// 15 MB, what a wheel may have at most.
+const MAX_WHEEL_BYTES: u64 = 15_000_000;
+
+/// The target that Zig links for.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// What maturin builds all with: `dist` is the profile of Cargo.toml.
+const BUILD: [&str; 7] =
+    ["--profile", "dist", "--locked", "--zig", "--compatibility", "manylinux_2_17", "--out"];
+
+/// Where intermediate wheels are.
+fn scratch() -> PathBuf {
+    root().join("target/dist-wheels")
+}
+
+/// The command as it is released.
+pub(super) fn command() -> PathBuf {
+    setup::target().join(TARGET).join("dist/sandtimer")
+}
+
+/// Builds the command.
+pub(super) fn build_command() -> Result {
+    let out = scratch().join("command");
+    clear(&out)?;
+    let manifest = ["--manifest-path", "../crates/sandtimer-cli/Cargo.toml", "--bindings", "bin"];
+    step::run(maturin(&[&["build"], &manifest[..], &BUILD].concat(), &out)?)
+}
+
+/// Builds the module's wheel, and adds the command to it.
+pub(super) fn build(release: &Release) -> Result {
+    let scratch = scratch();
+    let module = scratch.join("module");
+    clear(&module)?;
+    step::run(maturin(&[&["build"], &BUILD[..]].concat(), &module)?)?;
+    let unpacked = scratch.join("unpacked");
+    clear(&unpacked)?;
+    step::run(wheel(&["unpack", "--dest", &text(&unpacked), &text(&setup::only_file(&module)?)])?)?;
+    let directory = unpacked.join(format!("sandtimer-{VERSION}"));
+    // `fs::copy` keeps the permission to execute, and `wheel pack` and pip do.
+    copy(&command(), &directory.join(format!("sandtimer-{VERSION}.data/scripts/sandtimer")))?;
+    step::run(wheel(&["pack", "--dest-dir", &text(&release.directory), &text(&directory)])?)
+}
+
+/// Makes the source distribution, which has the crates of the module.
+pub(super) fn build_source(release: &Release) -> Result {
+    step::run(maturin(&["sdist", "--out"], &release.directory)?)
+}
+
+/// Checks the wheel and the source distribution as an index does, and what the wheel needs of a system.
+pub(super) fn check(release: &Release) -> Result {
+    let (built, source) = (text(&release.wheel()), text(&release.source()));
+    step::run(TOOLS.command(&["-m", "twine", "check", "--strict", &built, &source]))?;
+    let report = step::output(TOOLS.command(&["-m", "auditwheel", "show", &built]))?;
+    println!("{report}");
+    reject_new_symbols(&report)?;
+    reject_large(size(&release.wheel())?)
+}
+
+/// Fails unless auditwheel found the wheel to be what its name promises.
+fn reject_new_symbols(report: &str) -> Result {
+    let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
+    if report.contains("constrains the platform tag to \"manylinux_2_17_x86_64\"") {
+        return Ok(());
+    }
+    Err("the wheel needs a later glibc than 2.17, which its name promises".to_owned())
+}
+
+fn reject_large(bytes: u64) -> Result {
+    if bytes <= MAX_WHEEL_BYTES {
+        return Ok(());
+    }
+    Err(format!("the wheel has {bytes} bytes; at most {MAX_WHEEL_BYTES} are allowed"))
+}
+
+/// maturin in the Python package's directory, for the directory `out`. It finds Zig through the `python3` of the path.
+fn maturin(arguments: &[&str], out: &Path) -> Result<Command> {
+    let mut command = TOOLS.command(&[&["-m", "maturin"], arguments, &[&text(out)]].concat());
+    let mut path = TOOLS.python(&root()).with_file_name("").into_os_string();
+    if let Some(own) = std::env::var_os("PATH") {
+        path.push(":");
+        path.push(own);
+    }
+    command.env("PATH", path).env("CARGO_TARGET_DIR", setup::target()).current_dir(root().join("python"));
+    with_commit_time(command)
+}
+
+fn wheel(arguments: &[&str]) -> Result<Command> {
+    with_commit_time(TOOLS.command(&[&["-m", "wheel"], arguments].concat()))
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wheel_for_newer_glibc_is_rejected() {
+        let report = |tag: &str| format!("This constrains the platform tag to\n\"{tag}\". In order");
+        assert_eq!(reject_new_symbols(&report("manylinux_2_17_x86_64")), Ok(()));
+        assert!(reject_new_symbols(&report("manylinux_2_34_x86_64")).is_err());
+    }
+
+    #[test]
+    fn large_wheel_is_rejected_with_its_size() {
+        assert_eq!(reject_large(MAX_WHEEL_BYTES), Ok(()));
+        assert!(reject_large(MAX_WHEEL_BYTES + 1).unwrap_err().contains("15000001 bytes"));
+    }
+}
