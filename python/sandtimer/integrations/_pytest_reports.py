@@ -1,0 +1,141 @@
+"""Reports of sealed tests that did not come to their end, and the output of those that did."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Optional
+
+import pytest
+
+from .._outcome import Outcome
+
+_PHASES = ("setup", "call", "teardown")
+# Files whose frames are pytest's and this package's, from the test's own outwards.
+_NOT_OF_THE_TEST = re.compile(r"[/\\](_pytest|pluggy)[/\\]|^<sandtimer>")
+
+
+class Output:
+    """What a test's process wrote, by phases."""
+
+    def __init__(self, stdout: str, stderr: str, marker: str) -> None:
+        self.reports: list[dict[str, Any]] = []
+        self.phases: list[str] = []
+        self._texts: dict[tuple[str, str], str] = {}
+        for name, text in (("stdout", stdout), ("stderr", stderr)):
+            self._read(name, text, marker)
+
+    def _read(self, stream: str, text: str, marker: str) -> None:
+        phase = "setup"
+        pattern = f"\0{marker}(?:(:)(setup|call|teardown)|(=)([^\0]*))\0"
+        parts = re.split(pattern, text)
+        # Text, then a marker's four groups and the text that follows it, again and again.
+        self._add(phase, stream, parts[0])
+        for at in range(1, len(parts), 5):
+            if parts[at]:
+                phase = parts[at + 1]
+                if stream == "stdout":
+                    self.phases.append(phase)
+            else:
+                self.reports.append(json.loads(parts[at + 3]))
+            self._add(phase, stream, parts[at + 4])
+
+    def _add(self, phase: str, stream: str, text: str) -> None:
+        if text:
+            self._texts[phase, stream] = self._texts.get((phase, stream), "") + text
+
+    def all_of(self, stream: str) -> str:
+        """All of one stream, without marks."""
+        return "".join(self._texts.get((phase, stream), "") for phase in _PHASES)
+
+    def sections(self, until: Optional[str]) -> list[tuple[str, str]]:
+        """The sections of a report of this phase, as pytest names them."""
+        phases = _PHASES[: _PHASES.index(until) + 1] if until in _PHASES else _PHASES
+        found = []
+        for phase in phases:
+            for stream in ("stdout", "stderr"):
+                text = self._texts.get((phase, stream))
+                if text:
+                    found.append((f"Captured {stream} {phase}", text))
+        return found
+
+
+def sentence_about_left(left: list[Any]) -> str:
+    """Which processes a test has left."""
+    names = ", ".join(f"{command} (PID {number})" for number, command in left)
+    count = "1 process, which was" if len(left) == 1 else f"{len(left)} processes, which were"
+    return f"the test left {count} killed: {names}"
+
+
+def of_ended(item: pytest.Item, outcome: Outcome, output: Output) -> list[pytest.TestReport]:
+    """The reports of a test whose process gave no answer: those that were made, and what ended it."""
+    at = output.phases[-1] if output.phases else "setup"
+    config = item.config
+    made = {}
+    for data in output.reports:
+        report = config.hook.pytest_report_from_serializable(config=config, data=data)
+        made[report.when] = report
+    reports = []
+    for phase in _PHASES[: _PHASES.index(at)]:
+        # A test that fails in its setup is not called.
+        if phase in made or phase in output.phases:
+            reports.append(made.get(phase) or _report(item, phase, "passed", None))
+    reports.append(failed(item, at, _reason(outcome), outcome.usage.wall_ms / 1000, _stack(outcome, output)))
+    if at != "teardown":
+        reports.append(_report(item, "teardown", "passed", None))
+    for report in reports:
+        report.sections = [*output.sections(report.when), *map(tuple, report.sections)]
+    return reports
+
+
+def failed(item: pytest.Item, phase: str, reason: str, duration: float = 0.0, stack: str = "") -> pytest.TestReport:
+    """The report that a test failed for this reason."""
+    from _pytest._code.code import ReprEntryNative, ReprExceptionInfo, ReprFileLocation, ReprTraceback
+
+    path, line, _ = item.location
+    lines = [f"{stack}\n\n" if stack else "", f"{reason}\n"]
+    traceback = ReprTraceback([ReprEntryNative([each for each in lines if each])], None, "native")
+    crash = ReprFileLocation(str(path), (line or 0) + 1, reason)
+    return _report(item, phase, "failed", ReprExceptionInfo(traceback, crash), duration)
+
+
+def _report(item: pytest.Item, phase: str, outcome: Any, longrepr: Any, duration: float = 0.0) -> pytest.TestReport:
+    keywords = {name: 1 for name in item.keywords}
+    return pytest.TestReport(
+        item.nodeid, item.location, keywords, outcome, longrepr, phase, duration=duration, user_properties=list(item.user_properties)  # type: ignore[arg-type]
+    )
+
+
+def _reason(outcome: Outcome) -> str:
+    if outcome.verdict is not None:
+        return outcome.verdict.sentence
+    if outcome.ending == "signaled":
+        return f"The test's process was ended by {outcome.signal}, which Sandtimer did not send."
+    if outcome.ending == "no_result":
+        return f"The test's process exited with code {outcome.exit_code} before the test had ended."
+    return f"The test gave no report ({outcome.ending}): {outcome.error}"
+
+
+def _stack(outcome: Outcome, output: Output) -> str:
+    """The Python stack at the end: as the engine has read it, or as a crash has written it."""
+    verdict = outcome._wait()["verdict"] or {}
+    lines = []
+    for thread in verdict.get("python") or ():
+        frames: list[str] = []
+        for frame in thread["frames"]:
+            if _NOT_OF_THE_TEST.search(frame["file"]) and frames:
+                break
+            frames.append(f'  File "{frame["file"]}", line {frame["line"]}, in {frame["function"]}')
+        lines += [f"Python stack of thread {thread['thread']} (most recent call first):", *frames]
+    if lines:
+        return "\n".join(lines)
+    written = output.all_of("stderr")
+    start = written.rfind("Fatal Python error: ")
+    if start < 0:
+        return ""
+    for line in written[start:].splitlines():
+        if line.startswith("  File ") and _NOT_OF_THE_TEST.search(line):
+            break
+        if line.startswith(("Fatal Python error: ", "Current thread ", "  File ")):
+            lines.append(line)
+    return "\n".join(lines)

@@ -1,0 +1,246 @@
+"""Sealed tests as the pytest process sees them: each is a call in a child of a fork of this process.
+
+The fork is made before the first sealed test, and again after a test that ran in this process, which may have changed it. It
+serves a child for each test, so that a test costs a fork and a sandbox, and no second collection.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from typing import Any, NamedTuple, Optional
+
+import pytest
+
+from .. import _fork, _job, _native, _sandbox
+from .._outcome import Outcome
+from ..errors import SandtimerError, UnsupportedPlatform
+from . import _pytest_reports
+from ._pytest_inside import Inside
+from ._pytest_limits import TestLimits
+
+_PHASES = ("setup", "call", "teardown")
+
+
+class _Begun(NamedTuple):
+    box: Any
+    call: Any
+
+
+class SealedTests:
+    """All of a session."""
+
+    def __init__(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        if not sys.platform.startswith("linux"):
+            raise pytest.UsageError(str(UnsupportedPlatform(f"sealed tests need Linux, and this is {sys.platform}")))
+        self._config = config
+        self._inside: Optional[Inside] = None
+        self._places = {id(item): place for place, item in enumerate(items)}
+        self._items = list(items)
+        self._boxes: dict[TestLimits, Any] = {}
+        self._server: Optional[_fork.Server] = None
+        self._marker = os.urandom(8).hex()
+        # Begun while the test before it runs.
+        self._ahead: dict[int, _Begun] = {}
+        is_worker = hasattr(config, "workerinput")
+        self._looks_ahead = not is_worker and len(os.sched_getaffinity(0)) > 1
+        try:
+            self._box(TestLimits())
+        except SandtimerError as error:
+            raise pytest.UsageError(f"sealed tests: {error}") from None
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether this is the pytest process, and not that of a sealed test."""
+        return self._inside is None
+
+    # The fork
+
+    def _box(self, limits: TestLimits) -> Any:
+        box = self._boxes.get(limits)
+        if box is None:
+            directories = dict.fromkeys([str(self._config.rootpath), str(self._config.invocation_params.dir)])
+            box = self._boxes[limits] = _sandbox.Sandbox(
+                limits.wall,
+                cpu=limits.cpu,
+                stall=limits.stall,
+                memory=limits.memory,
+                processes=limits.processes,
+                network=limits.network,
+                start="fork",
+                force=True,
+                paths=list(directories),
+            )
+        return box
+
+    def prepare(self, item: pytest.Item) -> None:
+        """Makes the fork that the test's process is a child of, unless there is one."""
+        if id(item) in self._ahead:
+            return
+        if id(item) not in self._places:
+            self._places[id(item)] = len(self._items)
+            self._items.append(item)
+            self._drop_server()
+        if self._server is None:
+            # A worker of pytest-xdist has none.
+            reporter: Any = self._config.pluginmanager.getplugin("terminalreporter")
+            if reporter is not None:
+                reporter._tw.flush()
+            descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
+            self._server = _fork.Server(lambda: self._serve(descriptors), many=True)
+
+    def note_ordinary_test(self) -> None:
+        """A test has run in this process: what it set up here, later tests are to see."""
+        self._drop_server()
+
+    def _drop_server(self) -> None:
+        if self._server is not None and not self._ahead:
+            self._server.close()
+            self._server = None
+
+    def close(self) -> None:
+        """Ends what was begun, and the fork."""
+        if self._inside is not None:
+            return
+        for begun in self._ahead.values():
+            begun.call.cancel("the session has ended")
+            begun.call.release()
+        self._ahead.clear()
+        self._drop_server()
+        for box in self._boxes.values():
+            box.close()
+
+    # A test
+
+    def _begin(self, item: pytest.Item, limits: TestLimits) -> _Begun:
+        box = self._box(limits)
+        place = str(self._places[id(item)]).encode()
+        with _job.Job({**box._options, "kind": "call"}, b"", stdin=place) as job:
+            assert self._server is not None
+            return _Begun(box, self._server.begin(_native.engine(), box._pool.profile, job, box._checked))
+
+    def _begin_ahead(self, item: pytest.Item, limits: TestLimits) -> None:
+        """Begins the next test, which takes the time of this one to start, where nothing of this process changes in between."""
+        stack = item.session._setupstate.stack
+        if self._looks_ahead and id(item) in self._places and all(node in item.listchain() for node in stack):
+            try:
+                self._ahead[id(item)] = self._begin(item, limits)
+            except SandtimerError:
+                # Tried again, and reported, when it is its turn.
+                pass
+
+    def run(self, item: pytest.Item, limits: TestLimits, nextitem: Optional[pytest.Item], next_limits: Optional[TestLimits]) -> None:
+        """Runs a sealed test, and logs its reports."""
+        hook = item.ihook
+        hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in self._reports(item, limits, nextitem, next_limits):
+            hook.pytest_runtest_logreport(report=report)
+        left = self._tear_down(item, nextitem)
+        if left is not None:
+            hook.pytest_runtest_logreport(report=left)
+        hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+    def _reports(
+        self, item: pytest.Item, limits: TestLimits, nextitem: Optional[pytest.Item], next_limits: Optional[TestLimits]
+    ) -> list[pytest.TestReport]:
+        try:
+            begun = self._ahead.pop(id(item), None) or self._begin(item, limits)
+        except SandtimerError as error:
+            self._drop_server()
+            return [_pytest_reports.failed(item, "setup", f"The test's process could not be started: {error}")]
+        try:
+            if nextitem is not None and next_limits is not None and not (limits.network or next_limits.network):
+                self._begin_ahead(nextitem, next_limits)
+            outcome = begun.box._finish(begun.call)
+        except BaseException as error:
+            begun.call.cancel(f"pytest was interrupted by {type(error).__name__}")
+            raise
+        return self._reports_of(item, outcome)
+
+    def _reports_of(self, item: pytest.Item, outcome: Outcome) -> list[pytest.TestReport]:
+        output = _pytest_reports.Output(outcome.stdout, outcome.stderr, self._marker)
+        if self._config.option.capture == "no":
+            sys.stdout.write(output.all_of("stdout"))
+            sys.stderr.write(output.all_of("stderr"))
+        answer = outcome.value if outcome.ending == "returned" and outcome.error is None else None
+        if not isinstance(answer, dict):
+            return _pytest_reports.of_ended(item, outcome, output)
+        self._pass_on(answer)
+        reports = [self._config.hook.pytest_report_from_serializable(config=self._config, data=each) for each in answer["reports"]]
+        for report in reports:
+            report.sections = [*output.sections(getattr(report, "when", None)), *map(tuple, report.sections)]
+        left = answer["left"]
+        if left and reports:
+            text = _pytest_reports.sentence_about_left(left)
+            reports[-1].sections.append(("Processes left by the test", text))
+            self._warn(f"{item.nodeid}: {text}", item.nodeid)
+        return reports
+
+    def _warn(self, text: str, nodeid: str) -> None:
+        message = warnings.WarningMessage(pytest.PytestWarning(text), pytest.PytestWarning, __file__, 0)
+        self._record(message, nodeid)
+
+    def _record(self, message: warnings.WarningMessage, nodeid: str, location: Any = None) -> None:
+        arguments = {"warning_message": message, "when": "runtest", "nodeid": nodeid, "location": location}
+        self._config.hook.pytest_warning_recorded.call_historic(kwargs=arguments)
+
+    def _pass_on(self, answer: dict[str, Any]) -> None:
+        """What the test did besides its reports: warnings, and the end of the session."""
+        for text, module, name, file, line, nodeid in answer["warnings"]:
+            kind = getattr(sys.modules.get(module), name, None)
+            kind = kind if isinstance(kind, type) and issubclass(kind, Warning) else UserWarning
+            try:
+                message: Warning = kind(text)
+            except Exception:
+                kind, message = UserWarning, UserWarning(f"{name}: {text}")
+            self._record(warnings.WarningMessage(message, kind, file, line), nodeid)
+        if answer["stop"] is not None:
+            how, text, code = answer["stop"]
+            if how == "interrupt":
+                raise KeyboardInterrupt
+            pytest.exit(text, code)
+
+    def _tear_down(self, item: pytest.Item, nextitem: Optional[pytest.Item]) -> Optional[pytest.TestReport]:
+        """Tears down in this process what the next test does not need; the report of what went wrong there."""
+        state = item.session._setupstate
+        kept = [] if nextitem is None else nextitem.listchain()
+        if all(node in kept for node in state.stack):
+            return None
+        ended = pytest.CallInfo.from_call(lambda: state.teardown_exact(nextitem), "teardown", reraise=(pytest.exit.Exception, KeyboardInterrupt))
+        self._drop_server()
+        if ended.excinfo is None:
+            return None
+        return item.ihook.pytest_runtest_makereport(item=item, call=ended)  # type: ignore[no-any-return]
+
+    # In the process of a sealed test
+
+    def _serve(self, descriptors: list[int]) -> dict[str, Any]:
+        self._inside = Inside(self._config, self._marker, descriptors)
+        return self._inside.serve(self._items)
+
+    def run_inside(self, item: pytest.Item) -> bool:
+        """Runs the test of this process."""
+        assert self._inside is not None
+        self._inside.run(item)
+        return True
+
+    def note_phase(self, phase: str) -> None:
+        """A phase of a test begins in this process."""
+        if self._inside is not None:
+            self._inside.mark(phase)
+
+    def note_report(self, item: pytest.Item, report: pytest.TestReport) -> None:
+        """A report was made in this process."""
+        if self._inside is not None and not report.passed and report.when in _PHASES[:2]:
+            self._inside.write_report(report)
+
+    def note_partial_report(self, report: pytest.TestReport) -> None:
+        """A part of a test, such as a subtest, was reported in this process."""
+        if self._inside is not None:
+            self._inside.parts.append(report)
+
+    def note_warning(self, message: Any, when: str, nodeid: str, location: Any) -> None:
+        """A warning was recorded in this process."""
+        if self._inside is not None:
+            self._inside.note_warning(message, nodeid)
