@@ -30,6 +30,10 @@ fn main() -> ExitCode {
 
 fn start() -> ExitCode {
     raise_open_files();
+    if let Some(message) = file_size_problem() {
+        render::complaint(&message);
+        return ExitCode::from(125);
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return render::usage(&error),
@@ -47,6 +51,18 @@ fn raise_open_files() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     // Refused, it stays as it was, and whatever does not fit says so.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// The limit of file sizes (setrlimit(2)) holds for the engine's files in memory too, and the kernel ends a process that
+/// passes it with SIGXFSZ, without a message.
+fn file_size_problem() -> Option<String> {
+    use rustix::process::{Resource, getrlimit};
+    const MIN_BYTES: u64 = 128 << 10;
+    let bytes = getrlimit(Resource::Fsize).current.filter(|bytes| *bytes < MIN_BYTES)?;
+    Some(format!(
+        "the limit of file sizes is {bytes} bytes (ulimit -f), and Sandtimer needs {MIN_BYTES}; raise it, and limit what the \
+         command writes with --disk"
+    ))
 }
 
 fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {

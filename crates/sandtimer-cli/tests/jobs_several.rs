@@ -389,3 +389,25 @@ fn live_workers_are_listed_until_they_end() {
         assert_eq!(workers().len(), 1, "one that was killed is listed until its time has passed");
     });
 }
+
+#[test]
+fn schedules_are_listed_and_removed_by_owner() {
+    on_each_store(|jobs| {
+        let spec = json!({"name": "nightly", "cron": "@daily", "job": {"command": ["true"]}});
+        let file = tempfile::Builder::new().suffix(".json").tempfile().expect("a file");
+        std::fs::write(file.path(), spec.to_string()).expect("written");
+        let path = file.path().to_str().expect("text");
+        assert_eq!(jobs.run(&["schedule", path]).status.code(), Some(0));
+        let listed = &jobs.lines(&["schedules"])[0]["schedules"];
+        assert_eq!(
+            (&listed[0]["owner"], &listed[0]["name"]),
+            (&json!("local"), &json!("nightly")),
+            "{listed}"
+        );
+        let refused = jobs.run(&["unschedule", "nightly", "--owner", "alice"]);
+        assert_eq!(refused.status.code(), Some(125));
+        assert!(stderr(&refused).contains("owner `alice` has no schedule `nightly`"), "{}", stderr(&refused));
+        assert_eq!(jobs.run(&["unschedule", "nightly"]).status.code(), Some(0));
+        assert_eq!(jobs.lines(&["schedules"])[0]["schedules"], json!([]));
+    });
+}

@@ -184,3 +184,47 @@ fn streams_have_their_own_encodings() {
     let replaced = outcome(&[&["--errors", "replace"], &command[..]].concat());
     assert_eq!(parts(&replaced), ["text\n", "b\u{fffd}", "utf-8", "utf-8", "utf-8"].map(Value::from));
 }
+
+/// Runs a line of a shell that finds the command in `$S`.
+fn shell(line: &str) -> Output {
+    let mut command = Command::new("sh");
+    command.args(["-c", line]).env("S", env!("CARGO_BIN_EXE_sandtimer")).stdin(Stdio::null());
+    command.output().expect("a shell")
+}
+
+#[test]
+fn removed_working_directory_is_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let gone = directory.path().join("gone");
+    let output = shell(&format!("mkdir {0} && cd {0} && rmdir {0} && $S run -- pwd", gone.display()));
+    let message = format!("the current directory {} (deleted) is not mounted", gone.display());
+    assert!(stderr(&output).contains(&message), "{}", stderr(&output));
+    assert_eq!(output.stdout, b"/workspace\n");
+}
+
+#[test]
+fn small_file_size_limit_is_explained() {
+    let refused = shell("ulimit -f 0; $S run -- true");
+    assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+    assert!(
+        stderr(&refused).contains("the limit of file sizes is 0 bytes (ulimit -f)"),
+        "{}",
+        stderr(&refused)
+    );
+    let output = shell("ulimit -f 4096; $S run -- true");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+#[test]
+fn long_path_variable_is_read_once() {
+    let directories: Vec<String> = (0..20_000).map(|index| format!("/o/{index}")).collect();
+    let path = format!("{}:/usr/bin:/bin", directories.join(":"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
+    let begun = Instant::now();
+    let output = command.args(["run", "--", "no-such-command"]).env("PATH", path).output().expect("started");
+    assert_eq!(output.status.code(), Some(127), "{}", stderr(&output));
+    assert!(stderr(&output).contains("more directories of PATH"), "{}", stderr(&output));
+    assert!(stderr(&output).len() < 4096);
+    // With a comparison of each pair it would be half a minute.
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}

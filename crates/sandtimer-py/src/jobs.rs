@@ -280,7 +280,7 @@ impl JobStore {
     fn schedules(&self, py: Python<'_>) -> PyResult<String> {
         json(&self.with(py, |store| {
             store.sweep()?;
-            store.schedules(LOCAL_OWNER)
+            store.schedules(Some(LOCAL_OWNER))
         })?)
     }
 

@@ -164,7 +164,7 @@ fn job_of_a_schedule_knows_its_moment() {
         let spec = ScheduleSpec::read(source).expect("valid");
         let first = store.put_schedule("test", "default", &spec).expect("stored").next_ms.expect("a moment");
         let begun = monotonic_nanoseconds();
-        while store.schedules("test").expect("listed")[0].submitted < 2 {
+        while store.schedules(Some("test")).expect("listed")[0].submitted < 2 {
             assert!(monotonic_nanoseconds() - begun < HARD_STOP.as_nanos() as u64);
             std::thread::park_timeout(Duration::from_millis(20));
         }

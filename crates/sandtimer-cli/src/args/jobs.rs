@@ -114,7 +114,7 @@ pub(crate) enum JobsAction {
     /// Store a schedule: a job that recurs, by a cron expression or at an interval
     #[command(after_long_help = SCHEDULE_NOTES)]
     Schedule(ScheduleArguments),
-    /// List schedules, and when each is due next
+    /// List the schedules of all owners, and when each is due next
     Schedules(StoreOnly),
     /// Remove a schedule; jobs that it has submitted stay
     Unschedule(UnscheduleArguments),
@@ -169,6 +169,9 @@ pub(crate) struct ScheduleArguments {
 pub(crate) struct UnscheduleArguments {
     /// The schedule, by its name
     pub(crate) name: String,
+    /// The owner of the schedule: a token's name, or `local` for schedules of the command line [default: local]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) owner: Option<String>,
     #[command(flatten)]
     pub(crate) store: StoreFlags,
 }

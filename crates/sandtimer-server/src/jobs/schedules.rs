@@ -45,7 +45,7 @@ pub(super) async fn list(
         .jobs
         .ask(move |store| {
             store.sweep()?;
-            Ok(store.schedules(of.name())?)
+            Ok(store.schedules(Some(of.name()))?)
         })
         .await?;
     let records: Vec<Value> = records.into_iter().map(|record| shown(&whose, record)).collect();

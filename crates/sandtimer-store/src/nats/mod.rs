@@ -380,7 +380,7 @@ impl JobStore for NatsJobs {
         let now = self.shared.lock().now();
         self.append(Command::PutSchedule(NewSchedule::of(owner, queue, spec, now)?))?;
         // Another program may have removed it at the same moment.
-        let mut stored = self.read_here(|tx, _| schedules::list(tx, owner, Some(&spec.name)))?;
+        let mut stored = self.read_here(|tx, _| schedules::list(tx, Some(owner), Some(&spec.name)))?;
         stored
             .pop()
             .ok_or_else(|| StoreError::Broken("the schedule was removed at the same moment".to_owned()))
@@ -393,7 +393,7 @@ impl JobStore for NatsJobs {
         }
     }
 
-    fn schedules(&self, owner: &str) -> Result<Vec<ScheduleRecord>, StoreError> {
+    fn schedules(&self, owner: Option<&str>) -> Result<Vec<ScheduleRecord>, StoreError> {
         self.read(|tx, _| schedules::list(tx, owner, None))
     }
 

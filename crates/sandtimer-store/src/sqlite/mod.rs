@@ -352,7 +352,7 @@ impl JobStore for SqliteJobs {
         self.reserve.leave(|| self.reusable())?;
         self.write(|tx, now| {
             schedules::put(tx, &new, now)?;
-            schedules::list(tx, owner, Some(&spec.name))
+            schedules::list(tx, Some(owner), Some(&spec.name))
         })?
         .pop()
         .ok_or_else(|| StoreError::Broken("a schedule that was stored is not there".to_owned()))
@@ -362,7 +362,7 @@ impl JobStore for SqliteJobs {
         self.write_still(|tx, _| schedules::remove(tx, owner, name))
     }
 
-    fn schedules(&self, owner: &str) -> Result<Vec<ScheduleRecord>, StoreError> {
+    fn schedules(&self, owner: Option<&str>) -> Result<Vec<ScheduleRecord>, StoreError> {
         self.read(|tx, _| schedules::list(tx, owner, None))
     }
 

@@ -92,16 +92,17 @@ pub(crate) fn remove(tx: &Transaction<'_>, owner: &str, name: &str) -> Result<bo
     Ok(removed > 0)
 }
 
-/// The schedules of an owner by name, or the one of this name.
+/// The schedules of an owner, or of all owners, by owner and name; or those of this name.
 pub(crate) fn list(
     tx: &Transaction<'_>,
-    owner: &str,
+    owner: Option<&str>,
     name: Option<&str>,
 ) -> Result<Vec<ScheduleRecord>, StoreError> {
     let select =
         "SELECT schedules.name, schedules.queue, next_ms, last_ms, last_job, state, submitted, skipped,
-        schedules.error, created_ms, body FROM schedules LEFT JOIN jobs ON jobs.id = last_job
-        WHERE schedules.owner = ?1 AND coalesce(schedules.name = ?2, 1) ORDER BY schedules.name";
+        schedules.error, created_ms, body, schedules.owner FROM schedules LEFT JOIN jobs ON jobs.id = last_job
+        WHERE coalesce(schedules.owner = ?1, 1) AND coalesce(schedules.name = ?2, 1)
+        ORDER BY schedules.owner, schedules.name";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
     let found = select.query_map((owner, name), record).map_err(broken)?;
     let found: Vec<(ScheduleRecord, String)> = found.collect::<Result<_, _>>().map_err(broken)?;
@@ -122,6 +123,7 @@ fn read_body(body: &str) -> Result<ScheduleSpec, StoreError> {
 fn record(row: &Row<'_>) -> rusqlite::Result<(ScheduleRecord, String)> {
     let moment = |index| row.get::<_, Option<i64>>(index).map(|moment| moment.map(natural));
     let record = ScheduleRecord {
+        owner: row.get(11)?,
         name: row.get(0)?,
         queue: row.get(1)?,
         next_ms: moment(2)?,

@@ -297,7 +297,7 @@ fn schedule_of_a_wrong_calendar_is_due_again_once_it_is_right() {
         "one for all that were missed"
     );
     assert!(lease(store.stopped_with(start + 2_000, start + 2_000)).is_empty());
-    let next = store.schedules("o").expect("listed")[0].next_ms.expect("a moment");
+    let next = store.schedules(Some("o")).expect("listed")[0].next_ms.expect("a moment");
     assert!(next <= natural(start + 42_000), "{next}");
     assert_eq!(lease(store.stopped_with(start + 45_000, start + 45_000)).len(), 1);
 }
@@ -314,7 +314,7 @@ fn schedule_that_cannot_be_read_hides_no_other() {
     }
     let newer = "UPDATE schedules SET body = json_set(body, '$.of_a_newer_program', 1) WHERE name < 's69'";
     assert_eq!(store.connection().execute(newer, []).expect("changed"), 69);
-    let listed = store.schedules("local").expect("listed");
+    let listed = store.schedules(Some("local")).expect("listed");
     assert_eq!(listed.len(), 70);
     assert!(listed[0].error.as_ref().expect("a reason").contains("of_a_newer_program"), "{:?}", listed[0]);
     assert_eq!(lease(store.stopped_at(2_000_000_002_000)).len(), 1);

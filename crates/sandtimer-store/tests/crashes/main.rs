@@ -181,7 +181,7 @@ impl JobStore for Deadly {
     fn remove_schedule(&self, owner: &str, name: &str) -> Result<bool, StoreError> {
         self.store.remove_schedule(owner, name)
     }
-    fn schedules(&self, owner: &str) -> Result<Vec<ScheduleRecord>, StoreError> {
+    fn schedules(&self, owner: Option<&str>) -> Result<Vec<ScheduleRecord>, StoreError> {
         self.store.schedules(owner)
     }
     fn outcomes(&self) -> Result<Vec<(String, u64)>, StoreError> {

@@ -111,7 +111,9 @@ fn python_files() -> &'static [(PathBuf, &'static [u8])] {
 /// Plans what a run of this spec sees that may open so many pseudo-terminals, or returns the recent plan of a run like it.
 pub(super) fn plan_files_of(inner: &Inner, spec: &Spec, ptys: u32) -> Result<Arc<KnownFiles>, Error> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    // Of a directory that was removed the kernel still has the name: notes about it contain that.
+    let cwd = std::env::current_dir().or_else(|_| std::fs::read_link("/proc/self/cwd"));
+    let cwd = cwd.unwrap_or_else(|_| PathBuf::from("/"));
     let callers_directories = inner.callers_directories.lock().unwrap_or_else(PoisonError::into_inner);
     let is_callers = spec.workspace.as_ref().is_some_and(|path| callers_directories.contains(path));
     drop(callers_directories);

@@ -617,7 +617,8 @@ impl Builder<'_> {
             Some(private) if self.policy.files.cwd == Path::new(WORKSPACE) => private,
             _ => &self.policy.files.cwd,
         };
-        self.push("enter the working directory", op::WORKING_DIRECTORY, &[], &[cwd]);
+        let name = format!("enter the working directory {}", cwd.display());
+        self.push(name, op::WORKING_DIRECTORY, &[], &[cwd]);
         if self.host.landlock_abi > 0 && !self.without(Wall::Landlock) {
             self.landlock();
         }

@@ -370,6 +370,8 @@ pub struct QueueFacts {
 /// A schedule in a store. Moments are in milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleRecord {
+    #[serde(skip)]
+    pub owner: String,
     pub name: String,
     /// The queue of its jobs.
     pub queue: String,
@@ -511,11 +513,11 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn remove_schedule(&self, owner: &str, name: &str) -> Result<bool, StoreError>;
 
-    /// The schedules of an owner, by their names.
+    /// The schedules of an owner, or of all owners, by owner and name.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
-    fn schedules(&self, owner: &str) -> Result<Vec<ScheduleRecord>, StoreError>;
+    fn schedules(&self, owner: Option<&str>) -> Result<Vec<ScheduleRecord>, StoreError>;
 
     /// How many jobs have ended in each way, by the name of their [`Status`](super::Status): all there ever were.
     ///

@@ -39,17 +39,24 @@ pub(super) fn put(given: &ScheduleArguments) -> Result<ExitCode, Failure> {
 pub(super) fn list(flags: &StoreFlags) -> Result<ExitCode, Failure> {
     let store = open(flags)?;
     store.sweep()?;
-    let records = store.schedules(LOCAL_OWNER)?;
-    answer(flags, &json!({"schedules": records}), || table(&records));
+    let records = store.schedules(None)?;
+    let with_owner = |record: &ScheduleRecord| {
+        let mut value = serde_json::to_value(record).unwrap_or_default();
+        value["owner"] = json!(record.owner);
+        value
+    };
+    let values: Vec<_> = records.iter().map(with_owner).collect();
+    answer(flags, &json!({"schedules": values}), || table(&records));
     Ok(ExitCode::SUCCESS)
 }
 
 /// `sandtimer jobs unschedule`.
 pub(super) fn remove(given: &UnscheduleArguments) -> Result<ExitCode, Failure> {
     let name = &given.name;
-    if !open(&given.store)?.remove_schedule(LOCAL_OWNER, name)? {
+    let owner = given.owner.as_deref().unwrap_or(LOCAL_OWNER);
+    if !open(&given.store)?.remove_schedule(owner, name)? {
         return Err(Failure::usage(format!(
-            "there is no schedule `{name}`; `sandtimer jobs schedules` lists those there are"
+            "owner `{owner}` has no schedule `{name}`; `sandtimer jobs schedules` lists the schedules of all owners"
         )));
     }
     answer(&given.store, &json!({"name": name, "removed": true}), || {
@@ -67,12 +74,12 @@ fn table(records: &[ScheduleRecord]) -> String {
         return "no schedules\n".to_owned();
     }
     let mut lines =
-        vec![["NAME", "DUE", "NEXT", "LAST", "LAST JOB", "JOBS", "SKIPPED", ""].map(str::to_owned)];
+        vec![["OWNER", "NAME", "DUE", "NEXT", "LAST", "LAST JOB", "JOBS", "SKIPPED", ""].map(str::to_owned)];
     lines.extend(records.iter().map(line));
     columns(&lines)
 }
 
-fn line(record: &ScheduleRecord) -> [String; 8] {
+fn line(record: &ScheduleRecord) -> [String; 9] {
     let dash = || "-".to_owned();
     let moment = |moment: Option<u64>| moment.map_or_else(dash, |moment| rfc3339(moment, time_zone(record)));
     let due = match (record.spec["cron"].as_str(), &record.spec["every_ms"]) {
@@ -91,6 +98,7 @@ fn line(record: &ScheduleRecord) -> [String; 8] {
         (None, false) => String::new(),
     };
     [
+        record.owner.clone(),
         record.name.clone(),
         due,
         moment(record.next_ms),

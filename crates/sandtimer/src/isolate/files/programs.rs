@@ -7,10 +7,14 @@ use super::reach::{install, reach};
 use super::{Executable, FilesError, Mount, NoteKind, Planner, Start, WORKSPACE};
 use crate::isolate::toolchain::{Surroundings, rustup, shims};
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+/// Directories of `PATH` that an error names.
+const MAX_NAMED_DIRECTORIES: usize = 20;
 
 /// What an empty `PATH` means inside.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -41,6 +45,8 @@ pub(super) struct Search<'p, 'a> {
     /// The directory the run starts in, on the host.
     directory: PathBuf,
     entries: Vec<Entry>,
+    /// Those of `entries`.
+    directories: HashSet<PathBuf>,
     /// Prefixes of the installations shown so far.
     pub(super) installed: Vec<PathBuf>,
     environment: Vec<(&'static str, OsString)>,
@@ -54,7 +60,8 @@ pub(super) fn add(planner: &mut Planner<'_>) -> Result<Programs, FilesError> {
     let directory = directory(planner);
     let command = planner.request.command;
     let (entries, installed, environment) = (Vec::new(), Vec::new(), Vec::new());
-    let mut search = Search { planner, directory, entries, installed, environment };
+    let directories = HashSet::new();
+    let mut search = Search { planner, directory, entries, directories, installed, environment };
     search.read_path();
     search.add_environments();
     let executable = command.map(|command| search.executable(command)).transpose()?;
@@ -97,13 +104,12 @@ impl Search<'_, '_> {
     fn read_path(&mut self) {
         let typed = self.planner.request.path_variable;
         let typed = if typed.is_empty() { OsStr::new(DEFAULT_PATH) } else { typed };
-        let mut read: Vec<PathBuf> = Vec::new();
+        let mut read: HashSet<PathBuf> = HashSet::new();
         for entry in std::env::split_paths(typed) {
             let directory = self.directory.join(&entry);
-            if read.contains(&directory) {
+            if !read.insert(directory.clone()) {
                 continue;
             }
-            read.push(directory.clone());
             if let Some(selection) = shims::selection(&self.surroundings(), &directory) {
                 for missing in selection.missing {
                     let text = format!("{missing} is not installed, so its programs are not on PATH");
@@ -154,7 +160,7 @@ impl Search<'_, '_> {
     }
 
     fn push(&mut self, typed: OsString, directory: PathBuf) {
-        if self.entries.iter().any(|entry| entry.directory == directory) {
+        if !self.directories.insert(directory.clone()) {
             return;
         }
         install(self, &directory, 0);
@@ -212,9 +218,11 @@ impl Search<'_, '_> {
         if let Some(detail) = refused {
             return Err(FilesError::NotExecutable { command, detail });
         }
-        let directories: Vec<String> =
-            self.entries.iter().map(|entry| entry.directory.display().to_string()).collect();
-        let detail = format!("no `{}` in {}", name.display(), directories.join(", "));
+        let searched = self.entries.iter().take(MAX_NAMED_DIRECTORIES);
+        let searched: Vec<String> = searched.map(|entry| entry.directory.display().to_string()).collect();
+        let more = self.entries.len() - searched.len();
+        let more = if more == 0 { String::new() } else { format!(" and {more} more directories of PATH") };
+        let detail = format!("no `{}` in {}{more}", name.display(), searched.join(", "));
         Err(FilesError::NotFound { command, detail })
     }
 
