@@ -1,4 +1,4 @@
-"""Run Python code that nobody has vouched for, under hard limits, and get its result back safely."""
+"""Run untrusted Python code under hard limits, and get its result back safely."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def answer_of(call: Any) -> Answer:
 
 
 def value_of(outcome: Outcome) -> Any:
-    """The value, or the exception that says why there is none."""
+    """The value, or the exception that explains why there is none."""
     error = outcome.error
     if error is None:
         return outcome.value
@@ -75,7 +75,7 @@ def awaited_value_of(outcome: Outcome) -> Any:
 
 
 def _in_place_of(error: BaseException, outcome: Outcome) -> RemoteError:
-    """Says the same as what must not be raised here."""
+    """Has the message of an exception that must not be raised here."""
     cause = error.__cause__
     remote = str(cause.args[0]) if isinstance(cause, _results.RemoteTraceback) else ""
     stand_in = RemoteError(type(error).__name__, str(error), remote)

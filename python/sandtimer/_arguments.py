@@ -1,7 +1,7 @@
 """Parameters as callers give them: each is taken as it is meant, or refused at once, by its name and with the remedy.
 
 InvalidArgumentTypeError (a TypeError) for a wrong type, InvalidArgumentError (a ValueError) for a wrong value, InvalidLimitError (a ValueError)
-for what is no limit.
+for an invalid limit.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def encoded(name: str, value: Any) -> bytes:
 
 
 def _seconds(name: str, value: Any) -> None:
-    """Refuses numbers that are no seconds."""
+    """Rejects numbers that are not seconds."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and not 0 <= value < math.inf:
         none = "none" if name == "grace" else "no limit"
         raise InvalidLimitError(f"{name}={value!r}: use a number of seconds from 0 on, or None for {none}")
@@ -88,7 +88,7 @@ def limits(given: dict[str, Any]) -> Any:
 
 
 def _notice(before: Any, sent: Any) -> int:
-    """The number of the signal that gives notice of a limit, so many seconds before it."""
+    """The number of the signal that gives notice of a limit, `before` seconds before it."""
     if before is None or sent is None:
         raise InvalidLimitError(
             f"warn_before={before!r}, warn_signal={sent!r}: give both, the seconds before the limit and the signal, or neither"
@@ -223,7 +223,7 @@ def paths() -> list[str]:
 
 
 def shown_directories(value: Any) -> list[str]:
-    """Directories that code is shown, absolute. Refuses those that nobody but their owner may read."""
+    """Directories that code is shown, absolute. Rejects those that only their owner may read."""
     wanted = 'use a list of directories, such as ["/srv/project/lib"]'
     if isinstance(value, (str, bytes)) or hasattr(value, "__fspath__") or not isinstance(value, Iterable):
         raise _wrong("paths", value, wanted)

@@ -21,7 +21,7 @@ _PIECE = 1 << 16
 
 _NOT_BLANK = re.compile(r"\S")
 _END_OF_WORD = re.compile(r"\S(?=\s)")
-# A word, or the end of a line behind which there is one on the next line.
+# A word, or the end of a line that is followed by a word on the next line.
 _TOKEN = re.compile(r"\S+|\n(?=[^\S\n]*\S)")
 
 
@@ -56,7 +56,7 @@ def _common_lines(one: str, other: str) -> int:
 
 
 def _tokens(text: str, start: int) -> Iterator[list[str]]:
-    """The words of a text from `start` on, with a line feed between those of two lines, some thousand at a time."""
+    """The words of `text` from `start` on, with a line feed between those of two lines, some thousand at a time."""
     found = _NOT_BLANK.search(text, start)
     at = found.start() if found else len(text)
     while at < len(text):

@@ -1,7 +1,9 @@
-"""A client of a Sandtimer server: each call blocks, or is awaited under its name with an `a` before it.
+"""A client of a Sandtimer server: each call blocks, or is awaited under its name with an `a` before
+it.
 
-What a call does is written once, as a coroutine over a way to wait (`_client_wire`); the methods that callers see say
-which. Nothing is kept between calls: a client can be shared by threads, tasks and forked processes.
+Each call is written once, as a coroutine over a way to wait (`_client_wire`); the public methods
+choose the way. Nothing is retained between calls: threads, tasks and forked processes can share a
+client.
 """
 
 from __future__ import annotations
@@ -27,17 +29,23 @@ Command = Union[str, Sequence[str], None]
 
 @named_parameters
 class Client:
-    """A client of a server, as `sandtimer serve` starts one.
+    """A client of a server that `sandtimer serve` has started.
 
-    url: where it is; SANDTIMER_SERVER, else http://127.0.0.1:7880. token: SANDTIMER_TOKEN, else none. Options are those of a
-    `Sandbox`: durations in seconds, sizes in bytes or texts such as "512MB"; None and 0 mean unlimited, and what is not
-    given is the server's. What is raised, but for options of a wrong type, is a `ServerError`.
+    Options have the names and units of `Sandbox`: durations in seconds, sizes in bytes or as
+    "512MB"; None and 0 mean unlimited, and the server has the defaults. All exceptions but those
+    for options of a wrong type are `ServerError`s. Each method that waits has an awaited form with
+    an `a` before its name.
 
-    >>> import sandtimer
-    >>> client = sandtimer.Client()
-    >>> outcome = client.run(code="while True: pass", timeout=0.2)
-    >>> outcome.ending, outcome.tree.survivors
-    ('timeout', 0)
+    Args:
+        url: The address of the server; None for SANDTIMER_SERVER, else http://127.0.0.1:7880.
+        token: The token; None for SANDTIMER_TOKEN, else none.
+
+    Example:
+        >>> import sandtimer
+        >>> client = sandtimer.Client()
+        >>> outcome = client.run(code="while True: pass", timeout=0.2)
+        >>> outcome.ending, outcome.tree.survivors
+        ('timeout', 0)
     """
 
     def __init__(self, url: Optional[str] = None, token: Optional[str] = None) -> None:
@@ -48,33 +56,48 @@ class Client:
     def run(
         self, command: Command = None, *, code: Optional[str] = None, language: Language = "python", **options: Unpack[RunOptions]
     ) -> Outcome:
-        """Runs a command (a list of words, or a line for a shell), or code, and waits for its end. Never raises for what it did.
+        r"""Runs a command or code, and waits for its end. Never raises for what it did.
 
-        Options: timeout, cpu, stall, grace in seconds; memory, output, disk; processes, open_files; environment, directory, stdin,
-        warn, on_output_limit ("drop" or "end"), stall_by ("output" or "progress"), progress_channel, warn_signal. Ctrl-C
-        cancels it. What it raises, or a result too large, is `outcome.error`.
+        Ctrl-C cancels the run. `outcome.error` has what the run raised, also if its result is too
+        large.
 
-        >>> import sandtimer
-        >>> outcome = sandtimer.Client().run(["sh", "-c", "echo hello; exit 3"], timeout=20.0, memory="256MB")
-        >>> outcome.ending, outcome.exit_code, outcome.stdout
-        ('exited', 3, 'hello\\n')
+        Args:
+            command: A list of words, or a line for a shell.
+            code: Code to be run instead of a command.
+            language: The language of the code.
+            **options: Limits (timeout, cpu, stall, grace in seconds; memory, output, disk in bytes;
+                processes, open_files), environment, directory, workspace, stdin, warn (seconds
+                before the timeout), warn_signal, on_output_limit ("drop" or "end"), stall_by
+                ("output" or "progress"), progress_channel.
+
+        Raises:
+            ServerError: The server rejected the request, or did not answer.
+            InvalidArgumentTypeError: Neither a command nor code was given, or both, or an unknown
+                option.
+
+        Example:
+            >>> import sandtimer
+            >>> outcome = sandtimer.Client().run(["sh", "-c", "echo hello; exit 3"], timeout=20.0, memory="256MB")
+            >>> outcome.ending, outcome.exit_code, outcome.stdout
+            ('exited', 3, 'hello\n')
         """
         return now(self._run(BLOCKING, program(command, code, language), options))
 
     async def arun(
         self, command: Command = None, *, code: Optional[str] = None, language: Language = "python", **options: Unpack[RunOptions]
     ) -> Outcome:
-        """As `run`, awaited. Cancelling the task cancels the run.
+        r"""Awaited form of `run`. Cancelling the task cancels the run.
 
-        >>> import asyncio, sandtimer
-        >>> asyncio.run(sandtimer.Client().arun(code="print(6 * 7)", timeout=20.0)).stdout
-        '42\\n'
+        Example:
+            >>> import asyncio, sandtimer
+            >>> asyncio.run(sandtimer.Client().arun(code="print(6 * 7)", timeout=20.0)).stdout
+            '42\n'
         """
         return await self._run(AWAITING, program(command, code, language), options)
 
     async def _run(self, io: Io, asked: dict[str, Any], options: RunOptions) -> Outcome:
         body = {**asked, **fields(options, RunOptions), "wait_ms": WAIT_MS, "attached": True}
-        # Whoever goes away here closes the connection, which cancels the run; later the server misses the waits.
+        # A client that ends closes the connection, which cancels the run; later the server misses the waits.
         info = await self._server.ask(io, "POST", "/v1/runs", body)
         if info["outcome"] is not None:
             return outcome_of(info["outcome"])
@@ -89,12 +112,23 @@ class Client:
         stdin_open: bool = False,
         **options: Unpack[RunOptions],
     ) -> ClientRun:
-        """Starts a run in the background: it goes on until it ends or a limit ends it. `stdin_open` keeps stdin for `write`.
+        r"""Starts a run in the background. It continues until it ends or a limit ends it.
 
-        >>> import sandtimer
-        >>> run = sandtimer.Client().start("echo one; echo two >&2", timeout=20.0)
-        >>> sorted((chunk.stream, chunk.text) for chunk in run.output())
-        [('stderr', 'two\\n'), ('stdout', 'one\\n')]
+        Args:
+            command: A list of words, or a line for a shell.
+            code: Code to be run instead of a command.
+            language: The language of the code.
+            stdin_open: Whether stdin stays open for `ClientRun.write`.
+            **options: As for `run`.
+
+        Raises:
+            ServerError: The server rejected the request, or did not answer.
+
+        Example:
+            >>> import sandtimer
+            >>> run = sandtimer.Client().start("echo one; echo two >&2", timeout=20.0)
+            >>> sorted((chunk.stream, chunk.text) for chunk in run.output())
+            [('stderr', 'two\n'), ('stdout', 'one\n')]
         """
         return now(self._start(BLOCKING, program(command, code, language), stdin_open, options))
 
@@ -107,7 +141,7 @@ class Client:
         stdin_open: bool = False,
         **options: Unpack[RunOptions],
     ) -> ClientRun:
-        """As `start`, awaited."""
+        """Awaited form of `start`."""
         return await self._start(AWAITING, program(command, code, language), stdin_open, options)
 
     async def _start(self, io: Io, asked: dict[str, Any], stdin_open: bool, options: RunOptions) -> ClientRun:
@@ -115,15 +149,38 @@ class Client:
         return ClientRun(self._server, (await self._server.ask(io, "POST", "/v1/runs", body))["run_id"])
 
     def attach(self, id: str) -> ClientRun:
-        """The run with this id, which is not looked for until something is asked of it."""
+        """Returns the run with this id, without a request: an unknown id is noticed by the first use.
+
+        Args:
+            id: The id of the run.
+
+        Example:
+            >>> import sandtimer
+            >>> client = sandtimer.Client()
+            >>> run = client.start(["true"], timeout=20.0)
+            >>> client.attach(run.id).wait().exit_code
+            0
+        """
         return ClientRun(self._server, id)
 
     def runs(self, status: Optional[RunStatus] = None, limit: int = 100) -> list[dict[str, Any]]:
-        """Your runs, the newest first; `status`: only the "running" or the "ended" ones."""
+        """Returns the runs of this token, the newest first.
+
+        Args:
+            status: "running" or "ended"; None for both.
+            limit: How many at most.
+
+        Example:
+            >>> import sandtimer
+            >>> client = sandtimer.Client()
+            >>> outcome = client.run(["true"], timeout=20.0)
+            >>> outcome.run_id in [run["run_id"] for run in client.runs("ended")]
+            True
+        """
         return now(self._runs(BLOCKING, status, limit))
 
     async def aruns(self, status: Optional[RunStatus] = None, limit: int = 100) -> list[dict[str, Any]]:
-        """As `runs`, awaited."""
+        """Awaited form of `runs`."""
         return await self._runs(AWAITING, status, limit)
 
     async def _runs(self, io: Io, status: Optional[RunStatus], limit: int) -> list[dict[str, Any]]:
@@ -135,31 +192,59 @@ class Client:
     def context(self, language: Language = "python", **options: Unpack[ContextOptions]) -> ClientContext:
         """Opens a live interpreter.
 
-        Options are limits of the whole (memory, processes, disk, open_files), limits of each run that says nothing else
-        (timeout, cpu, stall, grace, output, result_bytes), environment, directory, and `idle`: after how many seconds
-        without use it ends.
+        Args:
+            language: Its language.
+            **options: Limits of the context as a whole (memory, processes, disk, open_files),
+                limits of each run that has none of its own (timeout, cpu, stall, grace, output,
+                result_bytes), environment, directory, workspace, and idle: seconds without use
+                after which it ends.
+
+        Raises:
+            ServerError: The server rejected the request, or did not answer.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Client().context(timeout=20.0, idle=60.0) as ctx:
+            ...     outcome = ctx.run("x = 40")
+            ...     ctx.run("x + 2").value
+            42
         """
         return now(self._context(BLOCKING, "contexts", {"language": text("language", language)}, options))
 
     async def acontext(self, language: Language = "python", **options: Unpack[ContextOptions]) -> ClientContext:
-        """As `context`, awaited.
+        """Awaited form of `context`.
 
-        >>> import asyncio, sandtimer
-        >>> async def main():
-        ...     async with await sandtimer.Client().acontext(timeout=20.0) as ctx:
-        ...         await ctx.arun("x = 40")
-        ...         return (await ctx.arun("x + 2")).value
-        >>> asyncio.run(main())
-        42
+        Example:
+            >>> import asyncio, sandtimer
+            >>> async def main():
+            ...     async with await sandtimer.Client().acontext(timeout=20.0) as ctx:
+            ...         await ctx.arun("x = 40")
+            ...         return (await ctx.arun("x + 2")).value
+            >>> asyncio.run(main())
+            42
         """
         return await self._context(AWAITING, "contexts", {"language": text("language", language)}, options)
 
     def session(self, **options: Unpack[ContextOptions]) -> ClientContext:
-        """Opens a live shell, which keeps directory, variables, functions and options. Options as those of `context`."""
+        r"""Opens a live shell, which retains its directory, variables, functions and options.
+
+        Args:
+            **options: As for `context`.
+
+        Raises:
+            ServerError: The server rejected the request, or did not answer.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Client().session(timeout=20.0) as shell:
+            ...     outcome = shell.run("cd /tmp; x=1")
+            ...     shell.run("pwd; echo $x").stdout
+            '/tmp\n1\n'
+        """
         return now(self._context(BLOCKING, "sessions", {}, options))
 
     async def asession(self, **options: Unpack[ContextOptions]) -> ClientContext:
-        """As `session`, awaited."""
+        """Awaited form of `session`."""
         return await self._context(AWAITING, "sessions", {}, options)
 
     async def _context(self, io: Io, kind: str, asked: dict[str, Any], options: ContextOptions) -> ClientContext:
@@ -167,23 +252,51 @@ class Client:
         return ClientContext(self._server, kind, (await self._server.ask(io, "POST", f"/v1/{kind}", body))["context_id"])
 
     def attach_context(self, id: str) -> ClientContext:
-        """The context or session with this id, which is not looked for until something is asked of it."""
+        """Returns the context or session with this id, without a request: an unknown id is noticed by
+        the first use.
+
+        Args:
+            id: The id of the context or session.
+
+        Example:
+            >>> import sandtimer
+            >>> client = sandtimer.Client()
+            >>> with client.context(timeout=20.0) as ctx:
+            ...     client.attach_context(ctx.id).run("6 * 7").value
+            42
+        """
         return ClientContext(self._server, "contexts", id)
 
     def contexts(self) -> list[dict[str, Any]]:
-        """Your contexts, sessions among them."""
+        """Returns the contexts of this token, including sessions.
+
+        Example:
+            >>> import sandtimer
+            >>> client = sandtimer.Client()
+            >>> with client.context() as ctx:
+            ...     ctx.id in [each["context_id"] for each in client.contexts()]
+            True
+        """
         return now(self._listed(BLOCKING, "/v1/contexts", "contexts"))
 
     async def acontexts(self) -> list[dict[str, Any]]:
-        """As `contexts`, awaited."""
+        """Awaited form of `contexts`."""
         return await self._listed(AWAITING, "/v1/contexts", "contexts")
 
     def sessions(self) -> list[dict[str, Any]]:
-        """Your sessions."""
+        """Returns the sessions of this token.
+
+        Example:
+            >>> import sandtimer
+            >>> client = sandtimer.Client()
+            >>> with client.session() as shell:
+            ...     shell.id in [each["context_id"] for each in client.sessions()]
+            True
+        """
         return now(self._listed(BLOCKING, "/v1/sessions", "contexts"))
 
     async def asessions(self) -> list[dict[str, Any]]:
-        """As `sessions`, awaited."""
+        """Awaited form of `sessions`."""
         return await self._listed(AWAITING, "/v1/sessions", "contexts")
 
     async def _listed(self, io: Io, path: str, key: str) -> list[dict[str, Any]]:
@@ -193,61 +306,104 @@ class Client:
     # Workspaces
 
     def workspace(self) -> ClientWorkspace:
-        """Makes a directory that runs, contexts and sessions can work in (`workspace=`), and that outlives them.
+        """Makes a directory that runs, contexts and sessions can work in (`workspace=`), and that
+        outlives them.
 
-        >>> import sandtimer
-        >>> client = sandtimer.Client()
-        >>> workspace = client.workspace()
-        >>> written = workspace.files.write("greeting", "hello")
-        >>> client.run("cat greeting", workspace=workspace, timeout=20.0).stdout
-        'hello'
-        >>> workspace.delete()
+        Example:
+            >>> import sandtimer
+            >>> client = sandtimer.Client()
+            >>> workspace = client.workspace()
+            >>> written = workspace.files.write("greeting", "hello")
+            >>> client.run("cat greeting", workspace=workspace, timeout=20.0).stdout
+            'hello'
+            >>> workspace.delete()
         """
         return now(self._workspace(BLOCKING))
 
     async def aworkspace(self) -> ClientWorkspace:
-        """As `workspace`, awaited."""
+        """Awaited form of `workspace`."""
         return await self._workspace(AWAITING)
 
     async def _workspace(self, io: Io) -> ClientWorkspace:
         return ClientWorkspace(self._server, (await self._server.ask(io, "POST", "/v1/workspaces", {}))["workspace_id"])
 
     def attach_workspace(self, id: str) -> ClientWorkspace:
-        """The workspace with this id, which is not looked for until something is asked of it."""
+        """Returns the workspace with this id, without a request: an unknown id is noticed by the first
+        use.
+
+        Args:
+            id: The id of the workspace.
+
+        Example:
+            >>> import sandtimer
+            >>> client = sandtimer.Client()
+            >>> workspace = client.attach_workspace(client.workspace().id)
+            >>> workspace.delete()
+        """
         return ClientWorkspace(self._server, id)
 
     def workspaces(self) -> list[dict[str, Any]]:
-        """Your workspaces, the oldest first."""
+        """Returns the workspaces of this token, the oldest first.
+
+        Example:
+            >>> import sandtimer
+            >>> client = sandtimer.Client()
+            >>> workspace = client.workspace()
+            >>> workspace.id in [each["workspace_id"] for each in client.workspaces()]
+            True
+            >>> workspace.delete()
+        """
         return now(self._listed(BLOCKING, "/v1/workspaces", "workspaces"))
 
     async def aworkspaces(self) -> list[dict[str, Any]]:
-        """As `workspaces`, awaited."""
+        """Awaited form of `workspaces`."""
         return await self._listed(AWAITING, "/v1/workspaces", "workspaces")
 
     # The server
 
     def host(self) -> dict[str, Any]:
-        """What the server's machine can enforce: `tier`, `kill`, `layers` with what is missing and the remedy."""
+        """Returns what the machine of the server can enforce.
+
+        Returns:
+            A dictionary: `tier`, `kill`, and `layers` with what is missing and the remedy.
+
+        Example:
+            >>> import sandtimer
+            >>> sandtimer.Client().host()["tier"] in ("T0", "T1", "T2", "T3")
+            True
+        """
         return now(self._told(BLOCKING, "/v1/host"))
 
     async def ahost(self) -> dict[str, Any]:
-        """As `host`, awaited."""
+        """Awaited form of `host`."""
         return await self._told(AWAITING, "/v1/host")
 
     def config(self) -> dict[str, Any]:
-        """Every setting and default limit of the server, and where it comes from."""
+        """Returns every setting and default limit of the server, each with its source.
+
+        Example:
+            >>> import sandtimer
+            >>> isinstance(sandtimer.Client().config(), dict)
+            True
+        """
         return now(self._told(BLOCKING, "/v1/config"))
 
     async def aconfig(self) -> dict[str, Any]:
-        """As `config`, awaited."""
+        """Awaited form of `config`."""
         return await self._told(AWAITING, "/v1/config")
 
     def health(self) -> dict[str, Any]:
-        """Whether it is there; asks for no token."""
+        """Returns the state of the server. Needs no token.
+
+        Example:
+            >>> import sandtimer
+            >>> sandtimer.Client().health()["status"]
+            'ok'
+        """
         return now(self._told(BLOCKING, "/healthz"))
 
     async def ahealth(self) -> dict[str, Any]:
-        """As `health`, awaited."""
+        """Awaited form of `health`."""
         return await self._told(AWAITING, "/healthz")
 
     async def _told(self, io: Io, path: str) -> dict[str, Any]:

@@ -25,17 +25,24 @@ _TURN_MS = 240_000
 
 @named_parameters
 class ClientContext:
-    """A live interpreter of a server's, or a live shell, by its `id`: what one run leaves, the next one finds.
+    """A live interpreter of a server, or a live shell: each run has the state that the runs before it
+    left.
 
-    Made by `Client.context` and `Client.session`. It ends when it is closed, or unused for its `idle`. One run at a time,
-    others wait in order. `files` are the files of its workspace. As a context manager it is closed.
+    Made by `Client.context` and `Client.session`. It ends when it is closed, or after its `idle`
+    time without use. Runs are executed one at a time, in the order of the calls. It is a context
+    manager; at its end it is closed.
 
-    >>> import sandtimer
-    >>> with sandtimer.Client().context(timeout=20.0) as ctx:
-    ...     outcome = ctx.run("x = 40")
-    ...     outcome = ctx.run("x = 0; import os; os._exit(1)")
-    ...     print(outcome.ending, outcome.state, ctx.run("x + 2").value)
-    no_result rolled_back 42
+    Attributes:
+        id: The id of the context or session.
+        files: The files of its workspace, which it has as /workspace.
+
+    Example:
+        >>> import sandtimer
+        >>> with sandtimer.Client().context(timeout=20.0) as ctx:
+        ...     outcome = ctx.run("x = 40")
+        ...     outcome = ctx.run("x = 0; import os; os._exit(1)")
+        ...     print(outcome.ending, outcome.state, ctx.run("x + 2").value)
+        no_result rolled_back 42
     """
 
     def __init__(self, server: Server, kind: str, id: str) -> None:
@@ -46,21 +53,30 @@ class ClientContext:
         self._path = f"/v1/{kind}/{urllib.parse.quote(_arguments.text('id', id), safe='')}"
 
     def run(self, code: str, **options: Unpack[CellOptions]) -> Outcome:
-        """Executes code (in a session: a command) and waits for its end. Never raises for what the code did.
+        """Executes code (in a session: a command), and waits for its end. Never raises for what the
+        code did.
 
-        Options: timeout, cpu, stall, grace in seconds, output, result_bytes, stdin, warn, warn_signal, on_output_limit. Ctrl-C ends the run,
-        and the context goes back to before it where it must.
+        Ctrl-C ends the run; the context is rolled back if that is necessary.
 
-        >>> import sandtimer
-        >>> with sandtimer.Client().context() as ctx:
-        ...     outcome = ctx.run("display([1]); 6 * 7", timeout=20.0)
-        ...     print(outcome.value, outcome.results[0]["application/json"])
-        42 [1]
+        Args:
+            code: The code, or the command.
+            **options: timeout, cpu, stall, grace in seconds; output, result_bytes in bytes; stdin;
+                warn (seconds before the timeout), warn_signal; on_output_limit.
+
+        Raises:
+            ServerError: The server rejected the request, or did not answer.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Client().context() as ctx:
+            ...     outcome = ctx.run("display([1]); 6 * 7", timeout=20.0)
+            ...     print(outcome.value, outcome.results[0]["application/json"])
+            42 [1]
         """
         return now(self._run(BLOCKING, code, options))
 
     async def arun(self, code: str, **options: Unpack[CellOptions]) -> Outcome:
-        """As `run`, awaited. Cancelling the task ends the run."""
+        """Awaited form of `run`. Cancelling the task ends the run."""
         return await self._run(AWAITING, code, options)
 
     async def _run(self, io: Io, code: str, options: CellOptions) -> Outcome:
@@ -70,22 +86,32 @@ class ClientContext:
         return await self._begun(executed)._wait_or_cancel(io)
 
     def start(self, code: str, *, stdin_open: bool = False, **options: Unpack[CellOptions]) -> ClientRun:
-        """Gives the run of code (in a session: of a command) once it has its turn, or after some minutes; it continues in the
+        r"""Starts the execution of code (in a session: of a command), and returns its run.
+
+        The call returns when the run has its turn, or after some minutes; the run continues in the
         background.
 
-        Its output and events can be read as they come. `stdin_open` keeps its stdin for `ClientRun.write` while it runs.
+        Args:
+            code: The code, or the command.
+            stdin_open: Whether stdin stays open for `ClientRun.write`.
+            **options: As for `run`.
 
-        >>> import sandtimer
-        >>> with sandtimer.Client().session() as shell:
-        ...     run = shell.start("cd /tmp; pwd", timeout=20.0)
-        ...     print([chunk.text for chunk in run.output()], shell.run("pwd").stdout)
-        ['/tmp\\n'] /tmp
-        <BLANKLINE>
+        Raises:
+            ServerError: The server rejected the request, or did not answer.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Client().session() as shell:
+            ...     run = shell.start("cd /tmp; pwd", timeout=20.0)
+            ...     print([chunk.text for chunk in run.output()], shell.run("pwd").stdout)
+            ['/tmp\n'] /tmp
+            <BLANKLINE>
         """
         return now(self._start(BLOCKING, code, stdin_open, options))
 
     async def astart(self, code: str, *, stdin_open: bool = False, **options: Unpack[CellOptions]) -> ClientRun:
-        """As `start`, awaited. Cancelling the task while it waits for its turn withdraws it."""
+        """Awaited form of `start`. Cancelling the task before the run has its turn withdraws the run.
+        """
         return await self._start(AWAITING, code, stdin_open, options)
 
     async def _start(self, io: Io, code: str, stdin_open: bool, options: CellOptions) -> ClientRun:
@@ -104,35 +130,55 @@ class ClientContext:
         return ClientRun(self._server, executed["run_id"])
 
     def branch(self, n: int = 1, **options: Unpack[BranchOptions]) -> list[ClientContext]:
-        """Makes `n` contexts (at most 64) that begin with all that this one is, each with a sandbox and files of its own.
+        """Makes copies of the context, each with a sandbox and files of its own. Only Python contexts
+        can be branched.
 
-        Options are limits: of each as a whole, of its runs, and its idle; this context's where nothing is said. A workspace that
-        was named for this context is theirs as well. Only Python contexts can be branched.
+        A workspace that was named for this context is shared by the branches.
 
-        >>> import sandtimer
-        >>> with sandtimer.Client().context() as ctx:
-        ...     outcome = ctx.run("x = 40")
-        ...     [branch.run(f"x + {number}").value for number, branch in enumerate(ctx.branch(2, timeout=20.0))]
-        [40, 41]
+        Args:
+            n: How many branches, from 1 to 64.
+            **options: Limits of each branch as a whole, limits of its runs, and idle; those of this
+                context if they are not given.
+
+        Raises:
+            ServerError: The server rejected the request, or did not answer.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Client().context() as ctx:
+            ...     outcome = ctx.run("x = 40")
+            ...     [branch.run(f"x + {number}").value for number, branch in enumerate(ctx.branch(2, timeout=20.0))]
+            [40, 41]
         """
         return now(self._branch(BLOCKING, n, options))
 
     async def abranch(self, n: int = 1, **options: Unpack[BranchOptions]) -> list[ClientContext]:
-        """As `branch`, awaited."""
+        """Awaited form of `branch`."""
         return await self._branch(AWAITING, n, options)
 
     async def _branch(self, io: Io, n: int, options: BranchOptions) -> list[ClientContext]:
         body = {**fields(options, BranchOptions), "count": n}
-        # A session is a context whose language cannot be branched, which the server says.
+        # A session is a context whose language cannot be branched, which the server reports.
         made = await self._server.ask(io, "POST", f"/v1/contexts/{urllib.parse.quote(self.id, safe='')}/branch", body)
         return [ClientContext(self._server, "contexts", context["context_id"]) for context in made["contexts"]]
 
     def undo(self) -> bool:
-        """Goes back to before the last run that changed something; False where that state is not there any more."""
+        """Restores the state before the last run that changed something.
+
+        Returns:
+            False if that state no longer exists.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Client().context(timeout=20.0) as ctx:
+            ...     outcomes = ctx.run("x = 1"), ctx.run("x = 2")
+            ...     ctx.undo(), ctx.run("x").value
+            (True, 1)
+        """
         return now(self._undo(BLOCKING))
 
     async def aundo(self) -> bool:
-        """As `undo`, awaited."""
+        """Awaited form of `undo`."""
         return await self._undo(AWAITING)
 
     async def _undo(self, io: Io) -> bool:
@@ -145,27 +191,52 @@ class ClientContext:
         return True
 
     def interrupt(self) -> bool:
-        """Interrupts the run that is on, as Ctrl-C does. False where none is."""
+        """Interrupts the active run, as Ctrl-C does.
+
+        Returns:
+            False if no run is active.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Client().context() as ctx:
+            ...     ctx.interrupt()
+            False
+        """
         return bool(now(self._ask(BLOCKING, "POST", "/interrupt", {}))["interrupted"])
 
     async def ainterrupt(self) -> bool:
-        """As `interrupt`, awaited."""
+        """Awaited form of `interrupt`."""
         return bool((await self._ask(AWAITING, "POST", "/interrupt", {}))["interrupted"])
 
     def info(self) -> dict[str, Any]:
-        """What is known of it now: `status`, `waiting`, `executions`, `checkpoint`, `can_undo`, `idle_left_ms`, …"""
+        """Returns the state of the context: `status`, `waiting`, `executions`, `checkpoint`,
+        `can_undo`, `idle_left_ms` and more.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Client().context() as ctx:
+            ...     ctx.info()["executions"]
+            0
+        """
         return now(self._ask(BLOCKING, "GET", ""))
 
     async def ainfo(self) -> dict[str, Any]:
-        """As `info`, awaited."""
+        """Awaited form of `info`."""
         return await self._ask(AWAITING, "GET", "")
 
     def close(self) -> None:
-        """Ends it and all that it started. One that has ended already is no error."""
+        """Ends the context and all processes that it started. If it has ended already, the call has no
+        effect.
+
+        Example:
+            >>> import sandtimer
+            >>> ctx = sandtimer.Client().context()
+            >>> ctx.close()
+        """
         now(self._close(BLOCKING))
 
     async def aclose(self) -> None:
-        """As `close`, awaited."""
+        """Awaited form of `close`."""
         await self._close(AWAITING)
 
     async def _close(self, io: Io) -> None:

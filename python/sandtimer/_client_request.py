@@ -67,7 +67,7 @@ class BranchOptions(WholeLimits, total=False):
 
 
 class ContextOptions(WholeLimits, total=False):
-    """A context or session: limits of the whole, and of each of its runs that says nothing else. `idle`: seconds unused."""
+    """A context or session: limits of the whole, and of each run that has none of its own. `idle`: seconds unused."""
 
     result_bytes: Size
     environment: Optional[Mapping[str, str]]
@@ -77,7 +77,7 @@ class ContextOptions(WholeLimits, total=False):
 
 
 def _milliseconds(name: str, value: Any) -> Optional[int]:
-    """0 and None are no limit on the wire, so that the least of all limits is one millisecond."""
+    """0 and None mean unlimited on the wire, so the least limit is one millisecond."""
     if value is None:
         return 0
     try:
@@ -169,7 +169,7 @@ def fields(options: Mapping[str, Any], allowed: Any) -> dict[str, Any]:
             asked.update({} if value is None else input_fields("stdin", "stdin_encoding", value))
             continue
         wire, convert = _FIELDS[name]
-        # Of what is no limit None is as good as nothing.
+        # For options that are not limits None is the same as absence.
         if value is not None or (name != "warn" and convert in (_milliseconds, _size, _count)):
             asked[wire] = convert(name, value)
     return asked

@@ -1,4 +1,4 @@
-"""Runs of a server: one that goes on, or has ended, and what can be done to it."""
+"""Runs of a server, active or ended, and the requests that concern them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,24 @@ from .errors import InvalidArgumentError, ResultTooLargeError, ServerNotFoundErr
 # How long one request waits for an end, in milliseconds: less than proxies do. And how much longer for its answer, in seconds.
 WAIT_MS = 50_000
 _LATE = 60.0
-# How long telling the server of a cancel may hold it up, in seconds.
+# How long the request that cancels a run may take, in seconds.
 _CANCEL = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
 class RunEvent:
-    """What a run says of itself: `event` is "started", "stdout", "stderr", "warning", "lagged" or "ended".
+    """An event of a run.
 
-    data: as the server sends it; id: the reader's place behind it, for `events(after=id)`.
+    Attributes:
+        event: "started", "stdout", "stderr", "warning", "lagged" or "ended".
+        data: The data of the event, as the server sends it.
+        id: The position of the reader after this event, for `events(after=id)`.
+
+    Example:
+        >>> import sandtimer
+        >>> run = sandtimer.Client().start(["true"], timeout=20.0)
+        >>> [event.event for event in run.events()]
+        ['started', 'ended']
     """
 
     event: str
@@ -40,11 +49,22 @@ class RunEvent:
 
 @dataclasses.dataclass(frozen=True)
 class OutputChunk:
-    """A piece of what a run wrote.
+    r"""A part of the output of a run.
 
-    stream: "stdout" or "stderr"; text: characters that are cut between two pieces come whole with the second, and what is
-    no UTF-8 is replaced; data: the bytes; cursor: position of the first; dropped: bytes before it that the server no longer
-    had, because they were past the run's output limit.
+    Attributes:
+        stream: "stdout" or "stderr".
+        text: The text. Characters that are split between two chunks are in the second one, and
+            bytes that are not UTF-8 are replaced.
+        data: The bytes.
+        cursor: The position of the first byte.
+        dropped: How many bytes before it are lost, because they exceeded the output limit of the
+            run.
+
+    Example:
+        >>> import sandtimer
+        >>> run = sandtimer.Client().start("echo one", timeout=20.0)
+        >>> [(chunk.stream, chunk.data, chunk.cursor) for chunk in run.output()]
+        [('stdout', b'one\n', 0)]
     """
 
     stream: str
@@ -55,7 +75,7 @@ class OutputChunk:
 
 
 class _Ended:
-    """The end of a run as a server tells it, for `Outcome`."""
+    """The end of a run as a server reports it, for `Outcome`."""
 
     def __init__(self, record: dict[str, Any]) -> None:
         self.id = str(record["run_id"])
@@ -91,7 +111,7 @@ class _Chunks:
         said = event.data
         if event.event == "lagged":
             self._dropped[said["stream"]] += said["dropped"]
-            # What comes next does not go on from what came before.
+            # The next piece does not continue the one before.
             self._decoders[said["stream"]].reset()
             return None
         if event.event not in self._decoders:
@@ -107,16 +127,21 @@ class _Chunks:
 
 @named_parameters
 class ClientRun:
-    """A run of a server's, by its `id`. Its limits are the server's to keep: whoever holds this may go away.
+    r"""A run of a server. The server enforces its limits, whether or not a client is connected.
 
-    Made by `Client.start`, `Client.attach` and `ClientContext.start`. As a context manager it ends the run.
+    Made by `Client.start`, `Client.attach` and `ClientContext.start`. It is a context manager; at
+    its end the run is killed.
 
-    >>> import sandtimer
-    >>> client = sandtimer.Client()
-    >>> with client.start("read word; echo $word", stdin_open=True, timeout=20.0) as run:
-    ...     written = run.write("hello", eof=True)
-    ...     print([chunk.text for chunk in run.output()], run.wait().exit_code)
-    ['hello\\n'] 0
+    Attributes:
+        id: The id of the run.
+
+    Example:
+        >>> import sandtimer
+        >>> client = sandtimer.Client()
+        >>> with client.start("read word; echo $word", stdin_open=True, timeout=20.0) as run:
+        ...     written = run.write("hello", eof=True)
+        ...     print([chunk.text for chunk in run.output()], run.wait().exit_code)
+        ['hello\n'] 0
     """
 
     def __init__(self, server: Server, id: str) -> None:
@@ -127,11 +152,18 @@ class ClientRun:
     # Its end
 
     def wait(self) -> Outcome:
-        """Waits for its end, however long that takes, also through a restart of the server. Ctrl-C ends the waiting, not the run."""
+        """Waits for the end of the run, also through a restart of the server. Ctrl-C ends the wait,
+        not the run.
+
+        Example:
+            >>> import sandtimer
+            >>> sandtimer.Client().start("exit 3", timeout=20.0).wait().exit_code
+            3
+        """
         return now(self._wait(BLOCKING))
 
     async def await_(self) -> Outcome:
-        """As `wait`, awaited. Cancelling the task leaves the run."""
+        """Awaited form of `wait`. Cancelling the task does not end the run."""
         return await self._wait(AWAITING)
 
     async def _wait(self, io: Io) -> Outcome:
@@ -142,7 +174,7 @@ class ClientRun:
                 return outcome_of(info["outcome"])
 
     async def _wait_or_cancel(self, io: Io) -> Outcome:
-        """Of a run in the foreground: whoever is interrupted while it waits cancels it."""
+        """Waits for a run in the foreground; an interrupt of the wait cancels the run."""
         try:
             return await self._wait(io)
         except Exception:
@@ -152,21 +184,33 @@ class ClientRun:
             try:
                 await self._server.ask(io, "POST", f"{self._path}/kill", body, patience=_CANCEL)
             except Exception:
-                # The interrupt is what the caller has to hear of.
+                # The caller needs the interrupt, not this error.
                 pass
             raise
 
-    # What it says
+    # Events and output
 
     def events(self, after: Optional[str] = None) -> Iterator[RunEvent]:
-        """What happens to it, from the beginning or from behind the event with the id `after`, to its end.
+        """Iterates over the events of the run, to its end.
 
-        The connection may break: the reader goes on where it was. Raises `ServerUnreachableError` after eleven tries in a row.
+        If the connection breaks, the reader connects again and continues at its position.
+
+        Args:
+            after: The id of an event, to begin after it; None for the first event.
+
+        Raises:
+            ServerUnreachableError: Eleven attempts in a row to connect failed.
+
+        Example:
+            >>> import sandtimer
+            >>> run = sandtimer.Client().start("echo hello", timeout=20.0)
+            >>> [event.event for event in run.events()]
+            ['started', 'stdout', 'ended']
         """
         return iterate(self._events(BLOCKING, after))
 
     def aevents(self, after: Optional[str] = None) -> AsyncIterator[RunEvent]:
-        """As `events`, for `async for`."""
+        """Awaited form of `events`, for `async for`."""
         return self._events(AWAITING, after)
 
     async def _events(self, io: Io, after: Optional[str]) -> AsyncGenerator[RunEvent, None]:
@@ -178,11 +222,26 @@ class ClientRun:
             await events.aclose()
 
     def output(self, stream: Optional[Stream] = None) -> Iterator[OutputChunk]:
-        """What it writes, as it comes, to its end: both streams, or one. As `events`, through connections that break."""
+        r"""Iterates over the output of the run, to its end.
+
+        If the connection breaks, the reader connects again and continues at its position.
+
+        Args:
+            stream: "stdout" or "stderr"; None for both.
+
+        Raises:
+            ServerUnreachableError: Eleven attempts in a row to connect failed.
+
+        Example:
+            >>> import sandtimer
+            >>> run = sandtimer.Client().start("echo one; echo two >&2", timeout=20.0)
+            >>> [chunk.text for chunk in run.output("stderr")]
+            ['two\n']
+        """
         return iterate(self._output(BLOCKING, stream))
 
     def aoutput(self, stream: Optional[Stream] = None) -> AsyncIterator[OutputChunk]:
-        """As `output`, for `async for`."""
+        """Awaited form of `output`, for `async for`."""
         return self._output(AWAITING, stream)
 
     async def _output(self, io: Io, stream: Optional[str]) -> AsyncGenerator[OutputChunk, None]:
@@ -201,11 +260,27 @@ class ClientRun:
                 yield chunk
 
     def read_output(self, cursor: int = 0, *, stream: Stream = "stdout", max_bytes: Optional[int] = None) -> dict[str, Any]:
-        """What it has written so far, from a position: one piece, with `next_cursor`, where to go on."""
+        r"""Returns a part of the output so far.
+
+        Args:
+            cursor: The position to read from.
+            stream: "stdout" or "stderr".
+            max_bytes: How many bytes at most; None for the default of the server.
+
+        Returns:
+            A dictionary of `data`, `encoding`, and `next_cursor`, where the next part begins.
+
+        Example:
+            >>> import sandtimer
+            >>> run = sandtimer.Client().start("echo hello", timeout=20.0)
+            >>> outcome = run.wait()
+            >>> run.read_output(1)["data"]
+            'ello\n'
+        """
         return now(self._read_output(BLOCKING, cursor, stream, max_bytes))
 
     async def aread_output(self, cursor: int = 0, *, stream: Stream = "stdout", max_bytes: Optional[int] = None) -> dict[str, Any]:
-        """As `read_output`, awaited."""
+        """Awaited form of `read_output`."""
         return await self._read_output(AWAITING, cursor, stream, max_bytes)
 
     async def _read_output(self, io: Io, cursor: int, stream: str, max_bytes: Optional[int]) -> dict[str, Any]:
@@ -217,24 +292,33 @@ class ClientRun:
     def wait_for_line(
         self, pattern: str, *, stream: Stream = "stdout", cursor: int = 0, timeout: Seconds = None
     ) -> dict[str, Any]:
-        """Waits until it has written a line that matches, or is over, or `timeout` seconds are. `matched` says which; then `line`
-        is the first such line from the position `cursor` on, and `next_cursor` where to go on behind it. Else `ending` is
-        None while the run goes on.
+        r"""Waits until the run has written a line that matches, has ended, or the timeout has passed.
 
-        pattern: a regular expression of Rust's `regex`, which knows no look-around and no back-references. A line without an
-        end, such as a prompt, counts once it has not grown for 0.1 seconds.
+        A line without an end, such as a prompt, counts when it has not grown for 0.1 seconds.
 
-        >>> import sandtimer
-        >>> with sandtimer.Client().start("echo starting; echo ready on 80; sleep 20", timeout=20.0) as run:
-        ...     run.wait_for_line(r"ready on \\d+", timeout=20.0)["line"]
-        'ready on 80'
+        Args:
+            pattern: A regular expression of Rust's `regex`, which has no look-around and no
+                back-references.
+            stream: "stdout" or "stderr".
+            cursor: The position to search from.
+            timeout: Seconds; None and 0 for unlimited.
+
+        Returns:
+            A dictionary: `matched`; if it is true `line`, the first such line, and `next_cursor`,
+            the position after it; else `ending`, None while the run is active.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Client().start("echo starting; echo ready on 80; sleep 20", timeout=20.0) as run:
+            ...     run.wait_for_line(r"ready on \d+", timeout=20.0)["line"]
+            'ready on 80'
         """
         return now(self._wait_for_line(BLOCKING, pattern, stream, cursor, timeout))
 
     async def await_for_line(
         self, pattern: str, *, stream: Stream = "stdout", cursor: int = 0, timeout: Seconds = None
     ) -> dict[str, Any]:
-        """As `wait_for_line`, awaited. Cancelling the task leaves the run."""
+        """Awaited form of `wait_for_line`. Cancelling the task does not end the run."""
         return await self._wait_for_line(AWAITING, pattern, stream, cursor, timeout)
 
     async def _wait_for_line(self, io: Io, pattern: str, stream: str, cursor: int, timeout: Seconds) -> dict[str, Any]:
@@ -242,11 +326,26 @@ class ClientRun:
         return await self._wait_for(io, asked, "matched", timeout)
 
     def wait_for_port(self, port: int, *, timeout: Seconds = None) -> dict[str, Any]:
-        """Waits until one of its processes listens on the TCP port, or it is over, or `timeout` seconds are: `listening` says which."""
+        """Waits until a process of the run listens on a TCP port, the run has ended, or the timeout
+        has passed.
+
+        Args:
+            port: The port.
+            timeout: Seconds; None and 0 for unlimited.
+
+        Returns:
+            A dictionary: `listening`, and `status` of the run.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Client().start("sleep 20", timeout=20.0) as run:
+            ...     run.wait_for_port(8000, timeout=0.1)["listening"]
+            False
+        """
         return now(self._wait_for(BLOCKING, {"port": port}, "listening", timeout))
 
     async def await_for_port(self, port: int, *, timeout: Seconds = None) -> dict[str, Any]:
-        """As `wait_for_port`, awaited. Cancelling the task leaves the run."""
+        """Awaited form of `wait_for_port`. Cancelling the task does not end the run."""
         return await self._wait_for(AWAITING, {"port": port}, "listening", timeout)
 
     async def _wait_for(self, io: Io, asked: dict[str, Any], what: str, timeout: Seconds) -> dict[str, Any]:
@@ -264,64 +363,138 @@ class ClientRun:
     # What can be done to it
 
     def info(self) -> dict[str, Any]:
-        """What is known of it now: `status`, `effective` limits with their sources, `outcome` once it has ended."""
+        """Returns the state of the run: `status`, `effective` limits with their sources, `outcome`
+        once it has ended, and more.
+
+        Example:
+            >>> import sandtimer
+            >>> run = sandtimer.Client().start(["true"], timeout=20.0)
+            >>> outcome = run.wait()
+            >>> run.info()["status"]
+            'ended'
+        """
         return now(self._ask(BLOCKING, "GET", ""))
 
     async def ainfo(self) -> dict[str, Any]:
-        """As `info`, awaited."""
+        """Awaited form of `info`."""
         return await self._ask(AWAITING, "GET", "")
 
     def kill(self, reason: Optional[str] = None) -> dict[str, Any]:
-        """Ends it and all that it started, and gives what is known of it then. Of a run that is over it is no error."""
+        """Ends the run and all processes that it started. If it has ended, the call has no effect.
+
+        Args:
+            reason: The reason, for the record of the run.
+
+        Returns:
+            The state of the run afterwards, as `info`.
+
+        Example:
+            >>> import sandtimer
+            >>> run = sandtimer.Client().start("sleep 20", timeout=20.0)
+            >>> run.kill("no longer needed")["outcome"]["ending"]
+            'cancelled'
+        """
         return now(self._kill(BLOCKING, reason))
 
     async def akill(self, reason: Optional[str] = None) -> dict[str, Any]:
-        """As `kill`, awaited."""
+        """Awaited form of `kill`."""
         return await self._kill(AWAITING, reason)
 
     async def _kill(self, io: Io, reason: Optional[str]) -> dict[str, Any]:
         return await self._ask(io, "POST", "/kill", {} if reason is None else {"reason": reason})
 
     def extend(self, seconds: float) -> dict[str, Any]:
-        """Moves its timeout by so much; `wall_left_ms` of the answer is what is left."""
+        """Extends the timeout of the run.
+
+        Args:
+            seconds: By how many seconds.
+
+        Returns:
+            A dictionary; `wall_left_ms` is the time that is left.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Client().start("sleep 20", timeout=20.0) as run:
+            ...     run.extend(60)["wall_left_ms"] > 60_000
+            True
+        """
         return now(self._ask(BLOCKING, "POST", "/extend", {"by_ms": _milliseconds("seconds", seconds)}))
 
     async def aextend(self, seconds: float) -> dict[str, Any]:
-        """As `extend`, awaited."""
+        """Awaited form of `extend`."""
         return await self._ask(AWAITING, "POST", "/extend", {"by_ms": _milliseconds("seconds", seconds)})
 
     def pause(self) -> None:
-        """Stops its processes, and its clock."""
+        """Stops the processes of the run, and its clock.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Client().start("sleep 20", timeout=20.0) as run:
+            ...     run.pause()
+            ...     run.resume()
+        """
         now(self._ask(BLOCKING, "POST", "/pause", {}))
 
     async def apause(self) -> None:
-        """As `pause`, awaited."""
+        """Awaited form of `pause`."""
         await self._ask(AWAITING, "POST", "/pause", {})
 
     def resume(self) -> None:
-        """Has it go on after `pause`."""
+        """Continues a run after `pause`.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Client().start("sleep 20", timeout=20.0) as run:
+            ...     run.pause()
+            ...     run.resume()
+        """
         now(self._ask(BLOCKING, "POST", "/resume", {}))
 
     async def aresume(self) -> None:
-        """As `resume`, awaited."""
+        """Awaited form of `resume`."""
         await self._ask(AWAITING, "POST", "/resume", {})
 
     def signal(self, signal: Union[str, int]) -> None:
-        """Sends it a signal, such as "SIGUSR1" or `signal.SIGUSR1`."""
+        """Sends a signal to the run.
+
+        Args:
+            signal: A name such as "SIGUSR1", or a number.
+
+        Example:
+            >>> import sandtimer
+            >>> run = sandtimer.Client().start("trap 'exit 4' USR1; echo ready; while :; do sleep 0.1; done", timeout=20.0)
+            >>> found = run.wait_for_line("ready")
+            >>> run.signal("SIGUSR1")
+            >>> run.wait().exit_code
+            4
+        """
         now(self._ask(BLOCKING, "POST", "/signal", {"signal": signal}))
 
     async def asignal(self, signal: Union[str, int]) -> None:
-        """As `signal`, awaited."""
+        """Awaited form of `signal`."""
         await self._ask(AWAITING, "POST", "/signal", {"signal": signal})
 
     def write(self, data: Union[str, bytes], eof: bool = False, wait: Seconds = 10.0) -> dict[str, Any]:
-        """Writes to its stdin, which was started with `stdin_open=True`. `written` is how many bytes were taken within `wait`
-        seconds; `closed` whether stdin is closed behind them.
+        """Writes to the stdin of the run, which was started with `stdin_open=True`.
+
+        Args:
+            data: Text, sent as UTF-8, or bytes.
+            eof: Whether stdin is closed after the data.
+            wait: Seconds until the run must have taken the data.
+
+        Returns:
+            A dictionary: `written`, how many bytes were taken, and `closed`.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Client().start("cat", stdin_open=True, timeout=20.0) as run:
+            ...     run.write("hello", eof=True)["written"]
+            5
         """
         return now(self._write(BLOCKING, data, eof, wait))
 
     async def awrite(self, data: Union[str, bytes], eof: bool = False, wait: Seconds = 10.0) -> dict[str, Any]:
-        """As `write`, awaited."""
+        """Awaited form of `write`."""
         return await self._write(AWAITING, data, eof, wait)
 
     async def _write(self, io: Io, data: Union[str, bytes], eof: bool, wait: Seconds) -> dict[str, Any]:
@@ -329,11 +502,21 @@ class ClientRun:
         return await self._ask(io, "POST", "/stdin", body)
 
     def delete(self) -> None:
-        """Removes the record of a run that is over."""
+        """Removes the record of a run that has ended.
+
+        Raises:
+            ServerError: The run is active, or unknown.
+
+        Example:
+            >>> import sandtimer
+            >>> run = sandtimer.Client().start(["true"], timeout=20.0)
+            >>> outcome = run.wait()
+            >>> run.delete()
+        """
         now(self._ask(BLOCKING, "DELETE", ""))
 
     async def adelete(self) -> None:
-        """As `delete`, awaited."""
+        """Awaited form of `delete`."""
         await self._ask(AWAITING, "DELETE", "")
 
     async def _ask(self, io: Io, method: str, what: str, body: Any = None) -> dict[str, Any]:
@@ -344,7 +527,7 @@ class ClientRun:
         try:
             await self._kill(io, None)
         except ServerNotFoundError:
-            # Its record was removed, so it is over.
+            # Its record was removed, so it has ended.
             pass
 
     def __enter__(self) -> ClientRun:

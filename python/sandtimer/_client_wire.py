@@ -2,7 +2,7 @@
 
 Everything here is written as coroutines over an `Io`. With `Blocking` no coroutine ever waits for an event loop, so `now`
 runs one to its end in a single step; with `Awaiting` the caller's loop does. A request has a connection of its own, which
-is closed when its answer was read, or when whoever asked goes away: that is how a server hears of it.
+is closed when its answer was read, or when the client ends: that is how a server notices it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ __all__ = ["AWAITING", "BLOCKING", "Io", "Server", "ServerEvent", "iterate", "no
 
 T = TypeVar("T")
 
-# Pauses before a wait or a stream that broke is taken up again; then it is given up.
+# Pauses before a wait or a stream that broke is resumed; then it fails.
 _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0, 5.0)
-# A stream that says nothing for so long is dead: the server lets a heartbeat through more often.
+# A stream without data for this long is dead: the server sends heartbeats more often.
 SILENCE = 60.0
 _CONNECT = 30.0
 _PIECE = 256 * 1024
@@ -210,7 +210,7 @@ class _Answer:
             self.status = int(head[0].split(" ", 2)[1])
             pairs = (line.partition(":") for line in head[1:])
             self._headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-            # Informational, with the answer behind it.
+            # Informational, followed by the answer.
             if self.status >= 200:
                 return
 
@@ -316,8 +316,8 @@ class Server:
                 await again.after(error)
 
     async def events(self, io: Io, path: str, last: Optional[str], final: str) -> AsyncGenerator[ServerEvent, None]:
-        """Events from behind `last` to the `final` one. When the connection breaks it is made anew, and the server goes on
-        behind the last event that was had: none is lost, none comes twice.
+        """Events after `last`, to the `final` one. When the connection breaks it is made again, and the server continues
+        after the last event that was read: none is lost, none is sent twice.
         """
         again = _Patience(io)
         while True:
@@ -348,7 +348,7 @@ class Server:
                 yield piece
 
     async def changes(self, io: Io, path: str) -> AsyncGenerator[ServerEvent, None]:
-        """Events of one connection, whose place nobody keeps when it breaks."""
+        """Events of one connection, whose position is lost when it breaks."""
         parser, pieces = _Events(), self.pieces(io, path, SILENCE)
         try:
             async for piece in pieces:
@@ -438,7 +438,7 @@ def _refusal(status: int, text: bytes) -> ServerError:
 def said(
     kind: type[ServerError], code: str, message: str, hint: str = "", retryable: bool = False, details: Any = None
 ) -> ServerError:
-    """An exception with what it says to programs."""
+    """An exception with its facts for programs."""
     error = kind(message)
     error.code, error.hint, error.retryable = code, hint, retryable
     error.details = details if isinstance(details, dict) else {}

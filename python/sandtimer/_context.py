@@ -1,8 +1,9 @@
-"""Contexts: live interpreters, each in a sandbox that stands for many runs.
+"""Contexts: live interpreters, each in a sandbox that lives for many runs.
 
-A run is driven by a thread of the native half's; whoever called waits for what it says, calls back, and decides what an
-interrupt means: the first Ctrl-C interrupts the cell, as in a notebook, the second ends it. A context belongs to the process
-that opened it: in one that was forked it refuses everything, and nothing of it is taken down there.
+A thread of the native half drives a run. The calling thread waits for its events, makes the
+callbacks, and handles interrupts: the first Ctrl-C interrupts the cell, as in a notebook, the
+second one ends it. A context belongs to the process that opened it: in a forked process it rejects
+all calls, and nothing of it is removed there.
 """
 
 from __future__ import annotations
@@ -39,17 +40,23 @@ _LOOK_FOR_OUTPUT = 0.02
 
 @dataclasses.dataclass(frozen=True)
 class ContextInfo:
-    """What is known of a context.
+    """The state of a context.
 
-    executions: runs so far; waiting: runs that wait for their turn; checkpoint: whether there is a copy of the interpreter
-    that the next run would be rolled back to, and otherwise why_no_checkpoint; can_undo: whether the last run that changed
-    something can be undone; lost: why the interpreter was last lost between two runs, if it was.
+    Attributes:
+        executions: How many runs it has had.
+        waiting: How many runs wait for their turn.
+        checkpoint: Whether a copy of the interpreter exists, to which the next run would be rolled
+            back.
+        why_no_checkpoint: Why there is no copy; None if there is one.
+        can_undo: Whether the last run that changed something can be undone.
+        lost: Why the interpreter was last lost between two runs; None if it never was.
 
-    >>> import sandtimer
-    >>> with sandtimer.Sandbox() as box, box.context() as ctx:
-    ...     outcome = ctx.run("x = 1")
-    ...     ctx.info.executions, ctx.info.checkpoint, ctx.info.can_undo
-    (1, True, True)
+    Example:
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox() as box, box.context() as ctx:
+        ...     outcome = ctx.run("x = 1")
+        ...     ctx.info.executions, ctx.info.checkpoint, ctx.info.can_undo
+        (1, True, True)
     """
 
     executions: int
@@ -61,7 +68,7 @@ class ContextInfo:
 
 
 class _Listener:
-    """Passes on what a run says to whoever wants it."""
+    """Passes the events of a run to the callbacks."""
 
     def __init__(self, on_stdout: Any, on_stderr: Any, on_display: Any) -> None:
         self._callbacks = {"stdout": on_stdout, "stderr": on_stderr, "display": on_display}
@@ -78,7 +85,7 @@ class _Listener:
         return self._callbacks[name] is not None
 
     def hear(self, kind: str, said: Any) -> Any:
-        """Calls back where somebody wants it; gives what that returned."""
+        """Calls the callback of an event, if there is one; returns its value."""
         if kind in ("rolled_back", "reset"):
             self.lost = (kind, said)
         elif kind == "raised":
@@ -104,20 +111,24 @@ def _defaults(limits: Mapping[str, Any]) -> Any:
 
 @named_parameters
 class Context:
-    """A live Python interpreter in a sandbox: what one run defines, the next one sees. Made by `Sandbox.context`.
+    """A live Python interpreter in a sandbox: each run has the variables of the runs before it.
 
-    A run that is ended by force (timeout, crash, out of memory, `os._exit`) does not cost what came before it: the
-    interpreter goes on from a copy made before that run, and `outcome.state` is "rolled_back". Where no copy can be made
-    (other threads, child processes, CUDA, more than 4 GB) `info` says why, and the state is "reset": a new interpreter.
+    Made by `Sandbox.context`. A run that is ended by force (timeout, crash, out of memory,
+    `os._exit`) does not lose the earlier state: the interpreter continues from a copy that was made
+    before the run, and `outcome.state` is "rolled_back". If no copy can be made (other threads,
+    child processes, CUDA, more than 4 GB) `info` has the reason, and the state is "reset": a new
+    interpreter.
 
-    It can be used from any thread, one run at a time, in the order of asking; waiting is not run time.
+    Any thread can use it, for one run at a time, in the order of the calls. Waiting does not count
+    as run time. It is a context manager; at its end it is closed.
 
-    >>> import sandtimer
-    >>> with sandtimer.Sandbox(timeout=5.0) as box, box.context("python") as ctx:
-    ...     outcome = ctx.run("x = 40")
-    ...     outcome = ctx.run("x = 0; import os; os._exit(1)")
-    ...     print(outcome.ending, outcome.state, ctx.run("x + 2").value)
-    no_result rolled_back 42
+    Example:
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0) as box, box.context("python") as ctx:
+        ...     outcome = ctx.run("x = 40")
+        ...     outcome = ctx.run("x = 0; import os; os._exit(1)")
+        ...     print(outcome.ending, outcome.state, ctx.run("x + 2").value)
+        no_result rolled_back 42
     """
 
     def __init__(self, pool: Any, limits: Mapping[str, Any], rebuild: tuple[str, dict[tuple[str, str], type]], how: Any) -> None:
@@ -150,22 +161,41 @@ class Context:
         on_stderr: Optional[Callable[[str], Any]] = None,
         on_display: Optional[Callable[[dict[str, Any]], Any]] = None,
     ) -> Outcome:
-        """Executes code, as a cell of a notebook: `await` may stand in it, and its last expression is shown.
+        """Executes code like a cell of a notebook. Never raises for what the code did.
 
-        Never raises for what the code did. `outcome.value` is the value of the last expression where JSON can hold it,
-        `outcome.results` has all that was displayed, and last that value, by MIME type. Limits that are not given are the
-        sandbox's; None and 0 mean unlimited. The code reads `stdin`. warn_before, warn_signal: as of `Sandbox`.
-        on_stdout, on_stderr: called with text while the code runs; on_display: with what it displays, by MIME type. An
-        exception that one raises ends the run and comes out here. Ctrl-C interrupts the code, which keeps its state, a
-        second one ends it; either way KeyboardInterrupt is raised here when it is over.
+        The code may contain `await`, and its last expression is displayed. `outcome.value` is the
+        value of the last expression if JSON can represent it; `outcome.results` has all that was
+        displayed, and last that value, by MIME type. Limits that are not given are those of the
+        sandbox; None and 0 mean unlimited.
 
-        >>> import sandtimer
-        >>> with sandtimer.Sandbox() as box, box.context() as ctx:
-        ...     outcome = ctx.run("print('so far'); import time; time.sleep(60)", timeout=0.5, on_stdout=print)
-        ...     print(outcome.ending, outcome.state, outcome.verdict.limit_ms)
-        so far
-        <BLANKLINE>
-        timeout kept 500
+        An exception of a callback ends the run and is raised here. Ctrl-C interrupts the code,
+        which keeps its state, and a second Ctrl-C ends it; in both cases KeyboardInterrupt is
+        raised here at the end of the run.
+
+        Args:
+            code: The code.
+            timeout: Elapsed time of the run, in seconds.
+            cpu: Processor time of the run, in seconds.
+            stall: Seconds without output and without use of the processor.
+            warn_before: Seconds before the limits at which `warn_signal` is sent.
+            warn_signal: That signal, by number or name.
+            stdin: What the code reads from its standard input.
+            on_stdout: Called with text that the code writes, while it runs.
+            on_stderr: Called with text that the code writes to its standard error.
+            on_display: Called with what the code displays, by MIME type.
+
+        Raises:
+            SandboxUnavailableError: The context is closed, or belongs to another process.
+            InvalidLimitError: The value of a limit cannot be enforced.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox() as box, box.context() as ctx:
+            ...     outcome = ctx.run("print('so far'); import time; time.sleep(60)", timeout=0.5, on_stdout=print)
+            ...     print(outcome.ending, outcome.state, outcome.verdict.limit_ms)
+            so far
+            <BLANKLINE>
+            timeout kept 500
         """
         listener = _Listener(on_stdout, on_stderr, on_display)
         limits = {"timeout": timeout, "cpu": cpu, "stall": stall, "warn_before": warn_before, "warn_signal": warn_signal}
@@ -187,14 +217,15 @@ class Context:
         on_stderr: Optional[Callable[[str], Any]] = None,
         on_display: Optional[Callable[[dict[str, Any]], Any]] = None,
     ) -> Outcome:
-        """As `run`, awaited. Callbacks are called in the event loop, and awaited where they are coroutines.
+        """Awaited form of `run`. Cancelling the task ends the run, and rolls the context back.
 
-        Cancelling the task ends the run, and the context goes back to before it.
+        Callbacks are called in the event loop, and awaited if they are coroutines.
 
-        >>> import asyncio, sandtimer
-        >>> with sandtimer.Sandbox() as box, box.context() as ctx:
-        ...     asyncio.run(ctx.arun("6 * 7")).value
-        42
+        Example:
+            >>> import asyncio, sandtimer
+            >>> with sandtimer.Sandbox() as box, box.context() as ctx:
+            ...     asyncio.run(ctx.arun("6 * 7")).value
+            42
         """
         listener = _Listener(on_stdout, on_stderr, on_display)
         limits = {"timeout": timeout, "cpu": cpu, "stall": stall, "warn_before": warn_before, "warn_signal": warn_signal}
@@ -219,7 +250,7 @@ class Context:
         return self._native.execute(cell, given, self._defaults)
 
     def _follow(self, execution: Any, listener: _Listener) -> None:
-        """Waits for the end of a run. What is raised meanwhile ends it, and is raised then."""
+        """Waits for the end of a run. An exception during the wait ends the run, and is raised then."""
         raised: Optional[BaseException] = None
         while True:
             try:
@@ -240,7 +271,7 @@ class Context:
             raise raised
 
     def _interrupted(self, execution: Any, error: BaseException, first: bool) -> bool:
-        """Ends a run as whoever waits for it wants. False where it had not begun, and will not."""
+        """Ends a run after an interrupt of its caller. False if it had not begun, and will not."""
         if first and isinstance(error, KeyboardInterrupt):
             return bool(execution.interrupt())
         by = "a second Ctrl-C" if isinstance(error, KeyboardInterrupt) else type(error).__name__
@@ -306,19 +337,29 @@ class Context:
     # What else it can do
 
     def branch(self, n: int = 1, *, memory: Any = _UNSET, processes: Any = _UNSET) -> list[Context]:
-        """Makes `n` contexts (at most 64) that begin with all that this one is: variables, imports, random numbers to come, and
-        copies of the files in its own directories. Nothing is shared with them: each has a sandbox of its own, and ends when
-        it is closed.
+        """Copies the context: variables, imports, the state of random numbers, and the files in its
+        own directories.
 
-        Limits that are not given are this context's; None and 0 mean unlimited. Raises `BranchRefusedError`, with the reason, where
-        they would not be what this is: threads, child processes, CUDA, open files and sockets. It waits for its turn, as runs do.
+        Nothing is shared: each branch has a sandbox of its own, and lives until it is closed.
+        Limits that are not given are those of this context; None and 0 mean unlimited. The call
+        waits for its turn, as runs do.
 
-        >>> import sandtimer
-        >>> with sandtimer.Sandbox() as box, box.context() as ctx:
-        ...     outcome = ctx.run("x = 40")
-        ...     tries = ctx.branch(2)
-        ...     [branch.run(f"x += {number}; x").value for number, branch in enumerate(tries)], ctx.run("x").value
-        ([40, 41], 40)
+        Args:
+            n: How many branches, from 1 to 64.
+            memory: Memory of each branch, in bytes or as "512MB".
+            processes: Number of processes of each branch.
+
+        Raises:
+            BranchRefusedError: A branch would differ from this context: it has threads, child
+                processes, CUDA, or open files and sockets.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox() as box, box.context() as ctx:
+            ...     outcome = ctx.run("x = 40")
+            ...     tries = ctx.branch(2)
+            ...     [branch.run(f"x += {number}; x").value for number, branch in enumerate(tries)], ctx.run("x").value
+            ([40, 41], 40)
         """
         self._check_usable()
         count = _arguments.count("n", n, 1)
@@ -344,15 +385,19 @@ class Context:
         return branch
 
     def undo(self) -> bool:
-        """Goes back to before the last run that changed something; False where that state is not there any more.
+        """Restores the state before the last run that changed something. One run can be undone.
 
-        One run can be undone. It waits for its turn, as runs do.
+        The call waits for its turn, as runs do.
 
-        >>> import sandtimer
-        >>> with sandtimer.Sandbox() as box, box.context() as ctx:
-        ...     outcomes = ctx.run("x = 1"), ctx.run("x = 2")
-        ...     ctx.undo(), ctx.run("x").value
-        (True, 1)
+        Returns:
+            False if that state no longer exists.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox() as box, box.context() as ctx:
+            ...     outcomes = ctx.run("x = 1"), ctx.run("x = 2")
+            ...     ctx.undo(), ctx.run("x").value
+            (True, 1)
         """
         self._check_usable()
         execution = self._native.undo()
@@ -364,19 +409,42 @@ class Context:
         return bool(execution.ended()[1])
 
     def interrupt(self) -> bool:
-        """Interrupts the run that is on, as Ctrl-C does: KeyboardInterrupt is raised in it. False when none is on."""
+        """Interrupts the active run, as Ctrl-C does: KeyboardInterrupt is raised in it.
+
+        Returns:
+            False if no run is active.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox() as box, box.context() as ctx:
+            ...     ctx.interrupt()
+            False
+        """
         self._check_process()
         return bool(self._native.interrupt())
 
     @property
     def info(self) -> ContextInfo:
-        """What is known of it. Where no run is on, it waits until the copy that follows the last run is made, or is not."""
+        """The state of the context.
+
+        If no run is active, it waits until the copy that follows the last run is made, or has
+        failed.
+        """
         self._check_process()
         executions, waiting, why_none, can_undo = self._native.info()
         return ContextInfo(executions, waiting, why_none is None, why_none, can_undo, self._lost)
 
     def close(self) -> None:
-        """Ends the interpreter and all that it started. A run that is on is cancelled, those that wait are refused."""
+        """Ends the interpreter and all processes that it started.
+
+        An active run is cancelled; runs that wait for their turn are rejected.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox() as box:
+            ...     ctx = box.context()
+            ...     ctx.close()
+        """
         if self._process == os.getpid():
             self._native.close()
 
@@ -409,7 +477,7 @@ class Context:
 
 
 async def _readable(loop: asyncio.AbstractEventLoop, descriptor: int, patience: Optional[float]) -> None:
-    """Waits until a file is readable, or so long."""
+    """Waits until a file is readable, or until `patience` seconds have passed."""
     ready: asyncio.Future[None] = loop.create_future()
 
     def wake() -> None:

@@ -1,6 +1,6 @@
 """Functions whose calls go another way: what `sandboxed` and `adtools.sandbox_run` make of a function.
 
-A `Decorated` owns nothing; its `Way` says what a call does. One that can be imported inside is sent by its name, any other
+A `Decorated` owns nothing; its `Way` defines what a call does. One that can be imported inside is sent by its name, any other
 with its code. Both arrive as the plain function.
 """
 

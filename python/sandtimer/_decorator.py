@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         def __wrapped__(self) -> Callable[..., S]: ...
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> S: ...
         def outcome(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
-        # Through a class or an object: whether there is a first argument to be bound, a checker cannot tell.
+        # Through a class or an object: a checker does not know whether there is a first argument to be bound.
         def __get__(self, instance: Any, owner: Any = None) -> Sandboxed[..., S]: ...
 
     class Decorator(Protocol):
@@ -43,32 +43,46 @@ def sandboxed(timeout: Callable[P, R], /) -> Sandboxed[P, R]: ...
 @overload
 def sandboxed(timeout: Seconds = None, **parameters: Unpack[SandboxOptions]) -> Decorator: ...
 def sandboxed(timeout: Any = None, **parameters: Any) -> Any:
-    """Has each call of a function run in a sandbox. The parameters are those of `Sandbox`.
+    """Runs each call of the decorated function in a sandbox.
 
-    For functions, methods, static and class methods (above or below `@staticmethod` and `@classmethod`), and async functions,
-    whose calls are then awaited. A call gives the function's value, or raises what `Sandbox.call` raises; `f.outcome(…)`
-    gives an `Outcome`, and never raises for what the function did; `f.__wrapped__` is the function itself.
+    For functions, methods, static and class methods (above or below `@staticmethod` and
+    `@classmethod`), and async functions, whose calls are then awaited. A call returns the value of
+    the function, or raises what `Sandbox.call` raises. `f.outcome(…)` returns an `Outcome`, and
+    never raises for what the function did. `f.__wrapped__` is the function itself.
 
-    - Inside a sandbox the function is plain, and so is every other decorated one: it may call itself, in the same process
-      and under the limits of the outermost call.
-    - Arguments, `self` among them, are copies: what a method changes in its object stays in the sandbox.
-    - A function of a module is imported inside, with its module, as `Sandbox.call` does: name the module in `preload` where
-      that takes long. One of `__main__`, or defined in a function, is sent with its code.
-    - Generators are refused: they cannot leave their process.
-    - `outcome` of a class method wants the decorator above `@classmethod`, since Python 3.13.
-    - Functions with the same interpreter and preloaded modules share the processes that stand ready.
+    - Inside a sandbox the function, and every other decorated one, is plain: it may call itself, in
+      the same process and under the limits of the outermost call.
+    - Arguments, including `self`, are copies: changes of a method to its object stay in the
+      sandbox.
+    - A function of a module is imported inside, with its module, as `Sandbox.call` does; if that
+      takes long, name the module in `preload`. A function of `__main__`, or one defined in a
+      function, is sent with its code.
+    - Generators are rejected: they cannot leave their process.
+    - `outcome` of a class method needs the decorator above `@classmethod`, since Python 3.13.
+    - Functions with the same interpreter and preloaded modules share the warm processes.
 
-    >>> import sandtimer
-    >>> @sandtimer.sandboxed(timeout=5.0)
-    ... def product(numbers):
-    ...     result = 1
-    ...     for number in numbers:
-    ...         result *= number
-    ...     return result
-    >>> product([2, 3, 7])
-    42
-    >>> product.outcome(["a", None]).ending
-    'raised'
+    Args:
+        timeout: Elapsed time of each call, in seconds; None for unlimited. Or the function, if the
+            decorator is used without parentheses.
+        **parameters: The other parameters of `Sandbox`.
+
+    Raises:
+        InvalidArgumentError: A parameter has a value that cannot be used.
+        InvalidArgumentTypeError: A parameter has a type that cannot be used, or a generator is
+            decorated.
+
+    Example:
+        >>> import sandtimer
+        >>> @sandtimer.sandboxed(timeout=5.0)
+        ... def product(numbers):
+        ...     result = 1
+        ...     for number in numbers:
+        ...         result *= number
+        ...     return result
+        >>> product([2, 3, 7])
+        42
+        >>> product.outcome(["a", None]).ending
+        'raised'
     """
     if callable(timeout) or isinstance(timeout, (staticmethod, classmethod, property, functools.cached_property)):
         return decorate(timeout, _Function, _InSandbox(parameters))

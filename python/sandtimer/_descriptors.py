@@ -10,14 +10,14 @@ from typing import NamedTuple, Optional
 
 # A sandbox takes 20, and 8 more for counters that stay open where the limit is high.
 PER_SANDBOX = 28
-# A pool that is used up grows to at least so many, or as many for each processor.
+# A pool without idle children grows to at least this size, or to as many for each processor.
 _MIN_GROWN, _GROWN_PER_PROCESSOR = 16, 4
-# Left to this process's own code: so many, and a quarter of its limit.
+# Left to this process's own code: this number, and a quarter of its limit.
 MIN_RESERVE, RESERVE_SHARE = 64, 4
 
 
 class Room(NamedTuple):
-    """How many sandboxes of a pool stand ready, and how many of its calls run at a time."""
+    """How many sandboxes of a pool are warm, and how many of its calls run at a time."""
 
     size: int
     workers: int
@@ -27,7 +27,7 @@ def make_room(size: int, workers: int) -> Room:
     """Raises the limit for a pool of this size if need be; the pool that there is room for, which is of 1 at least."""
     ready = max(size, _MIN_GROWN, _GROWN_PER_PROCESSOR * (os.cpu_count() or 1))
     opened = _opened()
-    # As many as stand ready may be left behind by calls that are over.
+    # Calls that have ended may leave as many as are warm.
     soft = _raise_limit(opened + PER_SANDBOX * (2 * ready + workers))
     if soft is None:
         return Room(size, workers)
@@ -47,7 +47,7 @@ def _opened() -> int:
 
 
 def _raise_limit(sandboxes: int) -> Optional[int]:
-    """The limit of descriptors, for so many in addition to the reserve and the next pools; None without a limit."""
+    """The limit of descriptors, for `sandboxes` in addition to the reserve and the next pools; None without a limit."""
     # Not on Windows, where the package is a client.
     import resource
 

@@ -1,4 +1,4 @@
-"""How long something is likely to take, from the durations that the servers of this user have kept."""
+"""How long a task is likely to take, from the durations that the user's servers have stored."""
 
 from __future__ import annotations
 
@@ -22,32 +22,44 @@ _MOST_SECONDS = 1e9
 
 @dataclass(frozen=True)
 class Estimate:
-    """How long something is likely to take, in seconds, and what that rests on. `str()` is the same as text."""
+    """How long a task is likely to take, in seconds, and the basis of that. `str()` returns `text`.
+
+    Attributes:
+        best: One run of twenty is shorter.
+        typical: Half of the runs are shorter.
+        worst: One run of twenty is longer.
+        runs: How many runs it is based on.
+        basis: What these runs have in common with the question: "exact", "any_load", "template",
+            "class" or "type"; "prior" is a table, "unknown" nothing.
+        censored_rate: The share of these runs that was stopped before its end.
+        coverage: The share of recent runs with such a history that took no longer than their worst
+            case; None if it is unknown.
+        fits_budget: Whether the worst case fits into the budget; None without a budget.
+        chance_within_budget: The probability that the task ends within the budget; None without a
+            budget.
+        suggested_limit: A timeout that ends hardly any healthy run.
+        limit_rests_on_runs: Whether that timeout is based on runs, and not only on a table.
+        text: The block that people and agents read.
+
+    Example:
+        >>> import sandtimer
+        >>> estimate = sandtimer.estimate("train_complex_model", 2300, state_dir="/nowhere")
+        >>> estimate.best < estimate.typical < estimate.worst, estimate.runs
+        (True, 0)
+    """
 
     best: float
-    """One run of twenty is shorter."""
     typical: float
-    """Half of the runs are shorter."""
     worst: float
-    """One run of twenty is longer."""
     runs: int
-    """How many runs it rests on."""
     basis: str
-    """What these have in common with what was asked: exact, any_load, template, class, type; prior: a table; or unknown."""
     censored_rate: float
-    """The part of these runs that was stopped before its end."""
     coverage: Optional[float]
-    """The part of recent runs with a history like this that took no longer than their worst case."""
     fits_budget: Optional[bool]
-    """The worst case is over within the budget."""
     chance_within_budget: Optional[float]
-    """The probability that it has ended by then."""
     suggested_limit: float
-    """A timeout that ends next to no healthy run."""
     limit_rests_on_runs: bool
-    """Runs show that it does, and not only a table."""
     text: str
-    """The block that people and agents read."""
 
     def __str__(self) -> str:
         return self.text
@@ -64,16 +76,31 @@ def estimate(
     budget: Optional[float] = None,
     state_dir: Union[str, os.PathLike[str], None] = None,
 ) -> Estimate:
-    """Say how long a type of task, or a command, is likely to take.
+    """Estimates how long a task or a command takes.
 
-    It rests on the runs that this user's servers have kept in `state_dir` (SANDTIMER_STATE_DIR, else where they keep them by
-    default), those that have the most in common with what is asked; without such runs on a table, which `basis` says. `command` is a line for a shell, or a list; `budget` is how many
-    seconds there are for it. What cannot be estimated raises `EstimateRefusedError`, an unknown type with the nearest names.
+    The basis is the runs that the user's servers have stored in the state directory (for 30 days by
+    default), those that have the most in common with the question; without such runs it is a table,
+    and `basis` reports which it is.
 
-    >>> import sandtimer
-    >>> estimate = sandtimer.estimate("train_complex_model", data_size_mb=2300, budget=7200, state_dir="/nowhere")
-    >>> estimate.typical, estimate.worst, estimate.fits_budget, estimate.basis
-    (1800.0, 5400.0, True, 'prior')
+    Args:
+        task_type: The type of the task, such as "train_complex_model".
+        data_size_mb: The size of its data, in megabytes.
+        complexity: "simple", "moderate" or "complex".
+        context: More about the task, in words.
+        command: A command: a line for a shell, or a list.
+        budget: Seconds that are available; None and 0 for unlimited.
+        state_dir: The state directory; None for the default one.
+
+    Raises:
+        EstimateRefusedError: An unknown type, of which the message names the nearest ones; an
+            invalid number; an unknown command.
+        UnsupportedPlatform: This is not Linux.
+
+    Example:
+        >>> import sandtimer
+        >>> estimate = sandtimer.estimate("train_complex_model", data_size_mb=2300, budget=7200, state_dir="/nowhere")
+        >>> estimate.typical, estimate.worst, estimate.fits_budget, estimate.basis
+        (1800.0, 5400.0, True, 'prior')
     """
     if not sys.platform.startswith("linux"):
         raise UnsupportedPlatform(f"estimates are made on Linux, and this is {sys.platform}; ask a server")
@@ -87,7 +114,7 @@ def estimate(
         "data_size_mb": _number("data_size_mb", data_size_mb, "megabytes", _MOST_MEGABYTES),
         "complexity": complexity,
         "context": context,
-        # As everywhere, 0 is no limit.
+        # As everywhere, 0 means unlimited.
         "budget": _number("budget", budget, "seconds", _MOST_SECONDS) or None,
         "state_dir": None if state_dir is None else os.fspath(state_dir),
     }

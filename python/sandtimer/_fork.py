@@ -97,7 +97,7 @@ _COMPUTING = {
 
 
 def _likely_of() -> str:
-    """Whose native threads those may be: nothing of a thread says which library started it."""
+    """Whose native threads those may be: a thread does not show which library started it."""
     try:
         with open("/proc/self/maps") as file:
             loaded = {os.path.basename(line.rstrip("\n").rpartition("/")[2]) for line in file if ".so" in line}

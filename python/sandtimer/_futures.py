@@ -14,13 +14,16 @@ from .errors import DeadlineExceeded, SandboxUnavailableError, SandtimerError, U
 
 
 class CallFuture(Future):  # type: ignore[type-arg]
-    """A `concurrent.futures.Future` of a call; cancelling it ends the call, running or not.
+    """A `concurrent.futures.Future` of a call in the background.
 
-    >>> import sandtimer, time
-    >>> with sandtimer.Sandbox() as box:
-    ...     future = box.submit(time.sleep, 60)
-    ...     future.cancel()
-    True
+    Made by `Sandbox.submit`. Cancelling it ends the call, also while it is running.
+
+    Example:
+        >>> import sandtimer, time
+        >>> with sandtimer.Sandbox() as box:
+        ...     future = box.submit(time.sleep, 60)
+        ...     future.cancel()
+        True
     """
 
     def __init__(self) -> None:
@@ -28,6 +31,18 @@ class CallFuture(Future):  # type: ignore[type-arg]
         self._call: Any = None
 
     def cancel(self) -> bool:
+        """Cancels the call, and ends it if it is running.
+
+        Returns:
+            False if the call has ended.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox() as box:
+            ...     future = box.submit(abs, -1)
+            ...     future.result(), future.cancel()
+            (1, False)
+        """
         cancelled = super().cancel()
         call = self._call
         if cancelled and call is not None:
@@ -35,15 +50,36 @@ class CallFuture(Future):  # type: ignore[type-arg]
         return cancelled
 
     def progress(self) -> Optional[dict[str, Any]]:
-        """How far the call is, by what it prints (tqdm, "Epoch 3/10") or reports (`sandtimer.progress`): done, total, eta_ms and, with
-        a timeout, p_finish_before_deadline. None where that is not known, and before and after the call.
+        """Returns how far the call is.
+
+        The source is what the call prints (tqdm, "Epoch 3/10") or reports with
+        `sandtimer.progress`.
+
+        Returns:
+            A dictionary of `done`, `total`, `eta_ms` and, with a timeout,
+            `p_finish_before_deadline`; None if that is unknown, and before and after the call.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox() as box:
+            ...     future = box.submit(abs, -1)
+            ...     future.result(), future.progress()
+            (1, None)
         """
         call = None if self.done() else self._call
         told = None if call is None else call.progress()
         return None if told is None else dict(json.loads(told))
 
     def running(self) -> bool:
-        """Whether it has begun; it can be cancelled all the same."""
+        """Returns whether the call is running. It can be cancelled nevertheless.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox() as box:
+            ...     future = box.submit(abs, -1)
+            ...     future.result(), future.running()
+            (1, False)
+        """
         return self._call is not None and not self.done()
 
 
@@ -54,7 +90,7 @@ def in_order(
     progress: bool,
     check_open: Optional[Callable[[], None]] = None,
 ) -> Iterator[Outcome]:
-    """Submits each item as the arguments of a call, so many ahead at most, and gives their outcomes in order.
+    """Submits each item as the arguments of a call, at most `most()` ahead, and yields their outcomes in order.
 
     check_open: raises once no call can begin any more. With it, a call that the machine had no room for has an outcome, too, unless
     no call at all could begin: that is raised.
@@ -87,7 +123,7 @@ def _in_order(
     pending: deque[Union[CallFuture, Outcome]] = deque()
 
     def first() -> Outcome:
-        # Taken out behind the wait: an interrupt in it cancels this one too.
+        # Taken out after the wait: an interrupt in it cancels this one too.
         front = pending[0]
         outcome = front if isinstance(front, Outcome) else _outcome_of(front, check_open)
         pending.popleft()

@@ -37,7 +37,23 @@ _FRESH = 0.02
 
 @dataclasses.dataclass(frozen=True)
 class HostLoad:
-    """The evidence around one run; true when a limit of elapsed time ended it on an overloaded machine. Shares are from 0 to 1."""
+    """How busy the machine was around one run. Shares are from 0 to 1.
+
+    It is true if a limit of elapsed time ended the run on an overloaded machine.
+
+    Attributes:
+        run_queue: The share of its time in which the run was runnable and had no processor.
+        steal: The share of the processor time that other virtual machines took.
+        cpu_pressure: The share of the last ten seconds in which something waited for a processor.
+        reasons: Why the machine counts as overloaded, in words; empty if it does not.
+
+    Example:
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0) as box:
+        ...     judgement = box.judge("print(9)", [("", "9")])
+        >>> bool(judgement.overloaded[0]), judgement.overloaded[0].reasons
+        (False, ())
+    """
 
     run_queue: Optional[float]
     steal: Optional[float]

@@ -36,7 +36,7 @@ class Job:
         self.files: list[int] = []
         # For a fork of this process, which finds it in its memory.
         self.call: Optional[Callable[[], Any]] = None
-        # Makes it anew, with what is known by then of modules that cannot be imported inside.
+        # Makes it again, with what is known by then of modules that cannot be imported inside.
         self.again: Optional[Callable[[], Job]] = None
         # The module of what it calls.
         self.module: Optional[str] = None
@@ -44,7 +44,7 @@ class Job:
         self.needs: Optional[tuple[Any, set[str]]] = None
         # What bounds it together with other calls.
         self.scope: Any = None
-        # Functions or classes of it go with their code, or a text in it looks so.
+        # Functions or classes of it go with their code, or a string in it looks so.
         self.has_code = False
         self.program = options["kind"] == "program"
         # Its code arrives as text, and not as a function of this process.
@@ -154,7 +154,7 @@ def of_call(
 def of_text(
     entering: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any], hidden: AbstractSet[str]
 ) -> Job:
-    """A call of a function that a text defines. Raises `UnserializableError` for arguments of modules in `hidden`."""
+    """A call of a function that a source defines. Raises `UnserializableError` for arguments of modules in `hidden`."""
     data, buffers = pickled(entering, arguments, {})
     if any(name.encode("utf-8", "replace") in data for name in hidden):
         module = next((name for name in _modules_in(arguments) if name in hidden), None)
@@ -289,7 +289,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if self._modules is not None:
             note(value, self._modules)
         reduced = super().reducer_override(value)
-        # Of these six parts are the classes that are made anew, and nothing else.
+        # Of these six parts are the classes that are rebuilt, and nothing else.
         if not isinstance(value, type) or not isinstance(reduced, tuple) or len(reduced) != 6 or "." in value.__qualname__:
             return reduced
         first = self._named.setdefault((value.__module__, value.__qualname__), value)

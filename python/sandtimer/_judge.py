@@ -16,7 +16,7 @@ crashed, or kept busy, by its input. That costs one process more for each submis
 Expected answers stay in the caller, where the comparison is made. A submission cannot see them in any process it runs in.
 
 States of a case: not run | under way | run, with an outcome | judged. A verdict is final when every case before it that could
-stop the submission is judged; cases under way behind a stop are cancelled and count as not run, so that the judgement does
+stop the submission is judged; cases under way after a stop are cancelled and count as not run, so that the judgement does
 not depend on which of them happened to be quick.
 """
 
@@ -176,7 +176,7 @@ class _Submission:
         except (SandboxUnavailableError, OSError) as error:
             if isinstance(error, SandtimerError) and not isinstance(error, SandboxUnavailableError):
                 raise
-            # Once it is closed there is nothing to go on with. Else the machine lacked something, and may have it again.
+            # Once it is closed there is no way to continue. Else the machine lacked something, and may have it again.
             self.box._pool.check_open()
             outcome = never_begun("infra_error", SandboxUnavailableError(str(error)))
             return _Run(outcome, _host.sample(), _host.sample())
@@ -216,7 +216,7 @@ class _Submission:
         try:
             return view._perform(job, begun)
         finally:
-            # Whoever keeps a call keeps its sandbox.
+            # A reference to a call keeps its sandbox.
             future._call = None
 
     def _compile(self, future: CallFuture) -> bool:
@@ -369,7 +369,7 @@ def _start(submission: _Submission, index: int) -> CallFuture:
 
 
 def _work_off(todo: Iterable[tuple[_Submission, Sequence[int]]], window: int, gives_up: bool = True) -> None:
-    """Runs and judges cases, in order, with so many of them under way.
+    """Runs and judges cases, in order, with up to `window` of them under way.
 
     gives_up: raises what kept the first cases from beginning, if that were all, or as many as may be under way: nothing is lost then.
     """
@@ -417,19 +417,25 @@ def _work_off(todo: Iterable[tuple[_Submission, Sequence[int]]], window: int, gi
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Judgement:
-    """What became of a submission: everything in the order of the cases.
+    """The result of one program on all cases, in the order of the cases.
 
-    outcomes: None for cases that were not run. Of each at most 64 KiB of output and 1 MiB of value are kept (what is left out is
-    named in its `remarks`), of which checkers see all. verdicts: "accepted", "wrong_answer", "partial" (a checker's score between 0
-    and 1), "timeout", "out_of_memory", "runtime_error", "no_result", "compile_error", "not_run", "checker_error", or another
-    limit that ended the run, such as "process_limit"; errors: what was raised, and why there is no value; error: why the
-    program could not be compiled.
+    Attributes:
+        outcomes: The outcomes; None for cases that were not run. Each stores at most 64 KiB of
+            output and 1 MiB of value, and its `remarks` name what is left out; checkers see all of
+            it.
+        verdicts: "accepted", "wrong_answer", "partial" (a score between 0 and 1), "timeout",
+            "out_of_memory", "runtime_error", "no_result", "compile_error", "not_run",
+            "checker_error", or another limit such as "process_limit".
+        scores: 1 for an accepted case, the number of a checker, 0 for all others.
+        errors: The exception of each case, or why there is no value.
+        error: Why the program could not be compiled; else None.
 
-    >>> import sandtimer
-    >>> with sandtimer.Sandbox(timeout=2.0) as box:
-    ...     judgement = box.judge("print(int(input()) ** 2)", [("3", "9"), ("x", "0"), ("4", "15")])
-    >>> judgement.verdicts, judgement.passed
-    (['accepted', 'runtime_error', 'wrong_answer'], False)
+    Example:
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=2.0) as box:
+        ...     judgement = box.judge("print(int(input()) ** 2)", [("3", "9"), ("x", "0"), ("4", "15")])
+        >>> judgement.verdicts, judgement.passed
+        (['accepted', 'runtime_error', 'wrong_answer'], False)
     """
 
     outcomes: list[Optional[Outcome]]
@@ -441,7 +447,7 @@ class Judgement:
 
     @property
     def score(self) -> float:
-        """The mean of the cases' scores: 1 for an accepted one, a checker's number, 0 for all else."""
+        """The mean of the scores of the cases."""
         return math.fsum(self.scores) / len(self.scores) if self.scores else 0.0
 
     @property
@@ -451,19 +457,30 @@ class Judgement:
 
     @property
     def overloaded(self) -> list[Optional[_host.HostLoad]]:
-        """The evidence of how busy the machine was around each run; true where its verdict should not be held against it.
+        """How busy the machine was around each run; true if the verdict should not count.
 
-        Only a timeout by elapsed time can be true: no other verdict depends on how busy the machine was.
+        Only a timeout by elapsed time can be true: no other verdict depends on how busy the machine
+        was.
         """
         runs = self._submission.runs
         spans = [run.span() for run in runs if run is not None]
         return [None if run is None else _host.load(run.span(), spans, run.ended_by_wall()) for run in runs]
 
     def retry_overloaded(self) -> Judgement:
-        """Runs again, as many at a time as `judge`, what timed out on an overloaded machine, or failed by the sandbox's own fault.
+        """Runs the cases again that timed out on an overloaded machine, or that failed because of the
+        sandbox.
 
-        Wrong answers, processor limits and crashes stay. Cases that were not run because of those that are run again come
-        along. The same judgement where there is nothing.
+        Wrong answers, processor limits and crashes are final. Cases that were not run because of
+        those cases are run too.
+
+        Returns:
+            The new judgement; this one if there is no such case.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox(timeout=5.0) as box:
+            ...     box.judge("print(9)", [("", "9")]).retry_overloaded().passed
+            True
         """
         return _retried([self])[0]
 
@@ -482,13 +499,17 @@ class Judgement:
 
 
 class Judgements(Sequence[Judgement]):
-    """The judgements of several programs by the same cases: a sequence of rows, one for each program.
+    """The judgements of several programs by the same cases: a sequence with one for each program.
 
-    >>> import sandtimer
-    >>> with sandtimer.Sandbox(timeout=5.0) as box:
-    ...     judgements = box.judge_many(["print(9)", "print(8)"], [("", "9")])
-    >>> judgements.passed, judgements.scores
-    ([True, False], [1.0, 0.0])
+    Args:
+        judgements: The judgements.
+
+    Example:
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0) as box:
+        ...     judgements = box.judge_many(["print(9)", "print(8)"], [("", "9")])
+        >>> judgements.passed, judgements.scores
+        ([True, False], [1.0, 0.0])
     """
 
     def __init__(self, judgements: Sequence[Judgement]) -> None:
@@ -509,26 +530,37 @@ class Judgements(Sequence[Judgement]):
 
     @property
     def matrix(self) -> list[list[Optional[Outcome]]]:
-        """The outcomes: a row for each program, a column for each case."""
+        """The outcomes: a list for each program, with an item for each case."""
         return [row.outcomes for row in self._rows]
 
     @property
     def verdicts(self) -> list[list[str]]:
-        """A row for each program, a column for each case."""
+        """The verdicts: a list for each program, with an item for each case."""
         return [row.verdicts for row in self._rows]
 
     @property
     def scores(self) -> list[float]:
-        """One number for each program."""
+        """The mean score of each program."""
         return [row.score for row in self._rows]
 
     @property
     def passed(self) -> list[bool]:
-        """Of each program, whether every case was accepted."""
+        """Whether every case was accepted, for each program."""
         return [row.passed for row in self._rows]
 
     def retry_overloaded(self) -> Judgements:
-        """As `Judgement.retry_overloaded`, for all programs together."""
+        """Runs the cases of all programs again that `Judgement.retry_overloaded` would.
+
+        Returns:
+            The new judgements.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox(timeout=5.0) as box:
+            ...     judgements = box.judge_many(["print(9)", "print(8)"], [("", "9")])
+            ...     judgements.retry_overloaded().passed
+            [True, False]
+        """
         return Judgements(_retried(self._rows))
 
     def __repr__(self) -> str:

@@ -45,7 +45,7 @@ def shorten_outcome(outcome: Outcome) -> Outcome:
 
 
 def shorten_exception(error: Optional[BaseException]) -> Optional[BaseException]:
-    """The exception itself, or what says the same in less where it takes more than is kept."""
+    """The exception itself, or a shorter one with the same message if it takes more than is stored."""
     if error is None:
         return None
     facts = {name: value for name, value in vars(error).items() if name != "outcome"}

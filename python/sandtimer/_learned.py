@@ -21,7 +21,7 @@ from typing import Any, Callable, Iterable, Iterator, Optional, Sequence
 
 from . import _installation
 
-# From so many calls on a module is imported by the zygote.
+# From this number of calls on a module is imported by the zygote.
 _LEAST_USES = 2
 # Calls and modules that are kept in mind.
 _MOST_CALLS, _MOST_MODULES = 1024, 128
@@ -54,7 +54,7 @@ class Learned:
         self._given = frozenset(preloaded)
         self._calls: dict[Any, int] = {}
         self._uses: dict[str, int] = {}
-        #: What the zygote imports without being told, and what it does not, with the reason.
+        #: What the zygote imports by itself, and what it does not, with the reason.
         self.preloaded: list[str] = []
         self.left_out: dict[str, str] = {}
 
@@ -116,7 +116,7 @@ def _is_importable(name: str, paths: list[str]) -> bool:
     top = name.partition(".")[0]
     spec = PathFinder.find_spec(top, paths)
     if spec is None or spec.origin is None:
-        # Built in, or found in another way: the zygote says whether it finds it.
+        # Built in, or found in another way: the zygote reports whether it finds it.
         return top in sys.builtin_module_names or name in sys.modules
     own = getattr(sys.modules.get(top), "__file__", None) if name in sys.modules else None
     origin = os.path.abspath(spec.origin)

@@ -1,4 +1,6 @@
-"""When a loop has gone on for long enough: `LoopGuard`, over the engine's, which loops of jobs have too."""
+"""`LoopGuard`: the limit of turns of an agent's loop, on that of the engine, which loops of jobs use
+too.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +19,30 @@ _RULES = {"turns": "iterations", "failed turns": "failures", "turns in a row wit
 
 @named_parameters
 class LoopGuard:
-    """Counts the turns of an agent's loop and stops it where it goes round in circles.
+    """Counts the turns of an agent's loop, and stops the loop if it repeats itself.
 
-    At most `iterations` turns; none more after `failures` of them have failed, in all, or once the same action was taken with the
-    same input `repeats` times in a row. None for one of them switches that rule off. Iterating gives the numbers of the turns, from
-    1 on, until one of the rules stops it: `stopped` says which. `begin` raises that instead. Of each turn `ended` is told what it
-    did; one that nothing is told of counts as a turn alone.
+    Iterating over a guard yields the numbers of the turns, from 1 on, until a rule stops it;
+    `stopped` has the reason. `begin` raises the reason instead. After each turn, call `ended` with
+    what the turn did; a turn without this call is only counted. A guard ends nothing that is
+    running: for that, run the turns in a sandbox with a `timeout`.
 
-    It looks at nothing but what it is told, and it ends nothing that goes on: for that, run turns in a sandbox with a `timeout`.
+    Args:
+        iterations: The most turns; None for any number.
+        failures: How many turns may fail, in all; None for any number.
+        repeats: How many turns in a row may have the same action and input; None for any number.
 
-    >>> import sandtimer
-    >>> guard = sandtimer.LoopGuard(iterations=24, repeats=3)
-    >>> for turn in guard:
-    ...     guard.ended("calculate", {"text": "7 * 6"}, ok=True)
-    >>> guard.turns, guard.stopped.rule
-    (3, 'repeats')
-    >>> print(guard.stopped)
-    the loop was stopped after 3 turns: it has had 3 turns in a row with the same action and input, and may have no more (repeats=3)
+    Raises:
+        InvalidArgumentError: A number is below 1.
+
+    Example:
+        >>> import sandtimer
+        >>> guard = sandtimer.LoopGuard(iterations=24, repeats=3)
+        >>> for turn in guard:
+        ...     guard.ended("calculate", {"text": "7 * 6"}, ok=True)
+        >>> guard.turns, guard.stopped.rule
+        (3, 'repeats')
+        >>> print(guard.stopped)
+        the loop was stopped after 3 turns: it has had 3 turns in a row with the same action and input, and may have no more (repeats=3)
     """
 
     def __init__(
@@ -52,7 +61,7 @@ class LoopGuard:
 
     @property
     def failed(self) -> int:
-        """How many of them have failed."""
+        """How many turns have failed."""
         return self._native.failed
 
     @property
@@ -61,7 +70,19 @@ class LoopGuard:
         return self._stopped
 
     def begin(self) -> int:
-        """Begins a turn: its number, from 1 on. `LoopLimitError` where there may be no more."""
+        """Begins a turn.
+
+        Returns:
+            The number of the turn, from 1 on.
+
+        Raises:
+            LoopLimitError: The loop may have no more turns.
+
+        Example:
+            >>> import sandtimer
+            >>> sandtimer.LoopGuard(24).begin()
+            1
+        """
         stop = self._native.begin()
         if stop is None:
             return self.turns
@@ -72,7 +93,24 @@ class LoopGuard:
         raise self._stopped
 
     def ended(self, action: str, input: Any = None, *, ok: bool = True) -> None:
-        """What the turn did. `input` is what JSON has; two are the same where they are equal as JSON."""
+        """Records what a turn did.
+
+        Args:
+            action: The action.
+            input: Its input, as JSON data. Two inputs are the same if they are equal as JSON.
+            ok: Whether it succeeded.
+
+        Raises:
+            InvalidArgumentTypeError: JSON cannot represent the input.
+
+        Example:
+            >>> import sandtimer
+            >>> guard = sandtimer.LoopGuard(24, failures=3)
+            >>> number = guard.begin()
+            >>> guard.ended("search", {"text": "weather"}, ok=False)
+            >>> guard.failed
+            1
+        """
         _arguments.text("action", action)
         _arguments.flag("ok", ok)
         try:

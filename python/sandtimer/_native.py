@@ -1,4 +1,4 @@
-"""The engine of this process: made when it is first needed, and anew in a forked child."""
+"""The engine of this process: made when it is first needed, and again in a forked child."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check_gpu() -> None:
 
 
 def check(limits: dict[str, Any]) -> Any:
-    """The limits as calls take them. Refuses what is no limit, naming it."""
+    """The limits as calls take them. Rejects invalid limits, and names them."""
     from ._sandtimer import Limits
 
     return Limits(limits)

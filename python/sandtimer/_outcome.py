@@ -53,15 +53,38 @@ def _without_run(ending: str, code: str, message: str, tree: dict[str, Any], **f
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """Why Sandtimer ended a run. Times in milliseconds, sizes in bytes; `sentence` says it in words.
+    """Why Sandtimer ended a run. Times are in milliseconds, sizes in bytes.
 
-    `source` is who set the limit, `origin` the variable, flag, line of a file or table of a spec where that is known.
+    Attributes:
+        kind: The limit: "wall", "cpu", "stall", "memory" or another; None if it was not a limit.
+        layer: The layer whose limit it was, such as "run", "call", "job" or "loop".
+        scope: The path of the scope whose limit it was.
+        limit_ms: The limit, if it is one of time.
+        source: Who set the limit, such as "call" or "config".
+        elapsed_ms: How long the run had taken.
+        late_ms: How long after the limit the run was ended.
+        enforced_by: Which enforcer ended it.
+        signals: The signals that were sent, each with its time.
+        last_output_age_ms: How long before the end the last output was; None without output.
+        progress: How far the run was, if it is known.
+        waiting_for: What the run waited for, if it is known.
+        spent: How the time was spent.
+        sentence: All of this in a sentence.
+        limit: The limit, if it is not one of time.
+        extended_ms: By how much the limit was extended.
+        origin: The variable, flag, line of a file or table of a spec that set the limit, if it is
+            known.
+        child: The child process that the run waited for, if it is known.
+        wait_channel: The function of the kernel in which it waited, if it is known.
+        last_cpu_age_ms: How long before the end the run last used the processor.
+        last_io_age_ms: How long before the end the run last read or wrote.
 
-    >>> import sandtimer
-    >>> with sandtimer.Sandbox(timeout=0.1) as box:
-    ...     verdict = box.run(exec, "while True: pass").verdict
-    >>> verdict.kind, verdict.limit_ms, verdict.source
-    ('wall', 100, 'call')
+    Example:
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=0.1) as box:
+        ...     verdict = box.run(exec, "while True: pass").verdict
+        >>> verdict.kind, verdict.limit_ms, verdict.source
+        ('wall', 100, 'call')
     """
 
     kind: Optional[str]
@@ -89,7 +112,20 @@ class Verdict:
 
 @dataclasses.dataclass(frozen=True)
 class Tree:
-    """What became of a run's processes: `survivors` is 0 once their death is proven, None while the proof is pending."""
+    """What happened to the processes of a run.
+
+    Attributes:
+        killed: How many processes were killed.
+        survivors: 0 once their death is proven; None while the proof is pending.
+        proof: How it was proven, such as "cgroup empty".
+        dead_after_ms: Milliseconds from the end of the run to the death of the last process.
+
+    Example:
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0) as box:
+        ...     box.run(exec, "import os; os.fork()").tree.survivors
+        0
+    """
 
     killed: int
     survivors: Optional[int]
@@ -99,7 +135,23 @@ class Tree:
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """What a run used. Times in milliseconds, sizes in bytes; `run_queue_ms`: ready, and without a processor."""
+    """What a run used.
+
+    Attributes:
+        wall_ms: Elapsed time, in milliseconds.
+        user_ms: Processor time in user mode, in milliseconds.
+        system_ms: Processor time in the kernel, in milliseconds.
+        memory_peak_bytes: The most memory at one time, in bytes.
+        processes_peak: The most processes at one time.
+        run_queue_ms: How long the run was runnable and had no processor, in milliseconds; None if
+            that is unknown.
+
+    Example:
+        >>> import sandtimer, time
+        >>> with sandtimer.Sandbox() as box:
+        ...     box.run(time.sleep, 0.1).usage.wall_ms >= 100
+        True
+    """
 
     wall_ms: int
     user_ms: int
@@ -111,7 +163,20 @@ class Usage:
 
 @dataclasses.dataclass(frozen=True)
 class Isolation:
-    """The walls that were in force; `degraded` names those that were wanted and were not."""
+    """The isolation layers that were active.
+
+    Attributes:
+        tier: The tier, "T0" to "T3".
+        kill: The kill class, "K0" to "K3".
+        deadline_layers: The enforcers of the deadline.
+        degraded: The layers that were wanted and not active, each with its name and the reason.
+
+    Example:
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox() as box:
+        ...     box.run(abs, -1).isolation.tier in ("T0", "T1", "T2", "T3")
+        True
+    """
 
     tier: str
     kill: str
@@ -120,16 +185,22 @@ class Isolation:
 
 
 class Outcome:
-    """What became of a call. Nothing here raises for what the call did.
+    """The result of a call, and all facts about its run. Reading it never raises for what the call
+    did.
 
-    A call that answered gives its outcome at once, while the sandbox is still being taken down: `value`, `error`, `ending`
-    and `ok` are there, everything else waits for the end (some milliseconds), `tree` for the proof that nothing lives.
+    A call that answered has its outcome at once, while the sandbox is still being removed: `value`,
+    `error`, `ending` and `ok` are known; all other attributes wait for the end of the run, some
+    milliseconds, and `tree` for the proof that all processes are dead.
 
-    >>> import sandtimer
-    >>> with sandtimer.Sandbox(timeout=2.0) as box:
-    ...     outcome = box.run(sum, [1, 2, 3])
-    ...     print(outcome.ending, outcome.value, outcome.tree.survivors)
-    returned 6 0
+    Attributes:
+        value: The value of the call; None if there is none.
+
+    Example:
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=2.0) as box:
+        ...     outcome = box.run(sum, [1, 2, 3])
+        ...     print(outcome.ending, outcome.value, outcome.tree.survivors)
+        returned 6 0
     """
 
     __slots__ = ("_ended", "_ending", "_error", "_own_remarks", "_process", "_record", "_settled", "value")
@@ -173,19 +244,23 @@ class Outcome:
 
     @property
     def run_id(self) -> str:
-        """The name of its run, in messages and records."""
+        """The id of the run, in messages and records."""
         return str(self._ended.id)
 
     @property
     def ending(self) -> str:
-        """How it ended: "returned", "raised", "timeout", "out_of_memory", "signaled", "no_result", …"""
+        """How the run ended: "returned", "raised", "exited", "timeout", "stalled", "out_of_memory",
+        "signaled", "no_result", "cancelled", "infra_error" or another limit such as
+        "process_limit".
+        """
         if self._ending is None:
             self._ending = str(self._wait()["ending"])
         return self._ending
 
     @property
     def error(self) -> Optional[BaseException]:
-        """What it raised, or the exception that says why there is no value."""
+        """The exception of the call, or the one that explains why there is no value; None on success.
+        """
         if self._error is None and self.ending not in ("returned", "exited"):
             self._error = error = self._why()
             error.outcome = self
@@ -209,29 +284,31 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether there is a value (or, for a program, whether it exited with 0)."""
+        """Whether there is a value; for a program, whether its exit code is 0."""
         if self.ending == "exited":
             return bool(self._wait()["ok"])
         return self.ending == "returned" and self.error is None
 
     @property
     def exit_code(self) -> Optional[int]:
-        """Of a process that ended by itself, without an answer."""
+        """The exit code of a process that ended by itself without an answer; else None."""
         return self._wait()["exit_code"]  # type: ignore[no-any-return]
 
     @property
     def signal(self) -> Optional[str]:
-        """Name of the signal that ended it, such as "SIGSEGV"."""
+        """The name of the signal that ended the process, such as "SIGSEGV"; else None."""
         return self._wait()["signal"]  # type: ignore[no-any-return]
 
     @property
     def stdout(self) -> str:
-        """What it printed, as far as `output` allows: head and tail. What is not UTF-8 is replaced."""
+        """What the call printed, up to `output`: the head and the tail. Bytes that are not UTF-8 are
+        replaced.
+        """
         return self._text("stdout")
 
     @property
     def stderr(self) -> str:
-        """As `stdout`, of its standard error."""
+        """What the call wrote to its standard error, up to `output`."""
         return self._text("stderr")
 
     def _text(self, name: str) -> str:
@@ -244,78 +321,96 @@ class Outcome:
 
     @property
     def stdout_truncated(self) -> bool:
-        """Whether `stdout` is not all that it printed: because of `output`, or of what a judgement keeps (`remarks` says so)."""
+        """Whether a part of `stdout` is missing: because of `output`, or of what a judgement stores
+        (see `remarks`).
+        """
         return bool(self._wait()["stdout_truncated"])
 
     @property
     def stderr_truncated(self) -> bool:
-        """As `stdout_truncated`, of its standard error."""
+        """Whether a part of `stderr` is missing."""
         return bool(self._wait()["stderr_truncated"])
 
     @property
     def verdict(self) -> Optional[Verdict]:
-        """Why Sandtimer ended it; None where it ended by itself."""
+        """Why Sandtimer ended the run; None if it ended by itself."""
         record = self._wait()["verdict"]
         return None if record is None else build(Verdict, record)
 
     @property
     def tree(self) -> Tree:
-        """What became of all processes that it started: waits for the proof that none lives."""
+        """What happened to all processes of the run. Waits for the proof that none is alive."""
         return build(Tree, self._wait(settled=True)["tree"])
 
     @property
     def usage(self) -> Usage:
-        """What it used: times in milliseconds, sizes in bytes."""
+        """What the run used: times in milliseconds, sizes in bytes."""
         return build(Usage, self._wait()["usage"])
 
     @property
     def isolation(self) -> Isolation:
-        """The walls that were in force."""
+        """The isolation layers that were active."""
         return build(Isolation, self._wait()["isolation"])
 
     @property
     def path(self) -> str:
-        """How its process came to be: "parked", "cold", "exec", "fork" or "spawn"."""
+        """How the process was made: "parked", "cold", "exec", "fork" or "spawn"."""
         return str(self._wait()["path"])
 
     @property
     def reported_by(self) -> str:
-        """Where exit code, value or exception are from: "kernel", or "interpreter", the process that executed the code, where code
-        in that process can report anything.
+        """The source of exit code, value and exception: "kernel", or "interpreter", the process that
+        executed the code, in which code can report anything.
         """
         return str(self._wait().get("reported_by", "kernel"))
 
     @property
     def state(self) -> str:
-        """What became of a context's variables: "kept", "rolled_back" (to before the run), "reset" (gone); "none" for a call,
-        which keeps none.
+        """The state of the variables of a context: "kept", "rolled_back" (to before the run) or
+        "reset" (lost); "none" for a call.
         """
         return str(self._wait()["state"])
 
     @property
     def results(self) -> list[dict[str, Any]]:
-        """What a run in a context displayed, and last the value of its last expression, by MIME type."""
+        """What a run in a context displayed, and last the value of its last expression, by MIME type.
+        """
         return list(self._wait()["results"])
 
     @property
     def execution_count(self) -> Optional[int]:
-        """The number of the run in its context's interpreter."""
+        """The number of the run in the interpreter of its context; None for a call."""
         return self._wait()["execution_count"]  # type: ignore[no-any-return]
 
     @property
     def notices(self) -> list[dict[str, Any]]:
-        """What the run itself was told of limits that were near: kind, at_ms, left_ms, signal, processes."""
+        """The notices that the run received of limits that were near: `kind`, `at_ms`, `left_ms`,
+        `signal`, `processes`.
+        """
         return list(self._wait().get("notices", ()))
 
     @property
     def remarks(self) -> list[dict[str, Any]]:
-        """What one may not expect of it, each with `kind` ("killed_leftovers", "no_network", "shortened_grace",
-        "output_not_stored", "shortened") and `message`: what happened, and what to do for another result.
+        """Facts about the run that a caller may not expect.
+
+        Each has a `kind` ("killed_leftovers", "no_network", "shortened_grace", "output_not_stored",
+        "shortened") and a `message`: what happened, and what leads to another result.
         """
         return list(self._wait().get("remarks", ()))
 
     def to_dict(self) -> dict[str, Any]:
-        """The outcome as it is on every wire, settled. The value is there where JSON can hold it, in at most 256 MiB."""
+        """Returns the outcome in the form of every wire format, with the proof that all processes are
+        dead.
+
+        The value is included if JSON can represent it, in at most 256 MiB.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox() as box:
+            ...     record = box.run(abs, -1).to_dict()
+            >>> record["ending"], record["value"], record["tree"]["survivors"]
+            ('returned', 1, 0)
+        """
         record = dict(self._wait(settled=True))
         record["ending"], record["ok"] = self.ending, self.ok
         try:

@@ -1,4 +1,4 @@
-"""What all views of a sandbox share: the children that stand ready, and the threads that wait for their answers.
+"""What all views of a sandbox share: the warm children, and the threads that wait for their answers.
 
 The children are forks of a zygote with the modules of the profile. Once the pool has learned which modules its functions need,
 one thread makes another zygote with these, which takes the place of the first. When one of their files changes, children are
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ._context import Context
     from ._job import Job
 
-# Interpreters that stand ready to become contexts, which are opened seldom.
+# Warm interpreters for contexts, which are opened seldom.
 _INTERPRETERS = 1
 # Seconds between two zygotes with learned modules, multiplied by how many there were: a caller that sends new modules for ever
 # is not to spend its time with imports.
@@ -76,7 +76,7 @@ class Pool:
             return self.native
 
     def warm(self, count: int) -> None:
-        """Waits until so many children are ready."""
+        """Waits until `count` children are ready."""
         native = self.get()
         _descriptors.make_room(count, self.workers)
         native.warm(count)
@@ -127,7 +127,7 @@ class Pool:
                 self._preload(learned, names)
                 time.sleep(_PAUSE * self.builds)
         except Exception:
-            # Calls go on with the zygote that there is, or say what is the matter.
+            # Calls continue with the zygote that there is, or report the error.
             self.is_learning = False
 
     def _preload(self, learned: Learned, names: list[str]) -> None:
@@ -209,7 +209,7 @@ class Pool:
             raise SandboxUnavailableError("the sandbox is closed; make a new one")
 
     def _enter(self) -> None:
-        """Refuses once it is closed, and leaves behind what is another process's. Under the lock."""
+        """Rejects calls once it is closed, and drops what belongs to another process. Under the lock."""
         self.check_open()
         if self.process != os.getpid():
             if self.native is not None:
@@ -220,21 +220,21 @@ class Pool:
             self.native, self.queue, self.threads = None, SimpleQueue(), []
             self.sources, self.is_learning, self.before = None, False, {}
             if self.learned is not None:
-                # Its zygote stands ready in the parent process only.
+                # Its zygote is warm in the parent process only.
                 self.learned = Learned(self.profile["preload"])
             self.interpreters, self.contexts = None, weakref.WeakSet()
             self.room = _descriptors.make_room(*self.wanted)
             self.process = os.getpid()
 
     def work(self, task: Callable[[], None]) -> None:
-        """Has a thread do it. Whether children stand ready for it is the task's affair."""
+        """Runs a task in a thread. The task itself needs a warm child, or none."""
         with self.guard.lock:
             self._enter()
             if len(self.threads) < self.workers:
                 thread = threading.Thread(target=self._serve, args=(self.queue,), daemon=True, name="sandtimer")
                 thread.start()
                 self.threads.append(thread)
-            # Within the lock: nothing that is put behind the ends of a close would ever be done.
+            # Within the lock: what is put after the end marks of a close would never be done.
             self.queue.put(task)
 
     @staticmethod
@@ -260,6 +260,6 @@ class Pool:
                 each.close()
 
     def __del__(self) -> None:
-        # Of a sandbox that nobody closed: its threads would wait for ever.
+        # Of a sandbox that was not closed: its threads would wait for ever.
         for _ in getattr(self, "threads", ()):
             self.queue.put(None)

@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 
 class Bar:
-    """Counts outcomes and, by kind, those that are no values; and says what is noted of the rest."""
+    """Counts outcomes and, by kind, those without a value; and shows a note on the rest."""
 
     def __init__(self, total: Optional[int], unit: str = "call") -> None:
         self._failed: dict[str, int] = {}
@@ -15,13 +15,13 @@ class Bar:
         self._tqdm: Any = None
         self._rich: Any = None
         if sys.stderr is None or sys.stderr.closed:
-            # Nobody would see one.
+            # It would not be seen.
             return
         try:
             from tqdm.auto import tqdm
 
             class Quiet(tqdm):  # type: ignore[misc]
-                # Without tqdm's thread, beside which `start="fork"` would be refused from then on.
+                # Without tqdm's thread, with which `start="fork"` would be rejected from then on.
                 monitor_interval = 0
 
             # What the thread is for: that no bar stands still because the first calls were faster.
@@ -45,7 +45,7 @@ class Bar:
         self._show(1)
 
     def note(self, words: str) -> None:
-        """What is said behind the counts, until something else is noted."""
+        """Shows a note after the counts, until the next note."""
         if words != self._noted:
             self._noted = words
             self._show(0)

@@ -68,7 +68,7 @@ def text_of(error: Any) -> str:
 
 
 def _carried(text: str) -> str:
-    """A text as the engine takes it: UTF-8, and not longer than what anyone reads of it."""
+    """A string as the engine takes it: UTF-8, and not longer than what is read of it."""
     return text[:_MAX_TEXT].encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,4 +1,4 @@
-"""What code inside a sandbox says of its progress, by whichever channel it was given."""
+"""Reports of progress from code inside a sandbox, by the channel that it was given."""
 
 from __future__ import annotations
 
@@ -17,15 +17,27 @@ VARIABLE = "SANDTIMER_PROGRESS_FD"
 
 
 def progress(done: Union[int, float], total: Union[int, float, None] = None, unit: Optional[str] = None) -> bool:
-    """Says, inside a call, a context or a run with a progress channel, how far this work is: 8 of 15.
+    """Reports how far the work of a call, a context or a run with a progress channel is, such as 8 of
+    15.
 
-    It beats what the output says, and is shown by `CallFuture.progress`, by listings of runs, and in the verdict of a limit
-    that ends it. True if somebody hears it; outside of a sandbox nobody does, and nothing happens.
-    Raises ValueError for what is no progress: a negative or endless number, a total that is 0 or below `done`.
+    The report takes precedence over what the output shows. `CallFuture.progress`, listings of runs
+    and the verdict of a limit have it. Outside of a sandbox it has no effect.
 
-    >>> import sandtimer
-    >>> sandtimer.progress(8, 15, "epoch")
-    False
+    Args:
+        done: How much is done, from 0 on.
+        total: How much there is, above 0; None if that is unknown.
+        unit: What is counted, such as "epoch".
+
+    Returns:
+        Whether the report was delivered.
+
+    Raises:
+        InvalidArgumentError: A number is negative or infinite, or `total` is 0 or below `done`.
+
+    Example:
+        >>> import sandtimer
+        >>> sandtimer.progress(8, 15, "epoch")
+        False
     """
     numbers = [done] if total is None else [done, total]
     if not all(isinstance(number, (int, float)) and 0 <= number < math.inf for number in numbers):
@@ -36,7 +48,7 @@ def progress(done: Union[int, float], total: Union[int, float, None] = None, uni
     channel = getattr(sys.modules.get(MARK), "channel", None)
     try:
         if channel is not None:
-            # One that nobody listens to at the moment is full, and is not waited for.
+            # A channel without a reader is full at some time, and is not waited for.
             if not select.select([], [channel], [], 0)[1]:
                 return False
             os.write(channel, b"P" + line)

@@ -1,6 +1,7 @@
-"""Retries, fallbacks and circuit breakers: `retry` and `CircuitBreaker`, over the engine's.
+"""Retries, fallbacks and circuit breakers: `retry` and `CircuitBreaker`, on those of the engine.
 
-The engine decides and knows no clock: here is what the time is, what is called, and what its ending means.
+The engine decides and has no clock: this module reads the clock, makes the calls and classifies
+their endings.
 """
 
 from __future__ import annotations
@@ -25,37 +26,55 @@ Classes = Union[type[Exception], tuple[type[Exception], ...]]
 
 @named_parameters
 class CircuitBreaker:
-    """Stops what keeps failing from being tried, and tries it again after a while.
+    """Rejects calls of a function that keeps failing, and tries it again after a time.
 
-    It opens after `failures` failures in a row, or when `rate` of the latest `window` results were failures, once there are
-    `least`; None for one of them switches that rule off. Then everything is refused with `CircuitOpen` for `open_seconds` at
-    most, and at least half of it; twice as long each further time, `most_open_seconds` at most. After that one call at a time
-    is a probe: `successes` of them close it, a failure opens it again, and so does a probe that takes longer than
-    `probe_seconds`. What was begun before it opened says nothing about it afterwards.
+    The breaker opens after `failures` failures in a row, or when `rate` of the latest `window`
+    results are failures. While it is open it rejects all calls with `CircuitOpen`, for between half
+    of `open_seconds` and all of it; each further time for twice as long, up to `most_open_seconds`.
+    Then one call at a time is a probe: `successes` of them close the breaker; a failure, or a probe
+    that takes longer than `probe_seconds`, opens it again. Calls that began before it opened do not
+    count afterwards.
 
-    A failure is an exception of the classes in `on`, or an `Outcome` that is not `ok`; but not one that was cancelled, or that
-    a limit of something around it ended. Usable from any thread; each process has its own: a copy, by pickle too, has the
-    settings and what is known at that moment, and counts for itself from then on.
+    A failure is an exception of the classes in `on`, or an `Outcome` that is not `ok`, unless it
+    was cancelled or a limit of an outer scope ended it. Any thread can use the breaker. Each
+    process has its own: a copy, also by pickle, has the settings and the state of that moment, and
+    counts separately from then on.
 
-    Functions and async functions can be called and decorated. Generators, and other functions that return before their work
-    is done, are refused with TypeError.
+    Functions and async functions can be called and decorated. Generators, and other functions that
+    return before their work is done, are rejected with a TypeError.
 
-    `name` is what it stands for, as `name:action`. The parameters are checked at once: ValueError and TypeError name them.
+    Args:
+        name: What the breaker protects, as `name:action`.
+        failures: Failures in a row that open it; None for no such rule.
+        rate: Share of failures that opens it, above 0 and up to 1; None for no such rule.
+        window: How many of the latest results count for `rate`.
+        least: How many results there must be for `rate`.
+        open_seconds: Seconds for which it rejects calls the first time.
+        most_open_seconds: The most seconds for which it rejects calls.
+        successes: Probes that must succeed to close it.
+        probe_seconds: Seconds after which a probe counts as a failure.
+        on: The class of exceptions that are failures, or a tuple of classes.
+        clock: Returns the time in nanoseconds, for tests.
 
-    >>> import sandtimer
-    >>> breaker = sandtimer.CircuitBreaker("calculator:calculate", failures=2)
-    >>> for _ in range(2):
-    ...     try:
-    ...         breaker.call(int, "seven")
-    ...     except ValueError:
-    ...         pass
-    >>> breaker.state
-    'open'
-    >>> try:
-    ...     breaker.call(int, "7")
-    ... except sandtimer.CircuitOpen as error:
-    ...     print(error.feedback.splitlines()[0])
-    [SYSTEM: calculator:calculate circuit breaker open - try different approach]
+    Raises:
+        InvalidArgumentError: A parameter has a value that cannot be used.
+        InvalidArgumentTypeError: A parameter has a type that cannot be used.
+
+    Example:
+        >>> import sandtimer
+        >>> breaker = sandtimer.CircuitBreaker("calculator:calculate", failures=2)
+        >>> for _ in range(2):
+        ...     try:
+        ...         breaker.call(int, "seven")
+        ...     except ValueError:
+        ...         pass
+        >>> breaker.state
+        'open'
+        >>> try:
+        ...     breaker.call(int, "7")
+        ... except sandtimer.CircuitOpen as error:
+        ...     print(error.feedback.splitlines()[0])
+        [SYSTEM: calculator:calculate circuit breaker open - try different approach]
     """
 
     def __init__(
@@ -112,17 +131,31 @@ class CircuitBreaker:
 
     @property
     def state(self) -> str:
-        """`closed`, `open` or `half_open`, at this moment."""
+        """"closed", "open" or "half_open", at this moment."""
         return str(self.snapshot()["state"])
 
     @property
     def retry_after(self) -> Optional[float]:
-        """Seconds until an open one admits a probe; None where it is not open, or held so."""
+        """Seconds until an open breaker admits a probe; None if it is not open, or is held open."""
         milliseconds = self.snapshot()["retry_after_ms"]
         return None if milliseconds is None else milliseconds / 1000
 
     def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Calls a function, unless the breaker is open: then `CircuitOpen`. Its exceptions pass through."""
+        """Calls a function, and returns its value. Its exceptions pass through.
+
+        Args:
+            function: The function.
+            *args: Its positional arguments.
+            **kwargs: Its keyword arguments.
+
+        Raises:
+            CircuitOpen: The breaker is open.
+
+        Example:
+            >>> import sandtimer
+            >>> sandtimer.CircuitBreaker("numbers:parse").call(int, "7")
+            7
+        """
         check_callable(function, name_of(function), awaits=False)
         with _Guarded(self) as guarded:
             guarded.value = function(*args, **kwargs)
@@ -130,7 +163,7 @@ class CircuitBreaker:
         return guarded.value
 
     async def acall(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """As `call`, for an async function, or another that returns an awaitable."""
+        """Awaited form of `call`, for functions that return an awaitable."""
         check_callable(function, name_of(function), awaits=True)
         with _Guarded(self) as guarded:
             guarded.value = await awaited(function(*args, **kwargs))
@@ -142,18 +175,55 @@ class CircuitBreaker:
         return decorated(function, self.call, self.acall)
 
     def hold(self, state: Optional[BreakerState]) -> None:
-        """Keeps it `"open"` or `"closed"` until `hold(None)`, which closes it and forgets what failed."""
+        """Keeps the breaker in a state.
+
+        Args:
+            state: "open" or "closed"; None closes the breaker, forgets the failures, and lets it
+                change again.
+
+        Example:
+            >>> import sandtimer
+            >>> breaker = sandtimer.CircuitBreaker("numbers:parse")
+            >>> breaker.hold("open")
+            >>> breaker.state
+            'open'
+        """
         if state not in ("open", "closed", None):
             raise InvalidArgumentError(f"state={state!r}: use 'open', 'closed' or None")
         self._native.hold(self.name, state, self._clock())
 
     def snapshot(self) -> dict[str, Any]:
-        """All that it knows, as plain values that JSON takes; its times are spans in milliseconds."""
+        """Returns the state of the breaker, as data for `restore`.
+
+        Returns:
+            A dictionary that JSON can represent. Its times are spans in milliseconds.
+
+        Example:
+            >>> import sandtimer
+            >>> sandtimer.CircuitBreaker("numbers:parse").snapshot()["state"]
+            'closed'
+        """
         known = [each for each in json.loads(self._native.snapshot(self._clock())) if each["key"] == self.name]
         return dict(known[0]) if known else dict(FRESH, key=self.name)
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Takes up what a snapshot says, of another process or an earlier one. A probe that was running is forgotten."""
+        """Takes over the state of a snapshot, of another process or of an earlier one. An active probe
+        is forgotten.
+
+        Args:
+            snapshot: What `snapshot` returned.
+
+        Raises:
+            InvalidArgumentError: It is not a snapshot.
+
+        Example:
+            >>> import sandtimer
+            >>> breaker, other = sandtimer.CircuitBreaker("a:b"), sandtimer.CircuitBreaker("a:b")
+            >>> breaker.hold("open")
+            >>> other.restore(breaker.snapshot())
+            >>> other.state
+            'open'
+        """
         kept = dict(checked(snapshot), key=self.name)
         try:
             self._native.restore(json.dumps([kept]), self._clock())
@@ -194,7 +264,7 @@ class _Guarded:
         breaker = self._breaker
         kind, text = "ignored", ""
         try:
-            # What another breaker refused says nothing about this one's.
+            # A rejection of another breaker does not count for this one.
             if not isinstance(error, CircuitOpen):
                 judged = judge(self.value, error, breaker._on)
                 kind, text = judged.kind, judged.text
@@ -204,11 +274,23 @@ class _Guarded:
 
 @dataclass(frozen=True)
 class Retried:
-    """How a call with retries ended.
+    """The result of a call with retries.
 
-    `value` is what it gave, by `way` 0, or by a fallback, counted from 1: then it is `degraded`. Else `error` is the last
-    exception, or `CircuitOpen` where nothing could be tried. `why` says in one line what stood in the way of going on.
-    `spent` is where its time went: dictionaries with `spent_on` of `attempt`, `backoff` or `breaker_open`, and `ms`.
+    Attributes:
+        ok: Whether there is a value.
+        value: The value; None if there is none.
+        error: The last exception, or `CircuitOpen` if nothing could be tried; None on success.
+        way: Which function returned the value: 0, or the number of a fallback, from 1 on; None
+            without a value.
+        why: Why there were no further attempts, in one line.
+        spent: How the time was spent: dictionaries of `spent_on` ("attempt", "backoff" or
+            "breaker_open") and `ms`.
+
+    Example:
+        >>> import sandtimer
+        >>> retried = sandtimer.retry(2, pauses=[0]).run(int, "seven")
+        >>> retried.ok, type(retried.error).__name__, [each["spent_on"] for each in retried.spent]
+        (False, 'ValueError', ['attempt', 'attempt'])
     """
 
     ok: bool
@@ -220,7 +302,7 @@ class Retried:
 
     @property
     def degraded(self) -> bool:
-        """Whether a fallback gave the value."""
+        """Whether a fallback returned the value."""
         return bool(self.way)
 
 
@@ -234,36 +316,57 @@ def retry(
     fallback: Union[Callable[..., Any], Sequence[Callable[..., Any]]] = (),
     breaker: Optional[CircuitBreaker] = None,
 ) -> Retry:
-    """How often something is tried: a decorator, and with `call`, `acall`, `run` and `arun` something to call with.
+    """Returns a policy of retries: a decorator, with the methods `call`, `acall`, `run` and `arun`.
 
-    `attempts` counts the first one. After the n-th the n-th of `pauses` follows, in seconds, or the last; without them a pause
-    at random up to 0.1 s, 0.2 s, … 20 s. A failure is an exception of the classes in `on`, or an `Outcome` that is not `ok`; any
-    other exception is the caller's, at once. `total` is in seconds: no attempt begins after it, or is waited for that would;
-    it ends none, which a sandbox's `timeout` does. When all attempts have failed the functions in `fallback` are called in
-    turn with the same arguments. `breaker` is asked before, and told once: after all attempts and fallbacks; a call that is
-    cancelled or interrupted, also in a pause, counts neither as a success nor as a failure.
+    A failure is an exception of the classes in `on`, or an `Outcome` that is not `ok`; any other
+    exception is raised at once. After all attempts have failed, the fallbacks are called in turn
+    with the same arguments.
 
-    Functions and async functions can be called and decorated. Generators, and other functions that return before their work
-    is done, are refused with TypeError.
+    Functions and async functions can be called and decorated. Generators, and other functions that
+    return before their work is done, are rejected with a TypeError.
 
-    >>> import sandtimer
-    >>> tries = []
-    >>> @sandtimer.retry(3, pauses=[0.01])
-    ... def flaky():
-    ...     tries.append(1)
-    ...     return 10 / (len(tries) - 2)
-    >>> flaky(), len(tries)
-    (-10.0, 1)
-    >>> flaky()
-    10.0
-    >>> sandtimer.retry(2, pauses=[0], fallback=lambda text: 0).run(int, "seven").degraded
-    True
+    Args:
+        attempts: How many attempts there are, including the first one.
+        pauses: Seconds after each attempt; the last value is used again. None for random pauses up
+            to 0.1 s, 0.2 s, … 20 s.
+        on: The class of exceptions that are failures, or a tuple of classes.
+        total: Seconds after which no attempt begins; a pause that would end later is not made. It
+            ends no attempt, which the `timeout` of a sandbox does. None for unlimited.
+        fallback: A function, or a list of functions.
+        breaker: A breaker that is asked first, and that counts the call once, after all attempts
+            and fallbacks. A call that is cancelled or interrupted, also in a pause, is neither a
+            success nor a failure.
+
+    Raises:
+        InvalidArgumentError: A parameter has a value that cannot be used.
+        InvalidArgumentTypeError: A parameter has a type that cannot be used.
+
+    Example:
+        >>> import sandtimer
+        >>> tries = []
+        >>> @sandtimer.retry(3, pauses=[0.01])
+        ... def flaky():
+        ...     tries.append(1)
+        ...     return 10 / (len(tries) - 2)
+        >>> flaky(), len(tries)
+        (-10.0, 1)
+        >>> flaky()
+        10.0
+        >>> sandtimer.retry(2, pauses=[0], fallback=lambda text: 0).run(int, "seven").degraded
+        True
     """
     return Retry(attempts, pauses, on, total, fallback, breaker)
 
 
 class Retry:
-    """What `retry` gives."""
+    """A policy of retries, made by `retry`.
+
+    Example:
+        >>> import sandtimer
+        >>> policy = sandtimer.retry(2, pauses=[0])
+        >>> policy.call(int, "7")
+        7
+    """
 
     def __init__(
         self,
@@ -295,15 +398,42 @@ class Retry:
         self._on, self._fallbacks, self._breaker = _classes("on", on), fallbacks, breaker
 
     def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Its value; or the last exception, or `CircuitOpen`. An `Outcome` is given back, whatever it says."""
+        """Calls a function with retries, and returns its value. An `Outcome` is returned whatever its
+        ending.
+
+        Args:
+            function: The function.
+            *args: Its positional arguments.
+            **kwargs: Its keyword arguments.
+
+        Raises:
+            CircuitOpen: The breaker is open.
+            Exception: The last exception of the function, after all attempts.
+
+        Example:
+            >>> import sandtimer
+            >>> sandtimer.retry(2, pauses=[0], fallback=len).call(int, "seven")
+            5
+        """
         return _value(self.run(function, *args, **kwargs))
 
     async def acall(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """As `call`, for an async function; fallbacks may be async or not."""
+        """Awaited form of `call`, for async functions. Fallbacks may be async or not."""
         return _value(await self.arun(function, *args, **kwargs))
 
     def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Retried:
-        """As `call`, and never raises for a failure; what is none is raised."""
+        """Calls a function with retries. Never raises for a failure; other exceptions are raised.
+
+        Args:
+            function: The function.
+            *args: Its positional arguments.
+            **kwargs: Its keyword arguments.
+
+        Example:
+            >>> import sandtimer
+            >>> sandtimer.retry(2, pauses=[0]).run(int, "seven").ok
+            False
+        """
         with _Call(self, function, awaits=False) as call:
             while True:
                 step = call.next()
@@ -319,7 +449,7 @@ class Retry:
                 call.ended(value, error)
 
     async def arun(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Retried:
-        """As `run`, for an async function; fallbacks may be async or not."""
+        """Awaited form of `run`, for async functions. Fallbacks may be async or not."""
         with _Call(self, function, awaits=True) as call:
             while True:
                 step = call.next()

@@ -1,4 +1,4 @@
-"""The sandbox: what its parameters mean, and how a call is made, carried out and rebuilt."""
+"""The sandbox: its parameters, and how a call is sent, executed and rebuilt."""
 
 from __future__ import annotations
 
@@ -34,33 +34,64 @@ def _itself(outcome: Outcome) -> Outcome:
 
 @named_parameters
 class Sandbox:
-    """Runs functions, code and programs in processes of their own, under hard limits.
+    """Runs functions, programs and commands in processes of their own, under hard limits.
 
-    Durations are in seconds; None and 0 mean unlimited. Sizes are bytes or texts such as "512MB" (powers of 1024).
+    Durations are in seconds. Sizes are bytes, or strings such as "512MB" in powers of 1024. None
+    and 0 mean unlimited.
 
-    timeout: elapsed time of each call; cpu: its processor time; stall: time without output and processor use; grace: time
-    between SIGTERM and SIGKILL when a limit ends it; memory, processes: of the call and all it starts; output: kept of
-    stdout and of stderr each; result_bytes: of a result (default 1 GB); network: the host's instead of none; preload:
-    modules imported before calls arrive, besides those that functions turn out to need; None: these neither (none with "fork",
-    which has those of this process); python: another interpreter
-    (path or name on PATH); start: "zygote" (default, a fork of an interpreter that stands ready), "fork" (of this
-    process: the call sees its objects, and all its memory; refused beside threads and CUDA unless force=True), "spawn"
-    (an interpreter for each call); trust: "data" rebuilds plain values only, "pickle" unpickles whatever the call
-    returns, which runs code of its choosing here: for code you vouch for; results: classes that "data" rebuilds too;
-    stdout: "capture" or "drop"; seed: the same random numbers in every call; workers: how many calls `submit`, `map` and
-    `arun` run at a time (default: one for each processor); require: least isolation, such as "T3"; warn_before, warn_signal:
-    so many seconds before the timeout and before the cpu limit, those of the call's processes that handle this signal are
-    sent it, so that they save what they have (`outcome.notices` says to how many); gpu: calls and commands are given the host's
-    GPUs, with start="spawn" alone (`outcome.isolation.degraded` says which; refused where there are none); paths: directories
-    that all code of this sandbox may import from and read, except what only the owner of a file may read. Functions also
-    see the directories of this process's `sys.path`. Code that arrives as text (`exec`, `judge`, `context`) and commands see
-    only the standard library and installed packages of those, not the directory of the calling script.
+    Functions can import from the directories of this process's `sys.path`. Code that is given as a
+    string (`exec`, `judge`, `context`) and commands see only the standard library and the installed
+    packages, not the directory of the calling script; `paths` adds directories.
 
-    >>> import sandtimer
-    >>> box = sandtimer.Sandbox(timeout=2.0, memory="512MB")
-    >>> box.call(lambda x: x * 7, 6)
-    42
-    >>> box.close()
+    A sandbox is a context manager; at its end it is closed.
+
+    Args:
+        timeout: Elapsed time of each call.
+        cpu: Processor time of each call.
+        stall: Time without output and without use of the processor.
+        grace: Time between SIGTERM and SIGKILL when a limit ends a call.
+        memory: Memory of a call and of all processes that it starts.
+        processes: Number of processes of a call.
+        output: How much is stored of stdout and of stderr each.
+        network: Whether calls have the network of the host; otherwise they have none.
+        preload: Modules that are imported before calls arrive, besides those that the functions
+            need. None imports neither. With `start="fork"` the modules are those of this process.
+        python: Another interpreter: a path, or a name on PATH.
+        start: How the process of a call is made: "zygote" forks a warm interpreter; "fork" forks
+            this process, so that the call has its objects and all of its memory (rejected if this
+            process has threads or uses CUDA, unless `force`); "spawn" starts an interpreter.
+        trust: "data" rebuilds only plain values, arrays and the classes of `results`. "pickle"
+            unpickles what the call returns, which can execute code in this process: only for
+            trusted code.
+        results: Classes that "data" rebuilds too.
+        stdout: "capture" stores what a call prints; "drop" discards it.
+        seed: Seed of the random numbers, the same in every call; None for different ones.
+        workers: How many calls `submit`, `map` and `arun` run at a time; None for one on each
+            processor.
+        require: The least isolation: a tier such as "T3", or a kill class such as "K2".
+        gpu: Whether calls and commands have the GPUs of the host. Needs `start="spawn"`; rejected
+            if the host has none.
+        result_bytes: Size of a result.
+        force: Forks also if this process has threads or uses CUDA.
+        warn_before: How long before the timeout and the cpu limit `warn_signal` is sent to the
+            processes that handle it; `outcome.notices` has their number.
+        warn_signal: That signal, by number or name.
+        paths: Directories that all code of this sandbox may read and import from. Files that only
+            their owner may read are not shown.
+
+    Raises:
+        InvalidArgumentError: A parameter has a value that cannot be used.
+        InvalidArgumentTypeError: A parameter has a type that cannot be used.
+        InvalidLimitError: The value of a limit cannot be enforced.
+        SandboxUnavailableError: `gpu=True`, and the host has no GPU that a run could open.
+        UnsupportedPlatform: This is not Linux.
+
+    Example:
+        >>> import sandtimer
+        >>> box = sandtimer.Sandbox(timeout=2.0, memory="512MB")
+        >>> box.call(lambda x: x * 7, 6)
+        42
+        >>> box.close()
     """
 
     def __init__(
@@ -127,7 +158,7 @@ class Sandbox:
         self._options = {"seed": _arguments.seed(seed), "stdout": stdout}
         # Modules that cannot be imported inside.
         self._by_value: set[str] = set()
-        # What bounds its runs beside its own limits: the budget of an agent, and one of its tasks.
+        # What bounds its runs besides its own limits: the budget of an agent, and one of its tasks.
         self._budget: Optional[tuple[_timeouts.TimeoutManager, Optional[str]]] = None
         self._trust = trust
         self._results = {(kind.__module__, kind.__qualname__): kind for kind in _arguments.classes(results)}
@@ -171,14 +202,30 @@ class Sandbox:
         warn_before: Seconds = _UNSET,
         warn_signal: Union[int, str, None] = _UNSET,
     ) -> Sandbox:
-        """A view of the same pool with other limits; those not named stay. Closing it closes the pool.
+        """Returns a view of the same pool with other limits.
 
-        Seconds and sizes as in `Sandbox`; raises `InvalidLimitError` for what is no limit.
+        Limits that are not given are those of this sandbox. Closing the view closes the pool.
 
-        >>> import sandtimer
-        >>> with sandtimer.Sandbox(timeout=60.0) as box:
-        ...     box.limits(timeout=0.1).run(exec, "while True: pass").ending
-        'timeout'
+        Args:
+            timeout: Elapsed time of each call, in seconds.
+            cpu: Processor time of each call, in seconds.
+            stall: Seconds without output and without use of the processor.
+            grace: Seconds between SIGTERM and SIGKILL.
+            memory: Memory of a call, in bytes or as "512MB".
+            processes: Number of processes of a call.
+            output: How much is stored of stdout and of stderr each.
+            result_bytes: Size of a result.
+            warn_before: Seconds before the limits at which `warn_signal` is sent.
+            warn_signal: That signal, by number or name.
+
+        Raises:
+            InvalidLimitError: The value of a limit cannot be enforced.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox(timeout=60.0) as box:
+            ...     box.limits(timeout=0.1).run(exec, "while True: pass").ending
+            'timeout'
         """
         limits = (timeout, cpu, stall, grace, memory, processes, output, result_bytes, warn_before, warn_signal)
         given = dict(zip(_LIMITS, limits))
@@ -189,18 +236,29 @@ class Sandbox:
         return view
 
     def within(self, budget: _timeouts.TimeoutManager, *, task: Optional[str] = None) -> Sandbox:
-        """A view of the same pool whose calls, programs and commands are runs of an agent under this budget.
+        """Returns a view of the same pool whose runs belong to an agent with this budget.
 
-        The engine ends each of them at the budget's limits too, also while the caller waits for it: in time for the wrap-up
-        turn, or with that. task: the task that it is a part of; one with `on_task_timeout="end"` ends its runs. While a run
-        goes on, the agent is not silent. Contexts cannot be opened by such a view.
+        The engine ends each run also at the limits of the budget: early enough for the wrap-up
+        turn, if there is one. While a run is active, the agent is not idle. Contexts cannot be
+        opened by such a view.
 
-        >>> import sandtimer
-        >>> manager = sandtimer.TimeoutManager(max_runtime_seconds=20.5, wrap_up=20.0)
-        >>> with sandtimer.Sandbox() as box:
-        ...     outcome = box.within(manager).command(["sleep", "60"])
-        >>> outcome.ending, outcome.verdict.layer, manager.check_timeout()["state"]
-        ('timeout', 'loop', 'wrap_up')
+        Args:
+            budget: The budget, whose clock is that of the system.
+            task: The task that the runs are part of, or None. With `on_task_timeout="end"` the task
+                ends its runs.
+
+        Raises:
+            InvalidArgumentError: The budget has a `clock` of its own.
+            InvalidArgumentTypeError: The budget is not a `TimeoutManager`, or the task is not a
+                string.
+
+        Example:
+            >>> import sandtimer
+            >>> manager = sandtimer.TimeoutManager(max_runtime_seconds=20.5, wrap_up=20.0)
+            >>> with sandtimer.Sandbox() as box:
+            ...     outcome = box.within(manager).command(["sleep", "60"])
+            >>> outcome.ending, outcome.verdict.layer, manager.check_timeout()["state"]
+            ('timeout', 'loop', 'wrap_up')
         """
         if not isinstance(budget, _timeouts.TimeoutManager):
             raise InvalidArgumentTypeError(f"budget={budget!r:.200} is of type {type(budget).__name__}: use a TimeoutManager")
@@ -216,10 +274,23 @@ class Sandbox:
         return None if self._budget is None else self._budget[0]._run_scope(self._budget[1])
 
     def warm(self, count: int = 1) -> None:
-        """Waits until `count` processes are ready for calls of functions: with `start="zygote"`; otherwise there are none to wait
-        for. Code that arrives as text has processes of its own, from its first run on.
+        """Waits until processes are warm for calls of functions.
 
-        Raises `ProfileRefusedError` where the interpreter, or a module of `preload`, cannot be used.
+        Only `start="zygote"` has warm processes. Code that is given as a string has others, from
+        its first run on.
+
+        Args:
+            count: How many processes.
+
+        Raises:
+            ProfileRefusedError: The interpreter, or a module of `preload`, cannot be used.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox() as box:
+            ...     box.warm(2)
+            ...     box.stats()["ready"] >= 2
+            True
         """
         self._pool.check_open()
         _arguments.count("count", count, 0)
@@ -227,11 +298,22 @@ class Sandbox:
             self._pool.warm(count)
 
     def stats(self) -> dict[str, Any]:
-        """What the pool has done so far: ready and wanted processes, calls, cold calls (that found none ready), processes
-        lost while they waited, zygotes started, the interpreter's version. "workers": how many calls of `submit`, `map` and `judge`
-        run at a time; fewer than asked for where this process may not have descriptors for them. "preloaded": modules that
-        its functions were seen to need, and that are imported once for all calls; "not_preloaded": those that cannot be, each
-        with the reason. Zeros where it is not used: `start` says otherwise.
+        """Returns figures of the pool.
+
+        Returns:
+            A dictionary: "ready" and "wanted" processes; "calls"; "cold" calls, which found no warm
+            process; "lost" processes, which ended while they waited; "zygotes" that were started;
+            "version" of the interpreter; "workers", how many calls of `submit`, `map` and `judge`
+            run at a time; "preloaded" modules, which functions need and which are imported once for
+            all calls; "not_preloaded", those that cannot be, each with the reason. Zeros unless
+            `start="zygote"`.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox(workers=3) as box:
+            ...     value = box.call(abs, -1)
+            ...     box.stats()["calls"], box.stats()["workers"]
+            (1, 3)
         """
         self._pool.check_open()
         if self._start == "zygote":
@@ -240,7 +322,15 @@ class Sandbox:
         return {**counts, "version": "", "preloaded": [], "not_preloaded": {}, "workers": self._pool.workers}
 
     def close(self) -> None:
-        """Ends what stands ready, and contexts. Calls under way go on to their end; any other raises `SandboxUnavailableError`."""
+        """Ends the warm processes and the contexts.
+
+        Active calls run to their end; later ones raise `SandboxUnavailableError`.
+
+        Example:
+            >>> import sandtimer
+            >>> box = sandtimer.Sandbox()
+            >>> box.close()
+        """
         for pool in {self._pool, self._texts}:
             pool.close()
 
@@ -259,16 +349,25 @@ class Sandbox:
     # Calls
 
     def run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
-        """Calls `fn` in a process of its own. Never raises for what `fn` did.
+        """Calls a function in a process of its own. Never raises for what the function did.
 
-        Raises `UnserializableError` where an argument cannot be sent, `ProfileRefusedError`, `IsolationRefusedError` and
-        `SandboxUnavailableError` where there is no sandbox to run it in.
+        Args:
+            fn: The function.
+            *args: Its positional arguments.
+            **kwargs: Its keyword arguments.
 
-        >>> import sandtimer
-        >>> with sandtimer.Sandbox(timeout=5.0) as box:
-        ...     outcome = box.run(divmod, 1, 0)
-        >>> outcome.ending, type(outcome.error).__name__
-        ('raised', 'ZeroDivisionError')
+        Raises:
+            UnserializableError: An argument cannot be sent.
+            ProfileRefusedError: The interpreter, or a module of `preload`, cannot be used.
+            IsolationRefusedError: The host cannot provide the isolation that `require` names.
+            SandboxUnavailableError: The sandbox is closed, or the system rejected an operation.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox(timeout=5.0) as box:
+            ...     outcome = box.run(divmod, 1, 0)
+            >>> outcome.ending, type(outcome.error).__name__
+            ('raised', 'ZeroDivisionError')
         """
         return self._perform(self._make(fn, args, kwargs), lambda _: None)
 
@@ -300,13 +399,13 @@ class Sandbox:
         return self._after(outcome)._perform(again, begun)
 
     def _after(self, outcome: Outcome) -> Sandbox:
-        """A view with what is left of the wall limit behind a run: its second one is not given more."""
+        """A view with what is left of the wall-clock limit after a run: its second run has no more."""
         wall = self._limits["timeout"]
         return self if not wall else self.limits(timeout=max(float(wall) - outcome.usage.wall_ms / 1000, 0.001))
 
     def _lacks(self, error: Optional[BaseException], module: Optional[str], look_for: Callable[[str], Outcome]) -> bool:
         """Whether a call of this module's failed because it is missing inside. From now on it is sent along."""
-        # What the job says is missing is not trusted: only the function's own module or package is sent along, and only if
+        # The name of the missing module is not trusted: only the function's own module or package is sent along, and only if
         # a clean process does not find it either.
         if not isinstance(error, _results.MissingModule) or not f"{module}.".startswith(f"{error.name}."):
             return False
@@ -322,16 +421,29 @@ class Sandbox:
         return True
 
     def _look_for(self, module: str) -> Outcome:
-        """What a clean process finds where a module is: nothing, or what is no data."""
+        """What a clean process finds for a module: nothing, or something that is not data."""
         return self._perform(_job.of_call(importlib.util.find_spec, (module,), {}, self._options), lambda _: None)
 
     def call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """As `run`, but gives the value, or raises: `DeadlineExceeded`, `OutOfMemory`, `Crashed`, what `fn` raised.
+        """Calls a function in a process of its own, and returns its value.
 
-        >>> import sandtimer
-        >>> with sandtimer.Sandbox(timeout=5.0) as box:
-        ...     box.call(divmod, 7, 3)
-        (2, 1)
+        Args:
+            fn: The function.
+            *args: Its positional arguments.
+            **kwargs: Its keyword arguments.
+
+        Raises:
+            DeadlineExceeded: A time limit ended the call.
+            OutOfMemory: The call needed too much memory.
+            LimitExceededError: A limit of processes, output or disk ended the call.
+            Crashed: The process ended without a result.
+            Exception: What the function raised; a `RemoteError` if its class is not rebuilt here.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox(timeout=5.0) as box:
+            ...     box.call(divmod, 7, 3)
+            (2, 1)
         """
         return value_of(self.run(fn, *args, **kwargs))  # type: ignore[no-any-return]
 
@@ -343,15 +455,22 @@ class Sandbox:
         stdin: Union[str, bytes, None] = None,
         name: str = "<program>",
     ) -> Outcome:
-        """Runs a whole program, which reads `stdin`. Its value is that of its last line, if that is an expression.
+        r"""Runs a whole program. Never raises for what the program did.
 
-        Never raises for what it did; `name` is what its tracebacks call it.
+        The value of the outcome is that of the last line, if it is an expression.
 
-        >>> import sandtimer
-        >>> with sandtimer.Sandbox(timeout=5.0) as box:
-        ...     outcome = box.exec("print('hello', input())\\n6 * 7", stdin="world")
-        >>> outcome.stdout, outcome.value
-        ('hello world\\n', 42)
+        Args:
+            code: The source of the program.
+            language: The language: "python".
+            stdin: What the program reads from its standard input.
+            name: The name of the program in tracebacks.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox(timeout=5.0) as box:
+            ...     outcome = box.exec("print('hello', input())\n6 * 7", stdin="world")
+            >>> outcome.stdout, outcome.value
+            ('hello world\n', 42)
         """
         if language != "python":
             raise InvalidArgumentError(f'language={language!r}: use "python"')
@@ -363,11 +482,22 @@ class Sandbox:
     def command(
         self, argv: Sequence[Union[str, bytes, "os.PathLike[Any]"]], *, stdin: Union[str, bytes, None] = None
     ) -> Outcome:
-        """Runs a program of the host, such as ["sh", "-c", "make test"], under the sandbox's limits.
+        """Runs a program of the host, under the limits of the sandbox. Never raises for what it did.
 
-        Never raises for what it did: where there is no such program the exit code is 127, where it cannot be executed 126,
-        and `stderr` says why. It sees the files that programs of `exec` see, starts in an empty directory of its own, and has no stdin
-        unless there is some. What is about Python alone (`start`, `preload`, `trust`, `seed`) does not matter to it.
+        The program sees the same files as programs of `exec`, and starts in an empty directory of
+        its own. If there is no such program the exit code is 127, and if it cannot be executed 126;
+        `stderr` has the reason. `start`, `preload`, `trust` and `seed` have no effect on it.
+
+        Args:
+            argv: The program and its arguments.
+            stdin: What it reads from its standard input; None for no input.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox(timeout=5.0) as box:
+            ...     outcome = box.command(["sh", "-c", "tr a-z A-Z; exit 3"], stdin="hello")
+            >>> outcome.stdout, outcome.exit_code
+            ('HELLO', 3)
         """
         text = None if stdin is None else _arguments.encoded("stdin", stdin)
         command = {"argv": _job.arguments(argv), "stdin": text, "drop": self._options["stdout"] == "drop"}
@@ -389,19 +519,28 @@ class Sandbox:
         environment: Optional[Mapping[str, str]] = None,
         directory: Union[str, "os.PathLike[str]", None] = None,
     ) -> _context.Context:
-        """Opens a live interpreter, whose variables one run leaves to the next.
+        """Opens a live interpreter, which retains its variables between runs.
 
-        The sandbox's limits hold for it: `memory` and `processes` for the context as a whole, all others for each run that
-        is not given its own. It has the sandbox's interpreter, preloaded modules and network, and closes with it. What is
-        about calls alone (`start`, `seed`, `stdout`, `workers`) does not matter to it.
-        environment: variables added to the clean environment; directory: where it starts, inside (default: an empty
-        directory of its own).
+        It has the interpreter, the preloaded modules, the network and the limits of the sandbox:
+        `memory` and `processes` for the context as a whole, all others for each run that has none
+        of its own. It closes with the sandbox. `start`, `seed`, `stdout` and `workers` have no
+        effect on it.
 
-        >>> import sandtimer
-        >>> with sandtimer.Sandbox(timeout=5.0, memory="512MB") as box, box.context("python") as ctx:
-        ...     outcome = ctx.run("x = 40")
-        ...     ctx.run("x + 2").value
-        42
+        Args:
+            language: The language: "python".
+            environment: Variables that are added to the clean environment.
+            directory: The directory inside in which it starts; None for an empty one of its own.
+
+        Raises:
+            InvalidArgumentError: The sandbox has `gpu=True` or a budget, or a parameter cannot be
+                used.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox(timeout=5.0, memory="512MB") as box, box.context("python") as ctx:
+            ...     outcome = ctx.run("x = 40")
+            ...     ctx.run("x + 2").value
+            42
         """
         if self._pool.profile["gpu"]:
             raise InvalidArgumentError(
@@ -438,11 +577,11 @@ class Sandbox:
             answer = answer_of(call)
             return self._rebuild(call.ended(), answer)
         finally:
-            # Behind the rebuilding, which has the processor for itself, and not with the last reference: an error has those.
+            # After the rebuilding, which has the processor for itself, and not with the last reference: an error has those.
             call.release()
 
     def _rebuild(self, ended: Any, answer: Answer) -> Outcome:
-        """The outcome of a call that ended so and answered that, as `trust` says."""
+        """The outcome of a call with this end and this answer, as `trust` allows."""
         kind, error, value = answer.kind, answer.error, None
         if not kind:
             return Outcome(ended, answer.ending, error=error)
@@ -474,13 +613,24 @@ class Sandbox:
     # Many at a time
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
-        """As `call`, in the background: a real `concurrent.futures.Future`. Waiting for a worker is not run time.
+        """Calls a function in the background.
 
-        >>> import sandtimer
-        >>> with sandtimer.Sandbox(timeout=5.0) as box:
-        ...     future = box.submit(pow, 2, 10)
-        ...     future.result()
-        1024
+        Waiting for a worker does not count as run time.
+
+        Args:
+            fn: The function.
+            *args: Its positional arguments.
+            **kwargs: Its keyword arguments.
+
+        Returns:
+            A `concurrent.futures.Future`, whose result is what `call` returns or raises.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox(timeout=5.0) as box:
+            ...     future = box.submit(pow, 2, 10)
+            ...     future.result()
+            1024
         """
         return self._submit(awaited_value_of, fn, args, kwargs)
 
@@ -530,32 +680,43 @@ class Sandbox:
         return future
 
     async def arun(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
-        """As `run`, awaited. Cancelling the task ends the call."""
+        """Awaited form of `run`. Cancelling the task ends the call."""
         future = self._submit(_itself, fn, args, kwargs)
         return await asyncio.wrap_future(future)
 
     async def acall(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """As `call`, awaited. Cancelling the task ends the call.
+        """Awaited form of `call`. Cancelling the task ends the call.
 
-        >>> import asyncio, sandtimer
-        >>> with sandtimer.Sandbox(timeout=5.0) as box:
-        ...     asyncio.run(box.acall(pow, 2, 10))
-        1024
+        Example:
+            >>> import asyncio, sandtimer
+            >>> with sandtimer.Sandbox(timeout=5.0) as box:
+            ...     asyncio.run(box.acall(pow, 2, 10))
+            1024
         """
         return awaited_value_of(await self.arun(fn, *args, **kwargs))  # type: ignore[no-any-return]
 
     def map(
         self, fn: Callable[..., Any], items: Iterable[Any], *, total: Seconds = None, progress: bool = False
     ) -> Iterator[Outcome]:
-        """Calls `fn` with each item; outcomes in the order of the items. Never raises for one item.
+        """Calls a function with each item. Never raises for one item.
 
-        Each item has the sandbox's own limits; `total` bounds all of them together, in seconds from the first: items that
-        it leaves no time for are not begun and come as timeouts. With `progress`, a bar by tqdm or rich.
+        Each item has the limits of the sandbox.
 
-        >>> import sandtimer
-        >>> with sandtimer.Sandbox(timeout=5.0) as box:
-        ...     [outcome.value for outcome in box.map(lambda x: 10 // x, [5, 0, 2])]
-        [2, None, 5]
+        Args:
+            fn: The function.
+            items: The items.
+            total: Seconds for all items together, from the first one on. Items for which no time is
+                left are not started, and are timeouts.
+            progress: Whether a bar is shown, by tqdm or rich.
+
+        Returns:
+            An iterator over the outcomes, in the order of the items.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox(timeout=5.0) as box:
+            ...     [outcome.value for outcome in box.map(lambda x: 10 // x, [5, 0, 2])]
+            [2, None, 5]
         """
         _arguments.function("fn", fn)
         _arguments.iterable("items", items)
@@ -583,20 +744,36 @@ class Sandbox:
         stop_early: bool = False,
         name: str = "<program>",
     ) -> _judge.Judgement:
-        """Runs a program or function on each case in a process of its own, and compares its answers here.
+        """Runs a program or function on each case, and compares its answers here.
 
-        program: a program's text, with cases `(stdin, expected stdout)`; or a function, or the text that defines the one
-        that `entry` names ("solve", "Solution.solve"), with cases `(arguments, expected value)`, arguments being a list or
-        tuple, or a dict of keywords. Cases may be dicts with those names. A text is compiled once for all cases; name
-        modules that it imports in the sandbox's `preload=`, so that they are imported once. A text does not see the
-        directory of the calling script; `paths=` of the sandbox shows directories to it. Its values are plain data always:
-        trust="pickle" is refused.
-        checker: `checker(case, outcome)` of runs that ended well, giving True, False or a score; without one, programs
-        must print the same words on the same lines, and functions return an equal value, or one within 1e-6
-        of a float that is expected. "json": the same for what was read from JSON: tuples equal lists, and keys of
-        dicts that are numbers their text.
-        timeout: of each case (None: the sandbox's); total: of all, after which the rest is "not_run"; stop_early: stops at
-        the first case, in their order, that is not accepted. What is expected never enters a sandbox.
+        Each case has a process of its own. What is expected never enters a sandbox. A program that
+        is given as a string is compiled once for all cases; name the modules that it imports in
+        `preload` of the sandbox, so that they are imported once. Values are always plain data:
+        `trust="pickle"` is rejected.
+
+        Args:
+            program: The source of a program, with cases `(stdin, expected stdout)`; or a function,
+                or the source that defines the function named by `entry`, with cases `(arguments,
+                expected value)`, where the arguments are a list, a tuple, or a dictionary of
+                keywords.
+            cases: The cases: tuples, or dictionaries with those names.
+            checker: A function `checker(case, outcome)` that returns True, False or a score, for
+                runs that ended normally; or "json", which compares values as they are in JSON:
+                tuples equal lists, and keys that are numbers equal their text. None: programs must
+                print the same words on the same lines, and functions return an equal value, or one
+                within 1e-6 of an expected float.
+            entry: The name of the function, such as "solve" or "Solution.solve".
+            timeout: Seconds of each case; None for the timeout of the sandbox.
+            total: Seconds of all cases; the remaining ones are "not_run".
+            stop_early: Whether to stop at the first case, in their order, that is not accepted.
+            name: The name of the program in tracebacks.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox(timeout=2.0) as box:
+            ...     judgement = box.judge("print(int(input()) ** 2)", [("3", "9"), ("4", "15")])
+            >>> judgement.verdicts, judgement.score
+            (['accepted', 'wrong_answer'], 0.5)
         """
         return self.judge_many(
             [program],
@@ -621,5 +798,22 @@ class Sandbox:
         stop_early: bool = False,
         name: str = "<program>",
     ) -> _judge.Judgements:
-        """As `judge`, for several programs by the same cases; `total` and `stop_early` are of each program's."""
+        """Judges several programs by the same cases.
+
+        Args:
+            programs: The programs, each as for `judge`.
+            cases: The cases, as for `judge`.
+            checker: As for `judge`.
+            entry: As for `judge`.
+            timeout: Seconds of each case; None for the timeout of the sandbox.
+            total: Seconds of all cases of each program.
+            stop_early: Whether to stop each program at its first case that is not accepted.
+            name: The name of the programs in tracebacks.
+
+        Example:
+            >>> import sandtimer
+            >>> with sandtimer.Sandbox(timeout=5.0) as box:
+            ...     box.judge_many(["print(9)", "print(8)"], [("", "9")]).passed
+            [True, False]
+        """
         return _judge.judge_all(self, programs, cases, checker, entry, timeout, total, stop_early, name)

@@ -1,4 +1,4 @@
-"""Sandboxes for decorators and executors, which share the processes that stand ready.
+"""Sandboxes for decorators and executors, which share the warm processes.
 
 Owns the pools of this process that no `Sandbox` of the caller's owns: one for each profile (interpreter, preloaded modules,
 `sys.path`, network). The `Sandbox` around one is made for each use, for it costs little and holds nothing. A program that

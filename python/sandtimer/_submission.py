@@ -4,7 +4,7 @@ Shipped as text, never imported here, and so for itself: standard library only, 
 submission is as trustworthy as the submission: it is passed on as bytes, and only sandboxes ever load it.
 """
 
-# Not read at run time: each case would import `typing` and `__future__` anew, which is why annotations are quoted.
+# Not read at run time: each case would import `typing` and `__future__` again, which is why annotations are quoted.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def compile_submission(source: str, name: str, launcher: "str | None") -> "bytes | tuple[Any, ...]":
-    """The submission's source and code, marshalled; with a launcher, that one's code, the source, the name and the code. A tuple says
-    why it cannot be compiled.
+    """The submission's source and code, marshalled; with a launcher, that one's code, the source, the name and the code. A tuple is
+    the reason why it cannot be compiled.
 
     The launcher's code has the file name of the caller's, whose frames tracebacks leave out.
     """

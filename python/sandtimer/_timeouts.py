@@ -1,7 +1,9 @@
-"""Budgets of an agent's run: how long it may go on, how many turns, how long its tasks may take, and what to tell it.
+"""Budgets of an agent's run: its duration, its turns, the durations of its tasks, and the messages for
+the agent.
 
-The engine's state machine decides (crates/sandtimer/src/task/budget); here are its names, its clock, and what a loop's tools
-print. Nothing here waits or ends a process: `Sandbox.within` has the engine end an agent's runs at these limits.
+The state machine of the engine decides (crates/sandtimer/src/task/budget); this module has its
+names and its clock, and reads what the tools of a loop print. Nothing here waits or ends a process:
+`Sandbox.within` makes the engine end the runs of an agent at these limits.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ from .errors import InvalidArgumentError, InvalidLimitError
 
 Seconds = Union[int, float, None]
 
-# The source's, where nothing else is said.
+# The defaults.
 _DEFAULTS = {"max_runtime_seconds": 7200.0, "max_turns": 100, "stall_timeout_seconds": 1200.0}
 _UNSET: Any = object()
 _log = logging.getLogger("sandtimer")
 
-# The first line of what ReadBashOutput prints of a process that is over, in the source's form and in that of `sandtimer mcp`.
+# The first line of what ReadBashOutput prints of a process that has ended, in its own form and in that of `sandtimer mcp`.
 # Only there: what follows is the process's own.
 _COMPLETED = re.compile(r"\s*(?:=+\s*)?(?:\[|Status:\s*)COMPLETED\b(?:.*?exit code:\s*(-?\d+))?")
 _EXITED = re.compile(r"EXITED (\d+)|(STOPPED BY cancel)|STOPPED BY ")
@@ -46,34 +48,49 @@ _KILLERS = ("KillShell", "kill")
 
 @named_parameters
 class TimeoutManager:
-    """What an agent's run may use: time, turns, silence, failures, and the longest time of each task.
+    """The budget of an agent's run: time, turns, silence, failures, and the longest duration of each
+    task.
 
-    Call `start_turn` and `check_timeout` once per turn, and `start_task` and `complete_task` around long work, or
-    `observe_tool` with what each tool printed. A limit is passed when its moment passes, however late anybody asks. The
-    first check behind that has `timed_out` and a `message` for the agent: one more turn, the wrap-up, is granted with time
-    of its own; the turn after it is refused, and `state` is "over".
+    Call `start_turn` and `check_timeout` once in each turn, and `start_task` and `complete_task`
+    around long work, or `observe_tool` with the output of each tool. A limit is exceeded at its
+    moment, however late the check is. The first check after that has `timed_out` and a `message`
+    for the agent: one more turn, the wrap-up, is granted with time of its own; the turn after it is
+    rejected, and `state` is "over". Durations are in seconds; None and 0 mean unlimited.
 
-    max_runtime_seconds: of the whole run (default 7200); max_turns (default 100); stall_timeout_seconds: without a turn,
-    a task begun or completed, a run of `Sandbox.within`, or `register_activity` (default 1200, and as long as a task that
-    is going on may take); max_failures: calls of `register_failure` (default: unlimited). Durations are seconds; None and 0 mean unlimited.
-    wrap_up: seconds kept for the last turn within max_runtime_seconds (None: a twentieth of it, 60 without; 0: no such
-    turn); max_duration_factor: a task's time is up at its max_duration times this; on_task_timeout: "tell" tells the agent,
-    "end" also ends the runs of `Sandbox.within(manager, task=…)`, at the suggested limit of the estimate, or else at four
-    times that time, for one healthy run of twenty is longer than its max_duration; speed: seconds of the budget in one second, for trying a
-    budget out; clock: gives the time in seconds, for tests.
+    Args:
+        max_runtime_seconds: The whole run. Default 7200.
+        max_turns: Number of turns. Default 100.
+        stall_timeout_seconds: Time without a turn, without the start or end of a task, without a
+            run of `Sandbox.within` and without `register_activity`; at least the longest duration
+            of an active task. Default 1200.
+        max_failures: Number of calls of `register_failure`.
+        wrap_up: Seconds of `max_runtime_seconds` that are reserved for the last turn. None: a
+            twentieth of it, or 60 if it is unlimited. 0: no such turn.
+        max_duration_factor: A task times out at its longest duration times this factor.
+        on_task_timeout: `"tell"` sends the agent a message. "end" also ends the runs of
+            `Sandbox.within(manager, task=…)`, at the suggested limit of the estimate or else at
+            four times the longest duration, because one healthy run of twenty takes longer than its
+            `max_duration`.
+        speed: Seconds of the budget in one second, for trials of a budget.
+        clock: Returns the time in seconds, for tests.
 
-    >>> import sandtimer
-    >>> clock = iter([0, 0, 60, 5460, 5460, 5465, 5470]).__next__
-    >>> manager = sandtimer.TimeoutManager(stall_timeout_seconds=None, clock=clock)
-    >>> manager.start_task("train_complex_model", estimated_duration=1800, max_duration=5400)
-    >>> manager.check_timeout()["timed_out"]
-    False
-    >>> manager.start_turn()
-    'work'
-    >>> print(manager.check_timeout()["reason"])
-    Task timeout: 'train_complex_model' exceeded 1h 30m (estimated 30m 0s)
-    >>> manager.start_turn(), manager.start_turn()
-    ('wrap_up', 'refused')
+    Raises:
+        InvalidArgumentError: A parameter has a value that cannot be used.
+        InvalidLimitError: The value of a limit cannot be enforced.
+
+    Example:
+        >>> import sandtimer
+        >>> clock = iter([0, 0, 60, 5460, 5460, 5465, 5470]).__next__
+        >>> manager = sandtimer.TimeoutManager(stall_timeout_seconds=None, clock=clock)
+        >>> manager.start_task("train_complex_model", estimated_duration=1800, max_duration=5400)
+        >>> manager.check_timeout()["timed_out"]
+        False
+        >>> manager.start_turn()
+        'work'
+        >>> print(manager.check_timeout()["reason"])
+        Task timeout: 'train_complex_model' exceeded 1h 30m (estimated 30m 0s)
+        >>> manager.start_turn(), manager.start_turn()
+        ('wrap_up', 'refused')
     """
 
     def __init__(
@@ -121,15 +138,20 @@ class TimeoutManager:
     # Turns and limits
 
     def start_turn(self) -> str:
-        """Begins a turn: "work"; "wrap_up" where it is the last one; "refused" where there is none left.
+        """Begins a turn.
 
-        How far the task begun last is goes to the log `sandtimer`: `Task status: 10m 27s / 30m 0s (35% complete)`, elapsed
-        time of the estimate. It is activity, but a silence before it that was longer than the stall limit counts all the same.
+        The log `sandtimer` has how far the latest task is: `Task status: 10m 27s / 30m 0s (35%
+        complete)`, the elapsed time and the estimate. A turn is activity; a silence before it that
+        was longer than the stall limit counts nevertheless.
 
-        >>> import sandtimer
-        >>> manager = sandtimer.TimeoutManager(max_turns=1)
-        >>> manager.start_turn(), manager.check_timeout()["state"], manager.start_turn(), manager.start_turn()
-        ('work', 'wrap_up', 'wrap_up', 'refused')
+        Returns:
+            "work"; "wrap_up" if it is the last turn; "refused" if there is none left.
+
+        Example:
+            >>> import sandtimer
+            >>> manager = sandtimer.TimeoutManager(max_turns=1)
+            >>> manager.start_turn(), manager.check_timeout()["state"], manager.start_turn(), manager.start_turn()
+            ('work', 'wrap_up', 'wrap_up', 'refused')
         """
         now = self._now()
         status = self._budget.task_status(None, now)
@@ -140,44 +162,71 @@ class TimeoutManager:
         return self._budget.start_turn(now)
 
     def check_timeout(self) -> dict[str, Any]:
-        """Every limit, with what is used of it. The first check behind a limit that was passed grants the wrap-up turn.
+        """Returns every limit, with how much of it is used.
 
-        timed_out; reason: which limit, in words; message: what to tell the agent; state: "going", "wrap_up" or "over";
-        wrap_up: None, or its `turn` and `seconds_left`; elapsed_seconds; remaining_seconds of the whole run (None:
-        unlimited); turn; limits: for each its `kind`, `layer`, `task`, `used`, `limit`, `remaining`, `source`, `hit` and
-        `binding`, times in seconds; binding: the one of them that ended the work, or will first; warnings: texts;
-        repeated: how the agent goes round in circles, or None; text: all of it in lines.
+        The first check after a limit was exceeded grants the wrap-up turn.
 
-        >>> import sandtimer
-        >>> manager = sandtimer.TimeoutManager(clock=lambda: 0.0)
-        >>> manager.start_turn()
-        'work'
-        >>> print(manager.check_timeout()["text"])
-        ✓ Global: 0m / 120m OK
-        ✓ Turns: 1 / 100 OK
-        ✓ Stall: 0m / 20m OK (activity registered)
-        ✓ All checks OK (no active task)
+        Returns:
+            A dictionary: `timed_out`; `reason`, which limit; `message` for the agent; `state`,
+            "going", "wrap_up" or "over"; `wrap_up`, None or its `turn` and `seconds_left`;
+            `elapsed_seconds`; `remaining_seconds` of the whole run, None for unlimited; `turn`;
+            `limits`, each with `kind`, `layer`, `task`, `used`, `limit`, `remaining`, `source`,
+            `hit` and `binding`, times in seconds; `binding`, the limit that ended the work, or will
+            first; `warnings`; `repeated`, how the agent repeats itself, or None; `text`, all of it
+            in lines.
+
+        Example:
+            >>> import sandtimer
+            >>> manager = sandtimer.TimeoutManager(clock=lambda: 0.0)
+            >>> manager.start_turn()
+            'work'
+            >>> print(manager.check_timeout()["text"])
+            ✓ Global: 0m / 120m OK
+            ✓ Turns: 1 / 100 OK
+            ✓ Stall: 0m / 20m OK (activity registered)
+            ✓ All checks OK (no active task)
         """
         return _in_seconds(self._budget.check(self._now()))
 
     def register_activity(self) -> None:
-        """Something was heard of what the agent does: its tools, their output, their progress."""
+        """Records that the agent is active: its tools, their output, their progress.
+
+        Example:
+            >>> import sandtimer
+            >>> sandtimer.TimeoutManager().register_activity()
+        """
         self._budget.note_activity(self._now())
 
     def register_failure(self) -> None:
-        """Something that the agent did went wrong. With `max_failures` there is an end to that."""
+        """Records a failure of the agent, for `max_failures`.
+
+        Example:
+            >>> import sandtimer
+            >>> manager = sandtimer.TimeoutManager(max_failures=1)
+            >>> manager.register_failure()
+            >>> manager.check_timeout()["timed_out"]
+            True
+        """
         self._budget.note_failure(self._now())
 
     def register_action(self, action: str, observation: str, failed: bool = False) -> None:
-        """The agent did this and got that. Checks say when it goes round in circles: the same action with the same result
-        four times in a row, the same action failing three times, two in turn for six steps.
+        """Records an action of the agent and its result, to find repetitions.
 
-        >>> import sandtimer
-        >>> manager = sandtimer.TimeoutManager()
-        >>> for _ in range(4):
-        ...     manager.register_action("ls", "train.py")
-        >>> manager.check_timeout()["repeated"]
-        'same_action'
+        Checks report the same action with the same result four times in a row, the same action
+        failing three times, and two alternating actions for six steps.
+
+        Args:
+            action: The action.
+            observation: Its result.
+            failed: Whether it failed.
+
+        Example:
+            >>> import sandtimer
+            >>> manager = sandtimer.TimeoutManager()
+            >>> for _ in range(4):
+            ...     manager.register_action("ls", "train.py")
+            >>> manager.check_timeout()["repeated"]
+            'same_action'
         """
         _arguments.text("action", action)
         _arguments.text("observation", observation)
@@ -194,17 +243,26 @@ class TimeoutManager:
         alongside: bool = False,
         suggested_limit: Seconds = None,
     ) -> None:
-        """Begins a task, with its typical and its longest duration in seconds (None: unknown).
+        """Begins a task. Earlier tasks count as completed, unless `alongside`.
 
-        What was tracked before counts as completed, unless this one is begun `alongside`. suggested_limit: when its runs
-        are ended with `on_task_timeout="end"`, as an estimate says (None: four times its longest duration).
+        Args:
+            task_name: The name of the task.
+            estimated_duration: Its typical duration in seconds; None if it is unknown.
+            max_duration: Its longest duration in seconds; None if it is unknown.
+            alongside: Whether earlier tasks continue.
+            suggested_limit: Seconds after which its runs are ended with `on_task_timeout="end"`;
+                None for four times its longest duration.
 
-        >>> import sandtimer
-        >>> manager = sandtimer.TimeoutManager()
-        >>> manager.start_task("train", 1800, 5400)
-        >>> manager.start_task("evaluate", 300, 900, alongside=True)
-        >>> manager.get_task_status("train")["formatted_estimated"]
-        '30m 0s'
+        Raises:
+            InvalidLimitError: A duration is negative or infinite.
+
+        Example:
+            >>> import sandtimer
+            >>> manager = sandtimer.TimeoutManager()
+            >>> manager.start_task("train", 1800, 5400)
+            >>> manager.start_task("evaluate", 300, 900, alongside=True)
+            >>> manager.get_task_status("train")["formatted_estimated"]
+            '30m 0s'
         """
         _arguments.text("task_name", task_name, "use a name")
         durations = (estimated_duration, max_duration, suggested_limit)
@@ -217,7 +275,19 @@ class TimeoutManager:
         _log.info("⏱️ Started task: %s (%s)", task_name, words)
 
     def complete_task(self, task_name: Optional[str] = None) -> None:
-        """A task is done: the one of this name, or the one begun last. Without one, that is activity and no more."""
+        """Completes a task. If there is no such task, the call is only activity.
+
+        Args:
+            task_name: The name of the task; None for the latest one.
+
+        Example:
+            >>> import sandtimer
+            >>> manager = sandtimer.TimeoutManager()
+            >>> manager.start_task("train", 1800, 5400)
+            >>> manager.complete_task("train")
+            >>> manager.get_summary()["tasks_completed"]
+            1
+        """
         if task_name is not None:
             _arguments.text("task_name", task_name, "use a task's name, or None for the one begun last")
         completed = self._budget.complete_task(task_name, self._now())
@@ -225,14 +295,21 @@ class TimeoutManager:
             _log.info("✓ Task completed: %s (actual: %s)", completed[0], _formatted(completed[1]))
 
     def get_task_status(self, task_name: Optional[str] = None) -> Optional[dict[str, Any]]:
-        """How a task stands, the one of this name or the one begun last; None where there is none.
+        """Returns the state of a task.
 
-        task_name; elapsed_seconds; estimated_duration, max_duration: seconds, or None; progress_percent: elapsed time of
-        the estimate, at most 100; is_overdue: longer than the estimate; formatted_elapsed, formatted_estimated: texts.
+        Args:
+            task_name: The name of the task; None for the latest one.
 
-        >>> import sandtimer
-        >>> sandtimer.TimeoutManager().get_task_status() is None
-        True
+        Returns:
+            None if there is no such task; else a dictionary: `task_name`; `elapsed_seconds`;
+            `estimated_duration` and `max_duration` in seconds, or None; `progress_percent`, the
+            elapsed time as a share of the estimate, at most 100; `is_overdue`, whether it takes
+            longer than the estimate; `formatted_elapsed` and `formatted_estimated`.
+
+        Example:
+            >>> import sandtimer
+            >>> sandtimer.TimeoutManager().get_task_status() is None
+            True
         """
         status = self._budget.task_status(task_name, self._now())
         if status is None:
@@ -250,22 +327,36 @@ class TimeoutManager:
         }
 
     def should_warn_user(self) -> Optional[str]:
-        """A warning of the tasks that take longer than estimated; None where there is none."""
+        """Returns a warning of the tasks that take longer than estimated; None if there is no such
+        task.
+
+        Example:
+            >>> import sandtimer
+            >>> sandtimer.TimeoutManager().should_warn_user() is None
+            True
+        """
         warnings = [text for text in json.loads(self._budget.look(self._now()))["warnings"] if "Expected:" in text]
         return "\n".join(warnings) or None
 
     # What tools print
 
     def parse_estimate_result(self, estimate_result: str) -> Optional[dict[str, Any]]:
-        """`task_name`, `typical`, `max` and, where it is there, `suggested_limit` (seconds) out of what EstimateTaskDuration,
-        estimate_duration and `sandtimer estimate` print.
+        r"""Reads an estimate from the output of EstimateTaskDuration, estimate_duration or `sandtimer
+        estimate`.
 
-        None where they are not there, and with ENABLE_ESTIMATE_DURATION=0 in the environment.
+        Args:
+            estimate_result: The output of the tool.
 
-        >>> import sandtimer
-        >>> text = "⏱️ Task Duration Estimate: train\\n   📈 Typical: 30m 0s\\n   ⚠️ Worst case: 1h 30m"
-        >>> sandtimer.TimeoutManager().parse_estimate_result(text)
-        {'task_name': 'train', 'typical': 1800.0, 'max': 5400.0}
+        Returns:
+            A dictionary of `task_name`, `typical`, `max` and, if the output has it,
+            `suggested_limit`, in seconds; None if the output has no estimate, and if
+            ENABLE_ESTIMATE_DURATION=0 is set.
+
+        Example:
+            >>> import sandtimer
+            >>> text = "⏱️ Task Duration Estimate: train\n   📈 Typical: 30m 0s\n   ⚠️ Worst case: 1h 30m"
+            >>> sandtimer.TimeoutManager().parse_estimate_result(text)
+            {'task_name': 'train', 'typical': 1800.0, 'max': 5400.0}
         """
         from ._sandtimer import parse_estimate
 
@@ -279,23 +370,31 @@ class TimeoutManager:
         return {name: value for name, value in found.items() if value is not None}
 
     def observe_tool(self, tool: str, result: str, tool_input: Optional[Mapping[str, Any]] = None) -> None:
-        """Takes note of what one of the agent's tools printed, so that tasks need no calls of their own.
+        r"""Records the output of a tool of the agent, so that tasks need no calls of their own.
 
-        An estimate by EstimateTaskDuration makes a task of the next background process that Bash starts; the task's clock
-        begins with the process, and it is completed when ReadBashOutput says so in its first line. It is stopped, and does not
-        count as completed, where the process was killed: by KillShell, a limit or a signal. The tools of `sandtimer mcp` are
-        understood under all of their names. A process that failed, and one that a limit or a signal ended, counts as a failure.
-        Everything is activity, and looked at for repetitions.
+        An estimate by EstimateTaskDuration becomes a task with the next background process that
+        Bash starts. The clock of the task begins with the process, and the task is completed when
+        the first line of ReadBashOutput reports the end. The task is stopped, and does not count as
+        completed, if the process was killed by KillShell, a limit or a signal. The tools of
+        `sandtimer mcp` are recognised under all of their names. A process that failed, or that a
+        limit or a signal ended, is a failure. Every output is activity, and is compared to find
+        repetitions.
 
-        >>> import sandtimer
-        >>> manager = sandtimer.TimeoutManager()
-        >>> manager.observe_tool("EstimateTaskDuration", "Task Duration Estimate: train\\nTypical: 30m 0s\\nWorst case: 1h 30m")
-        >>> manager.observe_tool("Bash", "Started background process: bash_abc123")
-        >>> manager.get_task_status()["task_name"]
-        'train'
-        >>> manager.observe_tool("ReadBashOutput", "[COMPLETED (exit code: 0)] bash_abc123", {"shell_id": "bash_abc123"})
-        >>> manager.get_task_status() is None
-        True
+        Args:
+            tool: The name of the tool.
+            result: Its output.
+            tool_input: Its arguments.
+
+        Example:
+            >>> import sandtimer
+            >>> manager = sandtimer.TimeoutManager()
+            >>> manager.observe_tool("EstimateTaskDuration", "Task Duration Estimate: train\nTypical: 30m 0s\nWorst case: 1h 30m")
+            >>> manager.observe_tool("Bash", "Started background process: bash_abc123")
+            >>> manager.get_task_status()["task_name"]
+            'train'
+            >>> manager.observe_tool("ReadBashOutput", "[COMPLETED (exit code: 0)] bash_abc123", {"shell_id": "bash_abc123"})
+            >>> manager.get_task_status() is None
+            True
         """
         _arguments.text("result", result, "use the text that the tool printed")
         tool_input = {} if tool_input is None else tool_input
@@ -339,7 +438,7 @@ class TimeoutManager:
             _log.info("TimeoutManager tracking: %s", _tracked(status[1], status[2], status[4]))
 
     def _over(self, ended: _Process) -> None:
-        """This process has ended. One that cannot be told from others is the one begun last."""
+        """Ends the task of a process. A process without a name is that of the latest task."""
         if ended.name in self._processes:
             self._end_task(self._processes.pop(ended.name), ended.killed)
         elif not ended.name or not self._processes:
@@ -356,12 +455,17 @@ class TimeoutManager:
     # The end
 
     def get_summary(self) -> dict[str, Any]:
-        """What became of the run so far: `total_runtime` (seconds), `formatted_runtime`, `turn_count`, `tasks_completed`,
-        `current_task`, `timeout_check` (a check that grants nothing), and `text`.
+        """Returns a summary of the run so far.
 
-        >>> import sandtimer
-        >>> sandtimer.TimeoutManager().get_summary()["tasks_completed"]
-        0
+        Returns:
+            A dictionary: `total_runtime` in seconds, `formatted_runtime`, `turn_count`,
+            `tasks_completed`, `current_task`, `timeout_check` (a check that grants nothing) and
+            `text`.
+
+        Example:
+            >>> import sandtimer
+            >>> sandtimer.TimeoutManager().get_summary()["tasks_completed"]
+            0
         """
         now = self._now()
         check, status = _in_seconds(self._budget.look(now)), self._budget.task_status(None, now)
@@ -376,20 +480,27 @@ class TimeoutManager:
         }
 
     def summary(self) -> str:
-        """The summary in lines of text.
+        """Returns the summary in lines of text.
 
-        >>> import sandtimer
-        >>> print(sandtimer.TimeoutManager().summary())
-        Summary:
-          - Tasks completed: 0
-          - Total runtime: 0 seconds
+        Example:
+            >>> import sandtimer
+            >>> print(sandtimer.TimeoutManager().summary())
+            Summary:
+              - Tasks completed: 0
+              - Total runtime: 0 seconds
         """
         return self._budget.summary(self._now())
 
     def seconds_to_next_event(self) -> Optional[float]:
-        """Seconds from now after which a check says something new if nothing happens until then; None: never.
+        """Returns the seconds until a check has a new result if nothing else happens; None for never.
 
-        For a loop that waits: a wait that is not longer hears of every limit in time.
+        A loop that waits no longer than this notices every limit in time.
+
+        Example:
+            >>> import sandtimer
+            >>> manager = sandtimer.TimeoutManager(max_runtime_seconds=60, stall_timeout_seconds=None, clock=lambda: 0.0)
+            >>> 0 < manager.seconds_to_next_event() <= 60
+            True
         """
         left = self._budget.next_event(self._now())
         return None if left is None else left / self._speed
@@ -397,14 +508,22 @@ class TimeoutManager:
     # Its runs
 
     def run_limits(self, task: Optional[str] = None) -> dict[str, Optional[float]]:
-        """`timeout` and `stall` of a run that begins now somewhere else, such as on a server: seconds, None for unlimited.
+        """Returns the limits of a run that begins now elsewhere, such as on a server.
 
-        In time for the wrap-up turn, or with it; where a task was named and `on_task_timeout="end"`, with that task.
-        `Sandbox.within` does this by itself.
+        They leave time for the wrap-up turn, if there is one. `Sandbox.within` applies them by
+        itself.
 
-        >>> import sandtimer
-        >>> sandtimer.TimeoutManager(max_runtime_seconds=None, stall_timeout_seconds=60).run_limits()
-        {'timeout': None, 'stall': 60.0}
+        Args:
+            task: The task that the run is part of, or None. With `on_task_timeout="end"` the task
+                limits the run.
+
+        Returns:
+            `timeout` and `stall` in seconds; None for unlimited.
+
+        Example:
+            >>> import sandtimer
+            >>> sandtimer.TimeoutManager(max_runtime_seconds=None, stall_timeout_seconds=60).run_limits()
+            {'timeout': None, 'stall': 60.0}
         """
         return dict(zip(("timeout", "stall"), self._budget.run_limits((task, self._now(), self._speed))))
 
@@ -419,7 +538,7 @@ class TimeoutManager:
         return self._budget.run_scope(_native.engine(), (task, self._now(), self._speed))
 
     def _note_run(self, since: float) -> None:
-        """A run of the agent's went on from this moment of the system's clock until now. For `Sandbox.within`."""
+        """Records a run of the agent from this moment of the system's clock until now. For `Sandbox.within`."""
         began = self._zero + (since - self._zero) * self._speed
         self._budget.note_run(began, self._now())
 
@@ -457,7 +576,7 @@ class _Process(NamedTuple):
 
 
 def _ended(tool: str, process: str, result: str) -> list[_Process]:
-    """The processes that a tool says are over."""
+    """The processes whose end a tool reports."""
     if tool == "wait":
         return [_exited(run, line) for run, line in _WAITED.findall(result)]
     if tool in _KILLERS:

@@ -117,7 +117,7 @@ def _described(value: Any, kind: type) -> str:
 
 
 def exceeds_size(value: Any, most: int) -> bool:
-    """Whether a value, with all that it holds, takes more than so many bytes here. Looks at no more than that."""
+    """Whether a value, with all that it holds, takes more than `most` bytes here. Reads no more than that."""
     seen: set[int] = set()
     stack, total = [value], 0
     while stack:

@@ -1,6 +1,7 @@
-"""Everything Sandtimer raises. Each exception is a SandtimerError; most are also the built-in one a caller expects.
+"""Every exception that Sandtimer raises.
 
-`ContextLostError` is a warning, which is raised only where the caller's filters say so.
+Each is a `SandtimerError`; most also derive from the built-in exception that callers expect.
+`ContextLostError` is a warning, and is raised only if the caller's filters ask for it.
 """
 
 from __future__ import annotations
@@ -10,15 +11,19 @@ from typing import Any
 
 
 class SandtimerError(Exception):
-    """Base of every exception of this package. `outcome` is there where a run existed.
+    """Base class of every exception of this package.
 
-    >>> import sandtimer
-    >>> with sandtimer.Sandbox(timeout=0.1) as box:
-    ...     try:
-    ...         box.call(exec, "while True: pass")
-    ...     except sandtimer.SandtimerError as error:
-    ...         print(type(error).__name__, error.outcome.ending, error.outcome.tree.survivors)
-    DeadlineExceeded timeout 0
+    Attributes:
+        outcome: The `Outcome` of the run, if a run existed; else None.
+
+    Example:
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=0.1) as box:
+        ...     try:
+        ...         box.call(exec, "while True: pass")
+        ...     except sandtimer.SandtimerError as error:
+        ...         print(type(error).__name__, error.outcome.ending, error.outcome.tree.survivors)
+        DeadlineExceeded timeout 0
     """
 
     outcome: Any = None
@@ -40,38 +45,104 @@ class SandtimerError(Exception):
 
 
 class DeadlineExceeded(SandtimerError, TimeoutError):
-    """A limit of time ended the run: timeout, cpu, stall, or the `total` of many. Its text is the verdict's sentence."""
+    """A time limit ended the run: `timeout`, `cpu`, `stall`, or the `total` of several calls.
+
+    The message is the sentence of the verdict.
+
+    Example:
+        >>> import sandtimer, time
+        >>> with sandtimer.Sandbox(timeout=0.1) as box:
+        ...     try:
+        ...         box.call(time.sleep, 60)
+        ...     except TimeoutError as error:
+        ...         print(type(error).__name__, error.outcome.verdict.limit_ms)
+        DeadlineExceeded 100
+    """
 
 
 class SoftTimeLimitError(SandtimerError):
-    """Raised in a handler of jobs whose soft limit has passed, so that it can save what it has: see `jobs.Handler`."""
+    """The soft limit of a handler of jobs has passed.
+
+    Raised inside the handler, so that it can save its work: see `jobs.Handler`.
+
+    Example:
+        >>> import time
+        >>> from sandtimer import SoftTimeLimitError, jobs
+        >>> def train(steps):
+        ...     try:
+        ...         time.sleep(60)
+        ...     except SoftTimeLimitError:
+        ...         return "saved"
+        >>> handlers = {"train": jobs.Handler(train, soft=0.2)}
+        >>> jobs.run({"handler": "train", "wall_ms": "20s"}, handlers=handlers).result.value
+        'saved'
+    """
 
 
 class OutOfMemory(SandtimerError, MemoryError):
-    """The run needed more memory than it was allowed."""
+    """The run needed more memory than its limit allows.
+
+    Example:
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=20.0, memory="200MB") as box:
+        ...     try:
+        ...         box.call(exec, "parts = [b'x' * (1 << 20) for _ in range(1000)]")
+        ...     except MemoryError as error:
+        ...         print(error.outcome.ending)
+        out_of_memory
+    """
 
 
 class Crashed(SandtimerError):
-    """The run's process ended without returning or raising: a signal, `os._exit`, a fault of the interpreter."""
+    """The process of the run ended without a result and without an exception.
+
+    The cause is a signal, `os._exit` or a fault of the interpreter.
+
+    Example:
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0) as box:
+        ...     try:
+        ...         box.call(exec, "import os; os.abort()")
+        ...     except sandtimer.Crashed as error:
+        ...         print(error.outcome.signal)
+        SIGABRT
+    """
 
 
 class NoResultError(Crashed):
-    """The run's process ended in good order, but gave no result."""
+    """The process of the run exited by itself, but sent no result.
+
+    Example:
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0) as box:
+        ...     try:
+        ...         box.call(exec, "import os; os._exit(3)")
+        ...     except sandtimer.NoResultError as error:
+        ...         print(error.outcome.exit_code)
+        3
+    """
 
 
 class RemoteError(SandtimerError):
-    """The run raised an exception of a class that is not rebuilt here.
+    """The run raised an exception whose class is not rebuilt here.
 
-    Built-in exceptions, and those of classes named in `results=`, are raised as themselves; but `SystemExit` and its like,
-    which must not end the caller, come as this.
+    Built-in exceptions, and those of classes named in `results=`, are raised as themselves.
+    `SystemExit` and similar exceptions, which must not end the caller, are raised as a
+    `RemoteError`.
 
-    >>> import sandtimer
-    >>> with sandtimer.Sandbox(timeout=5.0) as box:
-    ...     try:
-    ...         box.call(exec, "raise type('Lost', (Exception,), {})('no move left')")
-    ...     except sandtimer.RemoteError as error:
-    ...         print(error.message, error.remote_traceback.count("Lost") > 0)
-    no move left True
+    Args:
+        type_name: The qualified name of the class of the exception.
+        message: The message of the exception.
+        remote_traceback: The traceback in the sandbox, as text; "" if it is unknown.
+
+    Example:
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0) as box:
+        ...     try:
+        ...         box.call(exec, "raise type('Lost', (Exception,), {})('no move left')")
+        ...     except sandtimer.RemoteError as error:
+        ...         print(error.message, error.remote_traceback.count("Lost") > 0)
+        no move left True
     """
 
     def __init__(self, type_name: str, message: str, remote_traceback: str = "") -> None:
@@ -86,50 +157,138 @@ class RemoteError(SandtimerError):
 
 
 class ResultRefusedError(SandtimerError):
-    """A result holds something that `trust="data"` does not rebuild: name its class in `results=`, or use "pickle"."""
+    """A result contains an object that `trust="data"` does not rebuild.
+
+    Name its class in `results=`, or use `trust="pickle"`.
+
+    Example:
+        >>> import fractions, sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0) as box:
+        ...     try:
+        ...         box.call(eval, "__import__('argparse').Namespace()")
+        ...     except sandtimer.ResultRefusedError as error:
+        ...         print("argparse.Namespace" in str(error))
+        True
+    """
 
 
 class UnserializableError(SandtimerError, TypeError):
-    """An argument or a result cannot be carried from one process to another."""
+    """An argument or a result cannot be sent from one process to another.
+
+    Example:
+        >>> import sandtimer, threading
+        >>> with sandtimer.Sandbox(timeout=5.0) as box:
+        ...     try:
+        ...         box.call(len, [threading.Lock()])
+        ...     except sandtimer.UnserializableError as error:
+        ...         print("lock" in str(error))
+        True
+    """
 
 
 class EstimateRefusedError(SandtimerError, ValueError):
-    """What was asked cannot be estimated: an unknown type (the nearest are named), a size that is none, an unknown command."""
+    """The question cannot be estimated: an unknown type of task, an invalid size, or an unknown
+    command.
+
+    For an unknown type the message names the nearest ones.
+
+    Example:
+        >>> import sandtimer
+        >>> try:
+        ...     sandtimer.estimate("train_modle")
+        ... except sandtimer.EstimateRefusedError as error:
+        ...     print("train" in str(error))
+        True
+    """
 
 
 class InvalidArgumentError(SandtimerError, ValueError):
-    """A parameter has a value that cannot be used; the text names the parameter, the value and what to use.
+    """A parameter has a value that cannot be used.
 
-    >>> import sandtimer
-    >>> try:
-    ...     sandtimer.Sandbox(trust="everything")
-    ... except sandtimer.InvalidArgumentError as error:
-    ...     print(error)
-    trust='everything': use "data" or "pickle"
+    The message names the parameter, the value and the remedy.
+
+    Example:
+        >>> import sandtimer
+        >>> try:
+        ...     sandtimer.Sandbox(trust="everything")
+        ... except sandtimer.InvalidArgumentError as error:
+        ...     print(error)
+        trust='everything': use "data" or "pickle"
     """
 
 
 class InvalidArgumentTypeError(SandtimerError, TypeError):
-    """A parameter is of a type that cannot be used; the text names the parameter, the value and what to use."""
+    """A parameter has a type that cannot be used, or the function has no such parameter.
+
+    The message names the parameter, the value and the remedy.
+
+    Example:
+        >>> import sandtimer
+        >>> try:
+        ...     sandtimer.Sandbox(time_limit=5)
+        ... except sandtimer.InvalidArgumentTypeError as error:
+        ...     print(error)
+        time_limit=5: Sandbox has no such parameter; use timeout, in seconds
+    """
 
 
 class InvalidLimitError(SandtimerError, ValueError):
-    """A limit is not a number, size or duration that can be kept."""
+    """The value of a limit is not a number, size or duration that can be enforced.
+
+    Example:
+        >>> import sandtimer
+        >>> try:
+        ...     sandtimer.Sandbox(memory="a lot")
+        ... except sandtimer.InvalidLimitError as error:
+        ...     print("memory" in str(error))
+        True
+    """
 
 
 class UnsupportedPlatform(SandtimerError, OSError):
-    """This platform has no engine; only a client of a server works here."""
+    """This platform has no engine; only the client of a server works here.
+
+    Example:
+        >>> import sandtimer
+        >>> try:
+        ...     sandtimer.Sandbox().close()
+        ... except sandtimer.UnsupportedPlatform:
+        ...     print("use sandtimer.Client with a server on Linux")
+    """
 
 
 class Cancelled(SandtimerError):
-    """The run was cancelled before it ended by itself."""
+    """The run was cancelled before it ended by itself.
+
+    Example:
+        >>> import sandtimer
+        >>> def hint(outcome):
+        ...     return "submit again" if isinstance(outcome.error, sandtimer.Cancelled) else ""
+        >>> with sandtimer.Sandbox() as box:
+        ...     hint(box.run(abs, -1))
+        ''
+    """
 
 
 class CircuitOpen(SandtimerError):
-    """A circuit breaker is open: what it stands for failed too often, and is not tried for a while.
+    """A circuit breaker is open: its calls failed too often, and are rejected for a time.
 
-    `name` is the breaker's, `retry_after` the seconds until it is tried again (None while a person holds it open), `feedback`
-    what a model is told: the line to act on, then when and why. The text is the feedback's second line.
+    The message is the second line of `feedback`.
+
+    Attributes:
+        name: The name of the breaker.
+        retry_after: Seconds until the next call is admitted; None while the breaker is held open.
+        feedback: Text for a model: an instruction, then when a call is admitted again and why.
+
+    Example:
+        >>> import sandtimer
+        >>> breaker = sandtimer.CircuitBreaker("search:query")
+        >>> breaker.hold("open")
+        >>> try:
+        ...     breaker.call(len, "a")
+        ... except sandtimer.CircuitOpen as error:
+        ...     print(error.name, error.retry_after)
+        search:query None
     """
 
     name: str = ""
@@ -146,10 +305,25 @@ class CircuitOpen(SandtimerError):
 
 
 class LoopLimitError(SandtimerError):
-    """A loop has gone on for long enough, by its `LoopGuard`.
+    """A loop may have no more turns, by a rule of its `LoopGuard`.
 
-    `rule` is the parameter of the guard that stops it (`iterations`, `failures` or `repeats`), `limit` its value, `turns` how many
-    there were, and `failed` how many of them failed.
+    Attributes:
+        rule: The parameter of the guard that stopped the loop: "iterations", "failures" or
+            "repeats".
+        limit: The value of this parameter.
+        turns: How many turns have begun.
+        failed: How many of them failed.
+
+    Example:
+        >>> import sandtimer
+        >>> guard = sandtimer.LoopGuard(1)
+        >>> guard.begin()
+        1
+        >>> try:
+        ...     guard.begin()
+        ... except sandtimer.LoopLimitError as error:
+        ...     print(error.rule, error.limit)
+        iterations 1
     """
 
     rule: str = ""
@@ -167,49 +341,135 @@ class LoopLimitError(SandtimerError):
 
 
 class LimitExceededError(SandtimerError):
-    """A limit that is neither of time nor of memory ended the run: of processes, output or disk."""
+    r"""A limit other than time and memory ended the run: processes, output or disk.
+
+    Example:
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=10.0, processes=3) as box:
+        ...     outcome = box.exec("import os\nfor _ in range(9):\n    os.fork()")
+        >>> isinstance(outcome.error, (sandtimer.LimitExceededError, OSError))
+        True
+    """
 
 
 class ResultTooLargeError(SandtimerError, ValueError):
-    """A result has more bytes than `result_bytes` allows."""
+    """A result has more bytes than `result_bytes` allows.
+
+    Example:
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0, result_bytes=100) as box:
+        ...     try:
+        ...         box.call(bytes, 1000)
+        ...     except sandtimer.ResultTooLargeError:
+        ...         print("more than 100 bytes")
+        more than 100 bytes
+    """
 
 
 class ProfileRefusedError(SandtimerError, ValueError):
-    """The interpreter, or a module to be preloaded, cannot be used for sandboxes."""
+    """The interpreter, or a module of `preload`, cannot be used for sandboxes.
+
+    Example:
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(preload=["no_such_module"]) as box:
+        ...     try:
+        ...         box.warm(1)
+        ...     except sandtimer.ProfileRefusedError as error:
+        ...         print("no_such_module" in str(error))
+        True
+    """
 
 
 class IsolationRefusedError(SandtimerError):
-    """The host cannot give the isolation that was required."""
+    """The host cannot provide the isolation that `require` names.
+
+    Example:
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(require="T0") as box:
+        ...     try:
+        ...         print(box.call(abs, -1))
+        ...     except sandtimer.IsolationRefusedError as error:
+        ...         print("run this on another host:", error)
+        1
+    """
 
 
 class SandboxUnavailableError(SandtimerError, RuntimeError):
-    """Sandtimer could not do its part: the system refused it something, or the sandbox is closed."""
+    """The sandbox cannot be used: the system rejected one of its operations, or the sandbox is closed.
+
+    Example:
+        >>> import sandtimer
+        >>> box = sandtimer.Sandbox()
+        >>> box.close()
+        >>> try:
+        ...     box.call(abs, -1)
+        ... except sandtimer.SandboxUnavailableError as error:
+        ...     print(error)
+        the sandbox is closed; make a new one
+    """
 
 
 class BranchRefusedError(SandtimerError):
-    """A branch of the context would not be what the context is: it has threads, children, open files, and the like."""
+    """A context cannot be branched, because a branch would differ from it.
+
+    It has threads, child processes, open files or other state that is not copied.
+
+    Example:
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox() as box, box.context() as ctx:
+        ...     outcome = ctx.run("file = open('notes', 'w')")
+        ...     try:
+        ...         branches = ctx.branch(2)
+        ...     except sandtimer.BranchRefusedError as error:
+        ...         print("open" in str(error))
+        True
+    """
 
 
 class ContextLostError(SandtimerError, RuntimeWarning):
-    """A context lost its interpreter while nothing ran in it, and with it what came since it was copied, or everything."""
+    """Warning: a context lost its interpreter while no run was active.
+
+    The state since the last checkpoint, or all of it, is lost.
+
+    Example:
+        >>> import sandtimer, warnings
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("error", sandtimer.ContextLostError)
+        ...     with sandtimer.Sandbox() as box, box.context() as ctx:
+        ...         ctx.run("6 * 7").value
+        42
+    """
 
 
 class JobError(SandtimerError):
-    """The store of jobs did not do what was asked."""
+    """The store of jobs rejected the request, or cannot be used.
+
+    Example:
+        >>> import sandtimer
+        >>> try:
+        ...     sandtimer.jobs.show("job-0")
+        ... except sandtimer.JobError as error:
+        ...     print(type(error).__name__)
+        JobNotFoundError
+    """
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
 
 
 class JobSpecRefusedError(JobError, ValueError):
-    """A job's spec is malformed: `path` leads to the field; the text says what is allowed.
+    """The spec of a job is malformed.
 
-    >>> import sandtimer
-    >>> try:
-    ...     sandtimer.jobs.submit({"steps": [{"name": "build", "command": ["make"], "attempts": 0}]})
-    ... except sandtimer.JobSpecRefusedError as error:
-    ...     print(error.path)
-    steps[0].attempts
+    Attributes:
+        path: The path of the field, such as `steps[0].attempts`.
+
+    Example:
+        >>> import sandtimer
+        >>> try:
+        ...     sandtimer.jobs.submit({"steps": [{"name": "build", "command": ["make"], "attempts": 0}]})
+        ... except sandtimer.JobSpecRefusedError as error:
+        ...     print(error.path)
+        steps[0].attempts
     """
 
     path: str = ""
@@ -221,16 +481,22 @@ class JobSpecRefusedError(JobError, ValueError):
 
 
 class JobConflictError(JobError):
-    """An idempotency `key` belongs to another spec: `existing` is the id of the job that has it, `job` all about that.
+    """An idempotency key belongs to a job with another spec.
 
-    >>> import sandtimer
-    >>> spec = {"idempotency_key": "report of May", "command": ["true"], "queue": "later"}
-    >>> first = sandtimer.jobs.submit(spec)
-    >>> try:
-    ...     sandtimer.jobs.submit({**spec, "command": ["false"]})
-    ... except sandtimer.JobConflictError as error:
-    ...     print(error.key, error.job.id == first.id, error.job.spec["command"])
-    report of May True ['true']
+    Attributes:
+        key: The idempotency key.
+        existing: The id of the job that has this key.
+        job: The `JobRecord` of that job.
+
+    Example:
+        >>> import sandtimer
+        >>> spec = {"idempotency_key": "report of May", "command": ["true"], "queue": "later"}
+        >>> first = sandtimer.jobs.submit(spec)
+        >>> try:
+        ...     sandtimer.jobs.submit({**spec, "command": ["false"]})
+        ... except sandtimer.JobConflictError as error:
+        ...     print(error.key, error.job.id == first.id, error.job.spec["command"])
+        report of May True ['true']
     """
 
     key: str = ""
@@ -244,7 +510,19 @@ class JobConflictError(JobError):
 
 
 class JobNotFoundError(JobError, LookupError):
-    """There is no job with this `id`."""
+    """The store has no job with this id.
+
+    Attributes:
+        id: The id.
+
+    Example:
+        >>> import sandtimer
+        >>> try:
+        ...     sandtimer.jobs.show("job-0")
+        ... except sandtimer.JobNotFoundError as error:
+        ...     print(error.id)
+        job-0
+    """
 
     id: str = ""
 
@@ -255,7 +533,21 @@ class JobNotFoundError(JobError, LookupError):
 
 
 class JobFileUnknownError(JobError, LookupError):
-    """The job with this `id` has left no file of this `name`."""
+    """The job has no output file of this name.
+
+    Attributes:
+        id: The id of the job.
+        name: The name of the file.
+
+    Example:
+        >>> import sandtimer
+        >>> record = sandtimer.jobs.run({"command": ["true"]})
+        >>> try:
+        ...     sandtimer.jobs.read_file(record.id, "report.txt")
+        ... except sandtimer.JobFileUnknownError as error:
+        ...     print(error.name)
+        report.txt
+    """
 
     id: str = ""
     name: str = ""
@@ -267,7 +559,21 @@ class JobFileUnknownError(JobError, LookupError):
 
 
 class JobStateRefusedError(JobError):
-    """The job with this `id` is in a `state` in which that cannot be done: it goes on, or it succeeded."""
+    """The state of the job does not allow the operation: the job is running, or has succeeded.
+
+    Attributes:
+        id: The id of the job.
+        state: Its state.
+
+    Example:
+        >>> import sandtimer
+        >>> record = sandtimer.jobs.run({"command": ["true"]})
+        >>> try:
+        ...     sandtimer.jobs.retry(record.id)
+        ... except sandtimer.JobStateRefusedError as error:
+        ...     print(error.state)
+        ended
+    """
 
     id: str = ""
     state: str = ""
@@ -279,41 +585,97 @@ class JobStateRefusedError(JobError):
 
 
 class JobStoreFullError(JobError, OSError):
-    """The disk is full; nothing was changed."""
+    """The disk is full; the store is unchanged.
+
+    Example:
+        >>> import sandtimer
+        >>> try:
+        ...     job = sandtimer.jobs.submit({"command": ["true"], "queue": "later"})
+        ... except sandtimer.JobStoreFullError as error:
+        ...     print("free space on the disk of the store:", error)
+    """
 
 
 class JobStoreBusyError(JobError, OSError):
-    """Another process kept the store busy for too long; the same may succeed later."""
+    """Another process held the lock of the store for too long; the same request may succeed later.
+
+    Example:
+        >>> import sandtimer
+        >>> try:
+        ...     job = sandtimer.jobs.submit({"command": ["true"], "queue": "later"})
+        ... except sandtimer.JobStoreBusyError as error:
+        ...     print("submit it again:", error)
+    """
 
 
 class JobStoreNewerError(JobError):
-    """The store was written by a newer Sandtimer."""
+    """A newer version of Sandtimer wrote the store.
+
+    Example:
+        >>> import sandtimer
+        >>> try:
+        ...     listed = sandtimer.jobs.list()
+        ... except sandtimer.JobStoreNewerError as error:
+        ...     print("upgrade sandtimer:", error)
+    """
 
 
 class JobStoreUnavailableError(JobError, OSError):
-    """The store cannot be used: its directory cannot be written, it is damaged, or its server refuses or does not answer."""
+    """The store cannot be used.
+
+    Its directory is not writable, its data is damaged, or its server rejects requests or does not
+    answer.
+
+    Example:
+        >>> import sandtimer
+        >>> try:
+        ...     sandtimer.jobs.Jobs("/proc/no-store").list()
+        ... except sandtimer.JobStoreUnavailableError as error:
+        ...     print("/proc/no-store" in str(error))
+        True
+    """
 
 
 class JobStoreUnreachableError(JobStoreUnavailableError):
-    """The store's server does not answer. It may later."""
+    """The server of the store does not answer; it may answer later.
+
+    Example:
+        >>> import sandtimer
+        >>> issubclass(sandtimer.JobStoreUnreachableError, sandtimer.JobStoreUnavailableError)
+        True
+    """
 
 
 class JobStillRunningError(JobError, TimeoutError):
-    """The wait was over before the job was. It goes on."""
+    """The timeout of a wait passed before the job ended. The job continues.
+
+    Example:
+        >>> import sandtimer
+        >>> job = sandtimer.jobs.submit({"command": ["true"], "queue": "later"})
+        >>> try:
+        ...     sandtimer.jobs.wait(job.id, timeout=0.1)
+        ... except sandtimer.JobStillRunningError:
+        ...     print("no worker has executed it yet")
+        no worker has executed it yet
+    """
 
 
 class ServerError(SandtimerError):
-    """A server refused what `Client` asked for, or did not answer.
+    """A server rejected a request of a `Client`, or did not answer.
 
-    code: one of the server's (spec/errors.md), or "unreachable" or "bad_answer"; hint: what would work; retryable: the same
-    request may succeed later; details: facts for programs.
+    Attributes:
+        code: A code of the server (see the reference of errors), "unreachable" or "bad_answer".
+        hint: What would work.
+        retryable: Whether the same request may succeed later.
+        details: Facts for programs.
 
-    >>> import sandtimer
-    >>> try:
-    ...     sandtimer.Client().run(["no-such-program"])
-    ... except sandtimer.ServerError as error:
-    ...     print(error.code, error.retryable)
-    command_not_found False
+    Example:
+        >>> import sandtimer
+        >>> try:
+        ...     sandtimer.Client().run(["no-such-program"])
+        ... except sandtimer.ServerError as error:
+        ...     print(error.code, error.retryable)
+        command_not_found False
     """
 
     code: str = ""
@@ -323,16 +685,51 @@ class ServerError(SandtimerError):
 
 
 class ServerUnreachableError(ServerError, ConnectionError):
-    """There was no answer: nobody listens there, or the connection broke."""
+    """The server did not answer: no server listens at the address, or the connection broke.
+
+    Example:
+        >>> import sandtimer
+        >>> try:
+        ...     sandtimer.Client("http://127.0.0.1:9").health()
+        ... except sandtimer.ServerUnreachableError as error:
+        ...     print(error.code, error.retryable)
+        unreachable True
+    """
 
 
 class ServerUnauthorizedError(ServerError, PermissionError):
-    """The server does not know the token."""
+    """The server does not accept the token.
+
+    Example:
+        >>> import sandtimer
+        >>> try:
+        ...     runs = sandtimer.Client().runs()
+        ... except sandtimer.ServerUnauthorizedError as error:
+        ...     print("set SANDTIMER_TOKEN:", error)
+    """
 
 
 class ServerNotFoundError(ServerError, LookupError):
-    """The server has no such run, context, workspace or file, or it is another token's."""
+    """The server has no such run, context, workspace or file, or another token owns it.
+
+    Example:
+        >>> import sandtimer
+        >>> try:
+        ...     sandtimer.Client().attach("run-0").info()
+        ... except sandtimer.ServerNotFoundError as error:
+        ...     print(error.code)
+        run_not_found
+    """
 
 
 class ServerLimitRefusedError(ServerError, InvalidLimitError):
-    """What the server got for a limit cannot be one."""
+    """The server rejected the value of a limit.
+
+    Example:
+        >>> import sandtimer
+        >>> try:
+        ...     sandtimer.Client().run(["true"], memory="a lot")
+        ... except sandtimer.InvalidLimitError as error:
+        ...     print(type(error).__name__)
+        ServerLimitRefusedError
+    """

@@ -1,4 +1,4 @@
-"""What a result's pickle may be made of: the table behind `_sandtimer.decode`, and one function of ours for each row.
+"""What a result's pickle may be made of: the table of `_sandtimer.decode`, and one function of ours for each entry.
 
 Every function here is called with a tuple of arguments that a hostile process chose: objects of plain types, of types
 in this table, and of the caller's own classes. So each checks exact types before it does anything with them, and calls

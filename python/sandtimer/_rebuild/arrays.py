@@ -124,7 +124,7 @@ def _structure(numpy: Any, names: object, fields: object, size: object, aligned:
 
 
 def _array(buffer: object, dtype: Any, shape: Any, order: object) -> Any:
-    """An array over `buffer`, which has to be exactly as long as its description says."""
+    """An array over `buffer`, which has to be exactly as long as its description requires."""
     numpy = _numpy()
     if not is_one_of(buffer, *_BUFFERS) or not _is_dtype(dtype) or dtype.hasobject:
         refuse("a numpy array is not made of a buffer and a dtype")

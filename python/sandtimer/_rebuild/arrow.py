@@ -1,8 +1,8 @@
 """Tables, batches and arrays of arrow, from a stream of its own format.
 
-Arrow's reader is made for streams that nobody vouches for, if what it read is validated afterwards. Two things it does
+Arrow's reader is made for untrusted streams, if what it read is validated afterwards. Two things it does
 on the way are not for a hostile stream: it hands the schema's extension types to whatever code the process has
-registered for them, and it allocates what a compressed buffer says it will become. So each message is looked at first.
+registered for them, and it allocates what a compressed buffer claims to become. So each message is inspected first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .common import Arguments, Value, is_one_of, refuse
 
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
 _EXTENSION = b"ARROW:extension:"
-# What may be said to be there without a byte for it.
+# How much may be claimed without a byte for it.
 _FREE_LENGTH = 1 << 20
 # Before this one, a type named by the stream was unpickled.
 _OLDEST = (14, 0, 1)
@@ -91,7 +91,7 @@ def _check(stream: memoryview) -> None:
             continue
         if batch is None or batch.table(3) is not None:
             refuse("an arrow stream is compressed")
-        # A column of nulls takes no room, however many there are said to be.
+        # A column of nulls takes no room, however many it claims to have.
         most = max(_FREE_LENGTH, 8 * len(stream))
         if not all(0 <= length <= most for length in (batch.number(0, "<q"), *batch.lengths(1))):
             refuse("an arrow stream has more elements than its bytes can hold")

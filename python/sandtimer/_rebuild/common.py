@@ -10,7 +10,7 @@ Arguments = tuple[Any, ...]
 
 
 class Value(NamedTuple):
-    """How the values behind one name are rebuilt."""
+    """How the values of one name are rebuilt."""
 
     # Called with the tuple of arguments; or, if there are signatures, with the arguments of one.
     rebuild: Callable[..., object]

@@ -5,7 +5,7 @@
 
 Names, parameters, defaults and results are those of py-adtools 0.3.8; both spellings of its flag are taken. What differs:
 
-- Results obey `trust`: "data" (the default) rebuilds plain values, arrays and the classes named in `results=`; of any other
+- `trust` decides on results: "data" (the default) rebuilds plain values, arrays and the classes named in `results=`; of any other
   class the `result` is None, and `error_msg` names the remedy.
 - Everything a call started is dead when it has returned, whatever `recur_kill_eval_proc` and `join_timeout_seconds` say.
 - Workers and arguments are sent by pickle (cloudpickle where that is needed), unless `start="fork"`. What cannot be pickled,
@@ -17,7 +17,7 @@ Names, parameters, defaults and results are those of py-adtools 0.3.8; both spel
 
 As in py-adtools, a program shares a process with the evaluator (`evaluate_program`) that scores it. So it can forge its score: change what
 scores it, read what is expected, or write the answer of the whole call. It cannot reach beyond its own call, and its answer is plain data
-unless `trust` says otherwise. For scores that count, use `sandtimer.Sandbox.judge(program, cases, entry=…)`, which keeps what is expected
+unless `trust` allows more. For scores that count, use `sandtimer.Sandbox.judge(program, cases, entry=…)`, which keeps what is expected
 outside and compares it there with what the program's function returned.
 
 The server of py-adtools is `sandtimer.adtools.auto_server`.

@@ -4,7 +4,7 @@
 
 POST {"code": …, "timeout": …} answers with ExecutionResults as JSON. A timeout that is not given is that of the command
 line, else the evaluator's own: `timeout_seconds`, `timeout`, `_timeout_seconds` or `_timeout` of its class or object. There
-is no authentication, so unlike py-adtools it listens on this machine alone unless told otherwise.
+is no authentication, so unlike py-adtools it listens on this machine alone by default.
 """
 
 from __future__ import annotations
@@ -41,7 +41,31 @@ def submit_code(
     *,
     post_timeout_seconds: float = 1800,
 ) -> dict[str, Any]:
-    """Has a program evaluated by a server; `post_timeout_seconds` is how long to wait for its answer."""
+    """Sends a program to a server, which evaluates it.
+
+    Args:
+        host: The host of the server.
+        port: Its port.
+        code: The source of the program.
+        timeout: Seconds for the evaluation; None for the timeout of the server.
+        post_timeout_seconds: Seconds to wait for the answer.
+
+    Returns:
+        `ExecutionResults` as a dictionary.
+
+    Example:
+        >>> import threading
+        >>> from sandtimer.adtools import PyEvaluator, auto_server
+        >>> class Count(PyEvaluator):
+        ...     def evaluate_program(self, program_str, functions, function_list, classes, class_list, **kwargs):
+        ...         return len(functions)
+        >>> with auto_server.Server(Count(), port=0) as server:
+        ...     threading.Thread(target=server.serve_forever, daemon=True).start()
+        ...     host, port = server.server_address[:2]
+        ...     print(auto_server.submit_code(host, port, "def a(): pass", timeout=5)["result"])
+        ...     server.shutdown()
+        1
+    """
     body = json.dumps({"code": code, "timeout": timeout}).encode()
     request = urllib.request.Request(f"http://{host}:{port}/", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=post_timeout_seconds) as answer:
@@ -57,7 +81,7 @@ async def submit_code_async(
     *,
     post_timeout_seconds: float = 1800,
 ) -> dict[str, Any]:
-    """As `submit_code`, awaited."""
+    """Awaited form of `submit_code`."""
     return await asyncio.to_thread(submit_code, host, port, code, timeout, post_timeout_seconds=post_timeout_seconds)
 
 
@@ -68,7 +92,24 @@ def evaluator_timeout(evaluator: Any) -> Any:
 
 
 class Server(ThreadingHTTPServer):
-    """Serves one evaluator; `serve_forever` serves, `shutdown` and `server_close` end it."""
+    """An HTTP server of one evaluator: `serve_forever` serves, `shutdown` and `server_close` end it.
+
+    Args:
+        evaluator: The evaluator.
+        host: The address to listen on.
+        port: The port to listen on; 0 for a free one.
+        timeout: Seconds for requests without a timeout; None for that of the evaluator.
+        max_workers: How many evaluations run at a time.
+
+    Example:
+        >>> from sandtimer.adtools import PyEvaluator, auto_server
+        >>> class Count(PyEvaluator):
+        ...     def evaluate_program(self, program_str, functions, function_list, classes, class_list, **kwargs):
+        ...         return len(functions)
+        >>> with auto_server.Server(Count(), port=0, timeout=5) as server:
+        ...     server.evaluate({"code": "def a(): pass"})["result"]
+        1
+    """
 
     def __init__(
         self,
@@ -84,7 +125,20 @@ class Server(ThreadingHTTPServer):
         self.slots = threading.Semaphore(max_workers)
 
     def evaluate(self, request: Any) -> Any:
-        """The results of a request that was read from JSON."""
+        """Returns the results of a request.
+
+        Args:
+            request: The JSON data of the request: a dictionary of `code` and `timeout`.
+
+        Example:
+            >>> from sandtimer.adtools import PyEvaluator, auto_server
+            >>> class Count(PyEvaluator):
+            ...     def evaluate_program(self, program_str, functions, function_list, classes, class_list, **kwargs):
+            ...         return len(functions)
+            >>> with auto_server.Server(Count(), port=0) as server:
+            ...     server.evaluate({})["error_msg"]
+            "the request has no text 'code'"
+        """
         code = request.get("code") if isinstance(request, dict) else None
         if not isinstance(code, str) or not code:
             return _failed("the request has no text 'code'")
@@ -133,7 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the results go to whoever asked."""
+        """Logs nothing: the results go to the client."""
 
 
 def load(path: str) -> PyEvaluator:

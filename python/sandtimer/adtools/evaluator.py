@@ -1,4 +1,4 @@
-"""Evaluators of Python programs, given as text."""
+"""Evaluators of Python programs that are given as strings."""
 
 from __future__ import annotations
 
@@ -16,19 +16,26 @@ __all__ = ["PyEvaluator", "PyEvaluatorRay"]
 class PyEvaluator(ABC):
     """Evaluates programs: override `evaluate_program`, then call `secure_evaluate`.
 
-    exec_code: executes the program, and hands its functions and classes to `evaluate_program`; else these are None.
-    The rest is as of `SandboxExecutor`.
+    The program and `evaluate_program` share a process, so the program can reach what the evaluator
+    holds, and can answer in its place, with any score: hold no expected results in it, and check
+    what matters after the call; or use `sandtimer.Sandbox.judge(program, cases, entry=…)`, which
+    compares outside.
 
-    >>> from sandtimer.adtools import PyEvaluator
-    >>> class Score(PyEvaluator):
-    ...     def evaluate_program(self, program_str, functions, function_list, classes, class_list, **kwargs):
-    ...         return sum(functions["play"](move) for move in range(5))
-    >>> Score().secure_evaluate("def play(move): return move * move", timeout_seconds=5)["result"]
-    30
+    Args:
+        exec_code: Whether the program is executed, and its functions and classes are passed to
+            `evaluate_program`; otherwise these are None.
+        find_and_kill_children_evaluation_process: As for `SandboxExecutor`.
+        debug_mode: As for `SandboxExecutor`.
+        join_timeout_seconds: As for `SandboxExecutor`.
+        **executor_parameters: The other parameters of `SandboxExecutor`.
 
-    The program and `evaluate_program` share a process, so the program can reach what the evaluator holds, and answer in its
-    place, with any score it likes: keep expected results out of it, and check what matters after the call, or use
-    `sandtimer.Sandbox.judge(program, cases, entry=…)`, which compares outside.
+    Example:
+        >>> from sandtimer.adtools import PyEvaluator
+        >>> class Score(PyEvaluator):
+        ...     def evaluate_program(self, program_str, functions, function_list, classes, class_list, **kwargs):
+        ...         return sum(functions["play"](move) for move in range(5))
+        >>> Score().secure_evaluate("def play(move): return move * move", timeout_seconds=5)["result"]
+        30
     """
 
     def __init__(
@@ -57,7 +64,27 @@ class PyEvaluator(ABC):
         callable_classes_list: Optional[list[Callable[..., Any]]],
         **kwargs: Any,
     ) -> Any:
-        """Evaluates a program: its text, and the functions and classes it defines, by name and in their order."""
+        """Evaluates a program. Subclasses override it.
+
+        Args:
+            program_str: The source of the program.
+            callable_functions_dict: The functions that it defines, by name.
+            callable_functions_list: The functions, in their order.
+            callable_classes_dict: The classes that it defines, by name.
+            callable_classes_list: The classes, in their order.
+            **kwargs: The keyword arguments of `evaluate` or `secure_evaluate`.
+
+        Returns:
+            The score, or any other value.
+
+        Example:
+            >>> from sandtimer.adtools import PyEvaluator
+            >>> class Length(PyEvaluator):
+            ...     def evaluate_program(self, program_str, functions, function_list, classes, class_list, **kwargs):
+            ...         return len(program_str) + kwargs["bonus"]
+            >>> Length().evaluate("x = 1", bonus=10)["result"]
+            15
+        """
 
     def _exec_and_get_res(self, program: Any, **kwargs: Any) -> Any:
         text = str(program)
@@ -78,7 +105,20 @@ class PyEvaluator(ABC):
         )
 
     def evaluate(self, program: Any, **kwargs: Any) -> ExecutionResults:
-        """Evaluates a program here, without a sandbox and without limits."""
+        """Evaluates a program in this process, without a sandbox and without limits.
+
+        Args:
+            program: The source, or an object whose `str` is the source.
+            **kwargs: Keyword arguments of `evaluate_program`.
+
+        Example:
+            >>> from sandtimer.adtools import PyEvaluator
+            >>> class Count(PyEvaluator):
+            ...     def evaluate_program(self, program_str, functions, function_list, classes, class_list, **kwargs):
+            ...         return len(functions)
+            >>> Count().evaluate("def a(): pass")["result"]
+            1
+        """
         started = time.perf_counter()
         try:
             value, why_not = self._exec_and_get_res(program, **kwargs), ""
@@ -93,14 +133,46 @@ class PyEvaluator(ABC):
         redirect_to_devnull: bool = False,
         **kwargs: Any,
     ) -> ExecutionResults:
-        """Evaluates a program, a text or anything whose `str` is one, in a sandbox; see `SandboxExecutor`."""
+        """Evaluates a program in a sandbox; see `SandboxExecutor.secure_execute`.
+
+        Args:
+            program: The source, or an object whose `str` is the source.
+            timeout_seconds: None for unlimited; 0 is an immediate timeout.
+            redirect_to_devnull: Whether the output is discarded.
+            **kwargs: Keyword arguments of `evaluate_program`.
+
+        Example:
+            >>> from sandtimer.adtools import PyEvaluator
+            >>> class Count(PyEvaluator):
+            ...     def evaluate_program(self, program_str, functions, function_list, classes, class_list, **kwargs):
+            ...         return len(functions)
+            >>> Count().secure_evaluate("while True: pass", timeout_seconds=0.2)["error_msg"]
+            'Evaluation timeout.'
+        """
         return self.sandbox_executor.secure_execute(
             "_exec_and_get_res", [program], kwargs, timeout_seconds, redirect_to_devnull
         )
 
 
 class PyEvaluatorRay(PyEvaluator):
-    """Evaluates programs on the machines of a Ray cluster; see `SandboxExecutorRay`."""
+    """Evaluates programs on the machines of a Ray cluster; see `SandboxExecutorRay`.
+
+    Args:
+        init_ray: As for `SandboxExecutorRay`.
+        exec_code: As for `PyEvaluator`.
+        debug_mode: As for `SandboxExecutor`.
+        ray_rotation_max_bytes: As for `SandboxExecutorRay`.
+        ray_rotation_backup_count: As for `SandboxExecutorRay`.
+        **executor_parameters: The other parameters of `SandboxExecutorRay`.
+
+    Example:
+        >>> from sandtimer.adtools import PyEvaluatorRay
+        >>> class Count(PyEvaluatorRay):
+        ...     def evaluate_program(self, program_str, functions, function_list, classes, class_list, **kwargs):
+        ...         return len(functions)
+        >>> Count().secure_evaluate("def a(): pass", timeout_seconds=5)["result"]  # doctest: +SKIP
+        1
+    """
 
     sandbox_executor: SandboxExecutorRay
 
@@ -134,7 +206,23 @@ class PyEvaluatorRay(PyEvaluator):
         ray_actor_options: Optional[dict[str, Any]] = None,
         **kwargs: Any,
     ) -> ExecutionResults:
-        """As `PyEvaluator.secure_evaluate`, on a node that `ray_actor_options` fit."""
+        """Evaluates a program in a sandbox on a node of the cluster.
+
+        Args:
+            program: The source, or an object whose `str` is the source.
+            timeout_seconds: None for unlimited; 0 is an immediate timeout.
+            redirect_to_devnull: Whether the output is discarded.
+            ray_actor_options: Resources of the actor whose node makes the call.
+            **kwargs: Keyword arguments of `evaluate_program`.
+
+        Example:
+            >>> from sandtimer.adtools import PyEvaluatorRay
+            >>> class Count(PyEvaluatorRay):
+            ...     def evaluate_program(self, program_str, functions, function_list, classes, class_list, **kwargs):
+            ...         return len(functions)
+            >>> Count().secure_evaluate("def a(): pass", ray_actor_options={"num_cpus": 1})["result"]  # doctest: +SKIP
+            1
+        """
         return self.sandbox_executor.secure_execute(
             "_exec_and_get_res",
             [program],

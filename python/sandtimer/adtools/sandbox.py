@@ -1,4 +1,4 @@
-"""Executors of a worker object's methods, and the decorator around them."""
+"""Executors of the methods of a worker object, and the decorator for them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,18 @@ _ONLY_RAY = ("init_ray", "ray_rotation_max_bytes", "ray_rotation_backup_count")
 
 
 class ExecutionResults(TypedDict):
-    """What became of a call: `error_msg` is "" on success, else it says why `result` is None."""
+    """The result of a call.
+
+    Attributes:
+        result: The value; None if there is none.
+        evaluate_time: How long the call took, in seconds.
+        error_msg: "" on success; else why there is no value.
+
+    Example:
+        >>> from sandtimer.adtools import ExecutionResults
+        >>> ExecutionResults(result=1, evaluate_time=0.1, error_msg="")["result"]
+        1
+    """
 
     result: Any
     evaluate_time: float
@@ -36,22 +47,34 @@ class ExecutionResults(TypedDict):
 
 @named_parameters
 class SandboxExecutor:
-    """Calls methods of a worker object, each call in a process of its own.
+    """Calls the methods of a worker object, each call in a process of its own.
 
-    evaluate_worker: any object that can be pickled (error_msg says what keeps one from it); what a call changes in it stays in the sandbox.
-    recur_kill_eval_proc, find_and_kill_children_evaluation_process, join_timeout_seconds: taken and kept; all processes of
-    a call die with it at once, whatever they say. debug_mode: prints why a call gave no result.
-    trust, results: as of `sandtimer.Sandbox`, and so are all further parameters.
+    Args:
+        evaluate_worker: Any object that can be pickled; else `error_msg` has the reason. Changes
+            that a call makes to it stay in the sandbox.
+        recur_kill_eval_proc: Accepted and stored. All processes of a call are always dead when it
+            returns.
+        debug_mode: Whether the reason is printed when a call has no result.
+        join_timeout_seconds: Accepted and stored, without effect.
+        find_and_kill_children_evaluation_process: The earlier name of `recur_kill_eval_proc`.
+        trust: As for `sandtimer.Sandbox`.
+        results: As for `sandtimer.Sandbox`.
+        **sandbox_parameters: The other parameters of `sandtimer.Sandbox`.
 
-    >>> from sandtimer.adtools import SandboxExecutor
-    >>> class Worker:
-    ...     def divide(self, a, b):
-    ...         return a / b
-    >>> executor = SandboxExecutor(Worker())
-    >>> executor.secure_execute("divide", [7, 2], timeout_seconds=5)["result"]
-    3.5
-    >>> executor.secure_execute("divide", [7, 0], timeout_seconds=5)["error_msg"].splitlines()[-1]
-    'ZeroDivisionError: division by zero'
+    Raises:
+        InvalidArgumentError: A parameter has a value that cannot be used.
+        InvalidArgumentTypeError: A parameter has a type that cannot be used, or belongs to a call.
+
+    Example:
+        >>> from sandtimer.adtools import SandboxExecutor
+        >>> class Worker:
+        ...     def divide(self, a, b):
+        ...         return a / b
+        >>> executor = SandboxExecutor(Worker())
+        >>> executor.secure_execute("divide", [7, 2], timeout_seconds=5)["result"]
+        3.5
+        >>> executor.secure_execute("divide", [7, 0], timeout_seconds=5)["error_msg"].splitlines()[-1]
+        'ZeroDivisionError: division by zero'
     """
 
     def __init__(
@@ -95,10 +118,22 @@ class SandboxExecutor:
         timeout_seconds: Union[int, float, None] = None,
         redirect_to_devnull: bool = False,
     ) -> ExecutionResults:
-        """Calls a method of the worker. Never raises for what the method did, nor for what cannot be pickled.
+        """Calls a method of the worker. Never raises for what the method did, or for what cannot be
+        pickled.
 
-        timeout_seconds: None is no limit, and 0, as in py-adtools and unlike elsewhere in this package, a timeout at once.
-        redirect_to_devnull: drops what the call prints; else it is printed here when the call has ended.
+        Args:
+            worker_execute_method_name: The name of the method.
+            method_args: Its positional arguments.
+            method_kwargs: Its keyword arguments.
+            timeout_seconds: None for unlimited. 0 is an immediate timeout, as in py-adtools and
+                unlike elsewhere in this package.
+            redirect_to_devnull: Whether the output of the call is discarded; else it is printed
+                when the call has ended.
+
+        Example:
+            >>> from sandtimer.adtools import SandboxExecutor
+            >>> SandboxExecutor([1, 2, 1]).secure_execute("count", [1], timeout_seconds=5)["result"]
+            2
         """
         _arguments.text("worker_execute_method_name", worker_execute_method_name, "use the name of a method")
         if method_args is not None:
@@ -204,10 +239,24 @@ def _print(outcome: Outcome) -> None:
 
 @named_parameters
 class SandboxExecutorRay(SandboxExecutor):
-    """Calls methods of a worker object on the machines of a Ray cluster; see `sandtimer.ray`.
+    """Calls the methods of a worker object on the machines of a Ray cluster; see `sandtimer.ray`.
 
-    init_ray: starts Ray, or joins it; without it Ray must have been initialised. The flags of `SandboxExecutor`, and
-    further parameters of `sandtimer.Sandbox`, are taken too.
+    Args:
+        evaluate_worker: Any object that can be pickled.
+        init_ray: Whether Ray is started or joined; otherwise it must be initialised already.
+        debug_mode: Whether the reason is printed when a call has no result.
+        ray_rotation_max_bytes: Size of the files of the workers' output, in bytes.
+        ray_rotation_backup_count: How many such files are retained.
+        **process_parameters: The other parameters of `SandboxExecutor`.
+
+    Raises:
+        ImportError: Ray is not installed.
+
+    Example:
+        >>> from sandtimer.adtools import SandboxExecutorRay
+        >>> executor = SandboxExecutorRay([1, 2, 1])  # doctest: +SKIP
+        >>> executor.secure_execute("count", [1], timeout_seconds=5)["result"]  # doctest: +SKIP
+        2
     """
 
     def __init__(
@@ -241,7 +290,22 @@ class SandboxExecutorRay(SandboxExecutor):
         *,
         ray_actor_options: Optional[dict[str, Any]] = None,
     ) -> ExecutionResults:
-        """As `SandboxExecutor.secure_execute`. ray_actor_options: resources of the actor whose node makes the call."""
+        """Calls a method of the worker on a node. Never raises for what the method did.
+
+        Args:
+            worker_execute_method_name: The name of the method.
+            method_args: Its positional arguments.
+            method_kwargs: Its keyword arguments.
+            timeout_seconds: As for `SandboxExecutor.secure_execute`.
+            redirect_to_devnull: As for `SandboxExecutor.secure_execute`.
+            ray_actor_options: Resources of the actor whose node makes the call.
+
+        Example:
+            >>> from sandtimer.adtools import SandboxExecutorRay
+            >>> executor = SandboxExecutorRay([1, 2, 1])  # doctest: +SKIP
+            >>> executor.secure_execute("count", [1], ray_actor_options={"num_cpus": 1})["result"]  # doctest: +SKIP
+            2
+        """
         executor = object.__new__(type(self))
         executor.__dict__.update(self.__dict__, _actor_options=dict(ray_actor_options or {}))
         return SandboxExecutor.secure_execute(
@@ -271,20 +335,32 @@ def sandbox_run(
     return_raw_result: bool = True,
     **executor_init_kwargs: Any,
 ) -> Callable[[Any], Any]:
-    """Has each call of a function or method run by an executor of this type, which gets `executor_init_kwargs`.
+    """Runs each call of the decorated function or method by an executor.
 
-    A call gives the result, or None where there is none; with `return_raw_result=False` it gives `ExecutionResults`. Flags
-    of the other type are ignored. For whatever `sandtimer.sandboxed` takes; inside a sandbox the function runs inline, as
+    It decorates whatever `sandtimer.sandboxed` does. Inside a sandbox the function runs inline, as
     it does there.
 
-    >>> from sandtimer.adtools import sandbox_run
-    >>> @sandbox_run(timeout=5.0, return_raw_result=False)
-    ... def reciprocal(x):
-    ...     return 1 / x
-    >>> reciprocal(4)["result"], reciprocal(4)["error_msg"]
-    (0.25, '')
-    >>> reciprocal(0)["result"] is None
-    True
+    Args:
+        sandbox_type: "process" or "ray".
+        timeout: Elapsed time of each call, in seconds; None for unlimited.
+        redirect_to_devnull: Whether the output of a call is discarded.
+        ray_actor_options: Resources of the actor whose node makes the call.
+        return_raw_result: Whether a call returns the value, or None if there is none; otherwise it
+            returns `ExecutionResults`.
+        **executor_init_kwargs: The parameters of the executor; those of the other type are ignored.
+
+    Raises:
+        InvalidArgumentError: A parameter has a value that cannot be used.
+
+    Example:
+        >>> from sandtimer.adtools import sandbox_run
+        >>> @sandbox_run(timeout=5.0, return_raw_result=False)
+        ... def reciprocal(x):
+        ...     return 1 / x
+        >>> reciprocal(4)["result"], reciprocal(4)["error_msg"]
+        (0.25, '')
+        >>> reciprocal(0)["result"] is None
+        True
     """
     if sandbox_type not in ("ray", "process"):
         raise InvalidArgumentError(f'sandbox_type={sandbox_type!r}: use "process" or "ray"')

@@ -1,18 +1,21 @@
-"""Durable work: jobs in a store that outlives who asked for them, and workers that execute them.
+"""Durable work: jobs in a store that outlives their clients, and workers that execute them.
 
     from sandtimer import jobs
 
-    record = jobs.run({"command": ["make", "test"], "wall_ms": "10m"})     # submit, work on it here, wait for its end
+    record = jobs.run({"command": ["make", "test"], "wall_ms": "10m"})    # execute it here, and wait
     jobs.submit({"handler": "train", "input": {"rate": 0.1}, "queue": "gpu"})
-    jobs.work(slots=4, queues=["gpu"], handlers={"train": train})          # until SIGTERM or Ctrl-C
+    jobs.work(slots=4, queues=["gpu"], handlers={"train": train})         # until SIGTERM or Ctrl-C
 
-The functions here are those of a `Jobs` without parameters: the same store as that of `sandtimer jobs`, a directory of this
-machine or a NATS server (SANDTIMER_STORE), for any number of processes. Each has an awaited form, with an `a` before its name (that of `wait` is `await_`); `work` has none: it is a program of its own.
+The functions are the methods of a `Jobs` without arguments: the store of `sandtimer jobs`, which is
+a directory of this machine or a NATS server (SANDTIMER_STORE), for any number of processes. Each
+has an awaited form with an `a` before its name (`await_` for `wait`), except `work`, which is a
+program of its own.
 
-A spec is a dictionary, or the path of a file in TOML or JSON. A job's command or code runs in a sandbox of the worker's
-engine, as with `sandtimer run`. A handler is a function that the worker was given; it is called with the job's `input`, in a
-process of its own: a parked child of the worker's sandbox, as with `Sandbox.run`. The worker's own process executes nothing
-of a job's, and only waits: so a deadline ends a handler whatever it does, together with everything that it has started.
+A spec is a dictionary, or the path of a TOML or JSON file. The command or code of a job runs in a
+sandbox of the worker's engine, as with `sandtimer run`. A handler is a function that the worker
+has; it is called with the `input` of the job in a parked child of the worker's sandbox, as with
+`Sandbox.run`. The process of the worker executes nothing of a job and only waits: a deadline ends a
+handler whatever it does, together with all processes that it has started.
 """
 
 from ._handler import Handler

@@ -1,4 +1,4 @@
-"""Following jobs to their ends, and workers that are told to end."""
+"""Following jobs to their ends, and the signals that end workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PIECE = 256 * 1024
 
 
 class Told:
-    """How often a worker was told to end; hears SIGTERM while it is entered."""
+    """How often a worker received a signal to end; handles SIGTERM while it is entered."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker, self._count, self._hears = worker, 0, False
@@ -53,7 +53,7 @@ class Following:
 
     async def look(self, io: Io) -> AsyncGenerator[JobEvent, None]:
         """What has happened since the look before."""
-        # Before its log, which is whole once it is over.
+        # Before its log, which is complete once it has ended.
         job = await self._jobs._show(io, self.id)
         if job.state != self.state:
             self.state = job.state

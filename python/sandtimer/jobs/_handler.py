@@ -1,4 +1,4 @@
-"""Handlers with a soft limit: what they are told of it, in the process of the call."""
+"""Handlers with a soft limit, and the notice of it in the process of the call."""
 
 from __future__ import annotations
 
@@ -19,24 +19,33 @@ _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|s)")
 
 @named_parameters
 class Handler:
-    """A function as a handler of jobs, with a soft limit for each of its calls.
+    """A function as a handler of jobs, with a soft limit of each call.
 
-    soft: after so many seconds of a call (or a text such as "5m") `SoftTimeLimitError` is raised in the function, so that it can
-    save what it has in what is left until the wall limit. None and 0: never. It must be below the wall limit of the worker's
-    sandbox; a job whose own wall limit is shorter ends at that. The error is raised by a handler of SIGALRM, between two steps of Python in the main
-    thread: a function that sets an alarm of its own loses it, and C code that does not return delays it. Async functions are
-    refused: `asyncio.timeout` does the same in them.
+    At the soft limit `SoftTimeLimitError` is raised in the function, which then can save its work
+    until the wall-clock limit. It is raised by a handler of SIGALRM, between two steps of Python in
+    the main thread: a function that sets an alarm of its own loses it, and C code that does not
+    return delays it. Async functions are rejected: `asyncio.timeout` does the same in them.
 
-    >>> import sandtimer, time
-    >>> from sandtimer import jobs
-    >>> def train(steps):
-    ...     try:
-    ...         time.sleep(60)
-    ...     except sandtimer.SoftTimeLimitError:
-    ...         return "saved what there is"
-    >>> record = jobs.run({"handler": "train", "wall_ms": "20s"}, handlers={"train": jobs.Handler(train, soft=0.2)})
-    >>> record.result.value
-    'saved what there is'
+    Args:
+        function: A function of one parameter, the input of the job.
+        soft: Seconds, or a string such as "5m"; None and 0 for no soft limit. It must be below the
+            `timeout` of the worker's sandbox; a job whose own `wall_ms` is shorter ends at that.
+
+    Raises:
+        InvalidLimitError: `soft` is not a duration.
+        InvalidArgumentError: The function is async.
+
+    Example:
+        >>> import sandtimer, time
+        >>> from sandtimer import jobs
+        >>> def train(steps):
+        ...     try:
+        ...         time.sleep(60)
+        ...     except sandtimer.SoftTimeLimitError:
+        ...         return "saved what there is"
+        >>> record = jobs.run({"handler": "train", "wall_ms": "20s"}, handlers={"train": jobs.Handler(train, soft=0.2)})
+        >>> record.result.value
+        'saved what there is'
     """
 
     def __init__(self, function: Callable[[Any], Any], *, soft: Union[int, float, str, None] = None) -> None:
@@ -51,7 +60,7 @@ class Handler:
         return f"Handler({self.function!r}, soft={self.soft!r})"
 
     def _within(self, name: str, wall: Union[int, float, None]) -> Callable[[Any], Any]:
-        """What is called. Refuses a soft limit that a wall limit would leave no time for."""
+        """The function that is called. Rejects a soft limit that is not below the wall-clock limit."""
         if self.soft is None:
             return self.function
         if wall and self.soft >= wall:
@@ -80,7 +89,7 @@ def _seconds(soft: Union[int, float, str, None]) -> Optional[float]:
 
 
 class SoftLimited:
-    """A function that is interrupted after so many seconds, in the process that it is called in."""
+    """A function that is interrupted after `seconds`, in the process that it is called in."""
 
     def __init__(self, function: Callable[[Any], Any], seconds: float) -> None:
         functools.update_wrapper(self, function)

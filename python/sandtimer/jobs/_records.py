@@ -1,4 +1,6 @@
-"""What a store says of jobs. Times in milliseconds; moments are those of the store's clock, milliseconds since 1970."""
+"""Records of jobs, as the store returns them. Times are in milliseconds; moments are milliseconds
+since 1970 by the clock of the store.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,19 @@ from ..errors import RemoteError
 
 @dataclasses.dataclass(frozen=True)
 class Submitted:
-    """What became of a submission; `existed`: it was there already, with the same idempotency key and the same spec.
+    """The result of a submission.
 
-    >>> from sandtimer import jobs
-    >>> spec = {"command": ["true"], "idempotency_key": "nightly", "queue": "later"}
-    >>> first, second = jobs.submit(spec), jobs.submit(spec)
-    >>> first.existed, second.existed, first.id == second.id
-    (False, True, True)
+    Attributes:
+        id: The id of the job.
+        state: Its state.
+        existed: Whether a job with the same idempotency key and the same spec existed already.
+
+    Example:
+        >>> from sandtimer import jobs
+        >>> spec = {"command": ["true"], "idempotency_key": "nightly", "queue": "later"}
+        >>> first, second = jobs.submit(spec), jobs.submit(spec)
+        >>> first.existed, second.existed, first.id == second.id
+        (False, True, True)
     """
 
     id: str
@@ -28,9 +36,32 @@ class Submitted:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A job in a listing. `state` is "scheduled", "queued", "leased" (a worker has it), "ended" (with a result, good or bad),
-    "dead" (no worker could bring it to a result) or "cancelled"; `cancel` is why it is to be ended, where somebody asked;
-    `waiting_for` is how many jobs of its `after` have not ended.
+    """A job in a listing. Moments are milliseconds since 1970.
+
+    Attributes:
+        id: The id of the job.
+        name: Its name; "" without one.
+        queue: Its queue.
+        priority: Its priority; higher ones are executed first.
+        state: "scheduled", "queued", "leased" (a worker has it), "ended" (with a result, good or
+            bad), "dead" (no worker could bring it to a result) or "cancelled".
+        ok: Whether it succeeded; None while there is no result.
+        error: Why it failed, in one line; None otherwise.
+        submitted_ms: When it was submitted.
+        due_ms: When it is or was due.
+        deadline_ms: When it must have ended; None without a limit.
+        leased_ms: When a worker last got it; None before that.
+        ended_ms: When it ended; None before that.
+        deliveries: How many times a worker got it.
+        worker: The worker that has it; None if there is no such worker.
+        cancel: Why it is to be cancelled; None if that was not requested.
+        waiting_for: How many jobs of its `after` have not ended.
+
+    Example:
+        >>> from sandtimer import jobs
+        >>> submitted = jobs.submit({"command": ["true"], "queue": "later"})
+        >>> [(job.id == submitted.id, job.state) for job in jobs.list(queue="later")]
+        [(True, 'queued')]
     """
 
     id: str
@@ -52,20 +83,30 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more becomes of it by itself."""
+        """Whether the job has ended, is dead or was cancelled."""
         return self.state in ("ended", "dead", "cancelled")
 
 
 @dataclasses.dataclass(frozen=True)
 class JobVerdict:
-    """The limit that ended a job: `layer` is whose it was ("job", "loop", "call", "run"), `source` where it
-    came from ("call": the job's spec), `scope` its path, `phase` what the job was at
-    ("queued", "running", "backoff"), `limit_ms` for limits of time, `limit` for counts; `sentence` says it in words.
+    """The limit that ended a job.
 
-    >>> from sandtimer import jobs
-    >>> verdict = jobs.run({"command": ["sleep", "60"], "wall_ms": 300}).result.verdict
-    >>> verdict.layer, verdict.kind, verdict.limit_ms, verdict.phase
-    ('job', 'wall', 300, 'running')
+    Attributes:
+        kind: The limit, such as "wall" or "turns".
+        layer: The layer whose limit it was: "job", "loop", "call" or "run".
+        source: Who set the limit: "call" is the spec of the job.
+        scope: The path of the scope whose limit it was.
+        phase: The state of the job: "queued", "running" or "backoff".
+        limit_ms: The limit, if it is one of time.
+        limit: The limit, if it is a count.
+        elapsed_ms: How long the job had taken, in milliseconds.
+        sentence: All of this in a sentence.
+
+    Example:
+        >>> from sandtimer import jobs
+        >>> verdict = jobs.run({"command": ["sleep", "60"], "wall_ms": 300}).result.verdict
+        >>> verdict.layer, verdict.kind, verdict.limit_ms, verdict.phase
+        ('job', 'wall', 300, 'running')
     """
 
     kind: str
@@ -81,7 +122,19 @@ class JobVerdict:
 
 @dataclasses.dataclass(frozen=True)
 class JobFile:
-    """A file that a job has left and its store keeps; `sha256` in hexadecimal digits."""
+    """An output file of a job, which the store has.
+
+    Attributes:
+        name: Its name.
+        bytes: Its size, in bytes.
+        sha256: Its SHA-256 sum, in hexadecimal digits.
+
+    Example:
+        >>> from sandtimer import jobs
+        >>> record = jobs.run({"command": ["sh", "-c", "printf hello > out"], "outputs": ["out"]})
+        >>> [(file.name, file.bytes) for file in record.result.files]
+        [('out', 5)]
+    """
 
     name: str
     bytes: int
@@ -90,7 +143,18 @@ class JobFile:
 
 @dataclasses.dataclass(frozen=True)
 class JobFileRefused:
-    """A file, or a pattern that names none, of a spec's `outputs` that is not kept, and the reason."""
+    """An output file that was not stored, or a pattern of `outputs` without a file.
+
+    Attributes:
+        name: The name or the pattern.
+        reason: Why it was not stored.
+
+    Example:
+        >>> from sandtimer import jobs
+        >>> record = jobs.run({"command": ["true"], "outputs": ["report.txt"]})
+        >>> [file.name for file in record.result.files_refused]
+        ['report.txt']
+    """
 
     name: str
     reason: str
@@ -98,12 +162,32 @@ class JobFileRefused:
 
 @dataclasses.dataclass(frozen=True)
 class JobResult:
-    """What became of a job, or of one of its deliveries.
+    """The result of a job, or of one of its deliveries.
 
-    status: "ok", "failed", "timeout", "budget" (a loop's turns or failures), "cancelled", "infra_error", "lost", "drained" (its worker was told to end). value: what
-    a loop's driver said in the end, or what the last handler returned. degraded: by a fallback. spent: where its time went.
-    calls: the latest, each with what was tried; outcome: of the last run. files: what is kept of those it left.
-    log_bytes_dropped: bytes of the log that the store could not take, as where its disk was full.
+    Attributes:
+        status: "ok", "failed", "timeout", "budget" (turns or failures of a loop), "cancelled",
+            "infra_error", "lost" or "drained" (the worker had to end).
+        ok: Whether the job succeeded.
+        error: Why it failed, in one line; None otherwise.
+        verdict: The limit that ended it; None if no limit did.
+        value: The last message of the driver of a loop, or the value of the last handler.
+        degraded: Whether a fallback returned the value.
+        turns: How many turns a loop had; None for other jobs.
+        steps: The steps, each with its result.
+        calls: The latest calls, each with its attempts.
+        calls_dropped: How many earlier calls are not listed.
+        breakers: The state of the circuit breakers.
+        spent: How the time was spent.
+        outcome: The outcome of the last run; None if there was no run.
+        files: The output files that the store has.
+        files_refused: The output files that were not stored.
+        log_bytes_dropped: How many bytes of the log could not be stored, such as on a full disk.
+
+    Example:
+        >>> from sandtimer import jobs
+        >>> result = jobs.run({"command": ["sh", "-c", "exit 3"]}).result
+        >>> result.status, result.ok, result.outcome.exit_code
+        ('failed', False, 3)
     """
 
     status: str
@@ -126,7 +210,20 @@ class JobResult:
 
 @dataclasses.dataclass(frozen=True)
 class JobWebhook:
-    """What became of telling of a job's end; `error` is why the last attempt failed, `due_ms` when the next one is."""
+    """The delivery of the notice of a job's end.
+
+    Attributes:
+        url: The address.
+        attempts: How many attempts there were.
+        delivered_ms: When it was delivered; None before that.
+        error: Why the last attempt failed; None otherwise.
+        due_ms: When the next attempt is due; None if there is none.
+
+    Example:
+        >>> from sandtimer import jobs
+        >>> jobs.run({"command": ["true"]}).webhook is None
+        True
+    """
 
     url: str
     attempts: int
@@ -137,14 +234,23 @@ class JobWebhook:
 
 @dataclasses.dataclass(frozen=True)
 class JobRecord(Job):
-    """Everything about a job: its spec, its result once it is over, what came of earlier deliveries (the latest last), and
-    results that came after their lease was lost. `now_ms` is the moment of this answer. `blocked_by` is why no worker can lease
-    it now: objects with a `reason` (queue_paused, jobs, not_before, rate, concurrency or no_worker) and its details.
+    r"""Everything about a job. It has the attributes of `Job` too.
 
-    >>> from sandtimer import jobs
-    >>> record = jobs.run({"code": "print(6 * 7)", "language": "python"})
-    >>> record.state, record.result.status, record.result.outcome.stdout
-    ('ended', 'ok', '42\\n')
+    Attributes:
+        spec: The spec of the job.
+        result: Its result; None before its end.
+        earlier: The results of earlier deliveries, the latest last.
+        duplicates: Results that arrived after their lease was lost.
+        webhook: The delivery of the notice of its end; None without one.
+        blocked_by: Why no worker can lease it now: objects with a `reason` ("queue_paused", "jobs",
+            "not_before", "rate", "concurrency" or "no_worker") and its details.
+        now_ms: The moment of this record.
+
+    Example:
+        >>> from sandtimer import jobs
+        >>> record = jobs.run({"code": "print(6 * 7)", "language": "python"})
+        >>> record.state, record.result.status, record.result.outcome.stdout
+        ('ended', 'ok', '42\n')
     """
 
     spec: dict[str, Any]
@@ -158,10 +264,21 @@ class JobRecord(Job):
 
 @dataclasses.dataclass(frozen=True)
 class JobEvent:
-    """Something that happened to a job: `event` is "state" (it is in another one), "log" or "ended"; `job` is as it was then.
+    r"""An event of a job.
 
-    text, data: what it wrote, of a "log"; characters that are cut between two come whole with the second, and what is no UTF-8
-    is replaced in the text.
+    Attributes:
+        event: "state" (it has changed), "log" or "ended".
+        job: The record of the job at that moment.
+        text: The text of a "log" event. Characters that are split between two events are in the
+            second one, and bytes that are not UTF-8 are replaced.
+        data: The bytes of a "log" event.
+
+    Example:
+        >>> from sandtimer import jobs
+        >>> job = jobs.submit({"command": ["echo", "hello"], "queue": "events"})
+        >>> with jobs.Worker(queues=["events"]):
+        ...     "".join(event.text for event in jobs.watch(job.id))
+        'hello\n'
     """
 
     event: str
@@ -172,14 +289,25 @@ class JobEvent:
 
 @dataclasses.dataclass(frozen=True)
 class JobLog:
-    """A piece of what a job wrote; the next is at `next_cursor`, where there is one."""
+    r"""A part of the output of a job.
+
+    Attributes:
+        data: The bytes.
+        next_cursor: The position of the next part.
+
+    Example:
+        >>> from sandtimer import jobs
+        >>> log = jobs.read_log(jobs.run({"command": ["echo", "hello"]}).id)
+        >>> log.text, log.next_cursor
+        ('hello\n', 6)
+    """
 
     data: bytes
     next_cursor: int
 
     @property
     def text(self) -> str:
-        """As text; what is no UTF-8 is replaced."""
+        """The part as text; bytes that are not UTF-8 are replaced."""
         return self.data.decode("utf-8", "replace")
 
 
@@ -187,10 +315,25 @@ class JobLog:
 class JobSchedule:
     """A schedule: a job that recurs. Moments are milliseconds since 1970.
 
-    next_ms: when it is due next; None if it is paused. last_ms, last_job, last_state: the last moment for which a job was
-    submitted, the job's id, and its state as long as the store has it. submitted: how many jobs it has submitted. skipped: how
-    many moments passed without a job, because the job before had not finished or no worker was there. error: why the job of the
-    last moment could not be submitted. spec: as it was stored, without the secret of a webhook.
+    Attributes:
+        name: Its name.
+        queue: The queue of its jobs.
+        next_ms: When it is due next; None if it is paused.
+        last_ms: The last moment for which a job was submitted.
+        last_job: The id of that job.
+        last_state: The state of that job, while the store has it.
+        submitted: How many jobs it has submitted.
+        skipped: How many moments passed without a job, because the job before had not finished or
+            there was no worker.
+        error: Why the job of the last moment could not be submitted; None otherwise.
+        created_ms: When it was stored first.
+        spec: Its spec, without the secret of a webhook.
+
+    Example:
+        >>> from sandtimer import jobs
+        >>> schedule = jobs.schedule({"name": "hourly", "every_ms": "1h", "job": {"command": ["true"]}})
+        >>> schedule.name, schedule.submitted, jobs.unschedule("hourly")
+        ('hourly', 0, True)
     """
 
     name: str
@@ -208,7 +351,24 @@ class JobSchedule:
 
 @dataclasses.dataclass(frozen=True)
 class JobQueue:
-    """A queue: how many of its jobs are in which state, and how long the one has waited that waits longest."""
+    """A queue, with the number of its jobs in each state.
+
+    Attributes:
+        queue: Its name.
+        paused: Whether it is paused.
+        scheduled: How many jobs are scheduled for later.
+        queued: How many jobs wait for a worker.
+        leased: How many jobs a worker has.
+        dead: How many jobs are dead.
+        oldest_ms: How long the longest waiting job has waited, in milliseconds; None if no job
+            waits.
+
+    Example:
+        >>> from sandtimer import jobs
+        >>> job = jobs.submit({"command": ["true"], "queue": "later"})
+        >>> [(queue.queue, queue.queued) for queue in jobs.queues()]
+        [('later', 1)]
+    """
 
     queue: str
     paused: bool

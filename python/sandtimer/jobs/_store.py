@@ -1,7 +1,8 @@
-"""The store of jobs, and what can be asked of it. Each thing is written once, as a coroutine over a way to wait.
+"""The store of jobs, and its requests. Each is written once, as a coroutine over a way to wait.
 
-Owns the native stores of this process, one for each server or state directory that was used, made when it is first needed and
-anew in a forked child. Ctrl-C ends a wait and leaves the job; in `run` it cancels the job, and a second one gives it back to the store.
+Owns the native stores of this process, one for each server or state directory, opened at the first
+use and again in a forked child. Ctrl-C ends a wait and leaves the job; in `run` it cancels the job,
+and a second one gives it back to the store.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from ._worker import LOOK, Handlers, Worker
 Seconds = Union[int, float, None]
 
 _PAGE = 1000
-#: For how long a server that is away is asked for what goes on there, or here: twice as long as a lease.
+#: For how long a server that does not answer is asked again, in seconds: twice as long as a lease.
 _PATIENCE = 60.0
 
 _guard = Guard()
@@ -89,7 +90,7 @@ def _open(named: Optional[str]) -> Any:
 
 
 def _close() -> None:
-    """While the interpreter still can: later, nobody may wait for a thread that wants it."""
+    """Closes the stores while the interpreter can wait for threads that need it; later it cannot."""
     from .._sandtimer import end_remarks
 
     end_remarks()
@@ -104,21 +105,32 @@ if sys.platform.startswith("linux"):
 
 @named_parameters
 class Jobs:
-    """Jobs of a store: a state directory, or a NATS server with JetStream that programs on any number of machines share.
+    """The jobs of a store: a state directory, or a NATS server with JetStream that programs on several
+    machines share.
 
-    state_dir: a directory. store: a directory, or a server as in `nats://127.0.0.1:4222`. Where neither is given they are those of
-    SANDTIMER_STORE, else of SANDTIMER_STATE_DIR, else of /var/lib/sandtimer for root and ~/.local/state/sandtimer for others. A
-    server that is not on this machine takes `tls://USER:PASSWORD@HOST`, or `tls://HOST` and the file of credentials that
-    SANDTIMER_NATS_CREDENTIALS names; SANDTIMER_NATS_CA names certificates to trust.
+    The functions of `sandtimer.jobs` are the methods of a `Jobs` without arguments. Any thread can
+    call them, and any number of processes can share a store. Each method that waits has an awaited
+    form with an `a` before its name (`await_` for `wait`). Rejected requests raise a `JobError`.
 
-    The functions of `sandtimer.jobs` are those of one without parameters. Everything here can be called from any thread, and
-    any number of processes may share a store. What it refuses is a `JobError`.
+    A server on another machine takes `tls://USER:PASSWORD@HOST`, or `tls://HOST` and the file of
+    credentials that SANDTIMER_NATS_CREDENTIALS names; SANDTIMER_NATS_CA names certificates to
+    trust.
 
-    >>> from sandtimer import jobs
-    >>> here = jobs.Jobs()
-    >>> job = here.submit({"command": ["echo", "hello"], "wall_ms": "10s", "queue": "quiet"})
-    >>> here.show(job.id).state, here.cancel(job.id), here.show(job.id).state
-    ('queued', 'cancelled', 'cancelled')
+    Args:
+        state_dir: A directory.
+        store: A directory, or a server such as `nats://127.0.0.1:4222`. Without both, the store is
+            that of SANDTIMER_STORE, else of SANDTIMER_STATE_DIR, else /var/lib/sandtimer for root
+            and ~/.local/state/sandtimer for others.
+
+    Raises:
+        InvalidArgumentError: Both were given, or one is empty.
+
+    Example:
+        >>> from sandtimer import jobs
+        >>> here = jobs.Jobs()
+        >>> job = here.submit({"command": ["echo", "hello"], "wall_ms": "10s", "queue": "quiet"})
+        >>> here.show(job.id).state, here.cancel(job.id), here.show(job.id).state
+        ('queued', 'cancelled', 'cancelled')
     """
 
     def __init__(
@@ -144,14 +156,27 @@ class Jobs:
     # Submitting
 
     def submit(self, spec: Spec) -> Submitted:
-        """Takes in a job: a dictionary, or the path of a file in TOML or JSON, whose relative paths count from its directory.
+        """Submits a job.
 
-        JobSpecRefusedError names the field; JobConflictError has the job that there is already, whose idempotency key is the same.
+        Args:
+            spec: A dictionary, or the path of a TOML or JSON file, to whose directory relative
+                paths refer.
+
+        Raises:
+            JobSpecRefusedError: A field is malformed; `path` leads to it.
+            JobConflictError: The idempotency key belongs to another spec; `job` is the existing
+                job.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> job = jobs.submit({"command": ["make", "test"], "wall_ms": "10m", "queue": "later"})
+            >>> job.state
+            'queued'
         """
         return now(self._submit_one(BLOCKING, spec))
 
     async def asubmit(self, spec: Spec) -> Submitted:
-        """As `submit`, awaited."""
+        """Awaited form of `submit`."""
         return await self._submit_one(AWAITING, spec)
 
     async def _submit_one(self, io: Io, spec: Spec) -> Submitted:
@@ -159,14 +184,26 @@ class Jobs:
         return submitted
 
     def submit_many(self, specs: Iterable[Spec]) -> List[Submitted]:
-        """Takes in all of them, or none. As `submit`; a message says of which it is.
+        """Submits several jobs, all of them or none.
 
         A spec with `map` is one job for each of its items, and one more for `map.then`.
+
+        Args:
+            specs: The specs, each as for `submit`.
+
+        Raises:
+            JobSpecRefusedError: A field is malformed; the message names the spec.
+            JobConflictError: An idempotency key belongs to another spec.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> len(jobs.submit_many([{"command": ["true"], "queue": "later"}] * 3))
+            3
         """
         return now(self._submit(BLOCKING, specs))
 
     async def asubmit_many(self, specs: Iterable[Spec]) -> List[Submitted]:
-        """As `submit_many`, awaited."""
+        """Awaited form of `submit_many`."""
         return await self._submit(AWAITING, specs)
 
     async def _submit(self, io: Io, specs: Iterable[Spec]) -> List[Submitted]:
@@ -179,7 +216,7 @@ class Jobs:
         try:
             answer = await self._ask(io, "submit", given)
         except JobConflictError as error:
-            # One that is purged meanwhile is a conflict no more, but that is what was met.
+            # A job that was purged since then was a conflict nevertheless.
             with contextlib.suppress(JobNotFoundError):
                 error.job = record_of(json.loads(await self._ask(io, "get", error.existing)))
             raise
@@ -188,11 +225,22 @@ class Jobs:
     # Looking
 
     def list(self, *, queue: Optional[str] = None, state: Optional[JobState] = None, most: Optional[int] = None) -> List[Job]:
-        """Jobs, the latest first: of one queue, in one state, at most so many (None: all)."""
+        """Returns jobs, the latest first.
+
+        Args:
+            queue: Only those of this queue; None for all.
+            state: Only those in this state; None for all.
+            most: How many at most; None for all.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> jobs.list(state="dead", most=10)
+            []
+        """
         return now(self._list(BLOCKING, queue, state, most))
 
     async def alist(self, *, queue: Optional[str] = None, state: Optional[JobState] = None, most: Optional[int] = None) -> List[Job]:
-        """As `list`, awaited."""
+        """Awaited form of `list`."""
         return await self._list(AWAITING, queue, state, most)
 
     async def _list(self, io: Io, queue: Optional[str], state: Optional[JobState], most: Optional[int]) -> List[Job]:
@@ -210,40 +258,77 @@ class Jobs:
         return found
 
     def show(self, id: str) -> JobRecord:
-        """Everything about a job."""
+        """Returns everything about a job.
+
+        Args:
+            id: The id of the job.
+
+        Raises:
+            JobNotFoundError: There is no such job.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> job = jobs.submit({"command": ["true"], "queue": "later"})
+            >>> jobs.show(job.id).spec["command"]
+            ['true']
+        """
         return now(self._show(BLOCKING, id))
 
     async def ashow(self, id: str) -> JobRecord:
-        """As `show`, awaited."""
+        """Awaited form of `show`."""
         return await self._show(AWAITING, id)
 
     async def _show(self, io: Io, id: str) -> JobRecord:
         return record_of(json.loads(await self._ask(io, "get", _arguments.text("id", id))))
 
     def read_log(self, id: str, cursor: int = 0, max_bytes: int = PIECE) -> JobLog:
-        """What a job has written, from a position: one piece, while it goes on and after."""
+        r"""Returns a part of the output of a job, while it is active and afterwards.
+
+        Args:
+            id: The id of the job.
+            cursor: The position to read from.
+            max_bytes: How many bytes at most.
+
+        Raises:
+            JobNotFoundError: There is no such job.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> record = jobs.run({"command": ["echo", "hello"]})
+            >>> jobs.read_log(record.id).text
+            'hello\n'
+        """
         return now(self._read_log(BLOCKING, id, cursor, max_bytes))
 
     async def aread_log(self, id: str, cursor: int = 0, max_bytes: int = PIECE) -> JobLog:
-        """As `read_log`, awaited."""
+        """Awaited form of `read_log`."""
         return await self._read_log(AWAITING, id, cursor, max_bytes)
 
     async def _read_log(self, io: Io, id: str, cursor: int, max_bytes: int) -> JobLog:
         return JobLog(*await self._ask(io, "read_log", _arguments.text("id", id), cursor, max_bytes))
 
     def files(self, id: str) -> List[JobFile]:
-        """The files that a job has left; none while it goes on. What was not kept is `result.files_refused` of its record.
+        """Returns the output files of a job; none while it is active.
 
-        >>> from sandtimer import jobs
-        >>> spec = {"command": ["sh", "-c", "tr a-z A-Z < in > out"], "inputs": {"in": "hello"}, "outputs": ["out"]}
-        >>> record = jobs.run(spec)
-        >>> [file.name for file in jobs.files(record.id)], jobs.read_file(record.id, "out")
-        (['out'], b'HELLO')
+        Files that were not stored are in `result.files_refused` of its record.
+
+        Args:
+            id: The id of the job.
+
+        Raises:
+            JobNotFoundError: There is no such job.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> spec = {"command": ["sh", "-c", "tr a-z A-Z < in > out"], "inputs": {"in": "hello"}, "outputs": ["out"]}
+            >>> record = jobs.run(spec)
+            >>> [file.name for file in jobs.files(record.id)], jobs.read_file(record.id, "out")
+            (['out'], b'HELLO')
         """
         return now(self._files(BLOCKING, id))
 
     async def afiles(self, id: str) -> List[JobFile]:
-        """As `files`, awaited."""
+        """Awaited form of `files`."""
         return await self._files(AWAITING, id)
 
     async def _files(self, io: Io, id: str) -> List[JobFile]:
@@ -251,11 +336,26 @@ class Jobs:
         return [] if result is None else result.files
 
     def read_file(self, id: str, name: str) -> bytes:
-        """A file that a job has left. `JobFileUnknownError` where there is none of this name."""
+        """Returns the content of an output file of a job.
+
+        Args:
+            id: The id of the job.
+            name: The name of the file.
+
+        Raises:
+            JobFileUnknownError: The job has no such file.
+            JobNotFoundError: There is no such job.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> record = jobs.run({"command": ["sh", "-c", "printf hello > out"], "outputs": ["out"]})
+            >>> jobs.read_file(record.id, "out")
+            b'hello'
+        """
         return now(self._read_file(BLOCKING, id, name))
 
     async def aread_file(self, id: str, name: str) -> bytes:
-        """As `read_file`, awaited."""
+        """Awaited form of `read_file`."""
         return await self._read_file(AWAITING, id, name)
 
     async def _read_file(self, io: Io, id: str, name: str) -> bytes:
@@ -272,11 +372,18 @@ class Jobs:
         return bytes(content)
 
     def queues(self) -> List[JobQueue]:
-        """Every queue that has jobs or is paused."""
+        """Returns every queue that has jobs or is paused.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> job = jobs.submit({"command": ["true"], "queue": "later"})
+            >>> [queue.queue for queue in jobs.queues()]
+            ['later']
+        """
         return now(self._queues(BLOCKING))
 
     async def aqueues(self) -> List[JobQueue]:
-        """As `queues`, awaited."""
+        """Awaited form of `queues`."""
         return await self._queues(AWAITING)
 
     async def _queues(self, io: Io) -> List[JobQueue]:
@@ -285,49 +392,73 @@ class Jobs:
     # Schedules
 
     def schedule(self, spec: Spec) -> JobSchedule:
-        """Stores a schedule, a job that recurs, in place of the one of its name. Its next moment stays unless the moments change.
+        """Stores a schedule, a job that recurs. It replaces the schedule of the same name.
 
-        spec: a dictionary, or the path of a TOML or JSON file: `name`; `cron` (five fields as in crontab(5), or @daily and the
-        like) with `time_zone` (UTC unless given), or `every_ms`; `job`, the spec of the job; `missed` ("one", "skip", "all"): what
-        happens when no worker was there; `overlap` ("skip", "queue", "allow"): what happens when the job before has not finished;
-        `paused`. Any worker on the store submits the job when it is due.
+        The next moment stays unless the moments change. Any worker of the store submits the job
+        when it is due.
 
-        >>> from sandtimer import jobs
-        >>> stored = jobs.schedule({"name": "report", "cron": "30 3 * * mon-fri", "time_zone": "Europe/Berlin", "job": {"command": ["true"]}})
-        >>> stored.submitted, stored.next_ms is None
-        (0, False)
-        >>> jobs.unschedule("report")
-        True
+        Args:
+            spec: A dictionary, or the path of a TOML or JSON file, of `name`; `cron` (five fields
+                as in crontab(5), or @daily and similar) with `time_zone` (default UTC), or
+                `every_ms`; `job`, the spec of the job; `missed` ("one", "skip" or "all"), for
+                moments without a worker; `overlap` ("skip", "queue" or "allow"), for moments at
+                which the job before has not finished; `paused`.
 
         Raises:
-            JobSpecRefusedError: a field that is refused, by its path and its value.
+            JobSpecRefusedError: A field is malformed; `path` leads to it.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> stored = jobs.schedule({"name": "report", "cron": "30 3 * * mon-fri", "time_zone": "Europe/Berlin", "job": {"command": ["true"]}})
+            >>> stored.submitted, stored.next_ms is None
+            (0, False)
+            >>> jobs.unschedule("report")
+            True
         """
         return now(self._schedule(BLOCKING, spec))
 
     async def aschedule(self, spec: Spec) -> JobSchedule:
-        """As `schedule`, awaited."""
+        """Awaited form of `schedule`."""
         return await self._schedule(AWAITING, spec)
 
     async def _schedule(self, io: Io, spec: Spec) -> JobSchedule:
         return build(JobSchedule, json.loads(await self._ask(io, "put_schedule", _specs.given(spec))))
 
     def schedules(self) -> List[JobSchedule]:
-        """Every schedule, by name."""
+        """Returns every schedule, by name.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> jobs.schedules()
+            []
+        """
         return now(self._schedules(BLOCKING))
 
     async def aschedules(self) -> List[JobSchedule]:
-        """As `schedules`, awaited."""
+        """Awaited form of `schedules`."""
         return await self._schedules(AWAITING)
 
     async def _schedules(self, io: Io) -> List[JobSchedule]:
         return [build(JobSchedule, each) for each in json.loads(await self._ask(io, "schedules"))]
 
     def unschedule(self, name: str) -> bool:
-        """Removes a schedule. Returns whether there was one; the jobs that it has submitted stay."""
+        """Removes a schedule. The jobs that it has submitted stay.
+
+        Args:
+            name: The name of the schedule.
+
+        Returns:
+            Whether there was such a schedule.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> jobs.unschedule("report")
+            False
+        """
         return now(self._unschedule(BLOCKING, name))
 
     async def aunschedule(self, name: str) -> bool:
-        """As `unschedule`, awaited."""
+        """Awaited form of `unschedule`."""
         return await self._unschedule(AWAITING, name)
 
     async def _unschedule(self, io: Io, name: str) -> bool:
@@ -336,22 +467,58 @@ class Jobs:
     # Waiting
 
     def wait(self, id: str, timeout: Seconds = None, *, progress: bool = False) -> JobRecord:
-        """Waits until a job is over. `JobStillRunningError` after `timeout` seconds (None and 0: no end); Ctrl-C ends the waiting, not the job.
+        """Waits until a job has ended. Ctrl-C ends the wait, not the job.
 
-        A server that is away meanwhile is asked again for a minute before JobStoreUnreachableError is raised.
+        If the server of the store does not answer, it is asked again for a minute.
+
+        Args:
+            id: The id of the job.
+            timeout: Seconds; None and 0 for unlimited.
+            progress: Whether a bar is shown, by tqdm or rich.
+
+        Raises:
+            JobStillRunningError: The timeout has passed.
+            JobNotFoundError: There is no such job.
+            JobStoreUnreachableError: The server of the store has not answered for a minute.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> job = jobs.submit({"command": ["true"], "queue": "waits"})
+            >>> with jobs.Worker(queues=["waits"]):
+            ...     jobs.wait(job.id, timeout=60).state
+            'ended'
         """
         return self.wait_many([id], timeout, progress=progress)[0]
 
     async def await_(self, id: str, timeout: Seconds = None, *, progress: bool = False) -> JobRecord:
-        """As `wait`, awaited. Cancelling the task leaves the job."""
+        """Awaited form of `wait`. Cancelling the task does not cancel the job."""
         return (await self.await_many([id], timeout, progress=progress))[0]
 
     def wait_many(self, ids: Iterable[str], timeout: Seconds = None, *, progress: bool = False) -> List[JobRecord]:
-        """As `wait`, for all of several, in their order. progress: a bar of those that are over, by tqdm or rich."""
+        """Waits until several jobs have ended.
+
+        Args:
+            ids: The ids of the jobs.
+            timeout: Seconds for all of them; None and 0 for unlimited.
+            progress: Whether a bar is shown, by tqdm or rich.
+
+        Returns:
+            The records, in the order of the ids.
+
+        Raises:
+            JobStillRunningError: The timeout has passed.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> submitted = jobs.submit_many([{"command": ["true"], "queue": "waits"}] * 2)
+            >>> with jobs.Worker(queues=["waits"]):
+            ...     [record.ok for record in jobs.wait_many(job.id for job in submitted)]
+            [True, True]
+        """
         return now(self._wait(BLOCKING, ids, timeout, progress))
 
     async def await_many(self, ids: Iterable[str], timeout: Seconds = None, *, progress: bool = False) -> List[JobRecord]:
-        """As `wait_many`, awaited."""
+        """Awaited form of `wait_many`."""
         return await self._wait(AWAITING, ids, timeout, progress)
 
     async def _wait(self, io: Io, ids: Iterable[str], timeout: Seconds, progress: bool) -> List[JobRecord]:
@@ -366,19 +533,27 @@ class Jobs:
         return [over[id] for id in ids]
 
     def watch(self, ids: Union[str, Iterable[str]], *, progress: bool = False) -> Iterator[JobEvent]:
-        """What happens to a job, or to several, until all are over: states, what they write, ends. A bar with `progress`.
+        r"""Iterates over the events of one or several jobs, until all have ended: states, output, ends.
 
-        >>> from sandtimer import jobs
-        >>> job = jobs.submit({"command": ["echo", "hello"], "queue": "watched"})
-        >>> with jobs.Worker(queues=["watched"]):
-        ...     texts = [event.text for event in jobs.watch(job.id) if event.event == "log"]
-        >>> "".join(texts)
-        'hello\\n'
+        Args:
+            ids: The id of a job, or several.
+            progress: Whether a bar is shown, by tqdm or rich.
+
+        Raises:
+            JobNotFoundError: There is no such job.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> job = jobs.submit({"command": ["echo", "hello"], "queue": "watched"})
+            >>> with jobs.Worker(queues=["watched"]):
+            ...     texts = [event.text for event in jobs.watch(job.id) if event.event == "log"]
+            >>> "".join(texts)
+            'hello\n'
         """
         return iterate(self._watch(BLOCKING, _ids(ids), progress))
 
     def awatch(self, ids: Union[str, Iterable[str]], *, progress: bool = False) -> AsyncIterator[JobEvent]:
-        """As `watch`, for `async for`."""
+        """Awaited form of `watch`, for `async for`."""
         return self._watch(AWAITING, _ids(ids), progress)
 
     async def _watch(
@@ -424,11 +599,29 @@ class Jobs:
     # Changing
 
     def cancel(self, id: str, reason: str = "asked for by `sandtimer.jobs.cancel`") -> str:
-        """Ends a job: "cancelled" where no worker had it, "asked" where its worker is ending it, "too_late" where it was over."""
+        """Cancels a job.
+
+        Args:
+            id: The id of the job.
+            reason: The reason, for its record.
+
+        Returns:
+            "cancelled" if no worker had the job, "asked" if its worker is ending it, "too_late" if
+            it had ended.
+
+        Raises:
+            JobNotFoundError: There is no such job.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> job = jobs.submit({"command": ["true"], "queue": "later"})
+            >>> jobs.cancel(job.id, "no longer needed")
+            'cancelled'
+        """
         return now(self._cancel(BLOCKING, id, reason))
 
     async def acancel(self, id: str, reason: str = "asked for by `sandtimer.jobs.cancel`") -> str:
-        """As `cancel`, awaited."""
+        """Awaited form of `cancel`."""
         return await self._cancel(AWAITING, id, reason)
 
     async def _cancel(self, io: Io, id: str, reason: str) -> str:
@@ -436,11 +629,28 @@ class Jobs:
         return done
 
     def retry(self, id: str) -> str:
-        """Queues a job again that failed, is dead or was cancelled; its deadline counts from now. The state it is in then."""
+        """Queues a job again that failed, is dead or was cancelled. Its deadline counts from now.
+
+        Args:
+            id: The id of the job.
+
+        Returns:
+            Its new state.
+
+        Raises:
+            JobStateRefusedError: The job is active, or has succeeded.
+            JobNotFoundError: There is no such job.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> record = jobs.run({"command": ["false"]})
+            >>> jobs.retry(record.id)
+            'queued'
+        """
         return now(self._retry(BLOCKING, id))
 
     async def aretry(self, id: str) -> str:
-        """As `retry`, awaited."""
+        """Awaited form of `retry`."""
         return await self._retry(AWAITING, id)
 
     async def _retry(self, io: Io, id: str) -> str:
@@ -448,11 +658,23 @@ class Jobs:
         return state
 
     def requeue_dead(self, queue: Optional[str] = None) -> List[str]:
-        """Queues every dead job again, of one queue or of all. The ids of those."""
+        """Queues every dead job again.
+
+        Args:
+            queue: Only those of this queue; None for all.
+
+        Returns:
+            The ids of the jobs.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> jobs.requeue_dead()
+            []
+        """
         return now(self._requeue_dead(BLOCKING, queue))
 
     async def arequeue_dead(self, queue: Optional[str] = None) -> List[str]:
-        """As `requeue_dead`, awaited."""
+        """Awaited form of `requeue_dead`."""
         return await self._requeue_dead(AWAITING, queue)
 
     async def _requeue_dead(self, io: Io, queue: Optional[str]) -> List[str]:
@@ -461,17 +683,31 @@ class Jobs:
             try:
                 await self._retry(io, job.id)
             except JobStateRefusedError:
-                # Somebody else was faster.
+                # Another client was faster.
                 continue
             queued.append(job.id)
         return queued
 
     def purge(self, *, queue: Optional[str] = None, state: Optional[JobState] = None) -> int:
-        """Forgets jobs that are over, of one queue or in one state; those that go on stay. How many it forgot."""
+        """Removes the records of jobs that have ended; active ones stay.
+
+        Args:
+            queue: Only those of this queue; None for all.
+            state: Only those in this state; None for all.
+
+        Returns:
+            How many were removed.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> record = jobs.run({"command": ["true"]})
+            >>> jobs.purge(state="ended")
+            1
+        """
         return now(self._purge(BLOCKING, queue, state))
 
     async def apurge(self, *, queue: Optional[str] = None, state: Optional[JobState] = None) -> int:
-        """As `purge`, awaited."""
+        """Awaited form of `purge`."""
         return await self._purge(AWAITING, queue, state)
 
     async def _purge(self, io: Io, queue: Optional[str], state: Optional[JobState]) -> int:
@@ -479,19 +715,40 @@ class Jobs:
         return purged
 
     def pause(self, queue: str) -> None:
-        """Has a queue hand out nothing more. What has begun goes on."""
+        """Pauses a queue: no further job of it is delivered. Active jobs continue.
+
+        Args:
+            queue: The name of the queue.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> jobs.pause("later")
+            >>> [queue.paused for queue in jobs.queues()]
+            [True]
+        """
         now(self._pause(BLOCKING, queue, True))
 
     async def apause(self, queue: str) -> None:
-        """As `pause`, awaited."""
+        """Awaited form of `pause`."""
         await self._pause(AWAITING, queue, True)
 
     def resume(self, queue: str) -> None:
-        """Has a paused queue go on."""
+        """Resumes a paused queue.
+
+        Args:
+            queue: The name of the queue.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> jobs.pause("later")
+            >>> jobs.resume("later")
+            >>> jobs.queues()
+            []
+        """
         now(self._pause(BLOCKING, queue, False))
 
     async def aresume(self, queue: str) -> None:
-        """As `resume`, awaited."""
+        """Awaited form of `resume`."""
         await self._pause(AWAITING, queue, False)
 
     async def _pause(self, io: Io, queue: str, paused: bool) -> None:
@@ -507,15 +764,27 @@ class Jobs:
         sandbox: Optional[Sandbox] = None,
         progress: bool = False,
     ) -> JobRecord:
-        """Submits a job, works on it here, and waits for its end. Never raises for what became of it.
+        """Submits a job, executes it here, and waits for its end. Never raises for the result of the
+        job.
 
-        handlers, sandbox: as for `Worker`. Ctrl-C cancels the job, waits for its end and is raised then; a second one ends what
-        goes on and leaves the job to another worker.
+        Ctrl-C cancels the job, waits for its end, and is then raised; a second one ends the active
+        work and leaves the job to another worker.
 
-        >>> from sandtimer import jobs
-        >>> record = jobs.run({"handler": "area", "input": {"r": 2}}, handlers={"area": lambda of: 3 * of["r"] ** 2})
-        >>> record.ok, record.result.value
-        (True, 12)
+        Args:
+            spec: The spec, as for `submit`.
+            handlers: As for `Worker`.
+            sandbox: As for `Worker`.
+            progress: Whether a bar is shown, by tqdm or rich.
+
+        Raises:
+            JobSpecRefusedError: A field is malformed; `path` leads to it.
+            JobConflictError: The idempotency key belongs to another spec.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> record = jobs.run({"handler": "area", "input": {"r": 2}}, handlers={"area": lambda of: 3 * of["r"] ** 2})
+            >>> record.ok, record.result.value
+            (True, 12)
         """
         return now(self._run(BLOCKING, spec, handlers, sandbox, progress))
 
@@ -527,7 +796,7 @@ class Jobs:
         sandbox: Optional[Sandbox] = None,
         progress: bool = False,
     ) -> JobRecord:
-        """As `run`, awaited. Cancelling the task is its Ctrl-C."""
+        """Awaited form of `run`. Cancelling the task has the effect of Ctrl-C."""
         return await self._run(AWAITING, spec, handlers, sandbox, progress)
 
     async def _run(
@@ -538,7 +807,7 @@ class Jobs:
             worker = await io.call(_worker_for, self, submitted.id, handlers, sandbox)
         except BaseException as error:
             if not submitted.existed:
-                # Nobody was told of it, so nobody else waits for it.
+                # No other client knows of it, so none waits for it.
                 with contextlib.suppress(JobError):
                     await self._ask(io, "cancel", submitted.id, f"there is no worker for it: {type(error).__name__}")
             raise
@@ -575,11 +844,30 @@ class Jobs:
         sandbox: Optional[Sandbox] = None,
         lease: float = 30.0,
     ) -> None:
-        """Executes jobs until it is told to end, as `Worker` does; `Worker` itself does it in the background.
+        """Executes jobs until it receives a signal; `Worker` does this in the background.
 
-        SIGTERM and Ctrl-C drain: nothing more is begun, what goes on is brought to its end; a second one ends what goes on, and it
-        is handed out again. Then it returns, or raises KeyboardInterrupt. SIGTERM is heard in the main thread, where the
-        program has no handler of its own.
+        SIGTERM and Ctrl-C drain: no further job begins, active ones run to their end. A second
+        signal ends the active ones, which are delivered again. Then the call returns, or raises
+        KeyboardInterrupt. SIGTERM is handled in the main thread, if the program has no handler of
+        its own. There is no awaited form.
+
+        Args:
+            slots: How many jobs are executed at a time, from 1 to 1024.
+            queues: The queues; empty for all.
+            handlers: As for `Worker`.
+            sandbox: As for `Worker`.
+            lease: As for `Worker`, in seconds.
+
+        Example:
+            >>> import os, signal, threading
+            >>> from sandtimer import jobs
+            >>> timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+            >>> timer.start()
+            >>> try:
+            ...     jobs.work(queues=["idle"])
+            ... except KeyboardInterrupt:
+            ...     print("drained")
+            drained
         """
         worker = Worker(self, slots, queues=queues, handlers=handlers, sandbox=sandbox, lease=lease)
         told = Told(worker)

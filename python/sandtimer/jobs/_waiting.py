@@ -1,7 +1,7 @@
 """Ways to wait: what a store does is written once, as coroutines over one of these.
 
 With `BLOCKING` no coroutine ever waits for an event loop, so `_client_wire.now` runs one to its end in a single step. With
-`AWAITING` the store is asked in threads, so that a disk that is slow holds up nobody's event loop.
+`AWAITING` the store is asked in threads, so that a slow disk does not delay an event loop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Workers of this process: which functions are handlers, and in what they are called."""
+"""Workers of this process: their handlers, and the sandboxes of the calls."""
 
 from __future__ import annotations
 
@@ -26,31 +26,44 @@ if TYPE_CHECKING:
 
 Handlers = Mapping[str, Union[Callable[[Any], Any], Handler]]
 
-#: How long a wait goes on before signals are looked at.
+#: How long a wait lasts before signals are handled, in seconds.
 LOOK = 0.1
 _MOST_SLOTS = 1024
 
 
 @named_parameters
 class Worker:
-    """Executes jobs in the background, from its making to `close`: `slots` at a time, from all queues or from those named.
+    """Executes jobs in the background, until it is closed.
 
-    handlers: functions by the names that specs give them, each called with the job's `input` in a process of its own, a
-    parked child of `sandbox`; what it returns must be JSON, and is the job's `value`. `Handler` gives one a soft limit. sandbox: its limits hold for each run
-    where a spec does not say, commands too; `preload`, `network`, `trust` and so on for handlers (default: `Sandbox()`).
-    lease: how long, in seconds, a job stays with this worker if it says nothing more; a thread of its own renews it, and it is
-    lost with the process: then the job is handed out again, with the deadline it had.
+    A thread of its own renews the leases. They end with the process: then the jobs are delivered to
+    another worker, with their deadlines. A job whose handler this worker does not have is released,
+    and is dead if no worker has the handler in all of its deliveries: use a separate queue for jobs
+    with handlers. As a context manager it drains at the end; if an exception ends the block it
+    gives the jobs back.
 
-    A job whose handler this worker does not have is given back, and is dead when no worker has it in its deliveries: give
-    jobs with handlers a queue of their own. As a context manager it drains at the end, and gives back where an exception ends it.
+    Args:
+        jobs: The store; None for that of `sandtimer.jobs`.
+        slots: How many jobs are executed at a time, from 1 to 1024.
+        queues: The queues; empty for all.
+        handlers: Functions by the names that specs use. Each is called with the input of the job,
+            in a parked child of the sandbox; its value must be JSON data, and is the value of the
+            job. A `Handler` gives one a soft limit.
+        sandbox: Its limits hold for runs whose spec has none, commands too; `preload`, `network`,
+            `trust` and others hold for handlers. None for `Sandbox()`.
+        lease: Seconds for which a job stays with this worker if it is not renewed, from 1 to 86400.
 
-    >>> from sandtimer import jobs
-    >>> def double(number):
-    ...     return 2 * number
-    >>> with jobs.Worker(slots=2, queues=["sums"], handlers={"double": double}):
-    ...     submitted = [jobs.submit({"handler": "double", "input": n, "queue": "sums"}) for n in (1, 2, 3)]
-    ...     [record.result.value for record in jobs.wait_many(each.id for each in submitted)]
-    [2, 4, 6]
+    Raises:
+        JobError: The store cannot be used.
+        InvalidArgumentError: A parameter has a value that cannot be used.
+
+    Example:
+        >>> from sandtimer import jobs
+        >>> def double(number):
+        ...     return 2 * number
+        >>> with jobs.Worker(slots=2, queues=["sums"], handlers={"double": double}):
+        ...     submitted = [jobs.submit({"handler": "double", "input": n, "queue": "sums"}) for n in (1, 2, 3)]
+        ...     [record.result.value for record in jobs.wait_many(each.id for each in submitted)]
+        [2, 4, 6]
     """
 
     def __init__(
@@ -93,15 +106,44 @@ class Worker:
             raise
 
     def drain(self) -> None:
-        """Begins nothing more; what goes on is brought to its end."""
+        """Begins no further jobs; active ones run to their end.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> worker = jobs.Worker(queues=["idle"])
+            >>> worker.drain()
+            >>> worker.wait(20)
+            True
+            >>> worker.close()
+        """
         self._native.drain()
 
     def give_back(self) -> None:
-        """As `drain`, and ends what goes on, which is handed out again."""
+        """Begins no further jobs, and ends the active ones, which are delivered again.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> worker = jobs.Worker(queues=["idle"])
+            >>> worker.give_back()
+            >>> worker.close()
+        """
         self._native.give_back()
 
     def wait(self, timeout: Optional[float] = None) -> bool:
-        """Waits until it has drained; False where it has not within `timeout` seconds (None and 0: without end)."""
+        """Waits until the worker has drained.
+
+        Args:
+            timeout: Seconds; None and 0 for unlimited.
+
+        Returns:
+            False if it has not drained within the timeout.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> with jobs.Worker(queues=["idle"]) as worker:
+            ...     worker.wait(0.1)
+            False
+        """
         left = _arguments.total(timeout)
         while left is None or left > 0:
             if self._native.wait(LOOK if left is None else min(LOOK, left)):
@@ -110,7 +152,12 @@ class Worker:
         return False
 
     def close(self) -> None:
-        """Drains, and waits for the end of what goes on."""
+        """Drains, and waits for the end of the active jobs.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> jobs.Worker(queues=["idle"]).close()
+        """
         try:
             self.drain()
             self.wait()

@@ -25,7 +25,7 @@ from ._references import Places, put_back
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Answers beyond this go beside the reply's pickle rather than through it.
+# Answers beyond this go separately from the reply's pickle.
 _LARGE = 64 * 1024
 _MOST_SCOPES = 256
 _MOST_CANCELLED = 10_000
@@ -57,7 +57,7 @@ class Actor:
 
     @_question
     def begin(self) -> dict[str, Any]:
-        """Starts the engine. What this actor is, or the exception that says why it can make no calls."""
+        """Starts the engine. What this actor is, or the exception that explains why it can make no calls."""
         try:
             self._box = Sandbox(**self._parameters)
             self._extend(self._box._pool.profile)
@@ -84,7 +84,7 @@ class Actor:
     def call(self, request: bytes, *parts: Any) -> Union[bytes, list[Any]]:
         """Makes a call; see `request_of` and `reply_in`. Its parts are its arguments as they were written down.
 
-        Behind them are the values of arguments that are references. The answer comes with its record: settled, or left out
+        After them are the values of arguments that are references. The answer comes with its record: settled, or left out
         of what has a value and is not to `settle`.
         """
         key, options, body, places, limits, scope, settle, needs = pickle.loads(request)
@@ -151,7 +151,7 @@ class Actor:
         """What bounds the calls of one `map` together."""
         scope = self._scopes.pop(name, None)
         if scope is None:
-            # 0 would be no limit.
+            # 0 would mean unlimited.
             scope = _native.engine().scope("map", max(left, 1e-3))
         self._scopes[name] = scope
         if len(self._scopes) > _MOST_SCOPES:
@@ -205,7 +205,7 @@ def request_of(
 
 
 def _reply(said: tuple[Any, ...]) -> Union[bytes, list[Any]]:
-    """What the actor says as bytes, which cost Ray least, or as those and what is large."""
+    """The reply of the actor as bytes, which cost Ray least, or as those and what is large."""
     parts: list[Any] = []
     if said[0] == "answered":
         kind, record, answer = said
@@ -221,7 +221,7 @@ def _reply(said: tuple[Any, ...]) -> Union[bytes, list[Any]]:
 
 
 def reply_in(reply: Union[bytes, list[Any]]) -> tuple[Any, ...]:
-    """What an actor said. Arrays of an answer lie where Ray put them, and cannot be written."""
+    """The reply of an actor. Arrays of an answer are where Ray put them, and read-only."""
     head, *parts = [reply] if isinstance(reply, bytes) else reply
     said: tuple[Any, ...] = pickle.loads(head)
     if said[0] != "answered":

@@ -1,6 +1,6 @@
 """What `sandtimer.adtools.SandboxExecutorRay` runs on: pools that its calls share.
 
-Owns those pools: one for each set of actor options and of what stands ready. They end with Ray, and those unused the
+Owns those pools: one for each set of actor options and of parameters of the pool. They end with Ray, and those unused the
 longest are closed.
 """
 
@@ -32,7 +32,17 @@ _kept: OrderedDict[str, _Kept] = OrderedDict()
 
 
 def initialize(init_ray: bool, rotation_max_bytes: int, backup_count: int) -> None:
-    """Starts Ray, or joins it, with files of its workers' output that are so large and so many at most."""
+    """Starts Ray, or joins it.
+
+    Args:
+        init_ray: Whether this is wanted at all.
+        rotation_max_bytes: Size of the files of the workers' output, in bytes.
+        backup_count: How many such files are retained.
+
+    Example:
+        >>> from sandtimer import ray
+        >>> ray.initialize(True, 50 << 20, 1)  # doctest: +SKIP
+    """
     if not init_ray or ray.is_initialized():
         return
     os.environ["RAY_ROTATION_MAX_BYTES"] = str(rotation_max_bytes)
@@ -42,7 +52,18 @@ def initialize(init_ray: bool, rotation_max_bytes: int, backup_count: int) -> No
 
 @contextlib.contextmanager
 def sandbox(parameters: Mapping[str, Any], actor_options: Mapping[str, Any]) -> Iterator[Pool]:
-    """A pool with these parameters, for one call. Its actors have begun, so no clock counts that."""
+    """Provides a shared pool with these parameters for one call, when its actors are ready.
+
+    Args:
+        parameters: The parameters of `Sandbox`.
+        actor_options: The options of the actors.
+
+    Example:
+        >>> from sandtimer import ray
+        >>> with ray.sandbox({"timeout": 5}, {}) as pool:  # doctest: +SKIP
+        ...     pool.call(abs, -1)
+        1
+    """
     standing = {name: parameters[name] for name in STANDING if name in parameters}
     if standing.get("python") is None and standing.get("preload", ()) is not None:
         standing["preload"] = (PRELOAD, *standing.get("preload", ()))

@@ -50,7 +50,7 @@ class Node:
         self.begun = False
         self.process = (0, "")
         self.calls: dict[int, RemoteCall] = {}
-        # Why it was given up.
+        # Why it was abandoned.
         self.why: Optional[str] = None
 
     def load(self) -> float:
@@ -223,7 +223,7 @@ class Nodes:
         raise self._why(call, error) from error
 
     def later(self, call: RemoteCall, tell: Callable[[Any, Optional[SandtimerError]], Any]) -> None:
-        """Tells what the actor answers, or why it does not, in a thread that Ray needs."""
+        """Passes on what the actor answers, or why it does not, in a thread that Ray needs."""
 
         def answered(future: Future[Any]) -> None:
             error = future.exception()
@@ -302,7 +302,7 @@ class Nodes:
         self._lose(node)
         node.why = why
         ray.kill(node.actor, no_restart=True)
-        # Ray asks the process to end, and one that is stopped does not hear it.
+        # Ray asks the process to end, and a stopped process does not receive it.
         here = NodeAffinitySchedulingStrategy(node.identity, soft=False)
         _end_process.options(scheduling_strategy=here).remote(*node.process)
 

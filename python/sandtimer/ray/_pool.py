@@ -60,25 +60,36 @@ class _Work:
 
 
 class Pool:
-    """Runs functions on the machines of a Ray cluster, each call in a process of its own, under hard limits.
+    """Runs functions on the machines of a Ray cluster, each call in a process of its own, under hard
+    limits.
 
-    One actor on each node holds an engine, which makes the calls and keeps their deadlines; a call costs no actor. Ray
-    must be initialised when the first call is made, and this package installed on each node. Parameters are those of
-    `Sandbox`, `workers` for each node (default: its processors as Ray counts them), and beside them:
+    One actor on each node has an engine, which makes the calls and enforces their deadlines; a call
+    needs no actor of its own. Ray must be initialised at the first call, and this package installed
+    on each node.
 
-    num_cpus, num_gpus, resources: what Ray sets aside for the actor on a node; nodes without it make no calls. Of
-    `memory` as Ray counts it, and whatever else actors take: actor_options, such as {"memory": 4 << 30}; `memory` itself is
-    the limit of each call. patience: seconds that an actor may be silent after a call's deadline before it is killed,
-    with all of its calls.
+    Arguments that are an ObjectRef are resolved on the node, as those of Ray's tasks are; if its
+    task failed, the call ends with a RemoteError. Calls that are lost with their node end as
+    "infra_error"; no call is made twice. Arrays in results are in Ray's object store and read-only;
+    copy them to change them.
 
-    Arguments that are Ray's ObjectRefs are resolved on the node, as those of its tasks are; a failed one is the call's
-    RemoteError. Calls that are lost with their node end as "infra_error"; none is made twice. Arrays in results lie in
-    Ray's object store and cannot be written; copy them if they must be.
+    Args:
+        timeout: Elapsed time of each call, in seconds; None for unlimited.
+        num_cpus: Processors that Ray reserves for the actor on a node. Nodes without them make no
+            calls.
+        num_gpus: GPUs that Ray reserves for the actor on a node.
+        resources: Further resources that Ray reserves for the actor on a node.
+        actor_options: Further options of the actors, such as {"memory": 4 << 30}; `memory` itself
+            is the limit of each call.
+        patience: Seconds that an actor may be silent after the deadline of a call before it is
+            killed with all of its calls.
+        **parameters: The other parameters of `Sandbox`; `workers` is for each node, and its
+            processors as Ray counts them by default.
 
-    >>> import sandtimer.ray
-    >>> with sandtimer.ray.Pool(timeout=10.0) as pool:  # doctest: +SKIP
-    ...     pool.call(lambda x: x * 7, 6)
-    42
+    Example:
+        >>> import sandtimer.ray
+        >>> with sandtimer.ray.Pool(timeout=10.0) as pool:  # doctest: +SKIP
+        ...     pool.call(lambda x: x * 7, 6)
+        42
     """
 
     def __init__(
@@ -108,7 +119,17 @@ class Pool:
         self._needs: dict[Any, tuple[str, ...]] = {}
 
     def limits(self, **limits: Any) -> Pool:
-        """A view of the same pool with other limits, named as in `Sandbox.limits`; those not named stay."""
+        """Returns a view of the same pool with other limits; those that are not given stay.
+
+        Args:
+            **limits: As for `Sandbox.limits`.
+
+        Example:
+            >>> import sandtimer.ray
+            >>> with sandtimer.ray.Pool(timeout=10.0) as pool:  # doctest: +SKIP
+            ...     pool.limits(timeout=1.0).call(abs, -1)
+            1
+        """
         return self._view(self._box.limits(**limits))
 
     def _view(self, box: Sandbox) -> Pool:
@@ -117,15 +138,35 @@ class Pool:
         return view
 
     def warm(self) -> None:
-        """Waits until every node that can make calls is ready to. Else the first ones go to whichever is first."""
+        """Waits until every node that can make calls is ready; otherwise the first calls go to the
+        first ready nodes.
+
+        Example:
+            >>> import sandtimer.ray
+            >>> with sandtimer.ray.Pool() as pool:  # doctest: +SKIP
+            ...     pool.warm()
+        """
         self._nodes.wait(every=True)
 
     def stats(self) -> dict[str, Any]:
-        """What each node has done so far, by Ray's name for it: the figures of `Sandbox.stats`, as far as it answers."""
+        """Returns the figures of `Sandbox.stats` for each node that answers, by Ray's name of the
+        node.
+
+        Example:
+            >>> import sandtimer.ray
+            >>> with sandtimer.ray.Pool() as pool:  # doctest: +SKIP
+            ...     len(pool.stats())
+            1
+        """
         return self._nodes.stats(10.0)
 
     def close(self) -> None:
-        """Ends the actors. Calls under way go on to their end."""
+        """Ends the actors. Active calls run to their end.
+
+        Example:
+            >>> import sandtimer.ray
+            >>> sandtimer.ray.Pool().close()  # doctest: +SKIP
+        """
         self._nodes.close()
 
     def __enter__(self) -> Pool:
@@ -137,11 +178,35 @@ class Pool:
     # Calls
 
     def run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
-        """Calls `fn` on a node. The outcome is settled. Never raises for what `fn` did."""
+        """Calls a function on a node. Never raises for what the function did.
+
+        Args:
+            fn: The function.
+            *args: Its positional arguments.
+            **kwargs: Its keyword arguments.
+
+        Example:
+            >>> import sandtimer.ray
+            >>> with sandtimer.ray.Pool() as pool:  # doctest: +SKIP
+            ...     pool.run(abs, -1).value
+            1
+        """
         return self._wait(_Work(fn, args, kwargs))
 
     def call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """As `run`, but gives the value, or raises as `Sandbox.call` does."""
+        """Calls a function on a node, and returns its value, or raises as `Sandbox.call` does.
+
+        Args:
+            fn: The function.
+            *args: Its positional arguments.
+            **kwargs: Its keyword arguments.
+
+        Example:
+            >>> import sandtimer.ray
+            >>> with sandtimer.ray.Pool() as pool:  # doctest: +SKIP
+            ...     pool.call(abs, -1)
+            1
+        """
         return value_of(self._wait(_Work(fn, args, kwargs, settle=False)))  # type: ignore[no-any-return]
 
     def _send(self, work: _Work) -> RemoteCall:
@@ -190,7 +255,7 @@ class Pool:
         return not work.last and self._box._lacks(outcome.error, module, lambda name: self.run(importlib.util.find_spec, name))
 
     def _outcome(self, call: RemoteCall, reply: Any) -> Outcome:
-        """What an actor's reply says."""
+        """The outcome in an actor's reply."""
         kind, *rest = reply_in(reply)
         if kind == "refused":
             raise rest[0]
@@ -203,7 +268,20 @@ class Pool:
     # Many at a time
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
-        """As `call`, in the background: a real `concurrent.futures.Future`. Waiting on a node is not run time."""
+        """Calls a function on a node in the background. Waiting on the node does not count as run
+        time.
+
+        Args:
+            fn: The function.
+            *args: Its positional arguments.
+            **kwargs: Its keyword arguments.
+
+        Example:
+            >>> import sandtimer.ray
+            >>> with sandtimer.ray.Pool() as pool:  # doctest: +SKIP
+            ...     pool.submit(abs, -1).result()
+            1
+        """
         return self._submit(awaited_value_of, _Work(fn, args, kwargs, settle=False))
 
     def _submit(self, finish: Callable[[Outcome], Any], work: _Work) -> CallFuture:
@@ -235,11 +313,11 @@ class Pool:
         self._nodes.later(call, lambda *said: _rebuilders.submit(rebuild, *said))
 
     async def arun(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
-        """As `run`, awaited. Cancelling the task ends the call."""
+        """Awaited form of `run`. Cancelling the task ends the call."""
         return await self._asubmit(_Work(fn, args, kwargs))
 
     async def acall(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """As `call`, awaited. Cancelling the task ends the call."""
+        """Awaited form of `call`. Cancelling the task ends the call."""
         outcome = await self._asubmit(_Work(fn, args, kwargs, settle=False))
         return awaited_value_of(outcome)  # type: ignore[no-any-return]
 
@@ -251,9 +329,22 @@ class Pool:
     def map(
         self, fn: Callable[..., Any], items: Iterable[Any], *, total: Seconds = None, progress: bool = False
     ) -> Iterator[Outcome]:
-        """Calls `fn` with each item, on all nodes; outcomes in the order of the items. Never raises for one item.
+        """Calls a function with each item, on all nodes. Never raises for one item.
 
-        As `Sandbox.map`: each item has the pool's own limits, and `total` bounds all of them together.
+        Args:
+            fn: The function.
+            items: The items.
+            total: Seconds for all items together.
+            progress: Whether a bar is shown, by tqdm or rich.
+
+        Returns:
+            An iterator over the outcomes, in the order of the items.
+
+        Example:
+            >>> import sandtimer.ray
+            >>> with sandtimer.ray.Pool() as pool:  # doctest: +SKIP
+            ...     [outcome.value for outcome in pool.map(abs, [-1, -2])]
+            [1, 2]
         """
         self._nodes.wait()
         scope = (uuid.uuid4().hex, time.monotonic() + total) if total else None

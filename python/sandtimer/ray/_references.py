@@ -1,6 +1,6 @@
 """Arguments that are references to objects of Ray's.
 
-A call's own arguments are resolved on its node, by Ray, as those of Ray's tasks are: their values reach the actor beside
+A call's own arguments are resolved on its node, by Ray, as those of Ray's tasks are: their values reach the actor next to
 the call, which stays the bytes that the driver wrote, and both are put together inside the job. References within other
 arguments mean nothing in a job, which has no connection to Ray, and are refused.
 """
