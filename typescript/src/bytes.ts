@@ -12,7 +12,7 @@ export function bytesOf(data: string, encoding: Encoding): Uint8Array {
 export function inputOf<Name extends string>(name: Name, encoding: string, data: Input | undefined): Record<string, string> {
   if (data === undefined) return {};
   if (typeof data === "string") return { [name]: data };
-  // In parts: a call takes so many arguments.
+  // In parts: the number of arguments of a call is limited.
   let text = "";
   for (let at = 0; at < data.length; at += 8192) text += String.fromCharCode(...data.subarray(at, at + 8192));
   return { [name]: btoa(text), [encoding]: "base64" };
@@ -27,7 +27,7 @@ export class Chunks {
   of(event: RunEvent): Chunk | undefined {
     if (event.event === "lagged") {
       this.#dropped[event.data.stream] += event.data.dropped;
-      // What comes next does not go on from what came before.
+      // The next piece does not continue the one before.
       this.#decoders[event.data.stream].decode();
       return undefined;
     }

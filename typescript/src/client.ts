@@ -1,4 +1,4 @@
-/** The way into a server: what is asked of it as a whole, and where runs, contexts and sessions come from. */
+/** The client: requests that concern a server as a whole, and the start of runs, contexts, sessions and jobs. */
 
 import { Context } from "./context.js";
 import { Http, type ClientOptions } from "./http.js";
@@ -42,27 +42,27 @@ export class Client {
   }
 
   /**
-   * Runs a command, or code in a language, and waits for its end, however long that takes: what bounds it are its limits,
-   * which the server keeps. An abort cancels it.
+   * Runs a command, or code in a language, and waits for its end. The wait itself has no limit: the limits of the run bound it,
+   * and the server enforces them. An abort cancels the run.
    */
   async run(request: ForegroundRequest, { signal }: Waitable = {}): Promise<Outcome> {
     const info = await this.#http.post<RunInfo>("/v1/runs", { ...asked(request), wait_ms: WAIT_MS, attached: true }, signal);
     return info.outcome ?? new Run(this.#http, info.run_id).waitOrCancel({ signal });
   }
 
-  /** Starts a run in the background. It goes on whether or not anyone listens, until it ends or a limit ends it. */
+  /** Starts a run in the background. It continues, whether or not a client is connected, until it ends or a limit ends it. */
   async start(request: RunRequest, { signal }: Waitable = {}): Promise<Run> {
     const info = await this.#http.post<RunInfo>("/v1/runs", { ...asked(request), wait_ms: 0 }, signal);
     return new Run(this.#http, info.run_id);
   }
 
-  /** Your runs, the newest first, ended ones too. */
+  /** Returns the runs of this token, the newest first, including ended ones. */
   runs(options: Waitable & { readonly status?: "running" | "ended"; readonly limit?: number } = {}): Promise<RunList> {
     const { signal, ...asked } = options;
     return this.#http.get(`/v1/runs${query(asked)}`, signal);
   }
 
-  /** The run with this id, which is not looked for until something is asked of it. */
+  /** Returns the run with this id, without a request: an unknown id is noticed by the first use. */
   attach(id: string): Run {
     return new Run(this.#http, id);
   }
@@ -73,33 +73,33 @@ export class Client {
     return new Context(this.#http, "contexts", info.context_id);
   }
 
-  /** Your contexts, sessions among them. */
+  /** Returns the contexts of this token, including sessions. */
   async contexts({ signal }: Waitable = {}): Promise<ContextInfo[]> {
     return (await this.#http.get<{ contexts: ContextInfo[] }>("/v1/contexts", signal)).contexts;
   }
 
-  /** The context with this id. */
+  /** Returns the context with this id, without a request. */
   attachContext(id: string): Context {
     return new Context(this.#http, "contexts", id);
   }
 
-  /** Opens a live shell, which keeps directory, variables, functions and options. */
+  /** Opens a live shell, which retains its directory, variables, functions and options. */
   async session(request: SessionRequest = {}, { signal }: Waitable = {}): Promise<Context> {
     const info = await this.#http.post<ContextInfo>("/v1/sessions", request, signal);
     return new Context(this.#http, "sessions", info.context_id);
   }
 
-  /** Your sessions. */
+  /** Returns the sessions of this token. */
   async sessions({ signal }: Waitable = {}): Promise<ContextInfo[]> {
     return (await this.#http.get<{ contexts: ContextInfo[] }>("/v1/sessions", signal)).contexts;
   }
 
-  /** The session with this id. */
+  /** Returns the session with this id, without a request. */
   attachSession(id: string): Context {
     return new Context(this.#http, "sessions", id);
   }
 
-  /** Submits a job: work that outlives this client and the server. A request with `map` is several jobs: see `submitAll`. */
+  /** Submits a job, which outlives this client and the server. A request with `map` is several jobs: use `submitAll`. */
   async submit(request: JobRequest, options: Waitable = {}): Promise<Job> {
     if (request.map !== undefined) throw new TypeError("map: the request is a job for each of its items; use submitAll");
     const [job] = await this.submitAll([request], options);
@@ -112,7 +112,7 @@ export class Client {
     return jobs.map((job) => new Job(this.#http, job.job_id));
   }
 
-  /** Your jobs, the latest submission first; `next` is the `cursor` of the next part. */
+  /** Returns the jobs of this token, the latest first. `next` is the `cursor` of the next part. */
   jobs(
     options: Waitable & { readonly queue?: string; readonly state?: JobState; readonly limit?: number; readonly cursor?: string } = {},
   ): Promise<JobList> {
@@ -120,12 +120,12 @@ export class Client {
     return this.#http.get(`/v1/jobs${query(asked)}`, signal);
   }
 
-  /** Stores a schedule, a job that recurs, in place of the one of its name. */
+  /** Stores a schedule, a job that recurs. It replaces the schedule of the same name. */
   schedule(name: string, request: JobScheduleRequest, { signal }: Waitable = {}): Promise<JobSchedule> {
     return this.#http.putJson(`/v1/jobs/schedules/${encodeURIComponent(name)}`, request, signal);
   }
 
-  /** Your schedules, and when each is due next. */
+  /** Returns the schedules of this token, and when each is due next. */
   async schedules({ signal }: Waitable = {}): Promise<JobSchedule[]> {
     return (await this.#http.get<{ schedules: JobSchedule[] }>("/v1/jobs/schedules", signal)).schedules;
   }
@@ -136,7 +136,7 @@ export class Client {
     return (await this.#http.delete<{ removed: boolean }>(path, signal)).removed;
   }
 
-  /** The job with this id. */
+  /** Returns the job with this id, without a request. */
   attachJob(id: string): Job {
     return new Job(this.#http, id);
   }
@@ -146,27 +146,27 @@ export class Client {
     return new Workspace(this.#http, (await this.#http.post<WorkspaceInfo>("/v1/workspaces", {}, signal)).workspace_id);
   }
 
-  /** Your workspaces, the oldest first. */
+  /** Returns the workspaces of this token, the oldest first. */
   async workspaces({ signal }: Waitable = {}): Promise<WorkspaceInfo[]> {
     return (await this.#http.get<{ workspaces: WorkspaceInfo[] }>("/v1/workspaces", signal)).workspaces;
   }
 
-  /** The workspace with this id. */
+  /** Returns the workspace with this id, without a request. */
   attachWorkspace(id: string): Workspace {
     return new Workspace(this.#http, id);
   }
 
-  /** What the server's machine can enforce. */
+  /** Returns what the machine of the server can enforce. */
   host({ signal }: Waitable = {}): Promise<Host> {
     return this.#http.get("/v1/host", signal);
   }
 
-  /** Every setting and default limit of the server, and where it comes from. */
+  /** Returns every setting and default limit of the server, each with its source. */
   config({ signal }: Waitable = {}): Promise<Config> {
     return this.#http.get("/v1/config", signal);
   }
 
-  /** Whether it is there; asks for no token. */
+  /** Returns the state of the server. Needs no token. */
   health({ signal }: Waitable = {}): Promise<Health> {
     return this.#http.get("/healthz", signal);
   }

@@ -16,13 +16,14 @@ export class Context implements AsyncDisposable {
   readonly #http: Http;
   readonly #path: string;
 
-  /** What it works on, seen there as /workspace. */
+  /** The files of its workspace, which it has as /workspace. */
   readonly files: Files;
 
   /** @internal */
   constructor(
     http: Http,
     kind: "contexts" | "sessions",
+    /** The id of the context or session. */
     readonly id: string,
   ) {
     this.#http = http;
@@ -30,14 +31,14 @@ export class Context implements AsyncDisposable {
     this.#path = `/v1/${kind}/${encodeURIComponent(id)}`;
   }
 
-  /** What is known of it now. */
+  /** Returns the current state. */
   info(options: Waitable = {}): Promise<ContextInfo> {
     return this.#http.get(this.#path, options.signal);
   }
 
   /**
    * Executes code (in a session: a command) and waits for its end. `results` of the outcome has all that was displayed, by
-   * MIME type, and `value` the last expression's value where JSON can hold it; `state` says whether the context kept its
+   * MIME type, and `value` the last expression's value where JSON can hold it; `state` is whether the context kept its
    * state or went back. An abort cancels it. One execution at a time, others wait in order.
    */
   async execute(code: string, options: CellOptions & Waitable = {}): Promise<CellOutcome> {
@@ -61,15 +62,15 @@ export class Context implements AsyncDisposable {
     return this.#http.post(`${this.#path}/execute`, body, signal);
   }
 
-  /** Interrupts what is executed, as Ctrl-C does. False where nothing is. */
+  /** Interrupts the active execution, as Ctrl-C does. Returns false if there is none. */
   async interrupt(): Promise<boolean> {
     const answer = await this.#http.post<components["schemas"]["Interrupted"]>(`${this.#path}/interrupt`, {});
     return answer.interrupted;
   }
 
   /**
-   * Makes `count` contexts (1 unless given, at most 64) that begin with all that this one is, each with a sandbox and files of
-   * its own, and with this one's limits where none are given. Only Python contexts can be branched.
+   * Makes `count` copies of the context (default 1, at most 64), each with a sandbox and files of
+   * its own, and with the limits of this one if none are given. Only Python contexts can be branched.
    */
   async branch(options: BranchOptions & Waitable = {}): Promise<Context[]> {
     const { signal, ...asked } = options;
@@ -78,12 +79,12 @@ export class Context implements AsyncDisposable {
     return made.contexts.map((context) => new Context(this.#http, "contexts", context.context_id));
   }
 
-  /** Goes back to before the last execution that changed something. */
+  /** Restores the state before the last execution that changed something. */
   undo(): Promise<ContextInfo> {
     return this.#http.post(`${this.#path}/undo`, {});
   }
 
-  /** Ends it and all that it started. */
+  /** Ends the context and all processes that it started. */
   close(): Promise<void> {
     return this.#http.delete(this.#path);
   }

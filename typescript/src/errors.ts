@@ -1,14 +1,14 @@
-/** What this client throws: one class, and two that are told apart by `instanceof`. A run's ending is never an error. */
+/** The errors of this client: one class, and two subclasses for `instanceof`. The ending of a run is never an error. */
 
-/** A request that was refused, or had no answer. `code` is one of the server's list (spec/errors.md), or one of this client's. */
+/** A request that the server rejected, or did not answer. `code` is one of the server (spec/errors.md) or of this client. */
 export class SandtimerError extends Error {
-  /** What kind of error, for programs. */
+  /** The kind of error, for programs. */
   readonly code: string;
   /** What would work. */
   readonly hint: string;
-  /** The same request may succeed later. */
+  /** Whether the same request may succeed later. */
   readonly retryable: boolean;
-  /** Facts for programs, such as the `key` of a field that was refused. */
+  /** Facts for programs, such as the `key` of a rejected field. */
   readonly details: Readonly<Record<string, unknown>>;
   /** The HTTP status of the answer, if there was one. */
   readonly status: number | undefined;
@@ -32,7 +32,7 @@ export class SandtimerError extends Error {
   }
 }
 
-/** There was no answer: nobody listens there, or the connection broke (`unreachable`). */
+/** The server did not answer: no server listens at the address, or the connection broke (`unreachable`). */
 export class UnreachableError extends SandtimerError {}
 
 /** The server answered, and does not know the token (`unauthorized`). */

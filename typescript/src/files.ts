@@ -24,30 +24,30 @@ export class Files {
     return `/v1/files${what}${query({ ...this.#address, ...asked })}`;
   }
 
-  /** The bytes of a file, or of a part of it. */
+  /** Returns the bytes of a file, or of a part of it. */
   async read(path: string, options: Waitable & { readonly offset?: number; readonly length?: number } = {}): Promise<Uint8Array> {
     return joined(this.stream(path, options));
   }
 
-  /** A file's text. What is no UTF-8 is replaced. */
+  /** Returns the text of a file. Bytes that are not UTF-8 are replaced. */
   async readText(path: string, options: Waitable = {}): Promise<string> {
     return new TextDecoder().decode(await this.read(path, options));
   }
 
-  /** The bytes of a file, as they come. */
+  /** Iterates over the bytes of a file, as they arrive. */
   stream(path: string, options: Waitable & { readonly offset?: number; readonly length?: number } = {}): AsyncGenerator<Uint8Array, void, undefined> {
     const { signal, ...asked } = options;
     return this.#http.bytes(this.#at("", { path, ...asked }), signal);
   }
 
-  /** A directory as a tar archive, as its bytes come: files, directories and links. At most 200,000 of them and 4 GiB. */
+  /** Iterates over the bytes of a tar archive of a directory: files, directories and links. At most 200,000 entries and 4 GiB. */
   archive(path = ".", { signal }: Waitable = {}): AsyncGenerator<Uint8Array, void, undefined> {
     return this.#http.bytes(this.#at("/tar", { path }), signal);
   }
 
   /**
    * Unpacks a tar archive into a directory, which `parents` makes. Its files and links replace those of the same names. Nothing is changed
-   * where a member leaves the directory or is not a file, directory or link; `links: "keep"` also takes links that lead out.
+   * if a member leaves the directory or is not a file, directory or link; `links: "keep"` makes links that leave it.
    */
   extract(
     archive: Content,
@@ -57,7 +57,7 @@ export class Files {
     return this.#http.put(this.#at("/tar", { path, ...asked }), archive, signal);
   }
 
-  /** Replaces a file, at once and as a whole, or makes it. `mode`: permission bits, such as "0644". */
+  /** Writes a file, which is replaced as a whole. `mode`: permission bits, such as "0644". */
   write(
     path: string,
     content: Content,
@@ -67,13 +67,13 @@ export class Files {
     return this.#http.put(this.#at("", { path, ...asked }), content, signal);
   }
 
-  /** Adds to the end of a file. */
+  /** Appends to a file. */
   append(path: string, content: Content, options: Waitable & { readonly create?: boolean } = {}): Promise<FileAppended> {
     const { signal, ...asked } = options;
     return this.#http.postContent(this.#at("/append", { path, ...asked }), content, signal);
   }
 
-  /** What is in a directory, in the order of names: page after page, as it is asked for. */
+  /** Iterates over the entries of a directory, in the order of their names. Pages are requested when they are needed. */
   async *list(path = ".", { signal, ...asked }: Waitable & { readonly recursive?: boolean } = {}): AsyncGenerator<FileEntry, void, undefined> {
     let after: string | undefined;
     do {
@@ -83,7 +83,7 @@ export class Files {
     } while (after !== undefined);
   }
 
-  /** What is at a path; a link is not followed. */
+  /** Returns the entry of a path. A link is not followed. */
   stat(path: string, { signal }: Waitable = {}): Promise<FileEntry> {
     return this.#http.get(this.#at("/stat", { path }), signal);
   }
@@ -93,7 +93,7 @@ export class Files {
     return this.#http.post("/v1/files/move", { ...this.#address, from, to, ...options });
   }
 
-  /** Makes a directory; with `parents` those on the way as well, and it may be there. */
+  /** Makes a directory. With `parents` missing ones above it are made too, and it may exist. */
   mkdir(path: string, options: { readonly parents?: boolean } = {}): Promise<FileEntry> {
     return this.#http.post("/v1/files/mkdir", { ...this.#address, path, ...options });
   }
@@ -104,8 +104,8 @@ export class Files {
   }
 
   /**
-   * What changes in a directory, with `recursive` also in all below it, after "ready". Of a tree, "unwatched" names a directory whose
-   * events do not come. It ends with the directory. Nothing is kept for a reader whose connection breaks (`UnreachableError`): list
+   * Iterates over the changes in a directory, with `recursive` also below it, after "ready". "unwatched" names a directory whose
+   * events are missing. It ends with the directory. Events are not stored for a reader whose connection breaks (`UnreachableError`): list
    * the directory again.
    */
   async *watch(path = ".", { signal, ...asked }: Waitable & { readonly recursive?: boolean } = {}): AsyncGenerator<FileChange, void, undefined> {
@@ -115,15 +115,17 @@ export class Files {
   }
 }
 
-/** A workspace of the server's, by its id. It stays until it is deleted. */
+/** A workspace of a server. It exists until it is deleted. */
 export class Workspace {
   readonly #http: Http;
   readonly #path: string;
+  /** The files of the workspace. */
   readonly files: Files;
 
   /** @internal */
   constructor(
     http: Http,
+    /** The id of the workspace. */
     readonly id: string,
   ) {
     this.#http = http;
@@ -131,12 +133,12 @@ export class Workspace {
     this.files = new Files(http, { workspace: id });
   }
 
-  /** What is known of it, with its size. */
+  /** Returns the state of the workspace, with its size. */
   info({ signal }: Waitable = {}): Promise<WorkspaceDetails> {
     return this.#http.get(this.#path, signal);
   }
 
-  /** Deletes it and all that is in it. */
+  /** Deletes the workspace and all that is in it. */
   delete(): Promise<void> {
     return this.#http.delete(this.#path);
   }

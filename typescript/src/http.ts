@@ -1,17 +1,18 @@
-/** One server: how it is asked, how a refusal becomes an error, and how often what broke is tried again. */
+/** Requests to one server: how a rejection becomes an error, and how often a broken connection is tried again. */
 
 import { SandtimerError, UnreachableError, refusal } from "./errors.js";
 import { EventParser, type ServerEvent } from "./sse.js";
 
-/** Pauses before a wait or a stream that broke is taken up again; then it is given up. */
+/** Pauses before a wait or a stream that broke is resumed; then it fails. */
 const PAUSES_MS = [100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000, 5000];
-/** A stream or terminal that says nothing for so long is dead: the server lets a heartbeat through more often. */
+/** A stream or terminal without data for this long is dead: the server sends heartbeats more often. */
 export const SILENCE_MS = 60_000;
 
+/** The options of a client. */
 export interface ClientOptions {
-  /** Where the server is; SANDTIMER_SERVER, else http://127.0.0.1:7880. */
+  /** The address of the server. Default SANDTIMER_SERVER, else http://127.0.0.1:7880. */
   readonly url?: string | URL;
-  /** SANDTIMER_TOKEN, where there is an environment. */
+  /** The token. Default SANDTIMER_TOKEN, if there is an environment. */
   readonly token?: string;
   /** Used instead of the global one. */
   readonly fetch?: typeof globalThis.fetch;
@@ -19,7 +20,7 @@ export interface ClientOptions {
   readonly webSocket?: WebSocketClass;
 }
 
-/** What of a WebSocket is used. */
+/** The part of a WebSocket that is used. */
 export interface WebSocketLike {
   binaryType: string;
   /** 1 while it is open. */
@@ -30,9 +31,10 @@ export interface WebSocketLike {
   addEventListener(type: "message", listener: (event: { readonly data: unknown }) => void): void;
 }
 
+/** A class of WebSockets, such as that of the package `ws`. */
 export type WebSocketClass = new (url: string, protocols: string[]) => WebSocketLike;
 
-/** What a file can be written from. */
+/** The content of a file to be written. */
 export type Content = string | Uint8Array | ArrayBuffer | Blob | ReadableStream<Uint8Array>;
 
 interface Request {
@@ -71,7 +73,7 @@ export class Http {
       throw new SandtimerError({ code: "no_web_socket", message: "this runtime has no WebSocket", hint });
     }
     signal?.throwIfAborted();
-    // Browsers let nobody set a header here.
+    // Browsers allow no headers here.
     const token = this.#token === undefined ? [] : [`sandtimer.token.${base64url(this.#token)}`];
     const socket = new this.#webSocket(this.#base.replace(/^http/, "ws") + path, ["sandtimer", ...token]);
     socket.binaryType = "arraybuffer";
@@ -83,7 +85,7 @@ export class Http {
     } catch (error) {
       socket.close();
       signal?.throwIfAborted();
-      // Why it was refused is not shown there; asked without a WebSocket, the server says it.
+      // The reason of a rejection is not shown there; a request without a WebSocket returns it.
       await this.get(path, signal).catch((refused: unknown) => {
         if (!(refused instanceof SandtimerError && refused.code === "upgrade_required")) throw refused;
       });
@@ -130,7 +132,7 @@ export class Http {
     }
   }
 
-  /** Events of one connection, whose place nobody keeps when it breaks. */
+  /** Events of one connection, whose position is lost when it breaks. */
   async *changes(path: string, signal?: AbortSignal): AsyncGenerator<ServerEvent, void, undefined> {
     const response = await this.#send(path, { headers: { Accept: "text/event-stream" }, signal });
     try {
@@ -158,8 +160,8 @@ export class Http {
   }
 
   /**
-   * Events from behind `after` to the one that `isLast`. When the connection breaks it is made anew, and the server goes
-   * on behind the last event that was had: none is lost, none comes twice.
+   * Events after `after`, to the one that `isLast`. When the connection breaks it is made again, and the server continues
+   * after the last event that was read: none is lost, none is sent twice.
    */
   async *events(
     path: string,
@@ -334,7 +336,7 @@ function base64url(text: string): string {
 
 /** @internal */
 export function unreachable(message: string, cause?: unknown): UnreachableError {
-  // What fetch throws says no more than that it failed; why is one step behind.
+  // The error of fetch reports only that it failed; its cause has the reason.
   const why = cause instanceof Error ? (cause.cause instanceof Error ? cause.cause : cause) : undefined;
   const hint = "see that the server runs (`sandtimer serve`) and that the address is its own";
   const shown = why === undefined ? message : `${message}: ${why.message || why.name}`;

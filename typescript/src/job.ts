@@ -5,7 +5,7 @@ import type { Http } from "./http.js";
 import { WAIT_MS, query } from "./run.js";
 import type { JobCancelled, JobEvent, JobFiles, JobInfo, JobLog, JobRetried, TextErrors, Waitable } from "./types.js";
 
-/** A job of the server's, by its id. */
+/** A job of a server. It outlives the client. */
 export class Job {
   readonly #http: Http;
   readonly #path: string;
@@ -13,18 +13,19 @@ export class Job {
   /** @internal */
   constructor(
     http: Http,
+    /** The id of the job. */
     readonly id: string,
   ) {
     this.#http = http;
     this.#path = `/v1/jobs/${encodeURIComponent(id)}`;
   }
 
-  /** Everything about it, as it is now. `errors`: what becomes of output that is not UTF-8. */
+  /** Returns everything about the job. `errors`: how output that is not UTF-8 is encoded. */
   info({ signal, ...asked }: Waitable & TextErrors = {}): Promise<JobInfo> {
     return this.#http.get(`${this.#path}${query(asked)}`, signal);
   }
 
-  /** Waits until it is over, however long that takes, also through a restart of the server. An abort ends the waiting, not the job. */
+  /** Waits for the end of the job, also through a restart of the server. An abort ends the wait, not the job. */
   async wait({ signal, ...asked }: Waitable & TextErrors = {}): Promise<JobInfo> {
     for (;;) {
       const info = await this.#http.patient<JobInfo>(`${this.#path}${query({ wait_ms: WAIT_MS, ...asked })}`, signal);
@@ -33,8 +34,8 @@ export class Job {
   }
 
   /**
-   * Its states and what it writes, from the beginning or from behind the event with the id `after`, to its end. The connection
-   * may break, and the server be started again: the reader goes on where it was.
+   * Iterates over the states and the output of the job, from the first event or after the one with the id `after`. If the
+   * connection breaks or the server restarts, the reader continues at its position.
    */
   async *events({ after, signal, ...asked }: Waitable & TextErrors & { readonly after?: string } = {}): AsyncGenerator<JobEvent, void, undefined> {
     const all = this.#http.events(`${this.#path}/events${query(asked)}`, after, (event) => event.event === "ended", signal);
@@ -43,7 +44,7 @@ export class Job {
     }
   }
 
-  /** What it has written so far, from a position: one piece. `next_cursor` is where to go on. `timestamps`: with the time before each line. */
+  /** Returns a part of the output so far. `next_cursor` is the position of the next part. `timestamps`: with the time before each line. */
   readLog(
     options: Waitable & TextErrors & { readonly cursor?: number; readonly max_bytes?: number; readonly timestamps?: boolean } = {},
   ): Promise<JobLog> {
@@ -51,28 +52,28 @@ export class Job {
     return this.#http.get(`${this.#path}/log${query(asked)}`, signal);
   }
 
-  /** The files that it has left, and what of its `outputs` is not kept; none of them while it goes on. */
+  /** Returns the output files of the job, and those that were not stored; none while the job is active. */
   files({ signal }: Waitable = {}): Promise<JobFiles> {
     return this.#http.get(`${this.#path}/files`, signal);
   }
 
-  /** The bytes of a file that it has left. */
+  /** Returns the bytes of an output file. */
   async readFile(name: string, options: Waitable = {}): Promise<Uint8Array> {
     return joined(this.streamFile(name, options));
   }
 
-  /** The same as they come. */
+  /** Iterates over the bytes of an output file, as they arrive. */
   streamFile(name: string, { signal }: Waitable = {}): AsyncGenerator<Uint8Array, void, undefined> {
     const path = name.split("/").map(encodeURIComponent).join("/");
     return this.#http.bytes(`${this.#path}/files/${path}`, signal);
   }
 
-  /** Ends it and all that it started. Of a job that is over it is no error. */
+  /** Cancels the job and ends all processes that it started. If it has ended, the call has no effect. */
   cancel(options: { readonly reason?: string; readonly wait_ms?: number } = {}): Promise<JobCancelled> {
     return this.#http.post(`${this.#path}/cancel`, options);
   }
 
-  /** Queues it again, if it did not succeed. Its deadline counts from now. */
+  /** Queues a job again that did not succeed. Its deadline counts from now. */
   retry(): Promise<JobRetried> {
     return this.#http.post(`${this.#path}/retry`, {});
   }

@@ -1,4 +1,4 @@
-/** Runs: one that goes on, or has ended, and what can be done to it. */
+/** Runs of a server, active or ended, and the requests that concern them. */
 
 import { Chunks, inputOf } from "./bytes.js";
 import { SandtimerError } from "./errors.js";
@@ -24,10 +24,10 @@ import type {
 
 /** How long one request waits for an end, in milliseconds: less than what proxies and `fetch` wait for an answer. */
 export const WAIT_MS = 50_000;
-/** How long telling the server of an abort may hold the abort up, in milliseconds. */
+/** How long the request that cancels a run may delay an abort, in milliseconds. */
 const CANCEL_MS = 5_000;
 
-/** A run of the server's, by its id. Its limits are the server's to keep: whoever holds this may go away. */
+/** A run of a server. The server enforces its limits, whether or not a client is connected. At the end of `await using` it is killed. */
 export class Run implements AsyncDisposable {
   readonly #http: Http;
   readonly #path: string;
@@ -35,18 +35,19 @@ export class Run implements AsyncDisposable {
   /** @internal */
   constructor(
     http: Http,
+    /** The id of the run. */
     readonly id: string,
   ) {
     this.#http = http;
     this.#path = `/v1/runs/${encodeURIComponent(id)}`;
   }
 
-  /** What is known of it now. */
+  /** Returns the current state. */
   info(options: Waitable = {}): Promise<RunInfo> {
     return this.#http.get(this.#path, options.signal);
   }
 
-  /** Waits for its end, however long that takes, also through a restart of the server. An abort ends the waiting, not the run. */
+  /** Waits for the end of the run, also through a restart of the server. An abort ends the wait, not the run. */
   async wait({ signal }: Waitable = {}): Promise<Outcome> {
     for (;;) {
       const info = await this.#http.patient<RunInfo>(`${this.#path}?wait_ms=${WAIT_MS}`, signal);
@@ -59,7 +60,7 @@ export class Run implements AsyncDisposable {
     try {
       return await this.wait({ signal });
     } catch (error) {
-      // Whoever aborted has the reason; that the server could not be told as well does not help them.
+      // The caller has the reason of the abort; a failure of the request for it does not help.
       if (signal?.aborted === true) await this.#cancel().catch(() => undefined);
       throw error;
     }
@@ -71,8 +72,8 @@ export class Run implements AsyncDisposable {
   }
 
   /**
-   * What happens to it, from the beginning or from behind the event with the id `after`, to its end. The connection may
-   * break: the reader goes on where it was.
+   * Iterates over the events of the run, from the first one or after the one with the id `after`. If the connection breaks,
+   * the reader continues at its position.
    */
   async *events({ after, signal }: Waitable & { readonly after?: string } = {}): AsyncGenerator<RunEvent, void, undefined> {
     const all = this.#http.events(`${this.#path}/events`, after, (event) => event.event === "ended", signal);
@@ -81,7 +82,7 @@ export class Run implements AsyncDisposable {
     }
   }
 
-  /** What it writes, as it comes, to its end: both streams, or one. */
+  /** Iterates over the output of the run, to its end: both streams, or one. */
   async *output({ stream, signal }: Waitable & { readonly stream?: Stream } = {}): AsyncGenerator<Chunk, void, undefined> {
     const chunks = new Chunks();
     for await (const event of this.events({ signal })) {
@@ -91,16 +92,16 @@ export class Run implements AsyncDisposable {
     yield* chunks.end().filter((chunk) => (stream ?? chunk.stream) === chunk.stream);
   }
 
-  /** What it has written so far, from a position: one piece. `next_cursor` is where to go on. */
+  /** Returns a part of the output so far. `next_cursor` is the position of the next part. */
   readOutput(options: Waitable & TextErrors & { readonly stream?: Stream; readonly cursor?: number; readonly max_bytes?: number } = {}): Promise<OutputPiece> {
     const { signal, ...asked } = options;
     return this.#http.get(`${this.#path}/output${query(asked)}`, signal);
   }
 
   /**
-   * Waits until it has written a line that matches, or is over, or `wait_ms` are: `matched` and `status` say which. `pattern`
-   * is a regular expression of Rust's `regex`, which knows no look-around and no back-references. A line without an end,
-   * such as a prompt, counts once it has not grown for 100 ms. `next_cursor` is where to go on behind the line.
+   * Waits until the run has written a line that matches, has ended, or `wait_ms` have passed: see `matched` and `status`. `pattern`
+   * is a regular expression of Rust's `regex`, which has no look-around and no back-references. A line without an end,
+   * such as a prompt, counts once it has not grown for 100 ms. `next_cursor` is the position after the line.
    */
   async waitForLine(pattern: string, options: Waitable & LineOptions = {}): Promise<WaitedForLine> {
     const { signal, wait_ms, ...where } = options;
@@ -113,7 +114,7 @@ export class Run implements AsyncDisposable {
     }
   }
 
-  /** Waits until one of its processes listens on the TCP port, or it is over, or `wait_ms` are: `listening` and `status` say which. */
+  /** Waits until a process of the run listens on the TCP port, the run has ended, or `wait_ms` have passed: see `listening` and `status`. */
   async waitForPort(port: number, options: Waitable & { readonly wait_ms?: number } = {}): Promise<WaitedForPort> {
     for (const left = countdown(options.wait_ms); ; ) {
       const answer = await this.#waitFor<WaitedForPort>({ port }, left, options.signal);
@@ -126,52 +127,53 @@ export class Run implements AsyncDisposable {
     return this.#http.patient(`${this.#path}/wait`, signal, { ...asked, wait_ms });
   }
 
-  /** Ends it and all that it started. Of a run that is over it is no error. */
+  /** Ends the run and all processes that it started. If it has ended, the call has no effect. */
   kill(options: { readonly reason?: string; readonly wait_ms?: number } = {}): Promise<RunInfo> {
     return this.#http.post(`${this.#path}/kill`, options);
   }
 
-  /** Moves its wall limit. */
+  /** Extends the wall-clock limit by a number of milliseconds. */
   extend(by_ms: number): Promise<Extended> {
     return this.#http.post(`${this.#path}/extend`, { by_ms });
   }
 
-  /** Stops its processes, and its clock. */
+  /** Stops the processes of the run, and its clock. */
   async pause(): Promise<void> {
     await this.#http.post(`${this.#path}/pause`, {});
   }
 
+  /** Continues a run after `pause`. */
   async resume(): Promise<void> {
     await this.#http.post(`${this.#path}/resume`, {});
   }
 
-  /** Sends a signal, such as "SIGUSR1" or 10. */
+  /** Sends a signal to the run, such as "SIGUSR1" or 10. */
   async signal(signal: string | number): Promise<void> {
     await this.#http.post(`${this.#path}/signal`, { signal });
   }
 
-  /** Writes to its stdin, which was started with `stdin_open`. Says how many bytes were taken: a command that does not read takes few. */
+  /** Writes to the stdin of the run, which was started with `stdin_open`. Returns how many bytes were taken: a command that does not read takes few. */
   write(data: Input, options: { readonly eof?: boolean; readonly wait_ms?: number } = {}): Promise<Written> {
     return this.#http.post(`${this.#path}/stdin`, { ...inputOf("data", "encoding", data), ...options });
   }
 
-  /** Connects to the terminal that it was started with. Several may; where a connection broke, `cursor` goes on. */
+  /** Connects to the terminal of the run. Several clients may; after a broken connection, `cursor` continues at its position. */
   terminal({ signal, ...asked }: Waitable & TerminalOptions = {}): Promise<Terminal> {
     return Terminal.open(this.#http, `${this.#path}/terminal${query({ ...asked })}`, asked.cursor ?? 0, signal);
   }
 
-  /** Removes the record of a run that is over. */
+  /** Removes the record of a run that has ended. */
   delete(): Promise<void> {
     return this.#http.delete(this.#path);
   }
 
-  /** Ends it, if it still goes on. */
+  /** Ends the run, if it is active. */
   async [Symbol.asyncDispose](): Promise<void> {
     await gone(this.kill(), "run_not_found");
   }
 }
 
-/** Milliseconds that are left, of so many from now on; without end unless given. */
+/** Returns the milliseconds that are left of `wait_ms`; undefined is unlimited. */
 function countdown(wait_ms: number | undefined): () => number {
   const end = performance.now() + (wait_ms ?? Infinity);
   return () => end - performance.now();

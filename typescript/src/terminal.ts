@@ -1,16 +1,17 @@
-/** A run's terminal: what it shows is read from here, and what is typed goes in here. */
+/** The terminal of a run: its output is read from here, and its input is written here. */
 
 import { SandtimerError } from "./errors.js";
 import { SILENCE_MS, unreachable, type Http, type WebSocketLike } from "./http.js";
 import type { RunEnd } from "./types.js";
 
-/** Bytes that wait to be read. A WebSocket cannot be told to wait, so one whose reader is slower than this is closed. */
+/** Bytes that wait to be read. A WebSocket has no flow control, so one whose reader is slower than this is closed. */
 const MAX_WAITING_BYTES = 16 << 20;
 
+/** The options of a connection to a terminal. */
 export interface TerminalOptions {
-  /** How many bytes of what is shown were had before. */
+  /** How many bytes of the output were read by an earlier connection. */
   readonly cursor?: number;
-  /** What becomes of the run when this connection closes; "keep" unless given. */
+  /** Whether the run continues ("keep", the default) or is ended when this connection closes. */
   readonly on_close?: "keep" | "end";
 }
 
@@ -25,11 +26,11 @@ export interface TerminalOptions {
  * ```
  */
 export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
-  /** How many bytes of what is shown were given out, or are gone: where a next connection goes on. */
+  /** How many bytes were read, or are lost: the position at which the next connection continues. */
   cursor: number;
-  /** Bytes that were past the run's output limit when this came to them. */
+  /** Bytes that are lost, because they exceeded the output limit of the run. */
   dropped = 0;
-  /** How the run ended, once everything was read. */
+  /** The end of the run, once all output was read. */
   end: RunEnd | undefined;
   readonly #socket: WebSocketLike;
   readonly #arrived: (Uint8Array | Lagged | Error)[] = [];
@@ -51,7 +52,7 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
     this.#listen();
   }
 
-  /** The server sends a heartbeat where nothing is shown: without one the connection is dead, and nothing else says so. */
+  /** The server sends heartbeats while there is no output: without one the connection is dead, and nothing else shows it. */
   #listen(): void {
     clearTimeout(this.#silence);
     this.#silence = setTimeout(() => this.#fail("the terminal's connection fell silent"), SILENCE_MS);
@@ -98,13 +99,13 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
     this.#send(typeof data === "string" ? new TextEncoder().encode(data) : data);
   }
 
-  /** Gives the terminal another size; what runs on it hears of it. */
+  /** Sets the size of the terminal; its programs receive SIGWINCH. */
   resize(columns: number, rows: number): void {
     this.#send(JSON.stringify({ resize: { columns, rows } }));
   }
 
   #send(message: string | Uint8Array): void {
-    // The end is told before the connection is closed.
+    // The end is sent before the connection is closed.
     if (this.#ended !== undefined || this.#socket.readyState !== 1) throw unreachable("the terminal's connection is closed");
     this.#socket.send(message);
   }

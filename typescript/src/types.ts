@@ -9,26 +9,39 @@ type Schemas = components["schemas"];
 
 /** A limit: absent inherits; 0, null or "unlimited" is none; texts may have a unit, such as "2s" or "512M". */
 export type Limit = Schemas["Limit"];
-/** What became of a run. A timeout, a crash or an exit code other than 0 is data here, never an error. */
+/** The result of a run. A timeout, a crash or an exit code other than 0 is data here, never an error. */
 export type Outcome = Schemas["Outcome"];
+/** Why Sandtimer ended a run. */
 export type Verdict = Schemas["Verdict"];
+/** How a run ended. */
 export type Ending = Schemas["Ending"];
+/** The encoding of output: text, or base64 for bytes that are not UTF-8. */
 export type Encoding = Schemas["Encoding"];
+/** The limits of a run, each with its source. */
 export type Effective = Schemas["Effective"];
 /** A run as the server knows it; `outcome` is there once it has ended. */
 export type RunInfo = Schemas["Run"];
+/** A run in a listing. */
 export type RunSummary = Schemas["RunSummary"];
+/** A listing of runs. */
 export type RunList = Schemas["RunList"];
 /** A piece of output, by its position in the stream. */
 export type OutputPiece = Schemas["Output"];
+/** The state of a context or session. */
 export type ContextInfo = Schemas["Context"];
+/** What the machine of the server can enforce. */
 export type Host = Schemas["Host"];
+/** The settings and default limits of a server. */
 export type Config = Schemas["Config"];
+/** The state of a server. */
 export type Health = Schemas["Health"];
+/** The new limit of a run that was extended. */
 export type Extended = Schemas["Extended"];
+/** How much of a write to stdin was taken. */
 export type Written = Schemas["Written"];
-/** What became of waiting for a line, or for a port. */
+/** The result of a wait for a line. */
 export type WaitedForLine = Schemas["WaitedForLine"];
+/** The result of a wait for a port. */
 export type WaitedForPort = Schemas["WaitedForPort"];
 /** Where a line is waited for: stdout and position 0 unless given; and how long, without end unless given. */
 export type LineOptions = Readonly<Pick<Schemas["Wait"], "stream" | "cursor" | "wait_ms">>;
@@ -36,29 +49,45 @@ export type LineOptions = Readonly<Pick<Schemas["Wait"], "stream" | "cursor" | "
 export type JobRequest = Schemas["JobRequest"];
 /** A schedule to be stored: a job that recurs, and when it is due. */
 export type JobScheduleRequest = Schemas["JobScheduleRequest"];
+/** A schedule: a job that recurs. */
 export type JobSchedule = Schemas["JobSchedule"];
-/** Everything about a job; `ended_ms` and `result` are there once it is over. */
+/** Everything about a job. `ended_ms` and `result` are present once it has ended. */
 export type JobInfo = Schemas["Job"];
+/** A job in a listing. */
 export type JobSummary = Schemas["JobSummary"];
+/** A listing of jobs. */
 export type JobList = Schemas["JobList"];
+/** The result of a job, or of one of its deliveries. */
 export type JobResult = Schemas["JobResult"];
+/** The state of a job. */
 export type JobState = Schemas["JobState"];
+/** A part of the output of a job. */
 export type JobLog = Schemas["JobLog"];
+/** An output file of a job. */
 export type JobFile = Schemas["JobFile"];
+/** The output files of a job, and those that were not stored. */
 export type JobFiles = Schemas["JobFiles"];
+/** What a cancel did to a job. */
 export type JobCancelled = Schemas["JobCancelled"];
+/** The state of a job that was queued again. */
 export type JobRetried = Schemas["JobRetried"];
+/** The codes of a server's errors. */
 export type ErrorCode = Schemas["Error"]["code"];
 
-/** A directory of the server's that runs, contexts and sessions can work in, and that outlives them. */
+/** A workspace in a listing: a directory of the server that runs, contexts and sessions can work in, and that outlives them. */
 export type WorkspaceInfo = Schemas["Workspace"];
+/** The state of a workspace, with its size. */
 export type WorkspaceDetails = Schemas["WorkspaceDetails"];
+/** A file, directory or link. */
 export type FileEntry = Schemas["FileEntry"];
+/** The entry of a file that was written. */
 export type FileWritten = Schemas["FileWritten"];
+/** The entry of a file that was appended to. */
 export type FileAppended = Schemas["FileAppended"];
+/** What was unpacked from an archive. */
 export type ArchiveUnpacked = Schemas["ArchiveUnpacked"];
 
-/** What is waited for, and whether it is the caller's own, is said by which method is called. */
+/** The method that is called decides on these fields. */
 type Waiting = "wait_ms" | "turn_ms" | "attached" | "detach";
 
 /** What is read from stdin; text is UTF-8. */
@@ -70,7 +99,9 @@ type Wire = Waiting | keyof Stdin | "stdin_encoding";
 export type ForegroundRequest = Omit<Schemas["RunRequest"], Wire | "stdin_open"> & Stdin;
 /** The same in the background, where its stdin may stay open. */
 export type RunRequest = Omit<Schemas["RunRequest"], Wire> & Stdin;
+/** A context to be opened: its language, its limits, and those of its executions. */
 export type ContextRequest = Schemas["ContextRequest"];
+/** A session to be opened: its limits, and those of its executions. */
 export type SessionRequest = Schemas["SessionRequest"];
 /** Limits and stdin of one execution in a context or session, which is waited for. */
 export type CellOptions = Omit<Schemas["CellRequest"], Wire | "stdin_open" | "code"> & Stdin;
@@ -83,11 +114,12 @@ export type BranchOptions = Schemas["BranchRequest"];
 /** An execution in a context: the outcome, and what happened to the context since the one before. */
 export type CellOutcome = Outcome & { readonly notes: readonly string[] };
 
+/** A stream of output. */
 export type Stream = "stdout" | "stderr";
 
 interface At<Name extends string, Data> {
   readonly event: Name;
-  /** The reader's place behind this event; `events({ after: id })` goes on there. */
+  /** The position of the reader after this event, for `events({ after: id })`. */
   readonly id: string;
   readonly data: Data;
 }
@@ -99,7 +131,7 @@ interface Said {
   readonly encoding: Encoding;
 }
 
-/** What a run says of itself, in the order in which it happens. */
+/** An event of a run. */
 export type RunEvent =
   | At<"started", { readonly run_id: string; readonly created_at_ms: number; readonly effective: Effective }>
   | At<"stdout", Said>
@@ -108,7 +140,7 @@ export type RunEvent =
   | At<"lagged", { readonly stream: Stream; readonly dropped: number; readonly next_cursor: number }>
   | At<"ended", RunEnd>;
 
-/** What a job says of itself. */
+/** An event of a job. */
 export type JobEvent =
   | At<"state", JobSummary>
   | At<"log", Said>
@@ -141,10 +173,10 @@ export interface FileChange {
   readonly cookie?: number | null;
 }
 
-/** A piece of what a run wrote. */
+/** A part of the output of a run. */
 export interface Chunk {
   readonly stream: Stream;
-  /** Characters that are cut between two pieces come whole with the second; what is no UTF-8 becomes U+FFFD. */
+  /** The text. Characters that are split between two chunks are in the second one; bytes that are not UTF-8 become U+FFFD. */
   readonly text: string;
   readonly bytes: Uint8Array;
   /** Position of the first byte in its stream. */
@@ -153,6 +185,7 @@ export interface Chunk {
   readonly dropped: number;
 }
 
+/** How a call is aborted. */
 export interface Waitable {
   /** Of a foreground run: cancels it. Of everything else: ends the waiting. What is thrown is the signal's reason. */
   readonly signal?: AbortSignal | undefined;

@@ -1,8 +1,10 @@
 //! `cargo xtask lint`: the words of the project's texts and names, and the subjects of commits.
 //!
 //! `xtask/words.toml` has the banned words, their replacements, and the files that are checked. Documents are checked
-//! without their code; files of Rust only by their identifiers.
+//! without their code; files of Python and TypeScript by their docstrings and comments, and files of Rust by their
+//! identifiers.
 
+mod comments;
 mod commits;
 mod markdown;
 mod words;
@@ -10,6 +12,7 @@ mod words;
 use std::fs;
 use std::path::Path;
 
+use comments::Language;
 pub(crate) use commits::check as commits;
 use words::{Scope, WordList};
 
@@ -73,7 +76,10 @@ fn check_file(list: &WordList, scope: Scope, file: &str, content: &str) -> Vec<S
     let (text, mut hits);
     match scope {
         Scope::Prose => {
-            text = markdown::prose_only(content);
+            text = match Language::of(file) {
+                Some(language) => comments::prose_only(language, content),
+                None => markdown::prose_only(content),
+            };
             hits = list.in_prose(file, &text);
         }
         Scope::Identifiers => {
@@ -111,6 +117,24 @@ mod tests {
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].starts_with("docs/planted.md:3: \"nobody\" (prose): write "), "{found:?}");
         assert!(found[1].starts_with("docs/planted.md:4: \"goes on\" (prose): write "), "{found:?}");
+    }
+
+    #[test]
+    fn planted_word_of_a_comment_is_reported() {
+        for (file, content) in [
+            (
+                "python/planted.py",
+                "a = \"nobody\"\n\"\"\"A run\nthat `nobody` and nobody awaits.\n\n>>> nobody\n\"\"\"\n",
+            ),
+            (
+                "typescript/planted.ts",
+                "const a = \"nobody\";\n/**\n * A run that `nobody` and nobody awaits.\n */\n",
+            ),
+        ] {
+            let found = hits(Scope::Prose, file, content);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].starts_with(&format!("{file}:3: \"nobody\" (prose): write ")), "{found:?}");
+        }
     }
 
     #[test]

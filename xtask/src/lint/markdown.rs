@@ -12,7 +12,7 @@ pub(super) fn prose_only(page: &str) -> String {
     rest.replace_all(&page, |found: &regex::Captures<'_>| blank(&found[0])).into_owned()
 }
 
-fn blank(text: &str) -> String {
+pub(super) fn blank(text: &str) -> String {
     // A blank for each byte, so that offsets stay what they are.
     text.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }).collect()
 }
