@@ -84,8 +84,7 @@ pub(crate) fn build() -> Result {
     step::timed("npm package", || npm::pack(&release))?;
     step::timed("command", wheel::build_command)?;
     step::timed("archive", || archive::build(&release))?;
-    step::timed("wheel", || wheel::build(&release))?;
-    step::timed("source distribution", || wheel::build_source(&release))?;
+    step::timed("source distribution and wheel", || wheel::build(&release))?;
     step::timed("checks", || wheel::check(&release))?;
     sum(&release)?;
     for path in release.packages() {

@@ -205,15 +205,11 @@ pub(crate) fn python_package() -> Result {
     let mut command = in_environment(&build);
     command.current_dir(root().join("python"));
     step::run(command)?;
-    install_wheel(&only_file(&wheels)?)
-}
-
-/// The file that a tool has written to `directory`, which was empty before.
-pub(crate) fn only_file(directory: &Path) -> Result<PathBuf> {
-    let entry = fs::read_dir(directory)
+    let wheel = fs::read_dir(&wheels)
         .and_then(|mut entries| entries.next().transpose())
-        .map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
-    entry.map(|entry| entry.path()).ok_or_else(|| format!("{} is empty", directory.display()))
+        .map_err(|error| format!("cannot read {}: {error}", wheels.display()))?
+        .ok_or("maturin built no wheel")?;
+    install_wheel(&wheel.path())
 }
 
 /// Installs the package's `wheel` into the tests' Python environment.

@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use super::{Release, TOOLS, VERSION, clear, copy, make, readme, roots, write};
 use crate::{Result, root, setup, step};
 
-/// Programs that a rehearsal needs on the host, besides Node.js: how they are tried, and their Debian packages.
+/// Programs that a rehearsal needs on the host, besides Node.js: how they are tried, and the packages of Debian and Ubuntu
+/// that have them.
 const PROGRAMS: [(&[&str], &str); 3] = [
-    (&["debootstrap", "--version"], "debootstrap"),
+    (&["debootstrap", "--version"], "debootstrap debian-archive-keyring"),
     (&["ip", "-V"], "iproute2"),
     (&["unshare", "--version"], "util-linux"),
 ];

@@ -14,6 +14,7 @@ pub(crate) fn run() -> Result {
     release.require()?;
     let binary = unpack(&release)?;
     let mut flaky = FlakyTests::default();
+    step::timed("system packages", setup::system_packages)?;
     step::timed("python environment", setup::python_environment)?;
     step::timed("npm packages", compat::packages)?;
     step::timed("wheel", || setup::install_wheel(&release.wheel()))?;

@@ -38,24 +38,27 @@ pub(super) fn build_command() -> Result {
     step::run(maturin(&[&["build"], &manifest[..], &BUILD].concat(), &out)?)
 }
 
-/// Builds the module's wheel, and adds the command to it.
+/// Makes the source distribution, builds the module from it, which shows that it is complete, and adds the command to
+/// the module's wheel.
 pub(super) fn build(release: &Release) -> Result {
     let scratch = scratch();
     let module = scratch.join("module");
     clear(&module)?;
-    step::run(maturin(&[&["build"], &BUILD[..]].concat(), &module)?)?;
+    step::run(maturin(&[&["build", "--sdist"], &BUILD[..]].concat(), &module)?)?;
+    copy(&in_directory(&module, &release.source()), &release.source())?;
     let unpacked = scratch.join("unpacked");
     clear(&unpacked)?;
-    step::run(wheel(&["unpack", "--dest", &text(&unpacked), &text(&setup::only_file(&module)?)])?)?;
+    let built = text(&in_directory(&module, &release.wheel()));
+    step::run(wheel(&["unpack", "--dest", &text(&unpacked), &built])?)?;
     let directory = unpacked.join(format!("sandtimer-{VERSION}"));
     // `fs::copy` keeps the permission to execute, and `wheel pack` and pip do.
     copy(&command(), &directory.join(format!("sandtimer-{VERSION}.data/scripts/sandtimer")))?;
     step::run(wheel(&["pack", "--dest-dir", &text(&release.directory), &text(&directory)])?)
 }
 
-/// Makes the source distribution, which has the crates of the module.
-pub(super) fn build_source(release: &Release) -> Result {
-    step::run(maturin(&["sdist", "--out"], &release.directory)?)
+/// The path of a file of `directory` that has the name of `file`.
+fn in_directory(directory: &Path, file: &Path) -> PathBuf {
+    directory.join(file.file_name().expect("a file of a release has a name"))
 }
 
 /// Checks the wheel and the source distribution as an index does, and what the wheel needs of a system.
