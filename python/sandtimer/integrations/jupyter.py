@@ -1,0 +1,206 @@
+"""A kernel provisioner: kernels of JupyterLab, VS Code, nbclient and papermill run sealed, under hard limits.
+
+It is registered with jupyter_client by an entry point; `python -m sandtimer.integrations.jupyter install` writes a kernelspec
+that uses it. Described in docs/guides/jupyter.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from typing import Any, Optional
+
+from ._settings import DURATION_REMEDY, need_python, seconds
+
+need_python("sandtimer.integrations.jupyter", "jupyter_client 8", (3, 9))
+try:
+    from jupyter_client.provisioning import LocalProvisioner
+    from traitlets import Bool, List, Unicode
+except ImportError as error:
+    raise ImportError(f'sandtimer.integrations.jupyter needs jupyter_client ({error}): pip install "jupyter_client>=8"') from error
+
+from ._jupyter_launch import SealedProcess, command, find_binary, reason
+
+FIELDS = ("memory", "cpu", "processes", "disk", "network", "workspace", "cell_timeout", "cell_grace")
+# Seconds in which a run has begun.
+_START_TIMEOUT = 60.0
+# Seconds that the end of a kernel may wait for the reason to be published.
+_PUBLISH_TIMEOUT = 5.0
+
+
+class SandtimerProvisioner(LocalProvisioner):  # type: ignore[misc]
+    """Runs a kernel by `sandtimer run`. The traits are set by `metadata.kernel_provisioner.config` of its kernelspec."""
+
+    memory = Unicode(None, allow_none=True, config=True, help='Memory of the kernel and all that it starts, such as "4G"')
+    cpu = Unicode(None, allow_none=True, config=True, help='Processor time of the kernel, such as "1h"')
+    processes = Unicode(None, allow_none=True, config=True, help="Processes and threads of the kernel")
+    disk = Unicode(None, allow_none=True, config=True, help="Bytes in its private directories and workspaces")
+    network = Bool(False, config=True, help="Give the kernel the host's network")
+    workspace = List(Unicode(), config=True, help='Directories that the kernel may write to; "." is the notebook\'s')
+    cell_timeout = Unicode(None, allow_none=True, config=True, help='Longest time of a cell, such as "10m"')
+    cell_grace = Unicode("5s", config=True, help="Time between the interrupt of such a cell and the kernel's end")
+
+    def __init__(self, **given: Any) -> None:
+        unknown = [name for name in given if name not in (*FIELDS, "kernel_id", "kernel_spec", "parent", "config", "log")]
+        if unknown:
+            raise ValueError(f"kernel_provisioner.config of the kernelspec: there is no {unknown[0]!r}={given[unknown[0]]!r:.100}; use {', '.join(FIELDS)}")
+        for name in ("memory", "cpu", "processes", "disk", "cell_timeout", "cell_grace"):
+            # Numbers mean bytes, seconds and counts.
+            if isinstance(given.get(name), (int, float)) and not isinstance(given[name], bool):
+                given[name] = str(given[name])
+        super().__init__(**given)
+        self._sealed: Optional[SealedProcess] = None
+        self._directory: Optional[str] = None
+        self._watching: Optional[threading.Thread] = None
+        self._ended_at: Optional[float] = None
+        # The end was asked for: there is no reason to show.
+        self._is_expected = False
+
+    def _duration(self, name: str) -> Optional[float]:
+        try:
+            return seconds(getattr(self, name))
+        except ValueError:
+            raise ValueError(f"{name}={getattr(self, name)!r} of the kernelspec: {DURATION_REMEDY}") from None
+
+    # Start
+
+    async def pre_launch(self, **given: Any) -> dict[str, Any]:
+        manager = self.parent
+        if not sys.platform.startswith("linux"):
+            raise RuntimeError(f"sealed kernels need Linux, and this is {sys.platform}; use a kernelspec without sandtimer-provisioner")
+        find_binary()
+        self._duration("cell_timeout"), self._duration("cell_grace")
+        if manager is not None:
+            # Sockets have names of at most 107 bytes, and no other kernel's connection file is there.
+            if self._directory is None:
+                self._directory = tempfile.mkdtemp(prefix="sandtimer-")
+            manager.transport, manager.ip = "ipc", os.path.join(self._directory, "k")
+        result = await super().pre_launch(**given)
+        return dict(result)
+
+    def _options(self, cwd: str) -> list[str]:
+        options = [f"--{name}={value}" for name in ("memory", "cpu", "processes", "disk") if (value := getattr(self, name))]
+        options += ["--network"] if self.network else []
+        return options + [f"--workspace={os.path.abspath(os.path.join(cwd, each))}" for each in self.workspace]
+
+    async def launch_kernel(self, cmd: list[str], **given: Any) -> Any:
+        manager, directory = self.parent, self._directory
+        if manager is None or directory is None:
+            raise RuntimeError("sandtimer-provisioner needs a kernel manager of jupyter_client")
+        copy = os.path.join(directory, "connection.json")
+        shutil.copyfile(manager.connection_file, copy)
+        started = os.path.join(directory, "started")
+        if os.path.exists(started):
+            os.unlink(started)
+        kernel = [copy if word == manager.connection_file else word for word in cmd]
+        cwd = str(given.get("cwd") or os.getcwd())
+        environment = {str(name): str(value) for name, value in (given.get("env") or {}).items()}
+        arguments = command(find_binary(), directory, kernel, self._options(cwd), environment)
+        self._is_expected, self._ended_at = False, None
+        self._sealed = sealed = SealedProcess(arguments, kernel[0], cwd)
+        self.process, self.pid, self.pgid, self.cwd = sealed.process, sealed.process.pid, None, cwd
+        await self._wait_for_start(sealed, started)
+        self._watch(sealed)
+        return self.connection_info
+
+    async def _wait_for_start(self, sealed: SealedProcess, started: str) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT
+        while not os.path.exists(started):
+            if sealed.process.poll() is not None or time.monotonic() > deadline:
+                sealed.end()
+                text = sealed.complaint() or reason(sealed.outcome()) or f"`sandtimer run` exited with {sealed.process.poll()}"
+                sealed.close()
+                self.process = None
+                raise RuntimeError(f"the kernel's sandbox could not be started: {text}")
+            await asyncio.sleep(0.01)
+
+    def _watch(self, sealed: SealedProcess) -> None:
+        from ._jupyter_cells import CellWatcher
+
+        url = self.parent._make_url("iopub")
+        watcher = CellWatcher(self.parent, url, self._duration("cell_timeout"), self._duration("cell_grace") or 0.0)
+        self._watching = threading.Thread(target=self._follow, args=(sealed, watcher), daemon=True, name="sandtimer-kernel")
+        self._watching.start()
+
+    def _follow(self, sealed: SealedProcess, watcher: Any) -> None:
+        """In a thread: interrupts and ends cells, and shows why a kernel has ended."""
+
+        def interrupt(why: str) -> None:
+            sealed.show(why)
+            try:
+                sealed.send_signal(signal.SIGINT)
+            except ProcessLookupError:
+                pass
+
+        watcher.follow(lambda: sealed.process.poll() is not None, interrupt, sealed.end)
+        text = watcher.ended_cell or (None if self._is_expected else reason(sealed.outcome()))
+        if text is not None:
+            self.log.error("Kernel %s: %s", self.kernel_id, text)
+            watcher.publish(text)
+
+    # Life
+
+    async def poll(self) -> Optional[int]:
+        if self._sealed is None or self.process is None:
+            return 0
+        code = self.process.poll()
+        if code is None:
+            return None
+        # Its clients are connected until they know of its end.
+        self._ended_at = self._ended_at or time.monotonic()
+        is_publishing = self._watching is not None and self._watching.is_alive()
+        if is_publishing and time.monotonic() < self._ended_at + _PUBLISH_TIMEOUT:
+            return None
+        return int(code)
+
+    async def wait(self) -> Optional[int]:
+        while (code := await self.poll()) is None:
+            await asyncio.sleep(0.05)
+        if self._sealed is not None:
+            self._sealed.close()
+        self.process = None
+        return code
+
+    async def send_signal(self, signum: int) -> None:
+        """Sends a signal to the kernel and the processes of its group, inside. SIGKILL ends the run."""
+        if self._sealed is None or self.process is None or signum == 0:
+            return
+        if signum == signal.SIGKILL:
+            await self.kill()
+            return
+        if signum == signal.SIGTERM:
+            self._is_expected = True
+        self._sealed.send_signal(signum)
+
+    async def shutdown_requested(self, restart: bool = False) -> None:
+        self._is_expected = True
+
+    async def kill(self, restart: bool = False) -> None:
+        self._is_expected = True
+        if self._sealed is not None:
+            self._sealed.end()
+
+    async def terminate(self, restart: bool = False) -> None:
+        self._is_expected = True
+        try:
+            await self.send_signal(signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+
+    async def cleanup(self, restart: bool = False) -> None:
+        await super().cleanup(restart=restart)
+        if not restart and self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+
+
+if __name__ == "__main__":
+    from sandtimer.integrations._jupyter_install import main
+
+    sys.exit(main())
