@@ -16,6 +16,7 @@ import type {
   JobRequest,
   JobSchedule,
   JobScheduleRequest,
+  JobWorker,
   JobState,
   Outcome,
   RunInfo,
@@ -134,6 +135,11 @@ export class Client {
   async unschedule(name: string, { signal }: Waitable = {}): Promise<boolean> {
     const path = `/v1/jobs/schedules/${encodeURIComponent(name)}`;
     return (await this.#http.delete<{ removed: boolean }>(path, signal)).removed;
+  }
+
+  /** Returns the live workers of the store: their slots, versions, queues and jobs. For the operator, which a token is not. */
+  async jobWorkers({ signal }: Waitable = {}): Promise<JobWorker[]> {
+    return (await this.#http.get<{ workers: JobWorker[] }>("/v1/jobs/workers", signal)).workers;
   }
 
   /** Returns the job with this id, without a request. */

@@ -3,7 +3,7 @@
 import { joined } from "./bytes.js";
 import type { Http } from "./http.js";
 import { WAIT_MS, query } from "./run.js";
-import type { JobCancelled, JobEvent, JobFiles, JobInfo, JobLog, JobRetried, TextErrors, Waitable } from "./types.js";
+import type { JobCancelled, JobEvent, JobFiles, JobInfo, JobLog, JobRedelivered, JobRetried, TextErrors, Waitable } from "./types.js";
 
 /** A job of a server. It outlives the client. */
 export class Job {
@@ -76,5 +76,10 @@ export class Job {
   /** Queues a job again that did not succeed. Its deadline counts from now. */
   retry(): Promise<JobRetried> {
     return this.#http.post(`${this.#path}/retry`, {});
+  }
+
+  /** Sends the webhook of the job again, at once. The job must have ended. */
+  redeliver(): Promise<JobRedelivered> {
+    return this.#http.post(`${this.#path}/redeliver`, {});
   }
 }

@@ -51,6 +51,10 @@ export type JobRequest = Schemas["JobRequest"];
 export type JobScheduleRequest = Schemas["JobScheduleRequest"];
 /** A schedule: a job that recurs. */
 export type JobSchedule = Schemas["JobSchedule"];
+/** A live worker of the store: its slots, version, queues and jobs. */
+export type JobWorker = Schemas["JobWorkers"]["workers"][number];
+/** The webhook of a job that is sent again. */
+export type JobRedelivered = Schemas["JobRedelivered"];
 /** Everything about a job. `ended_ms` and `result` are present once it has ended. */
 export type JobInfo = Schemas["Job"];
 /** A job in a listing. */

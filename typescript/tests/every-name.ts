@@ -48,6 +48,8 @@ import {
   type JobRetried,
   type JobSchedule,
   type JobScheduleRequest,
+  type JobRedelivered,
+  type JobWorker,
   type JobState,
   type JobSummary,
   type Limit,
@@ -205,7 +207,9 @@ export async function ofJobs(client: Client): Promise<unknown[]> {
   for await (const piece of job.streamFile("out")) if (piece.length > content.length) break;
   const cancelled: JobCancelled = await job.cancel({ reason: "enough" });
   const retried: JobRetried = await job.retry();
-  return [jobs, summary, schedule, schedules, removed, info, result, log, file, cancelled, retried];
+  const redelivered: JobRedelivered = await job.redeliver();
+  const workers: JobWorker[] = await client.jobWorkers();
+  return [jobs, summary, schedule, schedules, removed, info, result, log, file, cancelled, retried, redelivered, workers];
 }
 
 export function ofErrors(error: unknown): unknown[] {

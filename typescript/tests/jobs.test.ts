@@ -79,6 +79,15 @@ test("what is refused names the field, and of a batch the job", async () => {
   await assert.rejects(client.attachJob("nobody").info(), (error: unknown) => error instanceof SandtimerError && error.code === "job_not_found");
 });
 
+test("workers are listed, and a webhook is sent again", async () => {
+  const workers = await client.jobWorkers();
+  assert(workers.length > 0 && workers.every((worker) => worker.slots > 0), JSON.stringify(workers));
+  const job = await client.submit({ command: ["true"], webhook: { url: "http://127.0.0.1:9/", events: ["dead"] } });
+  await job.wait();
+  const { job_id, webhook } = await job.redeliver();
+  assert.deepEqual([job_id, webhook.url, typeof webhook.due_ms], [job.id, "http://127.0.0.1:9/", "number"]);
+});
+
 test("a job that goes on is cancelled", async () => {
   const job = await client.submit({ command: ["sleep", "600"] });
   await until(async () => (await job.info()).state === "leased");

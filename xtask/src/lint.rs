@@ -1,12 +1,13 @@
 //! `cargo xtask lint`: the words of the project's texts and names, and the subjects of commits.
 //!
 //! `xtask/words.toml` has the banned words, their replacements, and the files that are checked. Documents are checked
-//! without their code; files of Python and TypeScript by their docstrings and comments, and files of Rust by their
-//! identifiers.
+//! without their code; files of Python and TypeScript by their docstrings and comments; files of Rust by their strings,
+//! which are messages, help texts and descriptions, and some by their identifiers.
 
 mod comments;
 mod commits;
 mod markdown;
+mod rust_messages;
 mod words;
 
 use std::fs;
@@ -38,7 +39,7 @@ fn check(root: &Path) -> Result<Vec<String>> {
             if files.is_empty() {
                 return Err(format!("{}: `{pattern}` names no file", path.display()));
             }
-            for file in files {
+            for file in files.into_iter().filter(|file| !is_test(file)) {
                 let content = read(&root.join(&file))?;
                 hits.extend(check_file(&list, scope, &file, &content));
             }
@@ -68,6 +69,16 @@ fn files_of(root: &Path, pattern: &str) -> Result<Vec<String>> {
     Ok(files)
 }
 
+/// Whether a file below `src` has only tests, whose strings no user reads.
+fn is_test(file: &str) -> bool {
+    file.ends_with("/tests.rs") || file.contains("/tests/") || file.contains("/conformance")
+}
+
+/// Whether clap prints the doc comments of a file.
+fn is_help(file: &str) -> bool {
+    file.starts_with("crates/sandtimer-cli/src/args")
+}
+
 fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
@@ -78,6 +89,7 @@ fn check_file(list: &WordList, scope: Scope, file: &str, content: &str) -> Vec<S
         Scope::Prose => {
             text = match Language::of(file) {
                 Some(language) => comments::prose_only(language, content),
+                None if file.ends_with(".rs") => rust_messages::prose_only(content, is_help(file)),
                 None => markdown::prose_only(content),
             };
             hits = list.in_prose(file, &text);
@@ -135,6 +147,15 @@ mod tests {
             assert_eq!(found.len(), 1, "{found:?}");
             assert!(found[0].starts_with(&format!("{file}:3: \"nobody\" (prose): write ")), "{found:?}");
         }
+    }
+
+    #[test]
+    fn planted_word_of_a_message_is_reported() {
+        let code = "// Nobody.\nlet a = (\"nobody\", \"a run that `nobody` and nobody awaits\");\n/// Nobody awaits it\n";
+        let found = hits(Scope::Prose, "crates/planted.rs", code);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("crates/planted.rs:2: \"nobody\" (prose): write "), "{found:?}");
+        assert_eq!(hits(Scope::Prose, "crates/sandtimer-cli/src/args/planted.rs", code).len(), 2);
     }
 
     #[test]

@@ -394,7 +394,7 @@ pub(crate) struct LanguageArguments {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitFlags {
-    /// Wall-clock limit, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is no limit
+    /// Wall-clock limit, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` means no limit
     #[arg(long, visible_alias = "timeout", value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) wall: Option<OsString>,
     /// Processor time of all its processes together

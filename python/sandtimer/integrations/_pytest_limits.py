@@ -45,7 +45,7 @@ def from_ini(config: pytest.Config) -> TestLimits:
 
 
 def _typed(name: str, text: str) -> Any:
-    """What a text of the ini file means, as a mark would have it."""
+    """Converts a string of the ini file to the type that a mark would have."""
     if name == "network":
         return {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}.get(text.lower(), text)
     if text.lower() in ("none", "unlimited", "0"):

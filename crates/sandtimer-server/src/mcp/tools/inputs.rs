@@ -107,13 +107,13 @@ const WAIT: Input = Input::new(
 const TIMEOUT: Input = Input::new(
     "timeout_ms",
     Kind::Number(None),
-    "Wall-clock limit: when the run is ended, with everything that it started. 0 is no limit.",
+    "Wall-clock limit: when the run is ended, with everything that it started. 0 means no limit.",
 );
 const WALL: Input = Input::new("wall_ms", Kind::Number(None), "The same as timeout_ms; give one of them.");
 const STALL: Input = Input::new(
     "stall_ms",
     Kind::Number(None),
-    "Ends the run when it neither writes output nor uses the processor for this long. 0 is no limit.",
+    "Ends the run when it neither writes output nor uses the processor for this long. 0 means no limit.",
 );
 const CPU: Input =
     Input::new("cpu_ms", Kind::Number(None), "Processor time of all its processes. 0 is none.");
