@@ -21,7 +21,7 @@ use crate::connection::Connection;
 use crate::error::{Code, Refusal};
 use crate::intake::{self, Held};
 use crate::listen::Place;
-use crate::{Shared, compat, page};
+use crate::{Shared, api, page};
 
 pub use tokens::{TokenError, Tokens};
 
@@ -72,7 +72,7 @@ pub(crate) async fn admit(
     if let Ok(Some(owner)) = &owner
         && let Err(refusal) = place.claim(owner)
     {
-        let mut answer = compat::refuse(request.uri().path(), refusal);
+        let mut answer = api::refuse(request.uri().path(), refusal);
         answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         return answer;
     }
@@ -91,10 +91,10 @@ pub(crate) async fn admit(
             let Some(owner) = owner else { return answer };
             intake::hold(&app, &owner, answer).unwrap_or_else(|refusal| {
                 let refusal = if only_reads { refusal } else { refusal.after_execution(None) };
-                compat::refuse(&path, refusal)
+                api::refuse(&path, refusal)
             })
         }
-        Err(refusal) => compat::refuse(request.uri().path(), refusal),
+        Err(refusal) => api::refuse(request.uri().path(), refusal),
     }
 }
 
@@ -110,7 +110,7 @@ async fn asks(
         return Ok(None);
     }
     match &app.tokens {
-        Some(tokens) => by_token(tokens, headers).map(Some),
+        Some(tokens) => by_token(tokens, uri.path(), headers).map(Some),
         None if connection.is_own().await => Ok(Some(Owner::user(rustix::process::geteuid().as_raw()))),
         None => Err(Refusal::new(
             Code::PeerRefused,
@@ -119,8 +119,12 @@ async fn asks(
     }
 }
 
-fn by_token(tokens: &Tokens, headers: &HeaderMap) -> Result<Owner, Refusal> {
+fn by_token(tokens: &Tokens, path: &str, headers: &HeaderMap) -> Result<Owner, Refusal> {
     let refused = |why: &str| Refusal::new(Code::Unauthorized, why);
+    if let Some(token) = api::token(path, headers) {
+        let name = tokens.name_of(&token);
+        return name.map(Owner::token).ok_or_else(|| refused(WRONG_TOKEN));
+    }
     let name = match headers.get(header::AUTHORIZATION) {
         Some(value) => {
             let (value, scheme) = (value.as_bytes(), b"bearer ");
@@ -131,8 +135,10 @@ fn by_token(tokens: &Tokens, headers: &HeaderMap) -> Result<Owner, Refusal> {
         }
         None => tokens.name_of(&offered(headers).ok_or_else(|| refused("no token was sent"))?),
     };
-    name.map(Owner::token).ok_or_else(|| refused("the token is not one of this server's"))
+    name.map(Owner::token).ok_or_else(|| refused(WRONG_TOKEN))
 }
+
+const WRONG_TOKEN: &str = "the token is not one of this server's";
 
 /// The protocol that WebSockets speak here, where one is offered.
 pub(crate) const PROTOCOL: &str = "sandtimer";

@@ -132,6 +132,13 @@ pub(crate) async fn while_there(
     }
 }
 
+/// Waits for `done`, and calls `gone` if this wait is dropped before.
+pub(crate) async fn unless_dropped(done: impl Future<Output = ()>, gone: impl FnOnce()) {
+    let mut gone = OnDrop::new(gone);
+    done.await;
+    gone.0 = None;
+}
+
 /// For a thread: whether its result is awaited. For the caller: the guard to keep for as long as it awaits the result.
 pub(crate) fn awaited() -> (impl Fn() -> bool + Send + Sync + 'static, OnDrop<impl FnOnce()>) {
     let withdrawn = Arc::new(AtomicBool::new(false));

@@ -19,7 +19,7 @@ use crate::auth::Owner;
 use crate::body::{self, Parameters};
 use crate::error::{Code, Refusal};
 use crate::metrics::Gauges;
-use crate::{App, Shared, compat, jobs};
+use crate::{App, Shared, api, jobs};
 
 /// How long what was found out about the host is believed. Finding out takes seconds and real sandboxes.
 const BELIEVED: Duration = Duration::from_secs(60);
@@ -156,10 +156,10 @@ async fn config(
 
 pub(crate) async fn not_found(uri: Uri) -> Response {
     let message = format!("there is nothing at `{}`", uri.path().chars().take(200).collect::<String>());
-    compat::refuse(uri.path(), Refusal::new(Code::NotFound, message))
+    api::refuse(uri.path(), Refusal::new(Code::NotFound, message))
 }
 
 pub(crate) async fn method_not_allowed(method: Method, uri: Uri) -> Response {
     let message = format!("`{}` does not take {method}", uri.path());
-    compat::refuse(uri.path(), Refusal::new(Code::MethodNotAllowed, message))
+    api::refuse(uri.path(), Refusal::new(Code::MethodNotAllowed, message))
 }

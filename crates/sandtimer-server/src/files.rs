@@ -115,6 +115,12 @@ async fn read(
     content::respond(file, size, range)
 }
 
+/// An answer of all of a file.
+pub(crate) async fn download(workspace: &Arc<Workspace>, place: Place) -> Result<Response, Refusal> {
+    let (file, size) = act(workspace, move |tree| tree.open_to_read(&place)).await?;
+    content::respond(file, size, content::Range::default())
+}
+
 async fn write(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,

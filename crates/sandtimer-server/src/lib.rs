@@ -16,6 +16,8 @@
 //! quota        how much an owner may have at once
 //! tenants      what a token allows each run: ceilings, the network
 //! compat       /api/*: the same runs and contexts in the words of another interface, one module
+//! api          the interfaces of other systems that execute programs, each a module over `programs`
+//! programs     programs in a language: compiled, run, and how that ended
 //! mcp          /mcp: the same runs and contexts as tools for agents
 //! workspaces   /v1/workspaces: directories that outlive what works in them
 //! files        /v1/files: their files, used with the rights of their owner
@@ -28,6 +30,7 @@
 //! executed or waits for its turn in a context block, on the runtime's pool of threads.
 #![forbid(unsafe_code)]
 
+mod api;
 mod auth;
 mod body;
 mod compat;
@@ -47,6 +50,7 @@ mod openapi;
 mod owned;
 mod page;
 mod policy;
+mod programs;
 mod quota;
 mod runs;
 mod scan;
@@ -276,6 +280,7 @@ pub(crate) struct App {
     pub interpreters: Interpreters,
     /// Those that Python programs are given to.
     pub programs: Arc<sandtimer::engine::Interpreters>,
+    pub program_service: programs::ProgramService,
     pub places: Places,
     pub tenants: Arc<Tenants>,
     pub intake: Intake,
@@ -346,6 +351,8 @@ impl Server {
             .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
         let contexts = LiveContexts::open(&settings.state_directory)
             .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
+        let program_service = programs::ProgramService::open(&settings.state_directory)
+            .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
         let durations = Durations::open(&settings.state_directory, &settings.host.complain)?;
         let engine = Engine::with_options(sandtimer::Options {
             spool_directory: Some(spool_directory(&settings.state_directory)?),
@@ -380,6 +387,7 @@ impl Server {
             defaults: settings.defaults,
             interpreters: settings.interpreters,
             programs,
+            program_service,
             patience: settings.patience,
             heartbeat: settings.heartbeat,
             host: settings.host,

@@ -33,7 +33,7 @@ use crate::Listen;
 use crate::connection::Connection;
 use crate::error::{Code, Refusal};
 use crate::intake::MappedBody;
-use crate::{Shared, compat, contexts, facts, files, jobs, mcp, openapi, page, runs, tasks, workspaces};
+use crate::{Shared, api, compat, contexts, facts, files, jobs, mcp, openapi, page, runs, tasks, workspaces};
 
 pub(crate) use places::{Connections, MOST, Place};
 
@@ -150,6 +150,7 @@ fn router(app: &Shared) -> Router {
         .merge(tasks::routes())
         .merge(jobs::routes())
         .merge(compat::routes())
+        .merge(api::routes())
         .merge(mcp::routes(app))
         .merge(workspaces::routes())
         .merge(files::routes())
@@ -169,7 +170,7 @@ fn router(app: &Shared) -> Router {
 async fn bounded(request: Request, next: Next) -> Response<Body> {
     match check_head(request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
-        Err(refusal) => compat::refuse(request.uri().path(), refusal),
+        Err(refusal) => api::refuse(request.uri().path(), refusal),
     }
 }
 

@@ -36,12 +36,12 @@ pub(crate) use attached::{parse as attached, watch_over};
 pub(crate) use control::{Input, STDIN_WAIT};
 pub(crate) use drive::{
     CLIENT_GONE, UnbegunGuard, begin_queued, drive_queued, drop_queued, end_queued, prepare_records, queue,
-    start, start_noted, sync, sync_records,
+    start, start_here, start_noted, sync, sync_records,
 };
 pub(crate) use lines::{Line, LineSink, Search, expression, search_end, walk};
 pub(crate) use live::{LiveRun, LoadedOutcome, Phase, RunView, Runs, enter_large, keep_house};
 pub(crate) use output::{Piece, TextErrors, cut_at_end};
-pub(crate) use request::{LIMITS, RunRequest, environment, warn_of, warn_signal};
+pub(crate) use request::{LIMITS, ProgramRun, RunRequest, environment, interpreted, warn_of, warn_signal};
 pub(crate) use stream::RunEvents;
 pub(crate) use wait::listens;
 

@@ -60,6 +60,8 @@ impl Grant {
 #[derive(Debug)]
 pub(crate) struct Tenants {
     scopes: HashMap<Owner, Scope>,
+    /// The ceilings of those with any.
+    maxima: HashMap<Owner, Limits>,
     /// All that have a token.
     known: Vec<Owner>,
     /// `None`: without tokens, where who asks could use the network without a run.
@@ -71,11 +73,12 @@ pub(crate) struct Tenants {
 impl Tenants {
     pub fn open(engine: &Engine, tokens: Option<&Tokens>) -> Result<Self, sandtimer::Error> {
         let grants: Vec<_> = tokens.into_iter().flat_map(Tokens::grants).collect();
-        let mut scopes = HashMap::new();
+        let (mut scopes, mut maxima) = (HashMap::new(), HashMap::new());
         for (owner, grant) in &grants {
             if Key::ALL.iter().any(|key| grant.maxima.get(*key) != Setting::Inherit) {
                 let name = owner.as_str().replace([':', '/'], "-");
                 scopes.insert(owner.clone(), engine.open_tenant(name, &grant.maxima)?);
+                maxima.insert(owner.clone(), grant.maxima.clone());
             }
         }
         let with = |has: fn(&Grant) -> bool| {
@@ -86,7 +89,15 @@ impl Tenants {
         };
         let (networked, operators) = (with(|grant| grant.network), with(|grant| grant.operator));
         let known = grants.iter().map(|(owner, _)| owner.clone()).collect();
-        Ok(Tenants { scopes, known, networked, operators })
+        Ok(Tenants { scopes, maxima, known, networked, operators })
+    }
+
+    /// What its token allows an owner's runs of one kind; `None` if the token says nothing of it.
+    pub fn ceiling(&self, owner: &Owner, key: Key) -> Option<u64> {
+        match self.maxima.get(owner)?.get(key) {
+            Setting::At(ceiling) => Some(ceiling),
+            _ => None,
+        }
     }
 
     /// What all of an owner's is opened in.

@@ -24,7 +24,7 @@ use crate::error::{Code, Refusal};
 use crate::{Shared, files};
 
 pub(crate) use live::{Using, Workspace, Workspaces, sweep};
-pub(crate) use temporary::TemporaryDirectory;
+pub(crate) use temporary::{ScratchWorkspace, TemporaryDirectory};
 
 pub(crate) fn routes() -> Router<Shared> {
     Router::new()

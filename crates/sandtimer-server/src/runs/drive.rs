@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::FusedFuture;
 use sandtimer::Run;
-use sandtimer::model::{Outcome, Proof};
+use sandtimer::model::{Outcome, Proof, Source};
 use sandtimer_os::clock::calendar_milliseconds;
 use sandtimer_store::Begun;
 use serde_json::Value;
@@ -37,7 +37,7 @@ use crate::metrics::Queued;
 use crate::owned::Owned;
 use crate::quota::{Kind, Share, Shares, Taken};
 use crate::trace;
-use crate::workspaces::{self, TemporaryDirectory, Using};
+use crate::workspaces::{self, ScratchWorkspace, TemporaryDirectory, Using};
 
 /// How long a record may be written and not yet on the disk.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
@@ -80,10 +80,10 @@ pub(crate) async fn start(app: Shared, owner: Owner, request: RunRequest) -> Res
 pub(crate) async fn start_noted(
     app: Shared,
     owner: Owner,
-    request: RunRequest,
+    mut request: RunRequest,
     note: impl FnOnce(&Arc<LiveRun>) + Send + 'static,
 ) -> Result<Arc<LiveRun>, Refusal> {
-    let admission = Admission::new(&app, &owner, &request)?;
+    let admission = Admission::new(&app, &owner, &mut request)?;
     let (tell, told) = oneshot::channel();
     // On a thread of its own, so that a request that is dropped leaves no run without a driver.
     tokio::task::spawn_blocking(move || {
@@ -104,7 +104,7 @@ pub(crate) async fn start_noted(
 pub(crate) async fn start_here(
     app: &Shared,
     owner: &Owner,
-    request: RunRequest,
+    mut request: RunRequest,
 ) -> Result<Arc<LiveRun>, Refusal> {
     static STARTS: AtomicUsize = AtomicUsize::new(0);
     let _one_less = OnDrop::new(|| {
@@ -113,7 +113,7 @@ pub(crate) async fn start_here(
     if STARTS.fetch_add(1, Ordering::Relaxed) >= MAX_STARTS_HERE {
         return start(app.clone(), owner.clone(), request).await;
     }
-    let admission = Admission::new(app, owner, &request)?;
+    let admission = Admission::new(app, owner, &mut request)?;
     tokio::task::block_in_place(|| admission.begin(app, owner, request))
 }
 
@@ -127,14 +127,14 @@ struct Admission {
 }
 
 impl Admission {
-    fn new(app: &Shared, owner: &Owner, request: &RunRequest) -> Result<Self, Refusal> {
+    fn new(app: &Shared, owner: &Owner, request: &mut RunRequest) -> Result<Self, Refusal> {
         if *app.closing.borrow() {
             return Err(Refusal::new(Code::ShuttingDown, "the server is ending and takes no more runs"));
         }
         if request.network {
             app.tenants.check_network(owner, "runs")?;
         }
-        let place = app.places.take(owner, Kind::Runs)?;
+        let place = request.place.take().map_or_else(|| app.places.take(owner, Kind::Runs), Ok)?;
         let terminal = request.terminal.is_some().then(|| TERMINALS.take(owner)).transpose()?;
         let stdin = app.intake.reserve_long(owner, request.stdin.as_ref().map_or(0, Vec::len))?;
         Ok(Admission { place, terminal, stdin, queued: app.metrics.queued(), asked_in: trace::here() })
@@ -142,7 +142,7 @@ impl Admission {
 
     /// Starts the run and its driver. Blocks, inside the runtime.
     fn begin(mut self, app: &Shared, owner: &Owner, request: RunRequest) -> Result<Arc<LiveRun>, Refusal> {
-        let temporary = request.temporary.clone();
+        let (temporary, scratch) = (request.temporary.clone(), request.scratch.clone());
         let started = trace::within(self.asked_in, || begin(app, owner, request, &mut self.stdin));
         let (live, run, using) = started?;
         self.queued.begun();
@@ -151,6 +151,7 @@ impl Admission {
             _place: Some(self.place),
             _using: using,
             _temporary: temporary,
+            _scratch: scratch,
             _terminal: self.terminal,
             _stdin: self.stdin,
         };
@@ -178,8 +179,11 @@ fn begin(
     let scope = request.parent.or_else(|| app.tenants.scope(owner));
     request.read(&app.engine, scope)?;
     let mut spec = request.spec();
-    spec.workspace = using.as_ref().map(|using| using.workspace().directory().to_owned());
+    let workspace =
+        using.as_ref().map(Using::workspace).or(request.scratch.as_ref().map(|scratch| scratch.files()));
+    spec.workspace = workspace.map(|workspace| workspace.directory().to_owned());
     spec.defaults = app.defaults.commands.clone();
+    spec.defaults.push((Source::Builtin, std::mem::take(&mut request.builtin)));
     spec.parent = scope;
     spec.owner = Some(owner.as_str().into());
     let (command, question) = (request.shown(), request.question(owner));
@@ -314,6 +318,7 @@ struct RunResources {
     _place: Option<Taken>,
     _using: Option<Using>,
     _temporary: Option<Arc<TemporaryDirectory>>,
+    _scratch: Option<Arc<ScratchWorkspace>>,
     _terminal: Option<Share>,
     _stdin: Option<Reservation>,
 }

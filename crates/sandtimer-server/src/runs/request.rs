@@ -21,7 +21,8 @@ use crate::auth::Owner;
 use crate::body::{Fields, refused};
 use crate::contexts::LANGUAGES;
 use crate::error::{Code, Refusal};
-use crate::workspaces::TemporaryDirectory;
+use crate::quota::Taken;
+use crate::workspaces::{ScratchWorkspace, TemporaryDirectory};
 use crate::{App, PYTHON};
 
 /// The limits of a run.
@@ -78,8 +79,16 @@ pub(crate) struct RunRequest {
     pub detach: bool,
     /// The id of what it works in, instead of a workspace of its own.
     pub workspace: Option<String>,
+    /// A workspace that is removed with its last user.
+    pub scratch: Option<Arc<ScratchWorkspace>>,
     /// What is its /tmp, instead of a private one.
     pub temporary: Option<Arc<TemporaryDirectory>>,
+    /// Where a link to its workspace is.
+    workspace_link: Option<PathBuf>,
+    /// A place under its owner's quota, if it has one already.
+    pub place: Option<Taken>,
+    /// The limits that hold where neither it nor the operator says anything.
+    pub builtin: Limits,
     /// What bounds it from further out.
     pub parent: Option<ScopeId>,
     /// For an agent: one stream for all that it writes.
@@ -88,6 +97,28 @@ pub(crate) struct RunRequest {
     pub errors: TextErrors,
     /// What kind of work it is, for estimates.
     task: Option<TaskType>,
+}
+
+/// A program of another system's client.
+#[derive(Debug)]
+pub(crate) struct ProgramRun {
+    pub code: Interpreted,
+    /// The same as a program in Python, for an interpreter that is warm.
+    pub python: Option<String>,
+    pub stdin: Option<Vec<u8>>,
+    pub network: bool,
+    pub limits: Limits,
+    /// The limits that hold where neither the request nor the operator says anything.
+    pub builtin: Limits,
+    pub end_on_output_limit: bool,
+    pub scratch: Option<Arc<ScratchWorkspace>>,
+    /// The id of a workspace to run in.
+    pub workspace: Option<String>,
+    /// Where a link to its workspace is.
+    pub workspace_link: Option<PathBuf>,
+    /// One stream for all that it writes.
+    pub joins_streams: bool,
+    pub place: Option<Taken>,
 }
 
 /// How long before a limit an agent's run hears of it unless that is said: a tenth of its wall limit, at most this.
@@ -132,7 +163,11 @@ impl RunRequest {
             attached,
             detach,
             workspace: fields.text("workspace")?,
+            scratch: None,
             temporary: None,
+            workspace_link: None,
+            place: None,
+            builtin: Limits::new(),
             parent: None,
             joins_streams: false,
             errors: TextErrors::parse(&mut fields)?,
@@ -163,7 +198,41 @@ impl RunRequest {
         detach: bool,
     ) -> Result<Self, Refusal> {
         let request = RunRequest {
-            command: shell_line("bash", text),
+            limits,
+            detach,
+            workspace: Some(workspace),
+            temporary: Some(temporary),
+            ..RunRequest::of(shell_line("bash", text))
+        };
+        request.check_lengths()?;
+        Ok(request)
+    }
+
+    /// A program of another system's client, waited for to its end.
+    pub fn program(program: ProgramRun) -> Result<Self, Refusal> {
+        let request = RunRequest {
+            program: program.code.program,
+            python: program.python,
+            stdin: program.stdin,
+            network: program.network,
+            limits: program.limits,
+            builtin: program.builtin,
+            end_on_output_limit: program.end_on_output_limit,
+            workspace: program.workspace,
+            scratch: program.scratch,
+            workspace_link: program.workspace_link,
+            joins_streams: program.joins_streams,
+            place: program.place,
+            ..RunRequest::of(program.code.command)
+        };
+        request.check_lengths()?;
+        Ok(request)
+    }
+
+    /// A command, waited for to its end.
+    fn of(command: Vec<String>) -> Self {
+        RunRequest {
+            command,
             program: None,
             python: None,
             typescript: None,
@@ -173,7 +242,7 @@ impl RunRequest {
             stdin_open: false,
             terminal: None,
             network: false,
-            limits,
+            limits: Limits::new(),
             warn: None,
             warn_signal: None,
             end_on_output_limit: false,
@@ -181,16 +250,18 @@ impl RunRequest {
             progress_channel: false,
             wait: None,
             attached: false,
-            detach,
-            workspace: Some(workspace),
-            temporary: Some(temporary),
+            detach: false,
+            workspace: None,
+            scratch: None,
+            temporary: None,
+            workspace_link: None,
+            place: None,
+            builtin: Limits::new(),
             parent: None,
             joins_streams: false,
             errors: TextErrors::default(),
             task: None,
-        };
-        request.check_lengths()?;
-        Ok(request)
+        }
     }
 
     /// Makes it an agent's, in its directories. It may report its progress and hear of its limits, as no caller asks for that.
@@ -286,6 +357,7 @@ impl RunRequest {
             parent: self.parent,
             environment: self.environment.iter().map(owned).collect(),
             private_workspace: true,
+            workspace_link: self.workspace_link.clone(),
             temporary: self.temporary.as_ref().map(|temporary| temporary.path().to_owned()),
             working_directory: self.directory.clone(),
             network: self.network,
@@ -355,17 +427,16 @@ fn command(fields: &mut Fields) -> Result<Said, Refusal> {
         (fields.value("command"), fields.text("code")?, fields.language("language", &LANGUAGES)?);
     match (command, code, language) {
         (Some(command), None, None) => Ok(Said { command: explicit(&command)?, ..Said::default() }),
-        (None, Some(code), Some("javascript")) => Ok(script(&code)?.into()),
         // As records show it.
         (None, Some(code), Some("typescript")) => {
             let command = ["typescript", "-c", &code].map(str::to_owned).to_vec();
             Ok(Said { command, typescript: Some(code), ..Said::default() })
         }
         (None, Some(code), Some("python")) => {
-            let said = Interpreted::python(python(), &code).into();
+            let said = interpreted("python", &code)?.into();
             Ok(Said { python: Some(code), ..said })
         }
-        (None, Some(code), Some(_)) => Ok(Interpreted::bash(&code).into()),
+        (None, Some(code), Some(language)) => Ok(interpreted(language, &code)?.into()),
         (None, Some(_), None) => Err(Refusal::new(
             Code::BadField,
             format!("code needs its language: one of {}", LANGUAGES.join(", ")),
@@ -379,6 +450,18 @@ fn command(fields: &mut Fields) -> Result<Said, Refusal> {
             Err(Refusal::new(Code::BadField, "give either command, or code and language")
                 .with("key", "command"))
         }
+    }
+}
+
+/// What executes code in Python, JavaScript or Bash.
+///
+/// # Errors
+/// When JavaScript cannot be read.
+pub(crate) fn interpreted(language: &str, code: &str) -> Result<Interpreted, Refusal> {
+    match language {
+        "python" => Ok(Interpreted::python(python(), code)),
+        "javascript" => script(code),
+        _ => Ok(Interpreted::bash(code)),
     }
 }
 

@@ -90,6 +90,11 @@ impl Workspace {
         self.id.is_empty()
     }
 
+    /// Whether it belongs to the sandbox of this name of another interface.
+    pub fn is_of_sandbox(&self, name: &str) -> bool {
+        self.sandbox.as_deref() == Some(name)
+    }
+
     pub fn created_at_ms(&self) -> u64 {
         self.created_at_ms
     }

@@ -1,8 +1,9 @@
-//! Directories that are the /tmp, and the home directory, of all runs of a sandbox of another interface, or of an agent's connection.
+//! Directories that are the /tmp, and the home directory, of all runs of a sandbox of another interface, or of an agent's connection;
+//! and workspaces that are removed with their last user.
 //!
 //! ```text
 //! workspaces/temporary/ID   of the workspace with this id, which it goes with
-//! workspaces/own/ID         of a connection: removed once the connection and all that it started have ended
+//! workspaces/own/ID         of a connection, or of a program: removed once it and all that it started have ended
 //! ```
 
 use std::fs;
@@ -10,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sandtimer::engine::make_temporary_directory;
+use sandtimer::engine::{make_temporary_directory, make_workspace};
 use sandtimer_os::remove::remove_tree;
 
 use super::live::{Workspace, Workspaces, remove_all};
@@ -38,12 +39,36 @@ impl TemporaryDirectory {
 
 impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
-        let Some(trash) = self.trash.take() else { return };
-        let directory = self.path().to_owned();
-        // A thread of the runtime must not block. What cannot be removed now is removed at the next start.
-        let remove = move || drop(discard(&directory, &trash));
-        let _ = std::thread::Builder::new().name("st-files".to_owned()).spawn(remove);
+        if let Some(trash) = self.trash.take() {
+            discard_apart(self.path().to_owned(), trash);
+        }
     }
+}
+
+/// A workspace of a program, which is removed when nothing uses it any more.
+#[derive(Debug)]
+pub(crate) struct ScratchWorkspace {
+    files: Arc<Workspace>,
+    trash: PathBuf,
+}
+
+impl ScratchWorkspace {
+    pub fn files(&self) -> &Arc<Workspace> {
+        &self.files
+    }
+}
+
+impl Drop for ScratchWorkspace {
+    fn drop(&mut self) {
+        discard_apart(self.files.directory().to_owned(), std::mem::take(&mut self.trash));
+    }
+}
+
+/// Removes a directory on a thread of its own: those of the runtime must not block. What cannot be removed now is removed at the
+/// next start.
+fn discard_apart(directory: PathBuf, trash: PathBuf) {
+    let remove = move || drop(discard(&directory, &trash));
+    let _ = std::thread::Builder::new().name("st-files".to_owned()).spawn(remove);
 }
 
 impl Workspaces {
@@ -69,6 +94,15 @@ impl Workspaces {
         make_temporary_directory(&directory).map_err(|error| not_made(&error))?;
         let trash = Some(self.trash_place().to_owned());
         Ok(Arc::new(TemporaryDirectory { files: Workspace::temporary(owner.clone(), directory), trash }))
+    }
+
+    /// Makes a workspace that goes with its last user. Blocks.
+    pub fn create_scratch(&self, owner: &Owner) -> Result<Arc<ScratchWorkspace>, Refusal> {
+        let directory = self.own_place().join(crate::new_id());
+        make_workspace(&directory)
+            .map_err(|error| storage("the program's workspace cannot be made", &error))?;
+        let files = Workspace::own(owner.clone(), directory);
+        Ok(Arc::new(ScratchWorkspace { files, trash: self.trash_place().to_owned() }))
     }
 
     /// Moves those away whose workspace is not there any more.

@@ -151,6 +151,14 @@ impl Client {
         Self::answered(request.send(body))
     }
 
+    pub fn post_with(&self, path: &str, body: &Value, headers: &[(&str, &str)]) -> (u16, Value) {
+        let mut request = self.agent.post(self.url(path));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        Self::answered(request.send(body.to_string().as_bytes()))
+    }
+
     pub fn get(&self, path: &str) -> (u16, Value) {
         self.get_with(path, &[])
     }
@@ -265,6 +273,16 @@ pub fn raw(address: SocketAddr, request: &[u8]) -> TcpStream {
     stream.set_read_timeout(Some(HARD_STOP)).expect("set");
     stream.write_all(request).expect("sent");
     stream
+}
+
+/// What a server answers to a body that is longer than it takes.
+pub fn refused_for_its_length(serving: &Serving, path: &str) -> String {
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: 70000000\r\n\
+         Connection: close\r\n\r\n",
+        serving.address
+    );
+    said(raw(serving.address, head.as_bytes()))
 }
 
 /// Everything the server says until it closes.

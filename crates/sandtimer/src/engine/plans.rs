@@ -42,6 +42,7 @@ pub(super) struct FilesKey {
     pub world_readable: Vec<PathBuf>,
     pub private_workspace: bool,
     pub workspace: Option<PathBuf>,
+    workspace_link: Option<PathBuf>,
     /// The workspace is one of the caller's directories.
     pub is_callers: bool,
     pub temporary: Option<PathBuf>,
@@ -128,6 +129,7 @@ pub(super) fn plan_files_of(inner: &Inner, spec: &Spec, ptys: u32) -> Result<Arc
         world_readable: spec.world_readable.clone(),
         private_workspace: spec.private_workspace,
         workspace: spec.workspace.clone(),
+        workspace_link: spec.workspace_link.clone(),
         is_callers,
         temporary: spec.temporary.clone(),
         host_proc: spec.host_proc,
@@ -171,6 +173,9 @@ pub(super) fn plan_files_of(inner: &Inner, spec: &Spec, ptys: u32) -> Result<Arc
     };
     let mut plan = plan_files(&request)?;
     spare_identity_maps(&mut plan);
+    if let Some(link) = &spec.workspace_link {
+        link_workspace(&mut plan, link);
+    }
     if spec.host_proc {
         show_host_proc(&mut plan);
     }
@@ -181,6 +186,21 @@ pub(super) fn plan_files_of(inner: &Inner, spec: &Spec, ptys: u32) -> Result<Arc
     let plan = Arc::new(KnownFiles::new(plan));
     inner.plans.lock().unwrap_or_else(PoisonError::into_inner).keep(key, plan.clone(), now);
     Ok(plan)
+}
+
+/// Makes a link to /workspace, where nothing else is shown and its directory is not one of the host's.
+fn link_workspace(plan: &mut FilesPlan, link: &Path) {
+    let is_taken = |mount: &Mount| link.starts_with(mount.target()) || mount.target().starts_with(link);
+    let Some(directory) = link.parent().filter(|directory| directory.parent() == Some(Path::new("/"))) else {
+        return;
+    };
+    if plan.mounts.iter().any(is_taken) {
+        return;
+    }
+    if !plan.mounts.iter().any(|mount| mount.target().starts_with(directory)) {
+        plan.mounts.push(Mount::Directory { target: directory.to_owned() });
+        plan.mounts.push(Mount::Symlink { target: link.to_owned(), points_to: WORKSPACE.into() });
+    }
 }
 
 /// Whether the directory that a run is to start in still exists in its workspace: runs make and remove such directories, and a recent

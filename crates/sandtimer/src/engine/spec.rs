@@ -81,6 +81,8 @@ pub struct Spec {
     pub private_workspace: bool,
     /// Starts in this directory, shown writable as /workspace; made by [`make_workspace`](super::make_workspace).
     pub workspace: Option<PathBuf>,
+    /// A link to /workspace at this path, for programs that look for their files there, such as `/mnt/data`.
+    pub workspace_link: Option<PathBuf>,
     /// Shown writable as /tmp, which is the home directory too, in place of an empty private one; made by
     /// [`make_temporary_directory`](super::make_temporary_directory). What a run leaves there, the next run with it finds.
     pub temporary: Option<PathBuf>,

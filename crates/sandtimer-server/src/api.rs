@@ -1,0 +1,130 @@
+//! The interfaces of other systems that execute programs, for their unmodified clients.
+//!
+//! ```text
+//! fusion     SandboxFusion: /run_code, /run_jupyter
+//! piston     Piston: /api/v2
+//! ```
+//! Each is a thin module: it parses its requests, hands a program to `programs`, and renders what came of it. Limits, quotas,
+//! tokens and the end of all processes are those of every other run, and the runs are found under /v1/runs. They are not in
+//! /openapi.json: their descriptions are those of the systems, whose unknown fields are ignored.
+
+mod fusion;
+mod piston;
+
+use axum::Router;
+use axum::http::{HeaderMap, header};
+use axum::response::Response;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use serde_json::Value;
+
+use crate::connection::{Connection, while_there};
+use crate::error::{Code, Refusal};
+use crate::{Shared, compat};
+
+/// A system with an interface of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum System {
+    Fusion,
+    Piston,
+}
+
+impl System {
+    /// The system that a path belongs to.
+    fn of(path: &str) -> Option<Self> {
+        match path {
+            "/run_code" | "/run_jupyter" => Some(System::Fusion),
+            _ if path.starts_with("/api/v2/") => Some(System::Piston),
+            _ => None,
+        }
+    }
+}
+
+pub(crate) fn routes() -> Router<Shared> {
+    Router::new()
+        .merge(fusion::routes())
+        .merge(piston::routes())
+}
+
+/// Renders a refusal that was met before a handler, in the shape that the path's clients read.
+pub(crate) fn refuse(path: &str, refusal: Refusal) -> Response {
+    match System::of(path) {
+        Some(System::Fusion) => fusion::refuse(refusal),
+        Some(System::Piston) => piston::refuse(refusal),
+        None => compat::refuse(path, refusal),
+    }
+}
+
+/// The token of a request as the path's clients send it, where that is not `Authorization: Bearer`. The password of an address
+/// (`http://any:TOKEN@host`) is one, for clients that can be given nothing else.
+pub(crate) fn token(path: &str, headers: &HeaderMap) -> Option<Vec<u8>> {
+    System::of(path)?;
+    let value = headers.get(header::AUTHORIZATION)?.as_bytes();
+    let (scheme, encoded) = value.split_at_checked("basic ".len())?;
+    if !scheme.eq_ignore_ascii_case(b"basic ") {
+        return None;
+    }
+    let pair = BASE64_STANDARD.decode(encoded.trim_ascii()).ok()?;
+    let colon = pair.iter().position(|byte| *byte == b':')?;
+    Some(pair[colon + 1..].to_vec())
+}
+
+/// Waits for work while the client is there.
+async fn attended<T>(
+    connection: &Connection,
+    work: impl Future<Output = Result<T, Refusal>>,
+) -> Result<T, Refusal> {
+    let mut done = None;
+    while_there(connection, async { done = Some(work.await) }, || {}).await;
+    // This answer is sent to no client.
+    done.unwrap_or_else(|| Err(Refusal::new(Code::RequestTimeout, "the client went away")))
+}
+
+/// A number, which may be written as text.
+fn number(value: &Value) -> Option<f64> {
+    let number = match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    };
+    number.filter(|number| number.is_finite())
+}
+
+/// The name of a signal.
+fn signal_name(number: i32) -> String {
+    const NAMES: [&str; 31] = [
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
+        "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
+        "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+    ];
+    let name = usize::try_from(number - 1).ok().and_then(|index| NAMES.get(index));
+    name.map_or_else(|| format!("SIG{number}"), |name| format!("SIG{name}"))
+}
+
+/// Base64 with or without line breaks.
+fn decoded(text: &str) -> Option<Vec<u8>> {
+    let compact: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    crate::intake::decode(compact.len(), || BASE64_STANDARD.decode(&compact)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn password_of_an_address_is_a_token() {
+        let of = |path: &str, value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::AUTHORIZATION, HeaderValue::from_static(value));
+            token(path, &headers)
+        };
+        assert_eq!(of("/run_code", "Basic YW55OnRva2Vu"), Some(b"token".to_vec()));
+        assert_eq!(of("/run_code", "basic OnQ6dQ=="), Some(b"t:u".to_vec()));
+        for none in ["Bearer token", "Basic", "Basic ???", "Basic YW55"] {
+            assert_eq!(of("/run_code", none), None, "{none}");
+        }
+        assert_eq!(of("/v1/runs", "Basic YW55OnRva2Vu"), None);
+        assert_eq!(of("/api/ping", "Basic YW55OnRva2Vu"), None);
+    }
+}

@@ -1,0 +1,532 @@
+//! SandboxFusion: `POST /run_code` and `POST /run_jupyter`, as its clients in verl and other trainers use them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Extension, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use sandtimer::Limits;
+use sandtimer::model::{Ending, LimitKind, Outcome};
+use sandtimer_os::clock::monotonic_nanoseconds;
+use serde_json::{Map, Value, json};
+
+use super::{attended, decoded, number};
+use crate::Shared;
+use crate::auth::Owner;
+use crate::body::{self, Fields, Object};
+use crate::connection::{Connection, unless_dropped};
+use crate::contexts::{self, CellRequest, ContextRequest, LiveContext};
+use crate::error::{Code, Refusal};
+use crate::files::{self, Place};
+use crate::programs::{
+    self, Directory, Executed, Language, Program, ProgramFile, StageEnd, StageLimits, StageReport, language,
+};
+use crate::quota::Permitted;
+use crate::runs::CLIENT_GONE;
+
+/// The time limit of a stage unless the request or the operator says another, and that of a notebook.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const NOTEBOOK_TIMEOUT: Duration = Duration::from_secs(45);
+/// Bytes of each stream that an answer carries.
+const MAX_OUTPUT: usize = 1 << 20;
+/// Bytes of all files that an answer carries.
+const MAX_FETCHED: u64 = 32 << 20;
+/// Files with this in their names are skipped.
+const IGNORED: &str = "IGNORE_THIS_FILE";
+/// Its names of languages that are never served here.
+const OTHERS: [&str; 16] = [
+    "go_test",
+    "csharp",
+    "sql",
+    "cuda",
+    "D_ut",
+    "scala",
+    "julia",
+    "pytest",
+    "junit",
+    "kotlin_script",
+    "jest",
+    "verilog",
+    "python_gpu",
+    "lean",
+    "swift",
+    "racket",
+];
+/// Its names of the others.
+const LANGUAGES: [(&str, &Language); 13] = [
+    ("python", &language::PYTHON),
+    ("cpp", &language::CPP),
+    ("nodejs", &language::JAVASCRIPT),
+    ("typescript", &language::TYPESCRIPT),
+    ("bash", &language::BASH),
+    ("go", &language::GO),
+    ("java", &language::JAVA),
+    ("rust", &language::RUST),
+    ("php", &language::PHP),
+    ("perl", &language::PERL),
+    ("ruby", &language::RUBY),
+    ("lua", &language::LUA),
+    ("R", &language::R),
+];
+
+pub(super) fn routes() -> Router<Shared> {
+    Router::new().route("/run_code", post(run_code)).route("/run_jupyter", post(run_jupyter))
+}
+
+/// An error on its way to a client.
+#[derive(Debug)]
+struct Failure {
+    status: u16,
+    detail: Value,
+}
+
+impl Failure {
+    /// A field with a wrong value, as FastAPI reports it.
+    fn invalid(field: &str, why: impl Into<String>) -> Self {
+        let message: String = why.into();
+        Failure {
+            status: 422,
+            detail: json!([{"type": "value_error", "loc": ["body", field], "msg": message}]),
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        match refusal.code {
+            Code::BadField | Code::BadJson | Code::BadLimit | Code::JsonTooLarge => {
+                let field = refusal.details.get("key").and_then(Value::as_str).unwrap_or_default();
+                Failure::invalid(field, refusal.message)
+            }
+            // Its clients try again after this status, and after no other.
+            Code::Capacity | Code::Quota | Code::SpawnTimeout | Code::ShuttingDown => {
+                Failure { status: 504, detail: refusal.message.into() }
+            }
+            code => Failure { status: code.status(), detail: refusal.message.into() },
+        }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let mut response = body::json(&json!({"detail": self.detail}));
+        *response.status_mut() =
+            StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        if self.status == 401 {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic"));
+        }
+        response
+    }
+}
+
+pub(super) fn refuse(refusal: Refusal) -> Response {
+    Failure::from(refusal).into_response()
+}
+
+/// What could not be executed here.
+fn sandbox_error(message: &str) -> Value {
+    json!({
+        "status": "SandboxError", "message": message, "compile_result": null, "run_result": null,
+        "executor_pod_name": null, "files": {},
+    })
+}
+
+/// A time limit in seconds.
+fn seconds(fields: &mut Fields, name: &'static str) -> Result<Option<Duration>, Failure> {
+    let Some(value) = fields.value(name) else { return Ok(None) };
+    let positive = number(&value).filter(|seconds| *seconds > 0.0);
+    let duration = positive.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    duration.map(Some).ok_or_else(|| {
+        Failure::invalid(name, format!("{name}: {value} is not a number of seconds greater than 0"))
+    })
+}
+
+fn memory(fields: &mut Fields, limits: Limits) -> Result<Limits, Failure> {
+    let Some(value) = fields.value("memory_limit_MB") else { return Ok(limits) };
+    let whole = number(&value).filter(|megabytes| megabytes.fract() == 0.0 && *megabytes < 1e12);
+    match whole {
+        Some(megabytes) if megabytes > 0.0 => Ok(limits.memory((megabytes as u64) << 20)),
+        // Its word for no limit.
+        Some(_) => Ok(limits),
+        None => {
+            let message = format!("memory_limit_MB: {value} is not a whole number of megabytes, or -1");
+            Err(Failure::invalid("memory_limit_MB", message))
+        }
+    }
+}
+
+fn texts(fields: &mut Fields, name: &'static str) -> Result<Vec<String>, Failure> {
+    let Some(value) = fields.value(name) else { return Ok(Vec::new()) };
+    let texts =
+        value.as_array().and_then(|list| list.iter().map(|text| text.as_str().map(str::to_owned)).collect());
+    texts.ok_or_else(|| Failure::invalid(name, format!("{name}: it is not a list of strings")))
+}
+
+/// `files`: an object of paths and contents in base64. The second error is that of a content.
+fn sent_files(fields: &mut Fields) -> Result<Result<Vec<ProgramFile>, String>, Failure> {
+    let Some(value) = fields.value("files") else { return Ok(Ok(Vec::new())) };
+    let Value::Object(object) = value else {
+        return Err(Failure::invalid("files", "files: it is not an object of paths and contents in base64"));
+    };
+    let mut files = Vec::new();
+    for (path, content) in object {
+        match content {
+            Value::String(text) if !path.contains(IGNORED) => match decoded(&text) {
+                Some(content) => files.push(ProgramFile { path, content }),
+                None => return Ok(Err(format!("files: the content of `{path}` is not base64"))),
+            },
+            Value::String(_) | Value::Null => {}
+            _ => return Err(Failure::invalid("files", format!("files: `{path}` is not a string in base64"))),
+        }
+    }
+    Ok(Ok(files))
+}
+
+/// The language of this name; `Ok(None)` where it is one of SandboxFusion's that is not served here.
+fn language_of(name: &str) -> Result<Option<&'static Language>, Failure> {
+    if let Some((_, language)) = LANGUAGES.iter().find(|(known, _)| *known == name) {
+        return Ok(Some(language));
+    }
+    if OTHERS.contains(&name) {
+        return Ok(None);
+    }
+    let known: Vec<&str> = LANGUAGES.iter().map(|(known, _)| *known).chain(OTHERS).collect();
+    let shown: String = name.chars().take(60).collect();
+    Err(Failure::invalid("language", format!("language: `{shown}` is not one of {}", known.join(", "))))
+}
+
+async fn run_code(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Extension(connection): Extension<Arc<Connection>>,
+    object: Result<Object, Refusal>,
+) -> Result<Response, Failure> {
+    let Object(mut fields) = object?;
+    let missing = |name: &str| Failure::invalid(name, format!("{name}: it is missing; give it as a string"));
+    let code = fields.text("code")?.ok_or_else(|| missing("code"))?;
+    let named = fields.text("language")?.ok_or_else(|| missing("language"))?;
+    let found = language_of(&named)?;
+    let stage = |timeout: Option<Duration>, fields: &mut Fields| -> Result<StageLimits, Failure> {
+        let limits = timeout.map_or_else(Limits::new, |timeout| Limits::new().wall(timeout));
+        let defaults = Limits::new().wall(TIMEOUT);
+        Ok(StageLimits { limits: memory(fields, limits)?, defaults, ends_at_output_limit: false })
+    };
+    let (compile, run) = (seconds(&mut fields, "compile_timeout")?, seconds(&mut fields, "run_timeout")?);
+    let run = stage(run, &mut fields)?;
+    let memory = run.limits.get(LimitKind::Memory);
+    let mut compile = stage(compile, &mut fields)?;
+    compile.limits.set(LimitKind::Memory, memory);
+    let fetched = texts(&mut fields, "fetch_files")?;
+    let sent = sent_files(&mut fields)?;
+    let stdin = fields.text("stdin")?.map(String::into_bytes);
+    let arguments = texts(&mut fields, "args")?;
+    let is_installed = match found {
+        Some(language) => programs::version(&app, language).await.is_some(),
+        None => false,
+    };
+    let Some(language) = found.filter(|_| is_installed) else {
+        return Ok(body::json(&sandbox_error(&not_served(&app, &named).await)));
+    };
+    let files = match sent {
+        Ok(files) => files,
+        Err(message) => return Ok(body::json(&sandbox_error(&message))),
+    };
+    let directory = if fetched.is_empty() { Directory::Own } else { Directory::Kept };
+    let program =
+        Program { files, arguments, stdin, directory, compile, run, ..Program::new(language, code) };
+    let executed = match attended(&connection, programs::execute(&app, &owner, program)).await {
+        Ok(executed) => executed,
+        Err(refusal) if is_about_the_program(&refusal) => {
+            return Ok(body::json(&sandbox_error(&refusal.message)));
+        }
+        Err(refusal) => return Err(refusal.into()),
+    };
+    let fetched = fetch(executed.workspace.as_ref().map(|scratch| scratch.files()), &fetched).await;
+    let answer = body::long_json(&app, &owner, || answer(&executed, &fetched)).await;
+    answer.map_err(|refusal: Refusal| {
+        let run = executed.run.as_ref().map(|run| run.id_text());
+        refusal.after_execution(run).into()
+    })
+}
+
+async fn not_served(app: &Shared, name: &str) -> String {
+    let installed = programs::installed(app).await;
+    let is_served =
+        |(_, language): &&(&str, &'static Language)| installed.iter().any(|(found, _)| found == language);
+    let served: Vec<&str> = LANGUAGES.iter().filter(is_served).map(|(name, _)| *name).collect();
+    format!("language: this server does not have `{name}`; it has {}", served.join(", "))
+}
+
+/// Whether another try of the same program would be refused as well: then it is an error of the sandbox for this interface.
+fn is_about_the_program(refusal: &Refusal) -> bool {
+    let of_server =
+        [Code::Capacity, Code::Quota, Code::SpawnTimeout, Code::ShuttingDown, Code::RequestTimeout];
+    !of_server.contains(&refusal.code)
+}
+
+/// Files that the request asks for, in base64, and why others are left out.
+#[derive(Debug, Default)]
+struct Fetched {
+    files: Map<String, Value>,
+    notes: Vec<String>,
+}
+
+/// Reads files that a program left. Those that are not there are left out, as SandboxFusion does.
+async fn fetch(workspace: Option<&Arc<crate::workspaces::Workspace>>, paths: &[String]) -> Fetched {
+    let mut fetched = Fetched::default();
+    let Some(workspace) = workspace else { return fetched };
+    let mut left = MAX_FETCHED;
+    for path in paths {
+        let read = match Place::parse(path) {
+            Ok(place) => files::act(workspace, move |tree| tree.read(&place, left)).await,
+            Err(refusal) => Err(refusal),
+        };
+        match read {
+            Ok(bytes) => {
+                left -= bytes.len() as u64;
+                fetched.files.insert(path.clone(), BASE64_STANDARD.encode(&bytes).into());
+            }
+            Err(refusal) if refusal.code == Code::FileNotFound => {}
+            Err(refusal) => fetched.notes.push(format!("fetch_files: {}", refusal.message)),
+        }
+    }
+    fetched
+}
+
+/// What is answered of a program.
+async fn answer(executed: &Executed, fetched: &Fetched) -> Result<Permitted<Value>, Refusal> {
+    let mut notes = fetched.notes.clone();
+    let compile = executed.compile.as_ref();
+    let Some(run) = &executed.run else {
+        let result = compile.map(|report| command_result(report, &mut notes));
+        return Ok(Permitted::new(rendered((compile, result), (None, None), (notes, &fetched.files)), None));
+    };
+    let report = programs::report(run).await?;
+    let results =
+        (compile.map(|report| command_result(report, &mut notes)), command_result(&report, &mut notes));
+    let value = rendered((compile, results.0), (Some(&report), Some(results.1)), (notes, &fetched.files));
+    Ok(report.map(|_| value))
+}
+
+/// An answer of its stages, each a report and how it is rendered.
+fn rendered(
+    (compile, compile_result): (Option<&StageReport>, Option<Value>),
+    (run, run_result): (Option<&StageReport>, Option<Value>),
+    (notes, files): (Vec<String>, &Map<String, Value>),
+) -> Value {
+    let stages = || compile.into_iter().chain(run);
+    let status = if stages().any(|report| report.end == StageEnd::Failed) {
+        "SandboxError"
+    } else if stages().all(StageReport::is_success) {
+        "Success"
+    } else {
+        "Failed"
+    };
+    json!({
+        "status": status, "message": notes.join(" "), "compile_result": compile_result,
+        "run_result": run_result, "executor_pod_name": null, "files": files,
+    })
+}
+
+/// A stage as it is answered; why a limit ended it is a note.
+fn command_result(report: &StageReport, notes: &mut Vec<String>) -> Value {
+    notes.extend(report.sentence.clone());
+    let (status, return_code) = match report.end {
+        StageEnd::TimeLimit => ("TimeLimitExceeded", None),
+        StageEnd::Failed => ("Error", None),
+        _ => ("Finished", report.exit_code().or(report.signal().map(|signal| -signal))),
+    };
+    let mut stream = |name: &str, bytes: &[u8]| {
+        if bytes.len() > MAX_OUTPUT {
+            notes.push(format!("{name} has more than {MAX_OUTPUT} bytes; the rest is left out."));
+        }
+        String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_OUTPUT)]).into_owned()
+    };
+    json!({
+        "status": status,
+        "execution_time": report.wall_ms as f64 / 1_000.0,
+        "return_code": return_code,
+        "stdout": stream("stdout", &report.stdout),
+        "stderr": stream("stderr", &report.stderr),
+    })
+}
+
+async fn run_jupyter(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Extension(connection): Extension<Arc<Connection>>,
+    object: Result<Object, Refusal>,
+) -> Result<Response, Failure> {
+    let Object(mut fields) = object?;
+    if !fields.has("cells") {
+        return Err(Failure::invalid("cells", "cells: it is missing; give a list of strings"));
+    }
+    let cells = texts(&mut fields, "cells")?;
+    if let Some(kernel) = fields.text("kernel")?.filter(|kernel| kernel != "python3") {
+        return Err(Failure::invalid("kernel", format!("kernel: `{kernel}` is not python3")));
+    }
+    // It means no limit by 0.
+    let cell = match fields.value("cell_timeout").filter(|value| number(value) != Some(0.0)) {
+        Some(value) => {
+            seconds(&mut Fields::new(Map::from_iter([("cell_timeout".to_owned(), value)])), "cell_timeout")?
+        }
+        None => None,
+    };
+    let total = seconds(&mut fields, "total_timeout")?.unwrap_or(NOTEBOOK_TIMEOUT);
+    let whole = memory(&mut fields, Limits::new())?;
+    let fetched = texts(&mut fields, "fetch_files")?;
+    let files = match sent_files(&mut fields)? {
+        Ok(files) => files,
+        Err(message) => return Ok(body::json(&notebook_error(&message))),
+    };
+    let notebook = Notebook { cells, cell, total, whole, files, fetched };
+    match attended(&connection, notebook.execute(&app, &owner)).await {
+        Ok(answer) => Ok(body::json(&answer)),
+        Err(refusal) if is_about_the_program(&refusal) => Ok(body::json(&notebook_error(&refusal.message))),
+        Err(refusal) => Err(refusal.into()),
+    }
+}
+
+fn notebook_error(message: &str) -> Value {
+    json!({
+        "status": "SandboxError", "message": message, "driver": null, "cells": [],
+        "executor_pod_name": null, "files": {},
+    })
+}
+
+/// Cells that one interpreter executes in turn.
+#[derive(Debug)]
+struct Notebook {
+    cells: Vec<String>,
+    cell: Option<Duration>,
+    total: Duration,
+    whole: Limits,
+    files: Vec<ProgramFile>,
+    fetched: Vec<String>,
+}
+
+impl Notebook {
+    async fn execute(self, app: &Shared, owner: &Owner) -> Result<Value, Refusal> {
+        let _turn = programs::enter(owner).await;
+        let open = || {
+            let usual = ContextRequest::usual(contexts::Language::Python);
+            let request = ContextRequest { whole: self.whole.clone(), ..usual };
+            contexts::open(app.clone(), owner.clone(), request)
+        };
+        let context = programs::while_quota(app, open).await?;
+        let mut done = Err(Refusal::new(Code::Internal, "the cells were not executed"));
+        let (closing, closed) = (app.clone(), context.clone());
+        let close = move || {
+            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                runtime.spawn(async move { contexts::close(&closing, &closed).await });
+            }
+        };
+        unless_dropped(async { done = self.execute_in(app, owner, &context).await }, close).await;
+        contexts::close(app, &context).await;
+        done
+    }
+
+    async fn execute_in(
+        &self,
+        app: &Shared,
+        owner: &Owner,
+        context: &Arc<LiveContext>,
+    ) -> Result<Value, Refusal> {
+        let files = self.files.iter().cloned().map(|file| (file, 0o644)).collect();
+        programs::write(&context.workspace, files).await?;
+        let began = monotonic_nanoseconds();
+        let spent = || Duration::from_nanos(monotonic_nanoseconds() - began);
+        let (mut results, mut failed) = (Vec::new(), None);
+        let mut left = MAX_OUTPUT * 16;
+        for source in &self.cells {
+            let remaining = self.total.saturating_sub(spent()).max(Duration::from_millis(1));
+            let wall = self.cell.map_or(remaining, |cell| cell.min(remaining));
+            let cell = CellRequest::of(source.clone(), Limits::new().wall(wall));
+            let mut queued = contexts::send(app.clone(), owner.clone(), context.clone(), cell)?;
+            let withdraw = queued.withdrawal();
+            let mut begun = Ok(None);
+            unless_dropped(async { begun = queued.begun(None).await }, withdraw).await;
+            let missing = || Refusal::new(Code::Internal, "the cell was not executed");
+            let run = begun?.ok_or_else(missing)?;
+            unless_dropped(run.wait_ended(None), || run.cancel(CLIENT_GONE)).await;
+            let outcome = run.outcome().await?.ok_or_else(missing)?;
+            results.push(cell_result(&outcome, &mut left));
+            if !matches!(outcome.ending, Ending::Returned | Ending::Raised) {
+                failed = Some((StageReport::of(&outcome).end, sentence(&outcome)));
+                break;
+            }
+        }
+        let fetched = fetch(Some(&context.workspace), &self.fetched).await;
+        let (status, message) = match &failed {
+            None => ("Success", String::new()),
+            Some((_, sentence)) => ("Failed", sentence.clone()),
+        };
+        let driver = match &failed {
+            Some((StageEnd::TimeLimit, _)) => "TimeLimitExceeded",
+            Some(_) => "Error",
+            None => "Finished",
+        };
+        let notes = fetched.notes.iter().fold(message, |message, note| format!("{message} {note}"));
+        Ok(json!({
+            "status": status,
+            "message": notes.trim(),
+            "driver": {
+                "status": driver, "execution_time": spent().as_secs_f64(),
+                "return_code": failed.is_none().then_some(0), "stdout": "", "stderr": "",
+            },
+            "cells": results,
+            "executor_pod_name": null,
+            "files": fetched.files,
+        }))
+    }
+}
+
+fn sentence(outcome: &Outcome) -> String {
+    let words = outcome.verdict.as_ref().map(|verdict| verdict.sentence.clone());
+    words.unwrap_or_else(|| "the code ended its interpreter".to_owned())
+}
+
+/// A cell as it is answered, of which all of an answer has so many bytes left.
+fn cell_result(outcome: &Outcome, left: &mut usize) -> Value {
+    let report = StageReport::of(outcome);
+    let mut text = |bytes: &[u8]| {
+        let most = bytes.len().min(MAX_OUTPUT).min(*left);
+        *left -= most;
+        String::from_utf8_lossy(&bytes[..most]).into_owned()
+    };
+    let (stdout, stderr) = (text(&report.stdout), text(&report.stderr));
+    let mut display = Vec::new();
+    for result in &outcome.results {
+        let bytes = body::json_bytes(result);
+        if bytes <= *left {
+            *left -= bytes;
+            display.push(result);
+        }
+    }
+    json!({"stdout": stdout, "stderr": stderr, "display": display, "error": cell_error(outcome)})
+}
+
+/// What went wrong in a cell: an exception, or what ended it.
+fn cell_error(outcome: &Outcome) -> Vec<Value> {
+    let part = |key: &str| {
+        outcome.error.as_ref().and_then(|error| error[key].as_str()).unwrap_or_default().to_owned()
+    };
+    match outcome.ending {
+        Ending::Returned => Vec::new(),
+        Ending::Raised => {
+            let traceback: Vec<String> = part("traceback").lines().map(str::to_owned).collect();
+            vec![json!({"ename": part("type"), "evalue": part("message"), "traceback": traceback})]
+        }
+        Ending::Timeout | Ending::Stalled => {
+            vec![json!({"ename": "TimeoutError", "evalue": sentence(outcome), "traceback": []})]
+        }
+        Ending::OutOfMemory => {
+            vec![json!({"ename": "MemoryError", "evalue": sentence(outcome), "traceback": []})]
+        }
+        _ => vec![json!({"ename": "ExecutionEnded", "evalue": sentence(outcome), "traceback": []})],
+    }
+}

@@ -1,0 +1,233 @@
+//! Compiled programs, kept on the disk by the hash of what they were made of.
+//!
+//! ```text
+//! programs/KEY   a line of JSON (the report of the compiler), then the program
+//! ```
+//! The key covers the owner, so that an owner is only ever given what its own sources were compiled to. Programs that were
+//! not used for longest are removed first. What does not compile is kept too: a trainer sends it once for each test case.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::Program;
+use super::ending::StageReport;
+use crate::auth::Owner;
+
+/// Bytes of all programs that are kept.
+const MAX_BYTES: u64 = 256 << 20;
+/// Changes when the compilers' commands or the form of the files do.
+const FORM: &str = "1";
+
+/// What a compiler made.
+#[derive(Debug, Clone)]
+pub(crate) struct Compiled {
+    pub report: StageReport,
+    /// The program; empty if it does not compile.
+    pub program: Vec<u8>,
+}
+
+/// The hash of what a program is made of, as the name of its file.
+pub(super) fn key(owner: &Owner, version: &str, program: &Program) -> String {
+    let mut hash = Sha256::new();
+    let mut add = |bytes: &[u8]| {
+        hash.update((bytes.len() as u64).to_le_bytes());
+        hash.update(bytes);
+    };
+    let language = program.language;
+    for text in
+        [FORM, owner.as_str(), language.name, version, language.compile.unwrap_or_default(), program.file()]
+    {
+        add(text.as_bytes());
+    }
+    add(&program.source);
+    program.compiler_options.iter().for_each(|option| add(option.as_bytes()));
+    // Between the options and the files, whose numbers vary.
+    add(b"\0");
+    for file in &program.files {
+        add(file.path.as_bytes());
+        add(&file.content);
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The programs that are kept.
+#[derive(Debug)]
+pub(crate) struct CompileCache {
+    directory: PathBuf,
+    kept: Mutex<Kept>,
+    /// One of those who want the same program compiles it; the others wait for it.
+    gates: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// The size of each program, and its last use in the order of all uses.
+    programs: HashMap<String, (u64, u64)>,
+    bytes: u64,
+    uses: u64,
+}
+
+impl Kept {
+    fn add(&mut self, key: String, bytes: u64) {
+        self.uses += 1;
+        let before = self.programs.insert(key, (bytes, self.uses));
+        self.bytes = self.bytes + bytes - before.map_or(0, |(bytes, _)| bytes);
+    }
+
+    fn remove(&mut self, key: &str) {
+        self.bytes -= self.programs.remove(key).map_or(0, |(bytes, _)| bytes);
+    }
+
+    /// Those to remove, so that all fit.
+    fn excess(&mut self) -> Vec<String> {
+        let mut removed = Vec::new();
+        while self.bytes > MAX_BYTES {
+            let oldest = self.programs.iter().min_by_key(|(_, (_, used))| *used).map(|(key, _)| key.clone());
+            let Some(oldest) = oldest else { break };
+            self.remove(&oldest);
+            removed.push(oldest);
+        }
+        removed
+    }
+}
+
+impl CompileCache {
+    /// Opens the one in a state directory.
+    ///
+    /// # Errors
+    /// When the directory cannot be made or read.
+    pub fn open(state_directory: &Path) -> io::Result<Self> {
+        let directory = state_directory.join("programs");
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&directory)? {
+            let entry = entry?;
+            let (path, status) = (entry.path(), entry.metadata()?);
+            if path.extension().is_some() {
+                // It was being written when a server died.
+                fs::remove_file(&path)?;
+            } else {
+                let key = entry.file_name().to_string_lossy().into_owned();
+                found.push((status.modified()?, key, status.len()));
+            }
+        }
+        found.sort();
+        let mut kept = Kept::default();
+        found.into_iter().for_each(|(_, key, bytes)| kept.add(key, bytes));
+        Ok(CompileCache { directory, kept: Mutex::new(kept), gates: Mutex::default() })
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        // Each change is one call on it.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What those who want the same program hold in turn.
+    pub fn gate(&self, key: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(gate) = gates.get(key).and_then(Weak::upgrade) {
+            return gate;
+        }
+        gates.retain(|_, gate| gate.strong_count() > 0);
+        let gate = Arc::default();
+        gates.insert(key.to_owned(), Arc::downgrade(&gate));
+        gate
+    }
+
+    /// The program of this key, if it is kept. Reads the disk.
+    pub fn load(&self, key: &str) -> Option<Compiled> {
+        if !self.kept().programs.contains_key(key) {
+            return None;
+        }
+        let read = || -> io::Result<Compiled> {
+            let mut bytes = fs::read(self.directory.join(key))?;
+            let end = bytes.iter().position(|byte| *byte == b'\n').ok_or(io::ErrorKind::InvalidData)?;
+            let report: StageReport = serde_json::from_slice(&bytes[..end])?;
+            bytes.drain(..=end);
+            Ok(Compiled { report, program: bytes })
+        };
+        let mut kept = self.kept();
+        match read() {
+            Ok(compiled) => {
+                let bytes = kept.programs.get(key).map_or(0, |(bytes, _)| *bytes);
+                kept.add(key.to_owned(), bytes);
+                Some(compiled)
+            }
+            Err(_) => {
+                kept.remove(key);
+                None
+            }
+        }
+    }
+
+    /// Keeps a program. Writes the disk.
+    ///
+    /// # Errors
+    /// When the disk does not take it; nothing of it is left then.
+    pub fn store(&self, key: &str, compiled: &Compiled) -> io::Result<()> {
+        let (path, part) = (self.directory.join(key), self.directory.join(format!("{key}.part")));
+        let report: Value = serde_json::to_value(&compiled.report)?;
+        let mut bytes = report.to_string().into_bytes();
+        bytes.push(b'\n');
+        bytes.extend_from_slice(&compiled.program);
+        if bytes.len() as u64 > MAX_BYTES / 4 {
+            return Ok(());
+        }
+        let written = fs::write(&part, &bytes).and_then(|()| fs::rename(&part, &path));
+        written.inspect_err(|_| drop(fs::remove_file(&part)))?;
+        let excess = {
+            let mut kept = self.kept();
+            kept.add(key.to_owned(), bytes.len() as u64);
+            kept.excess()
+        };
+        for key in excess {
+            // One that cannot be removed is counted at the next start.
+            let _ = fs::remove_file(self.directory.join(key));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compiled(program: &[u8]) -> Compiled {
+        Compiled { report: StageReport::unreadable("warning"), program: program.to_vec() }
+    }
+
+    #[test]
+    fn cache_survives_a_restart() {
+        let place = tempfile::tempdir().expect("a directory");
+        let cache = CompileCache::open(place.path()).expect("opened");
+        assert!(cache.load("a").is_none());
+        cache.store("a", &compiled(b"one\ntwo")).expect("stored");
+        fs::write(place.path().join("programs/b.part"), "half").expect("written");
+        let again = CompileCache::open(place.path()).expect("opened");
+        let found = again.load("a").expect("kept");
+        assert_eq!((found.program, found.report.stderr), (b"one\ntwo".to_vec(), b"warning\n".to_vec()));
+        assert!(!place.path().join("programs/b.part").exists());
+        fs::write(place.path().join("programs/a"), "no JSON").expect("written");
+        assert!(again.load("a").is_none() && again.load("a").is_none());
+    }
+
+    #[test]
+    fn cache_is_bounded() {
+        let mut kept = Kept::default();
+        for key in ["a", "b", "c", "d"] {
+            kept.add(key.to_owned(), MAX_BYTES / 3);
+        }
+        kept.add("b".to_owned(), MAX_BYTES / 3);
+        assert_eq!(kept.excess(), ["a"]);
+        assert!(kept.bytes <= MAX_BYTES && kept.excess().is_empty());
+        kept.add("e".to_owned(), MAX_BYTES / 3);
+        assert_eq!(kept.excess(), ["c"]);
+    }
+}

@@ -1,0 +1,316 @@
+//! One program from its source to the end of its run.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandtimer::limits::Setting;
+use sandtimer::model::{Interpreted, LimitKind};
+
+use super::compiled::{self, Compiled};
+use super::ending::{StageEnd, StageReport};
+use super::language::{BASH, COMPILED, JAVASCRIPT, PYTHON, TYPESCRIPT};
+use super::{Directory, Executed, Program, ProgramFile, enter, report, take_place, version, write};
+use crate::Shared;
+use crate::auth::Owner;
+use crate::connection::unless_dropped;
+use crate::error::{Code, Refusal};
+use crate::files::{self, Place};
+use crate::quota::Permit;
+use crate::runs::{self, CLIENT_GONE, LiveRun, ProgramRun, RunRequest};
+use crate::workspaces::ScratchWorkspace;
+
+/// Bytes of each stream of a compiler that are kept.
+const MAX_COMPILER_OUTPUT: u64 = 64 << 10;
+/// The largest program that a compiler may leave.
+const MAX_COMPILED: u64 = 128 << 20;
+/// How often it is looked whether a program computes, and which part of that time it has to for it to keep its turn.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const COMPUTING_SHARE: u32 = 10;
+/// Sets the size of the stack as far as it may be, and becomes the command after it.
+const WITH_STACK: &str = "ulimit -s \"$1\" 2>/dev/null; shift; exec \"$@\"";
+
+/// Executes a program. Dropped, it cancels what runs.
+///
+/// # Errors
+/// When a run of it cannot be started, or its files cannot be written.
+pub(crate) async fn execute(app: &Shared, owner: &Owner, program: Program) -> Result<Executed, Refusal> {
+    let turn = enter(owner).await;
+    execute_in_turn(app, owner, turn, program).await
+}
+
+/// As [`execute`], once the turn has come.
+///
+/// # Errors
+/// As [`execute`].
+pub(crate) async fn execute_in_turn(
+    app: &Shared,
+    owner: &Owner,
+    turn: Option<Permit>,
+    program: Program,
+) -> Result<Executed, Refusal> {
+    if program.network {
+        app.tenants.check_network(owner, "programs")?;
+    }
+    Execution { app, owner, turn, program }.execute().await
+}
+
+/// A program that is being executed.
+struct Execution<'a> {
+    app: &'a Shared,
+    owner: &'a Owner,
+    /// `None` once it has shown that it only waits.
+    turn: Option<Permit>,
+    program: Program,
+}
+
+impl Execution<'_> {
+    async fn execute(mut self) -> Result<Executed, Refusal> {
+        let language = self.program.language;
+        if language.is_compiled() {
+            let compiled = self.compile().await?;
+            if !compiled.report.is_success() {
+                return Ok(Executed { compile: Some(compiled.report), run: None, workspace: None });
+            }
+            let program = ProgramFile { path: COMPILED.to_owned(), content: compiled.program };
+            let executed = self.run_in_directory(Some(program)).await?;
+            return Ok(Executed { compile: Some(compiled.report), ..executed });
+        }
+        if language == &TYPESCRIPT && self.program.text().is_some() {
+            return self.execute_typescript().await;
+        }
+        if !self.program.runs_as_text() || ![&PYTHON, &JAVASCRIPT, &BASH].contains(&language) {
+            return self.run_in_directory(None).await;
+        }
+        let text = self.program.text().unwrap_or_default().to_owned();
+        let mut code = runs::interpreted(language.name, &text)?;
+        if language == &BASH && code.program.is_none() && !self.program.arguments.is_empty() {
+            // What follows the text is its $0.
+            code.command.push(BASH.name.to_owned());
+        }
+        // A warm interpreter has no arguments, and streams of its own.
+        let is_plain = self.program.arguments.is_empty() && !self.program.joins_streams;
+        let python = Some(text).filter(|_| language == &PYTHON && is_plain);
+        self.run_text(code, python).await
+    }
+
+    /// Runs a program that its interpreter is given without a file.
+    async fn run_text(&mut self, code: Interpreted, python: Option<String>) -> Result<Executed, Refusal> {
+        let mut request = ProgramRun { python, ..self.request(code) };
+        request.code.command.append(&mut self.program.arguments);
+        if let Directory::Named(workspace) = &self.program.directory {
+            write(workspace, self.files()).await?;
+            request.workspace = Some(workspace.id_text().to_owned());
+        }
+        let run = self.run(request).await?;
+        Ok(Executed { compile: None, run: Some(run), workspace: None })
+    }
+
+    /// The run of the program itself.
+    fn request(&mut self, code: Interpreted) -> ProgramRun {
+        let Program { stdin, network, run, .. } = &mut self.program;
+        ProgramRun {
+            code,
+            python: None,
+            stdin: stdin.take(),
+            network: *network,
+            limits: run.limits.clone(),
+            builtin: run.defaults.clone(),
+            end_on_output_limit: run.ends_at_output_limit,
+            scratch: None,
+            workspace: None,
+            workspace_link: self.program.directory_link.map(PathBuf::from),
+            joins_streams: self.program.joins_streams,
+            place: None,
+        }
+    }
+
+    /// TypeScript becomes JavaScript, which is its compiling.
+    async fn execute_typescript(mut self) -> Result<Executed, Refusal> {
+        let text = self.program.text().unwrap_or_default().to_owned();
+        let within = match self.program.compile.limits.get(LimitKind::Wall) {
+            Setting::At(nanoseconds) => Some(Duration::from_nanos(nanoseconds)),
+            _ => None,
+        };
+        let (engine, scope) = (self.app.engine.clone(), self.app.tenants.scope(self.owner));
+        let read = tokio::task::spawn_blocking(move || engine.typescript(&text, within, scope)).await;
+        let read = match read.map_err(|_| Refusal::new(Code::Internal, "the program could not be read"))? {
+            Err(sandtimer::Error::Script(error)) => {
+                let file = self.program.file();
+                let message = format!("{file}:{}:{}: {}", error.line, error.column, error.message);
+                let report = StageReport::unreadable(&message);
+                return Ok(Executed { compile: Some(report), run: None, workspace: None });
+            }
+            read => read?,
+        };
+        if self.program.runs_as_text() {
+            return self.run_text(read.interpreted(), None).await;
+        }
+        let (command, code) = read.file_command(self.program.file());
+        self.finish_in_directory((command, Some(code)), None).await
+    }
+
+    /// Runs the program in a directory with its files.
+    async fn run_in_directory(&mut self, compiled: Option<ProgramFile>) -> Result<Executed, Refusal> {
+        let command = self.program.language.command(self.program.file());
+        self.finish_in_directory((command, None), compiled).await
+    }
+
+    async fn finish_in_directory(
+        &mut self,
+        (mut command, code): (Vec<String>, Option<String>),
+        compiled: Option<ProgramFile>,
+    ) -> Result<Executed, Refusal> {
+        command.append(&mut self.program.arguments);
+        if let Some(stack) = self.program.stack_kibibytes {
+            let shell = ["sh", "-c", WITH_STACK, "sh", &stack.to_string()].map(str::to_owned);
+            command = shell.into_iter().chain(command).collect();
+        }
+        let scratch = self.make_directory(compiled).await?;
+        let mut request = self.request(Interpreted { command, program: code });
+        request.scratch = scratch.clone();
+        if let Directory::Named(workspace) = &self.program.directory {
+            request.workspace = Some(workspace.id_text().to_owned());
+        }
+        let run = self.run(request).await?;
+        let workspace = scratch.filter(|_| matches!(self.program.directory, Directory::Kept));
+        Ok(Executed { compile: None, run: Some(run), workspace })
+    }
+
+    /// The directory that the program runs in, with its files; `None` where that is a workspace with a name, which has them then.
+    async fn make_directory(
+        &self,
+        compiled: Option<ProgramFile>,
+    ) -> Result<Option<Arc<ScratchWorkspace>>, Refusal> {
+        let mut written = self.files();
+        written.push(match compiled {
+            Some(compiled) => (compiled, 0o755),
+            None => (self.source(), 0o644),
+        });
+        if let Directory::Named(workspace) = &self.program.directory {
+            write(workspace, written).await?;
+            return Ok(None);
+        }
+        let scratch = self.make_scratch().await?;
+        write(scratch.files(), written).await?;
+        Ok(Some(scratch))
+    }
+
+    /// The files that the program comes with, and their modes.
+    fn files(&self) -> Vec<(ProgramFile, u32)> {
+        self.program.files.iter().map(|file| (file.clone(), 0o644)).collect()
+    }
+
+    fn source(&self) -> ProgramFile {
+        ProgramFile { path: self.program.file().to_owned(), content: self.program.source.clone() }
+    }
+
+    async fn make_scratch(&self) -> Result<Arc<ScratchWorkspace>, Refusal> {
+        let (app, owner) = (self.app.clone(), self.owner.clone());
+        let made = tokio::task::spawn_blocking(move || app.workspaces.create_scratch(&owner)).await;
+        made.map_err(|_| Refusal::new(Code::Internal, "the program's directory could not be made"))?
+    }
+
+    /// Starts a run and waits for its end.
+    async fn run(&mut self, mut request: ProgramRun) -> Result<Arc<LiveRun>, Refusal> {
+        request.place = Some(take_place(self.app, self.owner).await?);
+        let run = runs::start_here(self.app, self.owner, RunRequest::program(request)?).await?;
+        unless_dropped(self.wait(&run), || run.cancel(CLIENT_GONE)).await;
+        Ok(run)
+    }
+
+    /// Waits for the end of a run. One that does not compute gives its turn to another program.
+    async fn wait(&mut self, run: &LiveRun) {
+        let mut computed = 0;
+        while self.turn.is_some() {
+            if tokio::time::timeout(LOOK_INTERVAL, run.wait_ended(None)).await.is_ok() {
+                return;
+            }
+            let Ok(running) = run.running() else { continue };
+            let look = tokio::task::spawn_blocking(move || running.look().cpu_ms);
+            let Ok(now) = look.await else { continue };
+            if u128::from(now.saturating_sub(computed)) < (LOOK_INTERVAL / COMPUTING_SHARE).as_millis() {
+                self.turn = None;
+            }
+            computed = now;
+        }
+        run.wait_ended(None).await;
+    }
+
+    /// Compiles the program, or finds it compiled.
+    async fn compile(&mut self) -> Result<Compiled, Refusal> {
+        let version = version(self.app, self.program.language).await.unwrap_or_default();
+        let cache = &self.app.program_service.cache;
+        let key = compiled::key(self.owner, &version, &self.program);
+        let gate = cache.gate(&key);
+        let _held = gate.lock().await;
+        if let Some(found) = tokio::task::block_in_place(|| cache.load(&key)) {
+            return Ok(found);
+        }
+        let compiled = self.compile_anew().await?;
+        // What a limit ended may end otherwise the next time.
+        if compiled.report.exit_code().is_some() {
+            let stored = tokio::task::block_in_place(|| cache.store(&key, &compiled));
+            if let Err(error) = stored {
+                (self.app.host.complain)(&format!("a compiled program is not kept: {error}"));
+            }
+        }
+        Ok(compiled)
+    }
+
+    /// Runs the compiler in a directory of its own.
+    async fn compile_anew(&mut self) -> Result<Compiled, Refusal> {
+        let scratch = self.make_scratch().await?;
+        let mut written = self.files();
+        written.push((self.source(), 0o644));
+        write(scratch.files(), written).await?;
+        let script = self.program.language.compile.unwrap_or_default();
+        let options = self.program.compiler_options.iter().cloned();
+        let command = ["sh", "-c", script, "sh"].map(str::to_owned).into_iter();
+        let command = command.chain(options).chain(sources(&self.program)).collect();
+        let mut limits = self.program.compile.limits.clone();
+        limits.set(LimitKind::Output, Setting::At(MAX_COMPILER_OUTPUT));
+        let request = ProgramRun {
+            code: Interpreted { command, program: None },
+            python: None,
+            stdin: None,
+            network: false,
+            limits,
+            builtin: self.program.compile.defaults.clone(),
+            end_on_output_limit: false,
+            scratch: Some(scratch.clone()),
+            workspace: None,
+            workspace_link: None,
+            joins_streams: false,
+            place: None,
+        };
+        let run = self.run(request).await?;
+        let mut report = StageReport::clone(&*report(&run).await?);
+        let mut program = Vec::new();
+        if report.is_success() {
+            let place = Place::parse(COMPILED)?;
+            match files::act(scratch.files(), move |tree| tree.read(&place, MAX_COMPILED)).await {
+                Ok(bytes) => program = bytes,
+                Err(refusal) => {
+                    report.end = StageEnd::Exited(1);
+                    let note = format!("the compiler left no program: {}\n", refusal.message);
+                    report.stderr.extend(note.bytes());
+                }
+            }
+        }
+        Ok(Compiled { report, program })
+    }
+}
+
+/// The files that a compiler is given: the main one, and those of its language.
+fn sources(program: &Program) -> Vec<String> {
+    let extensions = program.language.extensions;
+    let is_source = |path: &&str| {
+        let extension = path.rsplit_once('.').map(|(_, extension)| extension);
+        extension.is_some_and(|extension| extensions.contains(&extension))
+    };
+    let others = program.files.iter().map(|file| file.path.as_str()).filter(is_source);
+    // A name that begins with a dash is no option.
+    let named = |path: &str| if path.starts_with('-') { format!("./{path}") } else { path.to_owned() };
+    std::iter::once(program.file()).chain(others).map(named).collect()
+}
