@@ -3,12 +3,14 @@
 //! ```text
 //! fusion     SandboxFusion: /run_code, /run_jupyter
 //! piston     Piston: /api/v2
+//! judge0     Judge0: /submissions, /languages, /statuses
 //! ```
 //! Each is a thin module: it parses its requests, hands a program to `programs`, and renders what came of it. Limits, quotas,
 //! tokens and the end of all processes are those of every other run, and the runs are found under /v1/runs. They are not in
 //! /openapi.json: their descriptions are those of the systems, whose unknown fields are ignored.
 
 mod fusion;
+mod judge0;
 mod piston;
 
 use axum::Router;
@@ -16,6 +18,8 @@ use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
+
+pub(crate) use judge0::Submissions;
 
 use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
@@ -26,6 +30,7 @@ use crate::{Shared, compat};
 enum System {
     Fusion,
     Piston,
+    Judge0,
 }
 
 impl System {
@@ -33,7 +38,9 @@ impl System {
     fn of(path: &str) -> Option<Self> {
         match path {
             "/run_code" | "/run_jupyter" => Some(System::Fusion),
+            "/submissions" | "/languages" | "/statuses" | "/about" | "/config_info" => Some(System::Judge0),
             _ if path.starts_with("/api/v2/") => Some(System::Piston),
+            _ if path.starts_with("/submissions/") || path.starts_with("/languages/") => Some(System::Judge0),
             _ => None,
         }
     }
@@ -43,6 +50,7 @@ pub(crate) fn routes() -> Router<Shared> {
     Router::new()
         .merge(fusion::routes())
         .merge(piston::routes())
+        .merge(judge0::routes())
 }
 
 /// Renders a refusal that was met before a handler, in the shape that the path's clients read.
@@ -50,6 +58,7 @@ pub(crate) fn refuse(path: &str, refusal: Refusal) -> Response {
     match System::of(path) {
         Some(System::Fusion) => fusion::refuse(refusal),
         Some(System::Piston) => piston::refuse(refusal),
+        Some(System::Judge0) => judge0::refuse(refusal),
         None => compat::refuse(path, refusal),
     }
 }
@@ -57,7 +66,13 @@ pub(crate) fn refuse(path: &str, refusal: Refusal) -> Response {
 /// The token of a request as the path's clients send it, where that is not `Authorization: Bearer`. The password of an address
 /// (`http://any:TOKEN@host`) is one, for clients that can be given nothing else.
 pub(crate) fn token(path: &str, headers: &HeaderMap) -> Option<Vec<u8>> {
-    System::of(path)?;
+    let key = match System::of(path)? {
+        System::Judge0 => headers.get("x-auth-token"),
+        System::Fusion | System::Piston => None,
+    };
+    if let Some(key) = key {
+        return Some(key.as_bytes().to_vec());
+    }
     let value = headers.get(header::AUTHORIZATION)?.as_bytes();
     let (scheme, encoded) = value.split_at_checked("basic ".len())?;
     if !scheme.eq_ignore_ascii_case(b"basic ") {
@@ -126,5 +141,18 @@ mod tests {
         }
         assert_eq!(of("/v1/runs", "Basic YW55OnRva2Vu"), None);
         assert_eq!(of("/api/ping", "Basic YW55OnRva2Vu"), None);
+    }
+
+    #[test]
+    fn keys_come_in_the_headers_of_each_system() {
+        let of = |path: &str, name: &'static str| {
+            let headers = HeaderMap::from_iter([(
+                header::HeaderName::from_static(name),
+                HeaderValue::from_static("k"),
+            )]);
+            token(path, &headers).is_some()
+        };
+        assert!(of("/submissions/batch", "x-auth-token"));
+        assert!(!of("/v1/runs", "x-api-key") && !of("/run_code", "x-auth-token"));
     }
 }

@@ -281,6 +281,7 @@ pub(crate) struct App {
     /// Those that Python programs are given to.
     pub programs: Arc<sandtimer::engine::Interpreters>,
     pub program_service: programs::ProgramService,
+    pub submissions: api::Submissions,
     pub places: Places,
     pub tenants: Arc<Tenants>,
     pub intake: Intake,
@@ -353,6 +354,8 @@ impl Server {
             .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
         let program_service = programs::ProgramService::open(&settings.state_directory)
             .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
+        let submissions = api::Submissions::open(&settings.state_directory)
+            .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
         let durations = Durations::open(&settings.state_directory, &settings.host.complain)?;
         let engine = Engine::with_options(sandtimer::Options {
             spool_directory: Some(spool_directory(&settings.state_directory)?),
@@ -388,6 +391,7 @@ impl Server {
             interpreters: settings.interpreters,
             programs,
             program_service,
+            submissions,
             patience: settings.patience,
             heartbeat: settings.heartbeat,
             host: settings.host,

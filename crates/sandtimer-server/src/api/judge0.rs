@@ -1,0 +1,310 @@
+//! Judge0: `/submissions`, `/languages` and `/statuses`, as version 1.13 has them.
+//!
+//! ```text
+//! languages   its numbers of languages
+//! request     the fields of a submission, each refusal by its field
+//! submission  a submission from its creation to its record
+//! verdict     how a program ended, as one of its statuses
+//! store       submissions that are executed, and the records of others
+//! ```
+
+mod languages;
+mod request;
+mod store;
+mod submission;
+mod verdict;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Extension, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::{Map, Value, json};
+
+use crate::Shared;
+use crate::auth::Owner;
+use crate::body::{self, Fields, Id, Object, Parameters};
+use crate::connection::{Connection, while_there};
+use crate::error::Refusal;
+use crate::programs;
+
+pub(crate) use store::Submissions;
+use submission::{Rendered, Submission, View};
+
+/// Submissions of a batch.
+const MAX_BATCH: usize = 20;
+
+pub(super) fn routes() -> Router<Shared> {
+    Router::new()
+        .route("/submissions", post(create))
+        .route("/submissions/batch", post(create_batch).get(show_batch))
+        .route("/submissions/{token}", get(show))
+        .route("/languages", get(list_languages))
+        .route("/languages/all", get(list_languages))
+        .route("/languages/{id}", get(show_language))
+        .route("/statuses", get(statuses))
+        .route("/about", get(about))
+        .route("/config_info", get(config_info))
+}
+
+/// An error on its way to a client.
+#[derive(Debug)]
+struct Failure {
+    status: u16,
+    answer: Value,
+}
+
+impl Failure {
+    fn new(status: u16, error: impl Into<String>) -> Self {
+        Failure { status, answer: json!({"error": error.into()}) }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Failure::new(refusal.code.status(), refusal.message)
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let mut response = body::json(&self.answer);
+        *response.status_mut() =
+            StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        if self.status == 401 {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+pub(super) fn refuse(refusal: Refusal) -> Response {
+    Failure::from(refusal).into_response()
+}
+
+/// An answer with a status.
+fn answer(status: StatusCode, value: &Value) -> Response {
+    (status, body::json(value)).into_response()
+}
+
+/// What an address says of the view of submissions.
+fn view(fields: &mut Fields) -> Result<View, Failure> {
+    let is_base64 = fields.text("base64_encoded")?.as_deref() == Some("true");
+    let wanted = fields.text("fields")?.unwrap_or_default();
+    let wanted: Vec<String> = wanted.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+    let unknown: Vec<&str> = wanted
+        .iter()
+        .map(String::as_str)
+        .filter(|name| !["*", "language"].contains(name) && !submission::FIELDS.contains(name))
+        .collect();
+    if !unknown.is_empty() {
+        return Err(Failure::new(400, format!("invalid fields: [{}]", unknown.join(", "))));
+    }
+    Ok(View { is_base64, fields: wanted })
+}
+
+async fn create(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Extension(connection): Extension<Arc<Connection>>,
+    parameters: Result<Parameters, Refusal>,
+    object: Result<Object, Refusal>,
+) -> Result<Response, Failure> {
+    let Parameters(mut parameters) = parameters?;
+    let waits = parameters.text("wait")?.as_deref() == Some("true");
+    let view = view(&mut parameters)?;
+    let Object(fields) = object?;
+    app.submissions.check_room(&owner, 1)?;
+    let submission = match request::parse(&app, &owner, fields, view.is_base64).await {
+        Ok(request) => submission::submit(&app, &owner, request)?,
+        Err(errors) => return Ok(answer(StatusCode::UNPROCESSABLE_ENTITY, &errors.into())),
+    };
+    let token = submission.token().to_owned();
+    if !waits {
+        return Ok(answer(StatusCode::CREATED, &json!({"token": token})));
+    }
+    while_there(&connection, submission.finished(), || {}).await;
+    match submission.render(&view) {
+        Rendered::Shown(shown) => Ok(answer(StatusCode::CREATED, &shown)),
+        Rendered::NotText => {
+            let shown = json!({"token": token, "error": submission::NOT_TEXT});
+            Ok(answer(StatusCode::CREATED, &shown))
+        }
+    }
+}
+
+async fn create_batch(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    parameters: Result<Parameters, Refusal>,
+    object: Result<Object, Refusal>,
+) -> Result<Response, Failure> {
+    let Parameters(mut parameters) = parameters?;
+    let view = view(&mut parameters)?;
+    let Object(mut fields) = object?;
+    let Some(Value::Array(all)) = fields.value("submissions").filter(|all| *all != json!([])) else {
+        return Err(Failure::new(400, "there should be at least one submission in a batch"));
+    };
+    check_batch(all.len())?;
+    app.submissions.check_room(&owner, all.len())?;
+    let (mut answers, mut has_valid) = (Vec::new(), false);
+    for one in all {
+        let fields = match one {
+            Value::Object(object) => Fields::new(object),
+            _ => Fields::new(Map::new()),
+        };
+        answers.push(match request::parse(&app, &owner, fields, view.is_base64).await {
+            Ok(request) => {
+                has_valid = true;
+                json!({"token": submission::submit(&app, &owner, request)?.token()})
+            }
+            Err(errors) => errors.into(),
+        });
+    }
+    let status = if has_valid { StatusCode::CREATED } else { StatusCode::UNPROCESSABLE_ENTITY };
+    Ok(answer(status, &answers.into()))
+}
+
+fn check_batch(count: usize) -> Result<(), Failure> {
+    if count <= MAX_BATCH {
+        return Ok(());
+    }
+    Err(Failure::new(
+        400,
+        format!("number of submissions in a batch should be less than or equal to {MAX_BATCH}"),
+    ))
+}
+
+/// The submission of this owner.
+fn find(app: &Shared, owner: &Owner, token: &str) -> Option<Submission> {
+    tokio::task::block_in_place(|| app.submissions.find(token, owner))
+}
+
+async fn show(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Id(token): Id,
+    parameters: Result<Parameters, Refusal>,
+) -> Result<Response, Failure> {
+    let Parameters(mut parameters) = parameters?;
+    let view = view(&mut parameters)?;
+    let unknown = || {
+        let shown: String = token.chars().take(60).collect();
+        Failure::new(404, format!("there is no submission with the token `{shown}`"))
+    };
+    match find(&app, &owner, &token).ok_or_else(unknown)?.render(&view) {
+        Rendered::Shown(shown) => Ok(body::json(&shown)),
+        Rendered::NotText => Err(Failure::new(400, submission::NOT_TEXT)),
+    }
+}
+
+async fn show_batch(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    headers: HeaderMap,
+    parameters: Result<Parameters, Refusal>,
+) -> Result<Response, Failure> {
+    let Parameters(mut parameters) = parameters?;
+    let view = view(&mut parameters)?;
+    let of_header = headers.get("tokens").and_then(|tokens| tokens.to_str().ok()).map(str::to_owned);
+    let tokens = of_header.or(parameters.text("tokens")?).unwrap_or_default();
+    let tokens: Vec<&str> = tokens.trim().split(',').filter(|token| !token.is_empty()).collect();
+    if tokens.is_empty() {
+        return Err(Failure::new(400, "there should be at least one submission in a batch"));
+    }
+    check_batch(tokens.len())?;
+    let mut shown = Vec::new();
+    for token in tokens {
+        shown.push(match find(&app, &owner, token.trim()).map(|submission| submission.render(&view)) {
+            None => Value::Null,
+            Some(Rendered::Shown(one)) => one,
+            Some(Rendered::NotText) => {
+                let error = "some attributes for one or more submissions cannot be converted to UTF-8, \
+                             use base64_encoded=true query parameter";
+                return Err(Failure::new(400, error));
+            }
+        });
+    }
+    Ok(body::json(&json!({"submissions": shown})))
+}
+
+async fn list_languages(State(app): State<Shared>) -> Response {
+    let mut listed = Vec::new();
+    for (language, version) in programs::installed(&app).await {
+        if let Some(known) = languages::of(language) {
+            listed.push((known.id, known.name(&version)));
+        }
+    }
+    listed.sort();
+    let listed: Vec<Value> = listed.into_iter().map(|(id, name)| json!({"id": id, "name": name})).collect();
+    body::json(&listed)
+}
+
+async fn show_language(State(app): State<Shared>, Id(id): Id) -> Result<Response, Failure> {
+    let number = id.parse().ok();
+    let known = number.and_then(languages::find);
+    let version = match known {
+        Some(known) => programs::version(&app, known.language).await,
+        None => None,
+    };
+    let (Some(known), Some(version)) = (known, version) else {
+        let shown: String = id.chars().take(60).collect();
+        return Err(Failure::new(404, format!("there is no language with the id {shown}")));
+    };
+    let [compile, run] = known.language.shown;
+    Ok(body::json(&json!({
+        "id": number,
+        "name": known.name(&version),
+        "is_archived": false,
+        "source_file": known.language.file,
+        "compile_cmd": compile,
+        "run_cmd": run.map_or_else(|| known.language.run_line(), str::to_owned),
+    })))
+}
+
+async fn statuses() -> Response {
+    let all = verdict::STATUSES.iter().enumerate();
+    let all: Vec<Value> = all.map(|(index, name)| json!({"id": index + 1, "description": name})).collect();
+    body::json(&all)
+}
+
+async fn about() -> Response {
+    body::json(&json!({
+        "version": "1.13.1",
+        "homepage": env!("CARGO_PKG_REPOSITORY"),
+        "source_code": env!("CARGO_PKG_REPOSITORY"),
+        "maintainer": format!("Sandtimer {}, with the interface of Judge0 1.13", env!("CARGO_PKG_VERSION")),
+    }))
+}
+
+async fn config_info(State(app): State<Shared>, Extension(owner): Extension<Owner>) -> Response {
+    let mut info = json!({
+        "maintenance_mode": false,
+        "enable_wait_result": true,
+        "enable_compiler_options": true,
+        "allowed_languages_for_compile_options": [],
+        "enable_command_line_arguments": true,
+        "enable_submission_delete": false,
+        "enable_callbacks": false,
+        "enable_additional_files": false,
+        "max_queue_size": store::MAX_QUEUED,
+        "enable_per_process_and_thread_time_limit": false,
+        "allow_enable_per_process_and_thread_time_limit": false,
+        "enable_per_process_and_thread_memory_limit": false,
+        "allow_enable_per_process_and_thread_memory_limit": false,
+        "redirect_stderr_to_stdout": false,
+        "enable_batched_submissions": true,
+        "max_submission_batch_size": MAX_BATCH,
+        "allow_enable_network": app.tenants.may_have_network(&owner),
+        "enable_network": false,
+        "disable_implicit_base64_encoding": true,
+    });
+    for bound in &request::BOUNDS {
+        let (most, _) = bound.most(&app, &owner);
+        info[bound.name] = json!(bound.usual);
+        info[format!("max_{}", bound.name)] = json!(most);
+    }
+    body::json(&info)
+}

@@ -1,0 +1,429 @@
+//! A submission from its creation to its record.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use sandtimer::limits::Setting;
+use sandtimer::model::LimitKind;
+use sandtimer::time::instant;
+use sandtimer_os::clock::calendar_milliseconds;
+use serde_json::{Map, Value, json};
+use tokio::sync::watch;
+
+use super::request::{SubmissionRequest, words};
+use super::store::empty_record;
+use super::{languages, verdict};
+use crate::Shared;
+use crate::auth::Owner;
+use crate::error::{Refusal, storage};
+use crate::intake::Reservation;
+use crate::owned::Owned;
+use crate::programs::{self, Program, StageEnd, StageLimits, StageReport};
+use crate::quota::Permit;
+
+/// All attributes, `status` and `language` included.
+pub(super) const FIELDS: &[&str] = &[
+    "source_code",
+    "language_id",
+    "stdin",
+    "expected_output",
+    "stdout",
+    "status_id",
+    "created_at",
+    "finished_at",
+    "time",
+    "memory",
+    "stderr",
+    "token",
+    "number_of_runs",
+    "cpu_time_limit",
+    "cpu_extra_time",
+    "wall_time_limit",
+    "memory_limit",
+    "stack_limit",
+    "max_processes_and_or_threads",
+    "enable_per_process_and_thread_time_limit",
+    "enable_per_process_and_thread_memory_limit",
+    "max_file_size",
+    "compile_output",
+    "exit_code",
+    "exit_signal",
+    "message",
+    "wall_time",
+    "compiler_options",
+    "command_line_arguments",
+    "redirect_stderr_to_stdout",
+    "callback_url",
+    "additional_files",
+    "enable_network",
+    "started_at",
+    "queued_at",
+    "updated_at",
+    "queue_host",
+    "execution_host",
+    "status",
+];
+/// Those that are shown unless others are asked for.
+const USUAL: [&str; 8] =
+    ["stdout", "time", "memory", "stderr", "token", "compile_output", "message", "status"];
+/// Those that are bytes, which a record has in base64.
+const TEXTS: [&str; 7] =
+    ["source_code", "stdin", "expected_output", "stdout", "stderr", "compile_output", "message"];
+/// Those that are decimal numbers, which are written as strings.
+const DECIMALS: [&str; 5] = ["time", "wall_time", "cpu_time_limit", "cpu_extra_time", "wall_time_limit"];
+/// What is answered where a text attribute is not text.
+pub(super) const NOT_TEXT: &str = "some attributes for this submission cannot be converted to UTF-8, use base64_encoded=true query parameter";
+/// Letters of a line of base64, as Ruby writes it.
+const LINE: usize = 60;
+
+/// How submissions are shown.
+#[derive(Debug)]
+pub(super) struct View {
+    pub is_base64: bool,
+    /// The usual ones if there are none; all if one is `*`.
+    pub fields: Vec<String>,
+}
+
+/// A submission as it is shown.
+#[derive(Debug)]
+pub(super) enum Rendered {
+    Shown(Value),
+    /// One of its attributes is not text, which was asked for.
+    NotText,
+}
+
+/// One that waits or is executed.
+#[derive(Debug)]
+pub(crate) struct LiveSubmission {
+    token: String,
+    owner: Owner,
+    record: Mutex<Map<String, Value>>,
+    has_finished: watch::Sender<bool>,
+    /// Memory for what was sent.
+    _memory: Option<Reservation>,
+}
+
+impl Owned for LiveSubmission {
+    fn id(&self) -> &str {
+        &self.token
+    }
+
+    fn owner(&self) -> &Owner {
+        &self.owner
+    }
+}
+
+impl LiveSubmission {
+    pub fn record(&self) -> Map<String, Value> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, attributes: Value) {
+        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Value::Object(attributes) = attributes {
+            record.extend(attributes);
+        }
+        record.insert("updated_at".to_owned(), now());
+    }
+}
+
+fn now() -> Value {
+    instant(calendar_milliseconds()).into()
+}
+
+/// Bytes as a record has them.
+pub(super) fn encoded(bytes: &[u8]) -> String {
+    BASE64_STANDARD.encode(bytes)
+}
+
+/// Bytes that are no attribute if there are none.
+fn attribute(bytes: &[u8]) -> Value {
+    if bytes.is_empty() { Value::Null } else { encoded(bytes).into() }
+}
+
+/// A submission that is live, or has a record.
+#[derive(Debug)]
+pub(super) enum Submission {
+    Live(Arc<LiveSubmission>),
+    Stored { token: String, record: Map<String, Value> },
+}
+
+impl Submission {
+    pub fn live(live: Arc<LiveSubmission>) -> Self {
+        Submission::Live(live)
+    }
+
+    pub fn stored(token: String, record: Map<String, Value>) -> Self {
+        Submission::Stored { token, record }
+    }
+
+    pub fn token(&self) -> &str {
+        match self {
+            Submission::Live(live) => &live.token,
+            Submission::Stored { token, .. } => token,
+        }
+    }
+
+    /// Waits for its end.
+    pub async fn finished(&self) {
+        if let Submission::Live(live) = self {
+            // The sender is in the submission.
+            let _ = live.has_finished.subscribe().wait_for(|has_finished| *has_finished).await;
+        }
+    }
+
+    pub fn render(&self, view: &View) -> Rendered {
+        let record = match self {
+            Submission::Live(live) => live.record(),
+            Submission::Stored { record, .. } => record.clone(),
+        };
+        let wanted: Vec<&str> = if view.fields.iter().any(|name| name == "*") {
+            FIELDS.iter().copied().chain(["language"]).collect()
+        } else if view.fields.is_empty() {
+            USUAL.to_vec()
+        } else {
+            view.fields.iter().map(String::as_str).collect()
+        };
+        let mut shown = Map::new();
+        for name in wanted {
+            let Some(value) = shown_attribute(&record, name, view.is_base64) else {
+                return Rendered::NotText;
+            };
+            shown.insert(name.to_owned(), value);
+        }
+        Rendered::Shown(shown.into())
+    }
+}
+
+/// An attribute as it is shown; `None` where it is not text, which it is to be.
+fn shown_attribute(record: &Map<String, Value>, name: &str, is_base64: bool) -> Option<Value> {
+    let value = record.get(name).cloned().unwrap_or_default();
+    match (name, &value) {
+        ("status", _) => {
+            let id = record["status_id"].as_u64().unwrap_or(verdict::INTERNAL_ERROR);
+            let description = verdict::STATUSES.get(usize::try_from(id).unwrap_or(0).saturating_sub(1));
+            Some(json!({"id": id, "description": description}))
+        }
+        ("language", _) => {
+            let id = record["language_id"].as_u64();
+            let title = id.and_then(languages::find).map(|known| known.language.title);
+            Some(json!({"id": id, "name": title}))
+        }
+        (_, Value::String(text)) if TEXTS.contains(&name) => {
+            if is_base64 {
+                let lines = text.as_bytes().chunks(LINE).map(String::from_utf8_lossy);
+                return Some(lines.map(|line| format!("{line}\n")).collect::<String>().into());
+            }
+            String::from_utf8(BASE64_STANDARD.decode(text).unwrap_or_default()).ok().map(Value::String)
+        }
+        (_, Value::Number(number)) if DECIMALS.contains(&name) => {
+            let number = number.as_f64().unwrap_or_default();
+            let short = format!("{number:.3}");
+            let short = short.trim_end_matches('0');
+            Some(if short.ends_with('.') { format!("{short}0") } else { short.to_owned() }.into())
+        }
+        _ => Some(value),
+    }
+}
+
+/// A token that nobody guesses, in the form of a UUID.
+fn new_token() -> String {
+    let (first, second) = (crate::new_id(), crate::new_id());
+    let variant = ["8", "9", "a", "b"][usize::from(second.as_bytes()[0]) % 4];
+    format!("{}-{}-4{}-{variant}{}-{}", &first[..8], &first[8..12], &first[13..], &second[1..4], &second[4..])
+}
+
+/// Takes a submission in, which is executed when its turn comes.
+pub(super) fn submit(app: &Shared, owner: &Owner, request: SubmissionRequest) -> Result<Submission, Refusal> {
+    let bytes = [Some(&request.source), request.stdin.as_ref(), request.expected_output.as_ref()];
+    let bytes = bytes.into_iter().flatten().map(Vec::len).sum();
+    let memory = app.intake.reserve_long(owner, bytes)?;
+    let token = new_token();
+    let mut record = empty_record(FIELDS);
+    record.remove("status");
+    let live = Arc::new(LiveSubmission {
+        token: token.clone(),
+        owner: owner.clone(),
+        record: Mutex::new(record),
+        has_finished: watch::Sender::new(false),
+        _memory: memory,
+    });
+    let host = std::env::var("HOSTNAME").ok();
+    live.set(json!({
+        "token": token,
+        "source_code": encoded(&request.source),
+        "stdin": request.stdin.as_deref().map(encoded),
+        "expected_output": request.expected_output.as_deref().map(encoded),
+        "language_id": request.language_id,
+        "status_id": verdict::IN_QUEUE,
+        "created_at": now(),
+        "queued_at": now(),
+        "compiler_options": request.compiler_options,
+        "command_line_arguments": request.arguments,
+        "redirect_stderr_to_stdout": request.redirects_stderr,
+        "enable_network": request.network,
+        "enable_per_process_and_thread_time_limit": false,
+        "enable_per_process_and_thread_memory_limit": false,
+        "queue_host": host,
+        "execution_host": host,
+    }));
+    live.set(Value::Object(request.numbers.clone()));
+    let added = tokio::task::block_in_place(|| app.submissions.add(live.clone()));
+    added.map_err(|error| storage("the submission cannot be recorded", &error))?;
+    tokio::spawn(execute(app.clone(), live.clone(), request));
+    Ok(Submission::live(live))
+}
+
+/// Executes a submission and records how it ended.
+async fn execute(app: Shared, live: Arc<LiveSubmission>, request: SubmissionRequest) {
+    let ended = {
+        let turn = programs::enter(&live.owner).await;
+        live.set(json!({"status_id": verdict::PROCESSING, "started_at": now()}));
+        execute_all(&app, &live.owner, &request, turn).await
+    };
+    let attributes = ended.unwrap_or_else(|refusal| {
+        json!({"status_id": verdict::INTERNAL_ERROR, "message": encoded(refusal.message.as_bytes())})
+    });
+    live.set(attributes);
+    live.set(json!({"finished_at": now()}));
+    if let Err(error) = tokio::task::block_in_place(|| app.submissions.end(&live)) {
+        (app.host.complain)(&format!("the record of a submission is kept in memory only: {error}"));
+    }
+    live.has_finished.send_replace(true);
+}
+
+/// What it used, of each of its runs.
+#[derive(Debug, Default)]
+struct Used {
+    runs: f64,
+    cpu: f64,
+    wall: f64,
+    memory: f64,
+}
+
+/// Executes a program as often as it asks for, while it is accepted.
+async fn execute_all(
+    app: &Shared,
+    owner: &Owner,
+    request: &SubmissionRequest,
+    turn: Option<Permit>,
+) -> Result<Value, Refusal> {
+    let mut turn = Some(turn);
+    let mut used = Used::default();
+    loop {
+        let program = program(request);
+        let executed = match turn.take() {
+            Some(turn) => programs::execute_in_turn(app, owner, turn, program).await?,
+            None => programs::execute(app, owner, program).await?,
+        };
+        let compile = executed.compile.as_ref();
+        let Some(run) = &executed.run else { return Ok(not_compiled(compile)) };
+        let report = StageReport::clone(&*programs::report(run).await?);
+        used.runs += 1.0;
+        used.cpu += report.cpu_ms as f64 / 1_000.0;
+        used.wall += report.wall_ms as f64 / 1_000.0;
+        used.memory += (report.memory_bytes / 1024) as f64;
+        let limit = request.number("cpu_time_limit");
+        let limit = (limit > 0.0).then_some((limit * 1_000.0) as u64);
+        let verdict = verdict::of(&report, limit, request.expected_output.as_deref());
+        if verdict.status != verdict::ACCEPTED || used.runs >= request.number("number_of_runs") {
+            let output = compile.map(compiler_output).unwrap_or_default();
+            return Ok(json!({
+                "status_id": verdict.status,
+                "message": verdict.message.map(|message| encoded(message.as_bytes())),
+                "exit_code": verdict.exit_code,
+                "exit_signal": verdict.exit_signal,
+                "stdout": attribute(&report.stdout),
+                "stderr": attribute(&report.stderr),
+                "compile_output": attribute(&output),
+                "time": used.cpu / used.runs,
+                "wall_time": used.wall / used.runs,
+                "memory": (used.memory / used.runs).round() as u64,
+            }));
+        }
+    }
+}
+
+fn compiler_output(report: &StageReport) -> Vec<u8> {
+    [&report.stdout[..], &report.stderr].concat()
+}
+
+/// What is recorded of a program that did not compile.
+fn not_compiled(report: Option<&StageReport>) -> Value {
+    let output = match report {
+        Some(report) if report.end == StageEnd::TimeLimit => {
+            let reason = report.sentence.as_deref().unwrap_or_default();
+            format!("Compilation time limit exceeded. {reason}").trim_end().as_bytes().to_vec()
+        }
+        Some(report) => {
+            let mut output = compiler_output(report);
+            output.extend(report.sentence.as_deref().unwrap_or_default().bytes());
+            output
+        }
+        None => Vec::new(),
+    };
+    json!({"status_id": verdict::COMPILATION_ERROR, "compile_output": attribute(&output)})
+}
+
+fn program(request: &SubmissionRequest) -> Program {
+    let (mut chosen, mut usual) = (request.chosen.clone(), request.usual.clone());
+    // The extra time is within the limit of the run; what was used of it is looked at when the run has ended.
+    for limits in [&mut chosen, &mut usual] {
+        if let Setting::At(nanoseconds) = limits.get(LimitKind::Cpu) {
+            let extra = (request.number("cpu_extra_time") * 1e9) as u64;
+            limits.set(LimitKind::Cpu, Setting::At(nanoseconds + extra));
+        }
+    }
+    let compile = StageLimits { defaults: compile_limits(), ..StageLimits::default() };
+    let stack = request.numbers.get("stack_limit").and_then(Value::as_f64);
+    Program {
+        stdin: request.stdin.clone().or(Some(Vec::new())),
+        arguments: request.arguments.as_deref().map(words).unwrap_or_default(),
+        compiler_options: request.compiler_options.as_deref().map(words).unwrap_or_default(),
+        network: request.network,
+        joins_streams: request.redirects_stderr,
+        stack_kibibytes: stack.filter(|stack| *stack > 0.0).map(|stack| stack as u64),
+        compile,
+        run: StageLimits { limits: chosen, defaults: usual, ends_at_output_limit: true },
+        ..Program::new(request.language.language, request.source.clone())
+    }
+}
+
+/// The limits of compilers, which are Judge0's maxima.
+fn compile_limits() -> sandtimer::Limits {
+    let seconds = std::time::Duration::from_secs;
+    sandtimer::Limits::new().cpu(seconds(15)).wall(seconds(20)).memory(512_000 << 10).processes(120)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_uuids() {
+        let token = new_token();
+        let lengths: Vec<usize> = token.split('-').map(str::len).collect();
+        assert_eq!(lengths, [8, 4, 4, 4, 12], "{token}");
+        assert_ne!(token, new_token());
+    }
+
+    #[test]
+    fn attributes_are_text_base64_or_neither() {
+        let record = Map::from_iter([
+            ("stdout".to_owned(), encoded(&[b'x'; 100]).into()),
+            ("stderr".to_owned(), encoded(b"\xff").into()),
+            ("time".to_owned(), json!(0.1)),
+            ("wall_time_limit".to_owned(), json!(10.0)),
+        ]);
+        let shown = |name, is_base64| shown_attribute(&record, name, is_base64);
+        assert_eq!(shown("stdout", false), Some("x".repeat(100).into()));
+        let lines = shown("stdout", true).expect("base64");
+        let lengths: Vec<usize> = lines.as_str().expect("text").lines().map(str::len).collect();
+        assert_eq!(lengths, [60, 60, 16]);
+        assert_eq!((shown("stderr", false), shown("stderr", true)), (None, Some("/w==\n".into())));
+        assert_eq!(
+            (shown("time", false), shown("wall_time_limit", false)),
+            (Some("0.1".into()), Some("10.0".into()))
+        );
+    }
+}
