@@ -4,13 +4,17 @@
 //! fusion     SandboxFusion: /run_code, /run_jupyter
 //! piston     Piston: /api/v2
 //! judge0     Judge0: /submissions, /languages, /statuses
+//! dify       Dify's sandbox: /v1/sandbox/run, /v1/sandbox/dependencies
+//! librechat  LibreChat's code API: /librechat
 //! ```
 //! Each is a thin module: it parses its requests, hands a program to `programs`, and renders what came of it. Limits, quotas,
 //! tokens and the end of all processes are those of every other run, and the runs are found under /v1/runs. They are not in
 //! /openapi.json: their descriptions are those of the systems, whose unknown fields are ignored.
 
+mod dify;
 mod fusion;
 mod judge0;
+mod librechat;
 mod piston;
 
 use axum::Router;
@@ -25,12 +29,17 @@ use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
 use crate::{Shared, compat};
 
+/// Answers whether the server is there, to everybody.
+pub(crate) const HEALTH: &str = "/health";
+
 /// A system with an interface of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum System {
     Fusion,
     Piston,
     Judge0,
+    Dify,
+    LibreChat,
 }
 
 impl System {
@@ -39,8 +48,12 @@ impl System {
         match path {
             "/run_code" | "/run_jupyter" => Some(System::Fusion),
             "/submissions" | "/languages" | "/statuses" | "/about" | "/config_info" => Some(System::Judge0),
+            "/v1/sandbox/run" | "/v1/sandbox/dependencies" | "/v1/sandbox/dependencies/refresh" | HEALTH => {
+                Some(System::Dify)
+            }
             _ if path.starts_with("/api/v2/") => Some(System::Piston),
             _ if path.starts_with("/submissions/") || path.starts_with("/languages/") => Some(System::Judge0),
+            _ if path.starts_with(librechat::BASE) => Some(System::LibreChat),
             _ => None,
         }
     }
@@ -51,6 +64,8 @@ pub(crate) fn routes() -> Router<Shared> {
         .merge(fusion::routes())
         .merge(piston::routes())
         .merge(judge0::routes())
+        .merge(dify::routes())
+        .merge(librechat::routes())
 }
 
 /// Renders a refusal that was met before a handler, in the shape that the path's clients read.
@@ -59,6 +74,8 @@ pub(crate) fn refuse(path: &str, refusal: Refusal) -> Response {
         Some(System::Fusion) => fusion::refuse(refusal),
         Some(System::Piston) => piston::refuse(refusal),
         Some(System::Judge0) => judge0::refuse(refusal),
+        Some(System::Dify) => dify::refuse(refusal),
+        Some(System::LibreChat) => librechat::refuse(refusal),
         None => compat::refuse(path, refusal),
     }
 }
@@ -68,6 +85,7 @@ pub(crate) fn refuse(path: &str, refusal: Refusal) -> Response {
 pub(crate) fn token(path: &str, headers: &HeaderMap) -> Option<Vec<u8>> {
     let key = match System::of(path)? {
         System::Judge0 => headers.get("x-auth-token"),
+        System::Dify | System::LibreChat => headers.get("x-api-key"),
         System::Fusion | System::Piston => None,
     };
     if let Some(key) = key {
@@ -152,7 +170,8 @@ mod tests {
             )]);
             token(path, &headers).is_some()
         };
-        assert!(of("/submissions/batch", "x-auth-token"));
+        assert!(of("/submissions/batch", "x-auth-token") && of("/v1/sandbox/run", "x-api-key"));
+        assert!(of("/librechat/exec", "x-api-key"));
         assert!(!of("/v1/runs", "x-api-key") && !of("/run_code", "x-auth-token"));
     }
 }

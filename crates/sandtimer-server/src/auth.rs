@@ -58,7 +58,7 @@ pub(crate) fn owners(tokens: Option<&Tokens>) -> Vec<Owner> {
 }
 
 /// Paths that say nothing about anybody, for probes, generators, and browsers, which send no token with an address.
-const PUBLIC: [&str; 3] = ["/healthz", "/openapi.json", page::PATH];
+const PUBLIC: [&str; 4] = ["/healthz", api::HEALTH, "/openapi.json", page::PATH];
 
 /// The layer in front of all handlers: refuses, or lets the handler know the [`Owner`].
 pub(crate) async fn admit(

@@ -1,0 +1,179 @@
+//! Dify's sandbox: `POST /v1/sandbox/run`, `GET /v1/sandbox/dependencies` and `GET /health`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Extension, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use sandtimer::Limits;
+use serde_json::{Value, json};
+
+use super::{HEALTH, attended};
+use crate::Shared;
+use crate::auth::Owner;
+use crate::body::{self, Fields, Object, Parameters};
+use crate::connection::Connection;
+use crate::error::{Code, Refusal};
+use crate::programs::{self, Language, Program, StageEnd, StageLimits, StageReport, language};
+use crate::quota::Permitted;
+use crate::runs::LiveRun;
+
+/// The time limit unless the operator says another, as Dify's sandbox has it.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The time limit of listing packages.
+const LISTING_TIMEOUT: Duration = Duration::from_secs(30);
+/// Prints the packages that Python has.
+const PACKAGES: &str = "import importlib.metadata as m, json\n\
+    found = {d.metadata['Name']: d.version for d in m.distributions() if d.metadata['Name']}\n\
+    print(json.dumps([{'name': n, 'version': v} for n, v in sorted(found.items())]))";
+
+pub(super) fn routes() -> Router<Shared> {
+    Router::new()
+        .route(HEALTH, get(health))
+        .route("/v1/sandbox/run", post(run))
+        .route("/v1/sandbox/dependencies", get(dependencies))
+        .route("/v1/sandbox/dependencies/refresh", get(dependencies))
+}
+
+async fn health() -> Response {
+    body::json(&"ok")
+}
+
+/// An error on its way to a client: a negative code, which its HTTP status repeats.
+#[derive(Debug)]
+struct Failure {
+    status: u16,
+    message: String,
+}
+
+impl Failure {
+    fn bad(message: impl Into<String>) -> Self {
+        Failure { status: 400, message: message.into() }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let status = match refusal.code {
+            // Its word for too many requests.
+            Code::Capacity | Code::Quota | Code::SpawnTimeout | Code::ShuttingDown => 503,
+            code => code.status(),
+        };
+        Failure { status, message: refusal.message }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let code = -i32::from(self.status);
+        let mut response = body::json(&json!({"code": code, "message": self.message, "data": null}));
+        *response.status_mut() =
+            StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        if self.status == 401 {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+pub(super) fn refuse(refusal: Refusal) -> Response {
+    Failure::from(refusal).into_response()
+}
+
+fn success(data: &Value) -> Value {
+    json!({"code": 0, "message": "success", "data": data})
+}
+
+/// The language of a request, if this host has it.
+async fn language(app: &Shared, fields: &mut Fields) -> Result<&'static Language, Failure> {
+    let name = fields.text("language")?.filter(|name| !name.is_empty());
+    let found = match name.as_deref() {
+        None => return Err(Failure::bad("language: it is missing; give python3 or nodejs")),
+        Some("python3") => &language::PYTHON,
+        Some("nodejs") => &language::JAVASCRIPT,
+        Some(_) => return Err(Failure::bad("unsupported language")),
+    };
+    if programs::version(app, found).await.is_none() {
+        let message = format!("unsupported language: this host does not have {}", found.title);
+        return Err(Failure::bad(message));
+    }
+    Ok(found)
+}
+
+async fn run(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Extension(connection): Extension<Arc<Connection>>,
+    object: Result<Object, Refusal>,
+) -> Result<Response, Failure> {
+    let Object(mut fields) = object?;
+    let found = language(&app, &mut fields).await?;
+    let code = fields.text("code")?.filter(|code| !code.is_empty());
+    let code = code.ok_or_else(|| Failure::bad("code: it is missing; give it as a string"))?;
+    // Dify always asks for it: it is what the code may have, and not what it needs.
+    let network = fields.truth("enable_network")?.unwrap_or(false) && app.tenants.may_have_network(&owner);
+    let run = StageLimits { defaults: Limits::new().wall(TIMEOUT), ..StageLimits::default() };
+    let program = Program { network, run, ..Program::new(found, code) };
+    let executed = attended(&connection, programs::execute(&app, &owner, program)).await?;
+    let missing = || Refusal::new(Code::Internal, "the program was not run");
+    let run = executed.run.ok_or_else(missing)?;
+    let answer = body::long_json(&app, &owner, || result(&run)).await;
+    answer.map_err(|refusal: Refusal| refusal.after_execution(Some(run.id_text())).into())
+}
+
+async fn result(run: &LiveRun) -> Result<Permitted<Value>, Refusal> {
+    let report = programs::report(run).await?;
+    let stderr = report.stderr_text();
+    let value = success(&json!({
+        "stdout": report.stdout_text(),
+        "error": execution_error(&report, &stderr),
+        "stderr": stderr,
+        "exit_code": report.exit_code().unwrap_or(-1),
+    }));
+    Ok(report.map(|_| value))
+}
+
+/// What went wrong, for people; empty where nothing did.
+fn execution_error(report: &StageReport, stderr: &str) -> String {
+    if report.is_success() {
+        return String::new();
+    }
+    let mut lines = vec![format!("process exited with code {}", report.exit_code().unwrap_or(-1))];
+    match report.end {
+        StageEnd::TimeLimit => lines.push("error: timeout".to_owned()),
+        StageEnd::Signaled(signal) => lines.push(format!("error: signal: {}", super::signal_name(signal))),
+        _ => {}
+    }
+    lines.extend(report.sentence.clone());
+    let mut text = lines.join("\n");
+    if !stderr.is_empty() {
+        text.push('\n');
+        text.push_str(stderr);
+    }
+    text
+}
+
+async fn dependencies(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Extension(connection): Extension<Arc<Connection>>,
+    parameters: Result<Parameters, Refusal>,
+) -> Result<Response, Failure> {
+    let Parameters(mut fields) = parameters?;
+    let found = language(&app, &mut fields).await?;
+    if found != &language::PYTHON {
+        return Err(Failure::bad("unsupported language"));
+    }
+    let run = StageLimits { limits: Limits::new().wall(LISTING_TIMEOUT), ..StageLimits::default() };
+    let program = Program { run, ..Program::new(found, PACKAGES) };
+    let executed = attended(&connection, programs::execute(&app, &owner, program)).await?;
+    let failed = |why: &str| Refusal::new(Code::Internal, format!("the packages could not be listed: {why}"));
+    let run = executed.run.ok_or_else(|| failed("nothing was run"))?;
+    let report = programs::report(&run).await?;
+    let listed: Result<Value, _> = serde_json::from_slice(&report.stdout);
+    let listed = listed.map_err(|_| failed(report.sentence.as_deref().unwrap_or(&report.stderr_text())))?;
+    Ok(body::json(&success(&json!({"dependencies": listed}))))
+}

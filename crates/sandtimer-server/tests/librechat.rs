@@ -1,0 +1,152 @@
+//! LibreChat's code API: the requests of its agents and its file services, against a real server and real programs.
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{Client, Serving, tokens};
+
+const KEY: &str = "first-secret-token-1234";
+
+fn run(client: &Client, asked: &Value) -> Value {
+    let (status, answer) = client.post("/librechat/exec", asked);
+    assert_eq!(status, 200, "{answer}");
+    answer
+}
+
+fn is_id(value: &Value) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    value.as_str().is_some_and(|id| id.len() == 21 && id.bytes().all(is_letter))
+}
+
+/// The upload of a file, as form-data sends it.
+fn upload(serving: &Serving, name: &str, content: &str) -> Value {
+    let boundary = "--------------------------515890814546601021194782";
+    let body = format!(
+        "--{boundary}\r\nContent-Disposition: form-data; name=\"entity_id\"\r\n\r\nagent\r\n--{boundary}\r\n\
+         Content-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\nContent-Type: text/csv\r\n\r\n{content}\r\n\
+         --{boundary}--\r\n"
+    );
+    let head = format!(
+        "POST /librechat/upload HTTP/1.1\r\nHost: {}\r\nContent-Type: multipart/form-data; boundary={boundary}\r\n\
+         X-API-Key: {KEY}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        serving.address,
+        body.len()
+    );
+    let answer = support::said(support::raw(serving.address, head.as_bytes()));
+    let (_, body) = answer.split_once("\r\n\r\n").expect("an answer");
+    serde_json::from_str(body).unwrap_or_else(|_| Value::String(answer.clone()))
+}
+
+#[test]
+fn files_go_from_session_to_session() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let code = "open('/mnt/data/a.json', 'w').write('{\"v\": 1}')\nimport os; os.makedirs('d'); open('d/b.txt', 'w').write('b')\nprint('made')";
+    let made = run(&client, &json!({"lang": "py", "code": code}));
+    assert_eq!((&made["stdout"], &made["stderr"]), (&json!("made\n"), &json!("")), "{made}");
+    let session = made["session_id"].as_str().expect("an id");
+    let names: Vec<&Value> =
+        made["files"].as_array().expect("files").iter().map(|file| &file["name"]).collect();
+    assert_eq!(names, ["a.json", "d/b.txt"]);
+    assert!(is_id(&made["session_id"]) && is_id(&made["files"][0]["id"]), "{made}");
+    let id = made["files"][0]["id"].as_str().expect("an id");
+    let (_, full) = client.get(&format!("/librechat/files/{session}?detail=full"));
+    assert_eq!(full[0]["name"], format!("{session}/{id}.json"));
+    assert_eq!(full[0]["metadata"]["original-filename"], "a.json");
+    let (_, summary) = client.get(&format!("/librechat/files/{session}?detail=summary"));
+    assert!(summary[0]["lastModified"].is_string(), "{summary}");
+    let (_, normalized) = client.get(&format!("/librechat/files/{session}?detail=normalized"));
+    assert_eq!(normalized, made["files"]);
+    let (status, bytes) = client.bytes(&format!("/librechat/download/{session}/{id}"), &[]);
+    assert_eq!((status, &bytes[..]), (200, &b"{\"v\": 1}"[..]));
+    // Only what is changed is a file of the next session.
+    let code = "print(open('/mnt/data/a.json').read())\nopen('a.json', 'a').write('\\n')";
+    let changed = run(&client, &json!({"lang": "py", "code": code, "files": made["files"]}));
+    assert_eq!(changed["stdout"], "{\"v\": 1}\n", "{changed}");
+    assert_eq!(changed["files"].as_array().map(Vec::len), Some(1), "{changed}");
+    assert_ne!(changed["session_id"], made["session_id"]);
+    let failed =
+        run(&client, &json!({"lang": "bash", "code": "echo x > x; echo \"$1\"; exit 1", "args": ["a"]}));
+    assert_eq!((&failed["files"], &failed["stdout"]), (&json!([]), &json!("a\n")), "{failed}");
+    let failed = failed["session_id"].as_str().expect("an id");
+    assert_eq!(client.get(&format!("/librechat/files/{failed}")).0, 404);
+}
+
+#[test]
+fn programs_in_other_languages_leave_no_traces() {
+    let serving = Serving::start();
+    let client = serving.client();
+    for (language, code) in [
+        ("js", "require('fs').writeFileSync('/mnt/data/o.txt', 'o'); console.log('hello')"),
+        ("ts", "const word: string = 'hello'; console.log(word)"),
+        ("c", "#include <stdio.h>\nint main() { puts(\"hello\"); }"),
+    ] {
+        let (status, answer) = client.post("/librechat/exec", &json!({"lang": language, "code": code}));
+        if status == 400 {
+            assert_eq!(answer["error"], format!("lang: this server does not have `{language}`"));
+            continue;
+        }
+        assert_eq!(answer["stdout"], "hello\n", "{answer}");
+        let files = answer["files"].as_array().map_or(0, Vec::len);
+        assert_eq!(files, usize::from(language == "js"), "{answer}");
+    }
+    let wrong = run(&client, &json!({"lang": "ts", "code": "const x: = 1"}));
+    assert!(wrong["stderr"].as_str().is_some_and(|text| text.starts_with("main.ts:1:")), "{wrong}");
+}
+
+#[test]
+fn uploads_are_handed_to_programs() {
+    let serving = Serving::with(|settings| {
+        settings.tokens = Some(tokens(&format!("one {KEY}\ntwo another-secret-token-1\n")))
+    });
+    let uploaded = upload(&serving, "table.csv", "a,b\r\n1,2");
+    assert_eq!(
+        (&uploaded["message"], &uploaded["files"][0]["filename"]),
+        (&json!("success"), &json!("table.csv")),
+        "{uploaded}"
+    );
+    let (session, id) = (&uploaded["session_id"], &uploaded["files"][0]["fileId"]);
+    assert!(is_id(session) && is_id(id), "{uploaded}");
+    let client = serving.client_with(KEY);
+    let file = json!({"id": id, "session_id": session, "name": "table.csv"});
+    let read = json!({"lang": "bash", "code": "cat table.csv", "files": [file]});
+    assert_eq!(run(&client, &read)["stdout"], "a,b\r\n1,2");
+    // Of another token it is not there.
+    let (status, answer) = serving.client_with("another-secret-token-1").post("/librechat/exec", &read);
+    assert_eq!((status, &answer["error"]), (404, &json!("Session not found")));
+    let (session, id) = (session.as_str().expect("an id"), id.as_str().expect("an id"));
+    let path = format!("/librechat/download/{session}/{id}");
+    assert_eq!(serving.client_with("another-secret-token-1").bytes(&path, &[]).0, 404);
+    assert_eq!(serving.client().bytes(&path, &[("X-API-Key", KEY)]), (200, b"a,b\r\n1,2".to_vec()));
+    assert_eq!(upload(&serving, "..", "")["error"], "the file name `..` cannot be used");
+}
+
+#[test]
+fn wrong_requests_are_refused() {
+    let serving = Serving::with(|settings| settings.tokens = Some(tokens(&format!("one {KEY}\n"))));
+    let (status, answer) = serving.client().post("/librechat/exec", &json!({"lang": "py", "code": "1"}));
+    assert!(status == 401 && answer["error"].is_string(), "{answer}");
+    let client = serving.client_with(KEY);
+    for (asked, status, error) in [
+        (json!({"code": "1"}), 400, "lang is required as a string"),
+        (json!({"lang": "py"}), 400, "code is required as a string"),
+        (json!({"lang": "f90", "code": "1"}), 400, "lang: this server does not have `f90`"),
+        (json!({"lang": "py", "code": "1", "files": [{}]}), 400, "files: each needs `id` and `session_id`"),
+        (
+            json!({"lang": "py", "code": "1", "files": [{"id": "x", "session_id": "code-0"}]}),
+            404,
+            "Session not found",
+        ),
+        (json!({"lang": "py", "code": "1", "args": [1]}), 400, "args: it is not a list of strings"),
+    ] {
+        let (found, answer) = client.post("/librechat/exec", &asked);
+        assert_eq!((found, &answer["error"]), (status, &json!(error)), "{asked}");
+    }
+    let (status, answer) = client.post_bytes("/librechat/upload", b"no form");
+    assert!(
+        status == 400 && answer["error"].as_str().is_some_and(|text| text.contains("multipart")),
+        "{answer}"
+    );
+    assert_eq!(client.get("/librechat/files/nobody").0, 404);
+    assert_eq!(client.get("/librechat/download/nobody/nothing").0, 404);
+}
