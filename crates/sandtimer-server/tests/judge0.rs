@@ -71,7 +71,7 @@ fn documented_submissions_are_answered_as_documented() {
         let (_, all) = client.get(&format!("/submissions/{token}?fields=*"));
         assert_eq!(
             (&all["source_code"], &all["cpu_time_limit"], &all["number_of_runs"]),
-            (&json!(HELLO), &json!("5.0"), &json!(1.0))
+            (&json!(HELLO), &json!("5.0"), &json!(1))
         );
         assert!(all["created_at"].is_string() && all["finished_at"].is_string(), "{all}");
     }
@@ -289,7 +289,13 @@ fn languages_and_statuses_are_listed() {
         (Some(14), &json!({"id": 3, "description": "Accepted"}))
     );
     let (_, config) = client.get("/config_info");
-    assert_eq!((&config["max_cpu_time_limit"], &config["enable_callbacks"]), (&json!(15.0), &json!(false)));
+    assert_eq!((&config["max_cpu_time_limit"], &config["enable_callbacks"]), (&json!(15), &json!(false)));
+    // The official client reads each of these.
+    for key in
+        ["callbacks_max_tries", "max_extract_size", "max_queue_size", "max_memory_limit", "memory_limit"]
+    {
+        assert!(config[key].is_u64(), "{key}: {config}");
+    }
     assert_eq!(client.get("/about").1["version"], "1.13.1");
     let answer = refused_for_its_length(&serving, "/submissions");
     assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("\"error\":"), "{answer}");

@@ -73,6 +73,26 @@ fn files_go_from_session_to_session() {
 }
 
 #[test]
+fn warm_interpreters_see_the_files_too() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let is_warm = || {
+        let run = client.run(&json!({"code": "1", "language": "python"}));
+        run["outcome"]["path"] != "exec"
+    };
+    support::wait_until("a program is given to a warm interpreter", is_warm);
+    let code = "open('/mnt/data/a', 'w').write('1'); print('made')";
+    let made = run(&client, &json!({"lang": "py", "code": code}));
+    assert_eq!((&made["stdout"], &made["files"][0]["name"]), (&json!("made\n"), &json!("a")), "{made}");
+    let id = client.get("/v1/runs?status=ended").1["runs"][0]["run_id"].as_str().expect("an id").to_owned();
+    assert_eq!(client.ended(&id)["outcome"]["path"], "cold");
+    // Other runs have no such link.
+    let other =
+        client.run(&json!({"code": "import os; print(os.path.exists('/mnt/data'))", "language": "python"}));
+    assert_eq!(other["outcome"]["stdout"], "False\n");
+}
+
+#[test]
 fn programs_in_other_languages_leave_no_traces() {
     let serving = Serving::start();
     let client = serving.client();

@@ -288,7 +288,10 @@ async fn config_info(State(app): State<Shared>, Extension(owner): Extension<Owne
         "enable_command_line_arguments": true,
         "enable_submission_delete": false,
         "enable_callbacks": false,
+        "callbacks_max_tries": 0,
+        "callbacks_timeout": 0,
         "enable_additional_files": false,
+        "max_extract_size": 0,
         "max_queue_size": store::MAX_QUEUED,
         "enable_per_process_and_thread_time_limit": false,
         "allow_enable_per_process_and_thread_time_limit": false,
@@ -297,14 +300,16 @@ async fn config_info(State(app): State<Shared>, Extension(owner): Extension<Owne
         "redirect_stderr_to_stdout": false,
         "enable_batched_submissions": true,
         "max_submission_batch_size": MAX_BATCH,
+        "submission_cache_duration": 0,
+        "use_docs_as_homepage": false,
         "allow_enable_network": app.tenants.may_have_network(&owner),
         "enable_network": false,
         "disable_implicit_base64_encoding": true,
     });
     for bound in &request::BOUNDS {
         let (most, _) = bound.most(&app, &owner);
-        info[bound.name] = json!(bound.usual);
-        info[format!("max_{}", bound.name)] = json!(most);
+        info[bound.name] = request::written(bound.usual);
+        info[format!("max_{}", bound.name)] = request::written(most);
     }
     body::json(&info)
 }

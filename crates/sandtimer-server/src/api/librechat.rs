@@ -132,8 +132,10 @@ async fn open(app: &Shared, owner: &Owner) -> Result<Arc<Workspace>, Refusal> {
         let all = app.workspaces.of(&owner).into_iter();
         for old in all.filter(|workspace| workspace.is_of_sandbox(MARK) && workspace.created_at_ms() < oldest)
         {
-            if old.close() {
-                app.workspaces.remove(&old)?;
+            if old.close()
+                && let Err(refusal) = app.workspaces.remove(&old)
+            {
+                (app.host.complain)(&refusal.message);
             }
         }
         app.workspaces.create(&owner, Some(MARK))

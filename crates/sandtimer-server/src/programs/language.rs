@@ -57,7 +57,7 @@ pub(crate) static TYPESCRIPT: Language =
 pub(crate) static BASH: Language =
     interpreted("bash", "Bash", "main.sh", &["bash", "--version"], &["bash", FILE]);
 pub(crate) static PERL: Language =
-    interpreted("perl", "Perl", "main.pl", &["perl", "--version"], &["perl", FILE]);
+    interpreted("perl", "Perl", "main.pl", &["perl", "-e", "print $^V"], &["perl", FILE]);
 pub(crate) static PHP: Language =
     interpreted("php", "PHP", "main.php", &["php", "--version"], &["php", FILE]);
 pub(crate) static RUBY: Language =

@@ -134,7 +134,8 @@ fn suits(spec: &Spec) -> bool {
 /// Whether the sandbox of a pool's child is what this spec asks for.
 fn is_plain(spec: &Spec) -> bool {
     let shown = spec.workspaces.len() + spec.read_only.len() + spec.world_readable.len();
-    let has_own = spec.workspace.is_some() || spec.temporary.is_some() || spec.working_directory.is_some();
+    let own = [&spec.workspace, &spec.workspace_link, &spec.temporary, &spec.working_directory];
+    let has_own = own.iter().any(|path| path.is_some());
     spec.private_workspace && !has_own && shown == 0
 }
 
@@ -149,6 +150,7 @@ fn sandbox_of(spec: &Spec, interpreter: &OsStr) -> Spec {
         world_readable: spec.world_readable.clone(),
         private_workspace: spec.private_workspace,
         workspace: spec.workspace.clone(),
+        workspace_link: spec.workspace_link.clone(),
         temporary: spec.temporary.clone(),
         show_credentials: spec.show_credentials,
         limits: spec.limits.clone(),

@@ -91,6 +91,11 @@ impl SubmissionRequest {
     }
 }
 
+/// A number as JSON: whole where it is whole.
+pub(super) fn written(number: f64) -> Value {
+    if number.fract() == 0.0 && number.abs() < 1e15 { json!(number as i64) } else { json!(number) }
+}
+
 /// All that is wrong with a submission.
 #[derive(Debug, Default)]
 pub(super) struct Errors(Map<String, Value>);
@@ -136,7 +141,7 @@ pub(super) async fn parse(
     let (mut chosen, mut usual) = (Limits::new(), Limits::new());
     for bound in &BOUNDS {
         let given = bounded((app, owner), &mut fields, bound, &mut errors);
-        numbers.insert(bound.name.to_owned(), json!(given.unwrap_or(bound.usual)));
+        numbers.insert(bound.name.to_owned(), written(given.unwrap_or(bound.usual)));
         let set = |limits: &mut Limits, value: f64| {
             if let Some((key, unit)) = bound.limit {
                 // Without one, as isolate takes it.

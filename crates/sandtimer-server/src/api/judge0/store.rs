@@ -4,6 +4,7 @@
 //! submissions/TOKEN.json   the owner, and the attributes
 //! ```
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -124,11 +125,11 @@ impl Submissions {
         found.sort_by(|one, other| other.0.cmp(&one.0));
         let oldest =
             SystemTime::UNIX_EPOCH + Duration::from_millis(calendar_milliseconds()).saturating_sub(MAX_AGE);
+        let live: HashSet<String> = self.live.all().iter().map(|live| live.id().to_owned()).collect();
         let mut bytes = 0;
         for (index, (modified, length, path)) in found.into_iter().enumerate() {
             bytes += length;
-            let token = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            let is_live = self.live.all().iter().any(|live| live.id() == token);
+            let is_live = path.file_stem().is_some_and(|token| live.contains(&*token.to_string_lossy()));
             if (index >= MAX_KEPT || bytes > MAX_BYTES || modified < oldest) && !is_live {
                 // One that cannot be removed is met again.
                 let _ = fs::remove_file(path);
