@@ -1,4 +1,4 @@
-//! Which crate may use which: `os ← engine ← store ← {server, py, cli}`, `cli → server`; and where `unsafe` may be.
+//! Which crate may use which: `os ← engine ← store ← {server, py, cli}`, `cli → {server, bwrap}`, `bwrap → os`; and where `unsafe` may be.
 //!
 //! Read from `cargo metadata`. Dependencies of tests alone are not arrows: they are in nothing that ships.
 
@@ -14,10 +14,14 @@ use crate::{Result, step};
 const ARROWS: &[(&str, &[&str])] = &[
     ("sandtimer-os", &[]),
     ("sandtimer", &["sandtimer-os"]),
+    ("sandtimer-bwrap", &["sandtimer-os"]),
     ("sandtimer-store", &["sandtimer-os", "sandtimer"]),
     ("sandtimer-server", &["sandtimer-os", "sandtimer", "sandtimer-store"]),
     ("sandtimer-py", &["sandtimer-os", "sandtimer", "sandtimer-store"]),
-    ("sandtimer-cli", &["sandtimer-os", "sandtimer", "sandtimer-store", "sandtimer-server"]),
+    (
+        "sandtimer-cli",
+        &["sandtimer-os", "sandtimer", "sandtimer-store", "sandtimer-server", "sandtimer-bwrap"],
+    ),
 ];
 
 /// What `sandtimer-os` must not use, not even by way of another crate: it runs between fork and exec, as pid 1, and

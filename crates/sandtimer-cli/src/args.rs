@@ -34,6 +34,9 @@ pub(crate) enum Command {
     /// Run a TypeScript file, or code given with -c, in a sandbox, with Node.js
     #[command(after_long_help = TYPESCRIPT_NOTES)]
     Ts(LanguageArguments),
+    /// Run a command in what bubblewrap's options ask for, under limits; also when started as `bwrap`
+    #[command(disable_help_flag = true, after_long_help = BWRAP_NOTES)]
+    Bwrap(BwrapArguments),
     /// Serve runs over HTTP
     #[command(after_long_help = SERVE_NOTES)]
     Serve(ServeArguments),
@@ -92,6 +95,18 @@ terminal of its own, the key goes to the command, and three within a second end 
 itself, as editors, shells and interpreters do at their prompts. Ctrl-Z stops sandtimer and the run as a job of your shell; \
 fg or bg continues them. A shell inside the run that has a job in the foreground receives the key itself. Limits stay in \
 force while a run is stopped.";
+
+const BWRAP_NOTES: &str = "\
+The options are bubblewrap's: `sandtimer bwrap --help` lists them. The exit code is the command's, 128 + n when signal n ended it, 1 \
+when it could not be started, 124 when a limit ended it and 137 out of memory.";
+
+/// Arguments that only bubblewrap's own parser reads.
+#[derive(Debug, Args)]
+pub(crate) struct BwrapArguments {
+    /// Bubblewrap's options, then the command
+    #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) arguments: Vec<OsString>,
+}
 
 const PROGRESS_NOTES: &str = "\
 Writes one line, such as {\"done\":8,\"total\":15,\"unit\":\"epoch\"}, to the descriptor that SANDTIMER_PROGRESS_FD names. \
@@ -529,6 +544,9 @@ pub(crate) struct DoctorArguments {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Check which `bwrap` comes first in PATH, and print how coding agents are pointed at this one
+    #[arg(long, conflicts_with = "require")]
+    pub(crate) bwrap: bool,
     /// Exit with 125 unless this tier (T0–T3) or kill class (K0–K3) is available; may be repeated
     #[arg(long, value_name = "T3|K2", value_parser = parse_require)]
     pub(crate) require: Vec<Require>,

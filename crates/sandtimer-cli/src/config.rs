@@ -255,6 +255,13 @@ impl Config {
         maxima
     }
 
+    /// Whether a file or a variable sets this limit for commands, as a limit of its own or as a ceiling.
+    pub(crate) fn is_chosen(&self, key: impl Into<Key>) -> bool {
+        let key = key.into();
+        let is_set = |limits: &Limits| matches!(limits.get(key), Setting::At(_));
+        self.defaults(Uses::Commands).iter().any(|(_, limits)| is_set(limits)) || is_set(&self.maxima())
+    }
+
     fn own(&self, uses: Uses, call: &Limits, captures: bool) -> Own {
         let mut builtin = Limits::new();
         if captures {

@@ -17,8 +17,8 @@ use clap::Parser;
 
 use args::{Arguments, Command};
 use commands::{
-    Failure, bench, config as settings, doctor, estimate, generate, jobs, mcp, progress, read, remote, run,
-    serve,
+    Failure, bench, bwrap, config as settings, doctor, estimate, generate, jobs, mcp, progress, read, remote,
+    run, serve,
 };
 
 fn main() -> ExitCode {
@@ -29,6 +29,9 @@ fn main() -> ExitCode {
 }
 
 fn start() -> ExitCode {
+    if let Some(code) = bubblewrap() {
+        return code;
+    }
     raise_open_files();
     if let Some(message) = file_size_problem() {
         render::complaint(&message);
@@ -42,6 +45,18 @@ fn start() -> ExitCode {
         render::complaint(&failure.message);
         ExitCode::from(failure.exit_code)
     })
+}
+
+/// Runs a command line of bubblewrap's, if this is one. First of all: its processes are copies of this one, with its descriptors and
+/// limits as the caller left them.
+fn bubblewrap() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os();
+    let name = arguments.next();
+    if bwrap::is_name_of(name.as_deref()) {
+        return Some(bwrap::main(&name.unwrap_or_default(), arguments.collect()));
+    }
+    let is_command = arguments.next().is_some_and(|first| first == "bwrap");
+    is_command.then(|| bwrap::main("sandtimer bwrap".as_ref(), arguments.collect()))
 }
 
 /// Each sandbox and connection takes descriptors, and the usual soft limit is one for programs that call select(2). What is run has
@@ -73,6 +88,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(Command::Bash(given)) => run::language(run::Language::Bash, given),
         Some(Command::Node(given)) => run::language(run::Language::JavaScript, given),
         Some(Command::Ts(given)) => run::language(run::Language::TypeScript, given),
+        Some(Command::Bwrap(given)) => Ok(bwrap::main("sandtimer bwrap".as_ref(), given.arguments)),
         Some(Command::Serve(given)) => serve::main(&given),
         Some(Command::Mcp(given)) => mcp::main(&given),
         Some(Command::Jobs(given)) => jobs::main(given),

@@ -5,9 +5,12 @@
 
 pub mod clock;
 pub mod control;
+pub mod descriptors;
+pub mod fork;
 pub mod helper;
 pub mod launcher;
 pub mod networks;
+pub mod own_namespaces;
 pub mod probe;
 pub mod process;
 pub mod processors;

@@ -139,6 +139,16 @@ pub struct End {
     pub resident_peak_kib: u64,
 }
 
+impl End {
+    /// As a shell has it: the exit code, or 128 and the number of the signal.
+    pub fn exit_code(&self) -> i32 {
+        match self.status & 0x7f {
+            0 => self.status >> 8 & 0xff,
+            signal => 128 + signal,
+        }
+    }
+}
+
 /// Reaps a dead child by pidfd and says how it ended; `None` while it lives.
 pub fn end_of(pidfd: BorrowedFd<'_>) -> Option<End> {
     ended(pidfd, 0)
@@ -222,6 +232,20 @@ pub fn notice(control: impl AsFd) -> io::Result<Option<(Notice, Option<OwnedFd>)
     let mut bytes = [0u8; size_of::<Notice>()];
     let (length, fd) = socket::receive(control, &mut bytes, false)?;
     Ok(from_bytes(&bytes[..length]).map(|notice| (notice, fd)))
+}
+
+/// The next order, for an init that is not the helper's; `Ok(None)` when the engine's end is closed, `WouldBlock` when there is
+/// none yet.
+pub fn next_order(control: impl AsFd) -> io::Result<Option<Order>> {
+    let mut bytes = [0u8; size_of::<Order>()];
+    let (length, _) = socket::receive(control, &mut bytes, false)?;
+    Ok(from_bytes(&bytes[..length]))
+}
+
+/// Sends the engine a notice from such an init. Never blocks.
+pub fn send_notice(control: impl AsFd, kind: u32, values: [u64; 6]) -> io::Result<()> {
+    let [a, b, c, d, e, f] = values;
+    socket::send(control, bytes_of(&Notice { kind, reserved: 0, a, b, c, d, e, f }), &[], false)
 }
 
 /// Gives a parked sandbox its second program and standard descriptors.

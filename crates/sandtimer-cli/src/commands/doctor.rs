@@ -3,6 +3,7 @@
 //! It finds out by doing: real commands in real sandboxes, ended by real limits. What a sysctl says is evidence for the
 //! remedy, never for the verdict. It changes nothing on the machine and prints nothing itself.
 
+mod bwrap;
 mod engine;
 mod inside;
 mod machine;
@@ -181,6 +182,9 @@ pub(crate) fn examine() -> Report {
 
 /// The command. Exits with 125 when something is required that is not there.
 pub(crate) fn main(arguments: &DoctorArguments) -> ExitCode {
+    if arguments.bwrap {
+        return bwrap::main(arguments.json);
+    }
     let report = examine();
     if arguments.json {
         render::print(&format!("{:#}\n", report.json()));

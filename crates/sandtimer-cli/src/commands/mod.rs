@@ -2,6 +2,7 @@
 //! engine, and hands what it has to `render`.
 
 pub(crate) mod bench;
+pub(crate) mod bwrap;
 pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod estimate;

@@ -22,7 +22,7 @@ use crate::passthrough;
 use crate::signals::Signals;
 use crate::terminal::{self, Place};
 
-mod exit;
+pub(in crate::commands) mod exit;
 mod session;
 
 use session::{Session, Streams};

@@ -71,8 +71,8 @@ pub(super) struct Launchers {
 }
 
 impl Launchers {
-    /// Starts the thread and asks for the launcher without network.
-    pub(super) fn start(no_namespaces: bool) -> Result<Self, Error> {
+    /// Starts the thread and, unless that is to wait until it is needed, asks for the launcher without network.
+    pub(super) fn start(no_namespaces: bool, waits: bool) -> Result<Self, Error> {
         let (requests, received) = channel::<Request>();
         let serve = move || {
             thread::block_signals();
@@ -100,7 +100,8 @@ impl Launchers {
             found: OnceLock::new(),
             networks: Mutex::default(),
         };
-        *launchers.first.lock().unwrap_or_else(PoisonError::into_inner) = Some(launchers.ask(false));
+        let first = (!waits).then(|| launchers.ask(false));
+        *launchers.first.lock().unwrap_or_else(PoisonError::into_inner) = first;
         Ok(launchers)
     }
 

@@ -4,6 +4,7 @@
 //! watched for a disk limit, and two or three helper processes (watchdog, launchers). No thread per run: a waiting run is
 //! a row, a few descriptors and its init.
 
+mod adopted;
 mod answered;
 mod budgets;
 mod calls;
@@ -52,6 +53,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+pub use adopted::{Adopted, Beginning};
 pub use budgets::{AgentBudget, BudgetSpec};
 pub use calls::{Call, CallSpec, Calls, Ended, Said};
 pub use contexts::{
@@ -109,6 +111,9 @@ pub struct Options {
     /// [`serve`](crate::script::serve). Without one it is read in this process, as far as that is safe.
     #[cfg(feature = "javascript")]
     pub reader: Option<Vec<OsString>>,
+    /// Runs are adopted alone: nothing that builds sandboxes is started ahead of need.
+    #[doc(hidden)]
+    pub only_adopts: bool,
     /// Pretends that the kernel gives no namespaces, to test the weaker tiers.
     #[doc(hidden)]
     pub no_namespaces: bool,
@@ -186,7 +191,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::new`].
     pub fn with_options(options: Options) -> Result<Self, Error> {
-        let launchers = Launchers::start(options.no_namespaces)?;
+        let launchers = Launchers::start(options.no_namespaces, options.only_adopts)?;
         let uid = rustix::process::getuid().as_raw();
         let hierarchies = Hierarchies::find();
         let clean = |number, noted: &[Group]| hierarchies.sweep(number, noted);

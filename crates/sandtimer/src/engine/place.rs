@@ -37,6 +37,7 @@ pub(super) struct Place {
     has_network: bool,
     pub spawned_at: u64,
     pub path: RunPath,
+    is_adopted: bool,
 }
 
 impl Place {
@@ -68,6 +69,7 @@ impl Place {
             has_network: sandbox.network.is_some(),
             spawned_at: sandbox.spawned_at,
             path: sandbox.path,
+            is_adopted: sandbox.is_adopted,
         };
         let Sandbox { private, namespace, network, ptys, .. } = sandbox;
         (place, Belongings { private, namespace, network, ptys })
@@ -143,7 +145,7 @@ pub(super) fn running_at(
         lacks_network: !spec.network,
         missing: place.missing.clone(),
         hidden: place.hidden.clone(),
-        sweeps_itself: inner.sweeps_itself(),
+        sweeps_itself: place.is_adopted || inner.sweeps_itself(),
         shown: place.shown,
         on_output_limit_end: spec.end_on_output_limit,
         follower,

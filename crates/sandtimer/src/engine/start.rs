@@ -147,6 +147,8 @@ pub(super) struct Sandbox {
     pub ptys: Option<Arc<PtyShare>>,
     /// What it shows as /proc/meminfo, where its limit of memory may change.
     pub memory_file: Option<Arc<MemoryFile>>,
+    /// Its first process is none of the engine's helpers, and sweeps what is left.
+    pub is_adopted: bool,
 }
 
 /// The /proc/meminfo of a sandbox that is built before the limits of its job are known.
@@ -194,6 +196,7 @@ impl Sandbox {
             shown: self.shown,
             ptys: self.ptys.clone(),
             memory_file: self.memory_file.clone(),
+            is_adopted: self.is_adopted,
         })
     }
 
@@ -575,6 +578,7 @@ impl Prepared {
             shown: None,
             ptys: self.ptys,
             memory_file: None,
+            is_adopted: false,
         }
     }
 

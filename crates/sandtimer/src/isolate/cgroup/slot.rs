@@ -142,6 +142,11 @@ impl Slot {
         directory.as_ref().and_then(|fd| self.kept.read(fd.as_fd(), name).ok()).unwrap_or_default()
     }
 
+    /// Whether it can limit memory and processes.
+    pub fn has_controllers(&self) -> bool {
+        self.v2_limits || (self.memory.is_some() && self.pids.is_some())
+    }
+
     /// What [`Slot::limit`] put in force.
     pub fn limits(&self) -> Option<SlotLimits> {
         self.limits

@@ -1,0 +1,161 @@
+//! The end of the setup: it becomes the command, or the init that waits for it.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::thread::CapabilitySet;
+use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::fork::{CloneRequest, clone_process, reap_next};
+use sandtimer_os::own_namespaces::add_filter;
+use sandtimer_os::{descriptors, process};
+
+use crate::capabilities;
+use crate::failure::Failure;
+use crate::guard::Limited;
+use crate::message::{Message, kind};
+use crate::options::{self, Options};
+
+/// The command, ready to be executed.
+#[derive(Debug)]
+pub(crate) struct Execution<'a> {
+    pub options: &'a Options,
+    pub filters: Vec<Vec<u8>>,
+    pub environment: Vec<(OsString, OsString)>,
+    pub limits: Vec<(Limited, u64)>,
+    /// To the guard.
+    pub link: &'a OwnedFd,
+}
+
+impl Execution<'_> {
+    /// Becomes the command, in this process or in a child of it. Returns what this process exits with.
+    pub fn begin(self) -> Result<i32, Failure> {
+        if !self.options.has_init() {
+            return self.execute();
+        }
+        let own = || self.execute().unwrap_or_else(|failure| self.report(&failure));
+        let child = clone_process(CloneRequest::default(), own)
+            .map_err(|error| Failure::because("Can't fork for pid 1", error))?;
+        // Closed by number with all others.
+        std::mem::forget(child.pidfd);
+        self.serve(child.pid)
+    }
+
+    fn report(&self, failure: &Failure) -> i32 {
+        self.options.messages.error(failure);
+        1
+    }
+
+    /// Waits for the command as the first process of its namespace, and reaps all others. What is left when it has ended dies with
+    /// this process, or is the guard's to end.
+    fn serve(&self, command: i32) -> Result<i32, Failure> {
+        capabilities::keep(CapabilitySet::empty())?;
+        let sync = self.options.descriptors.sync;
+        descriptors::close_others(
+            &[Some(self.link.as_raw_fd()), sync].into_iter().flatten().collect::<Vec<_>>(),
+        );
+        let _locks = self.lock_files()?;
+        // Cleared by the change of capabilities.
+        die_with_guard()?;
+        self.filter()?;
+        while let Some((pid, end)) = reap_next() {
+            if pid == command {
+                let values = [
+                    u64::from(end.status.cast_unsigned()),
+                    end.user_microseconds,
+                    end.system_microseconds,
+                    end.resident_peak_kib,
+                ];
+                // Where that is refused, the exit code has to do.
+                let _ = Message::with(kind::EXITED, &values).send(self.link, None);
+                return Ok(end.exit_code());
+            }
+        }
+        Ok(1)
+    }
+
+    fn lock_files(&self) -> Result<Vec<File>, Failure> {
+        let lock = |path: &std::path::PathBuf| {
+            let shown = path.display();
+            let opened = File::open(path);
+            let file = opened
+                .map_err(|error| Failure::because(format!("Unable to open lock file {shown}"), error))?;
+            descriptors::lock_for_reading(&file)
+                .map_err(|error| Failure::because(format!("Unable to lock file {shown}"), error))?;
+            Ok(file)
+        };
+        self.options.lock_files.iter().map(lock).collect()
+    }
+
+    /// Puts the command's own limits on this process. What is below them already stays.
+    fn limit(&self) {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        for (which, most) in &self.limits {
+            let resource = match which {
+                Limited::CpuSeconds => Resource::Cpu,
+                Limited::FileBytes => Resource::Fsize,
+                Limited::OpenFiles => Resource::Nofile,
+                Limited::DataBytes => Resource::Data,
+                Limited::Processes => Resource::Nproc,
+            };
+            let before = getrlimit(resource);
+            let least = |before: Option<u64>| Some(before.map_or(*most, |before| before.min(*most)));
+            let limit = Rlimit { current: least(before.current), maximum: least(before.maximum) };
+            // Lowering is always allowed.
+            let _ = setrlimit(resource, limit);
+        }
+    }
+
+    fn filter(&self) -> Result<(), Failure> {
+        for filter in &self.filters {
+            add_filter(filter).map_err(|error| match error.raw_os_error() {
+                Some(code) if code == rustix::io::Errno::INVAL.raw_os_error() => Failure::new(
+                    "Unable to set up system call filtering as requested: prctl(PR_SET_SECCOMP) reported EINVAL. \
+                     (The data is not a filter, or the kernel lacks CONFIG_SECCOMP_FILTER.)",
+                ),
+                _ => Failure::because("prctl(PR_SET_SECCOMP)", error),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn execute(&self) -> Result<i32, Failure> {
+        if !self.options.as_pid_1 {
+            options::close(self.options.descriptors.sync);
+        }
+        let Some((program, arguments)) = self.options.command.split_first() else { return Ok(0) };
+        let mut command = Command::new(program);
+        command.arg0(self.options.name.as_ref().unwrap_or(program)).args(arguments);
+        command.env_clear().envs(self.environment.iter().map(|(name, value)| (name, value)));
+        self.limit();
+        die_with_guard()?;
+        let kept = capabilities::pass_on(self.options.capabilities());
+        kept.map_err(|error| Failure::because("Adding ambient capability", error))?;
+        // A guard that is gone has ended this process.
+        let _ = Message::with(kind::STARTED, &[monotonic_nanoseconds()]).send(self.link, None);
+        self.filter()?;
+        let error = command.exec();
+        let _ = Message::of(kind::NOT_EXECUTED).send(self.link, None);
+        Err(Failure::because(format!("execvp {}", program.display()), error))
+    }
+}
+
+/// Has the kernel kill this process with the guard, whose child it is, or with the init.
+pub(crate) fn die_with_guard() -> Result<(), Failure> {
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| Failure::because("prctl", error))
+}
+
+/// Waits until a descriptor gives something, or is at its end.
+pub(crate) fn wait_for(number: Option<i32>) {
+    let Some(number) = number else { return };
+    let read = |fd: OwnedFd| -> io::Result<usize> {
+        Ok(rustix::io::retry_on_intr(|| rustix::io::read(&fd, &mut [0; 1]))?)
+    };
+    // One that cannot be read does not block.
+    let _ = process::inherited(number).and_then(read);
+    options::close(Some(number));
+}

@@ -1,0 +1,643 @@
+//! The guard: to the engine a sandbox's init, to the command the process that ends what it leaves.
+//!
+//! It is a copy of the caller, made while that has a single thread, in a session of its own: what signals the caller's process group
+//! does not reach it. It is outside of the command's control group and namespaces. States: waiting for [`Begin`], running, ending.
+//! It ends when the command has ended, at its own deadline, by an order, and when the caller is gone.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::process::set_child_subreaper;
+use rustix::thread::LinkNameSpaceType;
+use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::fork::{
+    Child, CloneRequest, clone_process, has_children, reap_any, signal_child, watch_children,
+};
+use sandtimer_os::process::End;
+use sandtimer_os::wire::{INIT_SLACK_NANOSECONDS, order};
+use sandtimer_os::{descriptors, socket, thread};
+
+use crate::failure::Failure;
+use crate::message::{Message, kind};
+use crate::mount_points::Made;
+use crate::options::Options;
+use crate::processes;
+use crate::setup::{Ids, Setup, enter};
+
+mod engine;
+
+use engine::Notices;
+
+const NEWNS: u64 = 0x0002_0000;
+const NEWCGROUP: u64 = 0x0200_0000;
+const NEWUTS: u64 = 0x0400_0000;
+const NEWIPC: u64 = 0x0800_0000;
+const NEWUSER: u64 = 0x1000_0000;
+const NEWPID: u64 = 0x2000_0000;
+const NEWNET: u64 = 0x4000_0000;
+const PARENT: u64 = 0x8000;
+
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+const SIGCHLD: i32 = 17;
+
+/// The caller's side of the guard.
+#[derive(Debug)]
+pub struct Guard {
+    pub pidfd: OwnedFd,
+    /// By which the engine gives orders and is sent notices.
+    pub control: OwnedFd,
+    door: OwnedFd,
+    proceed: OwnedFd,
+}
+
+/// What a command is started with.
+#[derive(Debug, Clone, Copy)]
+pub struct Begin<'a> {
+    /// The v2 group to be born in.
+    pub cgroup: Option<BorrowedFd<'a>>,
+    /// `tasks` files of v1 groups to enter.
+    pub tasks: &'a [OwnedFd],
+    /// In place of stdout and stderr.
+    pub outputs: [Option<BorrowedFd<'a>>; 2],
+    /// Nanoseconds from its start until it is ended, and until all of it is dead from then on.
+    pub wall: u64,
+    pub grace: u64,
+    pub limits: &'a [(Limited, u64)],
+}
+
+/// What a process limits for itself; getrlimit(2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limited {
+    CpuSeconds,
+    FileBytes,
+    OpenFiles,
+    DataBytes,
+    Processes,
+}
+
+/// Their numbers in messages.
+const LIMITED: [Limited; 5] =
+    [Limited::CpuSeconds, Limited::FileBytes, Limited::OpenFiles, Limited::DataBytes, Limited::Processes];
+
+/// What the guard reports to the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    Started,
+    NotExecuted,
+}
+
+impl Guard {
+    /// Makes the guard, in which everything that this process was started with is kept for the command. `kept` are the
+    /// descriptors that this process keeps as well.
+    ///
+    /// # Errors
+    /// As fork(2) and socketpair(2), and when this process has other threads.
+    pub fn start(options: Box<Options>, kept: &[i32]) -> Result<Self, Failure> {
+        watch_children();
+        let cannot = |error: io::Error| Failure::because("Can't fork the guard", error);
+        let terminal = terminal();
+        let proc = openat(CWD, "/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|error| Failure::because("Can't open /proc", error))?;
+        let (control, its_control) = socket::pair().map_err(cannot)?;
+        let (door, its_door) = socket::pair().map_err(cannot)?;
+        let (link, its_link) = socket::pair().map_err(cannot)?;
+        let (waits, proceed) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+            .map_err(|error| cannot(error.into()))?;
+        let own = Ids::of_caller();
+        let ours = [&control, &door, &proceed].map(AsRawFd::as_raw_fd);
+        let child = clone_process(CloneRequest::default(), || {
+            for fd in ours {
+                descriptors::close_inherited(fd);
+            }
+            let setup =
+                Setup { options, link: its_link, proceed: waits, proc, terminal, limits: Vec::new(), own };
+            Waiting { door: its_door, control: its_control, link, setup }.main()
+        });
+        let child = child.map_err(cannot)?;
+        let own = [&control, &door, &proceed, &child.pidfd].map(AsRawFd::as_raw_fd);
+        descriptors::close_others(&own.into_iter().chain(kept.iter().copied()).collect::<Vec<_>>());
+        Ok(Guard { pidfd: child.pidfd, control, door, proceed })
+    }
+
+    /// Has it start the command's setup; returns the PID of that. The setup waits for [`Guard::proceed`].
+    ///
+    /// # Errors
+    /// When the guard has ended: it has said why on stderr.
+    pub fn begin(&self, begin: &Begin<'_>) -> io::Result<i32> {
+        if let Some(cgroup) = begin.cgroup {
+            Message::of(kind::CGROUP).send(&self.door, Some(cgroup))?;
+        }
+        for file in begin.tasks {
+            Message::of(kind::TASKS).send(&self.door, Some(file.as_fd()))?;
+        }
+        for (number, output) in (1u64..).zip(begin.outputs) {
+            if output.is_some() {
+                Message::with(kind::OUTPUT, &[number]).send(&self.door, output)?;
+            }
+        }
+        for (which, most) in begin.limits {
+            let number = LIMITED.iter().position(|known| known == which).unwrap_or_default();
+            Message::with(kind::LIMIT, &[number as u64, *most]).send(&self.door, None)?;
+        }
+        Message::with(kind::GO, &[begin.wall, begin.grace]).send(&self.door, None)?;
+        match Message::receive(&self.door, true)? {
+            Some((Message { kind: kind::BORN, values, .. }, _)) => Ok(values[0] as i32),
+            _ => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    /// Lets the setup begin.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn proceed(&self) -> io::Result<()> {
+        rustix::io::write(&self.proceed, b"1")?;
+        Ok(())
+    }
+
+    /// What was reported since; never blocks.
+    pub fn events(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        while let Ok(Some((message, _))) = Message::receive(&self.door, false) {
+            match message.kind {
+                kind::STARTED => events.push(Event::Started),
+                kind::NOT_EXECUTED => events.push(Event::NotExecuted),
+                _ => {}
+            }
+        }
+        events
+    }
+}
+
+/// The terminal at stdout, which `--dev` shows as the console.
+fn terminal() -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    let name = rustix::termios::ttyname(rustix::stdio::stdout(), Vec::new()).ok()?;
+    Some(PathBuf::from(OsStr::from_bytes(name.as_bytes())))
+}
+
+/// The guard before there is a command.
+struct Waiting {
+    door: OwnedFd,
+    control: OwnedFd,
+    link: OwnedFd,
+    setup: Setup,
+}
+
+/// What it is given to begin with.
+#[derive(Debug, Default)]
+struct Given {
+    cgroup: Option<OwnedFd>,
+    tasks: Vec<OwnedFd>,
+    outputs: [Option<OwnedFd>; 2],
+    limits: Vec<(Limited, u64)>,
+    wall: u64,
+    grace: u64,
+}
+
+impl Waiting {
+    fn main(self) -> i32 {
+        let messages = self.setup.options.messages;
+        let Some(given) = self.wait() else { return 1 };
+        let Waiting { door, control, link, setup } = self;
+        let (wall, grace) = (given.wall, given.grace);
+        let is_init = setup.options.has_init();
+        let born = Born::start(setup, given, &link);
+        let child = match born {
+            Ok(child) => child,
+            Err(failure) => {
+                messages.error(&failure);
+                return 1;
+            }
+        };
+        let name = c"st-guard";
+        // For people who look at a list of processes.
+        let _ = rustix::thread::set_name(name);
+        // Fails only for the leader of a group, which a copy is not.
+        let _ = rustix::process::setsid();
+        // Blocked before anything can send one.
+        thread::block_signals();
+        let Ok(signals) = thread::signal_descriptor(&[SIGCHLD, SIGTERM]) else { return 1 };
+        let own = [&door, &control, &link, &signals, &child.pidfd].map(AsRawFd::as_raw_fd);
+        descriptors::close_others(&own);
+        release_standard_streams();
+        let _ = Message::with(kind::BORN, &[child.pid as u64]).send(&door, None);
+        let notices = Notices::new(control);
+        let running = Running {
+            child,
+            is_init,
+            door,
+            link,
+            signals,
+            notices,
+            made: Made::default(),
+            end: None,
+            deadline: u64::MAX,
+            wall,
+            grace,
+        };
+        running.serve()
+    }
+
+    /// Waits for what the caller gives; `None` if it is gone.
+    fn wait(&self) -> Option<Given> {
+        let mut given = Given::default();
+        loop {
+            let (message, fd) = Message::receive(&self.door, true).ok()??;
+            match message.kind {
+                kind::CGROUP => given.cgroup = fd,
+                kind::TASKS => given.tasks.extend(fd),
+                kind::OUTPUT => given.outputs[(message.values[0] == 2) as usize] = fd,
+                kind::LIMIT => {
+                    let [number, most, ..] = message.values;
+                    given.limits.extend(LIMITED.get(number as usize).map(|which| (*which, most)));
+                }
+                kind::GO => {
+                    let [wall, grace, ..] = message.values;
+                    return Some(Given { wall, grace, ..given });
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Pipes of the caller must not stay open because the guard has them.
+fn release_standard_streams() {
+    let null = openat(CWD, "/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    for number in 0..3 {
+        match &null {
+            Ok(null) => drop(descriptors::replace(number, null)),
+            Err(_) => descriptors::close_inherited(number),
+        }
+    }
+}
+
+/// How the setup is started.
+struct Born;
+
+impl Born {
+    /// Starts it in its namespaces and groups.
+    fn start(setup: Setup, given: Given, link: &OwnedFd) -> Result<Child, Failure> {
+        // Orphans of the command come here.
+        let own = rustix::process::getpid();
+        set_child_subreaper(Some(own)).map_err(|error| Failure::because("prctl", error))?;
+        let flags = flags(&setup.options)?;
+        let options = setup.options.clone();
+        let mut setup = Some(setup);
+        if let Some(cgroup) = &given.cgroup {
+            let born =
+                clone_in(&options, flags, Some(cgroup.as_fd()), || enter_and_build(&mut setup, &given, None));
+            match born {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    return Err(not_created(&options, error));
+                }
+                // Since Linux 6.14 it dies at birth where the groups' kills differ.
+                Ok(child) if !is_alive(link, &child) => {
+                    reap(&child);
+                }
+                Ok(child) => return Ok(child),
+                Err(_) => {}
+            }
+        }
+        let group = given.cgroup.as_ref();
+        let child = clone_in(&options, flags, None, || enter_and_build(&mut setup, &given, group));
+        let child = child.map_err(|error| not_created(&options, error))?;
+        match is_alive(link, &child) {
+            true => Ok(child),
+            false => Err(Failure::new("the setup could not enter its control group")),
+        }
+    }
+}
+
+fn reap(child: &Child) {
+    sandtimer_os::process::wait_readable(child.pidfd.as_fd(), 1000);
+    sandtimer_os::process::reap(child.pidfd.as_fd());
+}
+
+/// Whether the setup has said that it lives, before its end.
+fn is_alive(link: &OwnedFd, child: &Child) -> bool {
+    loop {
+        if let Ok(Some((Message { kind: kind::ALIVE, .. }, _))) = Message::receive(link, false) {
+            return true;
+        }
+        if sandtimer_os::process::is_dead(child.pidfd.as_fd()) {
+            return matches!(Message::receive(link, false), Ok(Some((Message { kind: kind::ALIVE, .. }, _))));
+        }
+        sandtimer_os::process::wait_readable_unless(link.as_fd(), child.pidfd.as_fd(), 1000);
+    }
+}
+
+/// The first steps of the setup, where nothing of the caller's root is replaced yet.
+fn enter_and_build(setup: &mut Option<Setup>, given: &Given, group: Option<&OwnedFd>) -> i32 {
+    let Some(mut setup) = setup.take() else { return 1 };
+    for file in &given.tasks {
+        if rustix::io::write(file, b"0").is_err() {
+            return 1;
+        }
+    }
+    if let Some(group) = group {
+        let procs = openat(group, "cgroup.procs", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+        if procs.and_then(|procs| rustix::io::write(&procs, b"0")).is_err() {
+            return 1;
+        }
+    }
+    for (number, output) in (1..).zip(&given.outputs) {
+        if let Some(output) = output
+            && descriptors::replace(number, output).is_err()
+        {
+            return 1;
+        }
+    }
+    setup.limits = given.limits.clone();
+    if Message::of(kind::ALIVE).send(&setup.link, None).is_err() {
+        return 1;
+    }
+    setup.main()
+}
+
+/// The namespaces that a command line asks for, for clone(2).
+fn flags(options: &Options) -> Result<u64, Failure> {
+    let asked = options.unshared;
+    let has_cgroup = std::fs::metadata("/proc/self/ns/cgroup");
+    if asked.cgroup
+        && let Err(error) = &has_cgroup
+    {
+        return Err(Failure::new(match error.kind() {
+            io::ErrorKind::NotFound => {
+                "Cannot create new cgroup namespace because the kernel does not support it".to_owned()
+            }
+            _ => format!("stat on /proc/self/ns/cgroup failed: {error}"),
+        }));
+    }
+    let list = [
+        (asked.user, NEWUSER),
+        (asked.pid, NEWPID),
+        (asked.net, NEWNET),
+        (asked.ipc, NEWIPC),
+        (asked.uts, NEWUTS),
+        (asked.cgroup || (asked.cgroup_try && has_cgroup.is_ok()), NEWCGROUP),
+    ];
+    Ok(list.into_iter().filter(|(is_asked, _)| *is_asked).fold(NEWNS, |all, (_, flag)| all | flag))
+}
+
+/// Clones the setup; by way of a process that enters the namespaces that are named, where some are.
+fn clone_in(
+    options: &Options,
+    flags: u64,
+    cgroup: Option<BorrowedFd<'_>>,
+    child: impl FnOnce() -> i32,
+) -> io::Result<Child> {
+    let named = &options.descriptors;
+    let (user, pid) = (named.user_namespace, named.pid_namespace);
+    if user.is_none() && pid.is_none() {
+        return clone_process(CloneRequest { flags, cgroup }, child);
+    }
+    let (tell, told) = socket::pair()?;
+    let messages = options.messages;
+    let between = clone_process(CloneRequest::default(), || {
+        let entered = enter_named(user, pid);
+        let request = CloneRequest { flags: flags | PARENT, cgroup };
+        match entered
+            .and_then(|()| clone_process(request, child).map_err(|error| not_created(options, error)))
+        {
+            Ok(born) => {
+                let _ = Message::with(kind::BORN, &[born.pid as u64]).send(&tell, Some(born.pidfd.as_fd()));
+                0
+            }
+            Err(failure) => {
+                messages.error(&failure);
+                1
+            }
+        }
+    })?;
+    drop(tell);
+    let answer = Message::receive(&told, true)?;
+    reap(&between);
+    match answer {
+        Some((Message { kind: kind::BORN, values, .. }, Some(pidfd))) => {
+            Ok(Child { pid: values[0] as i32, pidfd })
+        }
+        // It has said why.
+        _ => Err(io::ErrorKind::BrokenPipe.into()),
+    }
+}
+
+fn enter_named(user: Option<i32>, pid: Option<i32>) -> Result<(), Failure> {
+    if let Some(number) = user {
+        enter(number, LinkNameSpaceType::User).map_err(|error| match error.raw_os_error() {
+            Some(code) if code == rustix::io::Errno::INVAL.raw_os_error() => Failure::new(
+                "Joining the specified user namespace failed, it might not be a descendant of the current user namespace.",
+            ),
+            _ => Failure::because("Joining specified user namespace failed", error),
+        })?;
+    }
+    match pid {
+        Some(number) => enter(number, LinkNameSpaceType::ProcessID)
+            .map_err(|error| Failure::because("Setting pidns failed", error)),
+        None => Ok(()),
+    }
+}
+
+fn not_created(options: &Options, error: io::Error) -> Failure {
+    use rustix::io::Errno;
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        // The process between has said why.
+        return Failure::new("");
+    }
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    match errno {
+        Some(Errno::INVAL) if options.unshared.user => Failure::new(
+            "Creating new namespace failed, likely because the kernel does not support user namespaces.",
+        ),
+        Some(Errno::PERM) if options.unshared.user => Failure::new(
+            "No permissions to create a new namespace, likely because the kernel does not allow non-privileged user \
+             namespaces. Debian allows them with 'sysctl kernel.unprivileged_userns_clone=1', Ubuntu with 'sysctl \
+             kernel.apparmor_restrict_unprivileged_userns=0'.",
+        ),
+        Some(Errno::NOSPC) => Failure::new(
+            "Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded (ENOSPC)",
+        ),
+        _ => Failure::because("Creating new namespace failed", error),
+    }
+}
+
+/// The guard of a command.
+struct Running {
+    child: Child,
+    /// The child is an init, and says how the command ended.
+    is_init: bool,
+    door: OwnedFd,
+    link: OwnedFd,
+    signals: OwnedFd,
+    notices: Notices,
+    made: Made,
+    /// How the command ended, as the init says.
+    end: Option<End>,
+    deadline: u64,
+    wall: u64,
+    grace: u64,
+}
+
+impl Running {
+    /// Waits for whatever comes first; returns what this process exits with.
+    fn serve(mut self) -> i32 {
+        // It may have died before its signal was blocked.
+        if self.handle_signals() {
+            return self.finish();
+        }
+        loop {
+            let ready = {
+                let mut fds = [
+                    PollFd::new(&self.notices, PollFlags::IN),
+                    PollFd::new(&self.link, PollFlags::IN),
+                    PollFd::new(&self.signals, PollFlags::IN),
+                ];
+                let left = self.deadline.saturating_sub(monotonic_nanoseconds());
+                let timeout = Timespec {
+                    tv_sec: (left / 1_000_000_000) as i64,
+                    tv_nsec: (left % 1_000_000_000) as i64,
+                };
+                let _ = poll(&mut fds, (self.deadline != u64::MAX).then_some(&timeout));
+                fds.map(|fd| !fd.revents().is_empty())
+            };
+            if ready[0] && !self.handle_orders() {
+                return self.finish();
+            }
+            if ready[1] {
+                self.read_link();
+            }
+            if monotonic_nanoseconds() >= self.deadline {
+                self.notices.fired(self.alive());
+                return self.finish();
+            }
+            if ready[2] && self.handle_signals() {
+                return self.finish();
+            }
+        }
+    }
+
+    /// Processes of the command that are alive, its init left out.
+    fn alive(&self) -> u64 {
+        let all = processes::descendants(std::process::id().cast_signed());
+        all.iter().filter(|process| !self.is_init || process.pid != self.child.pid).count() as u64
+    }
+
+    /// False when the engine is gone, or orders the end.
+    fn handle_orders(&mut self) -> bool {
+        loop {
+            let order = match self.notices.order() {
+                Ok(Some(order)) => order,
+                Ok(None) => return false,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(_) => return false,
+            };
+            match order.kind {
+                order::DEADLINE => {
+                    let end = order.value.saturating_add(INIT_SLACK_NANOSECONDS);
+                    self.deadline = if order.argument == 1 { self.deadline.min(end) } else { end };
+                }
+                order::SIGNAL_ALL => self.signal(order.argument, false),
+                order::SIGNAL_MAIN => self.signal(order.argument, true),
+                order::SAMPLE => {
+                    let own = std::process::id().cast_signed();
+                    self.notices.sample(processes::sample(&processes::descendants(own)));
+                }
+                order::END => return false,
+                _ => {}
+            }
+        }
+    }
+
+    /// Signals the command's processes; from outside its namespace the init ignores all but SIGKILL.
+    fn signal(&self, signal: i32, only_command: bool) {
+        let first = match self.is_init {
+            true => self.child.pid,
+            false if only_command => return signal_child(self.child.pid, signal),
+            false => std::process::id().cast_signed(),
+        };
+        let all = processes::descendants(first);
+        let to = all.iter().filter(|process| !only_command || process.is_child_of(first));
+        to.for_each(|process| process.signal(signal));
+    }
+
+    fn read_link(&mut self) {
+        while let Ok(Some((message, fd))) = Message::receive(&self.link, false) {
+            match message.kind {
+                kind::STARTED => {
+                    let started = message.values[0];
+                    let hard = started.saturating_add(self.wall).saturating_add(self.grace);
+                    self.deadline = self.deadline.min(hard.saturating_add(INIT_SLACK_NANOSECONDS));
+                    self.notices.started(started);
+                    let _ = message.send(&self.door, None);
+                }
+                kind::NOT_EXECUTED => drop(message.send(&self.door, None)),
+                kind::EXITED => {
+                    let [status, user_microseconds, system_microseconds, resident_peak_kib, ..] =
+                        message.values;
+                    let status = (status as u32).cast_signed();
+                    self.end =
+                        Some(End { status, user_microseconds, system_microseconds, resident_peak_kib });
+                }
+                _ => self.made.note(message, fd),
+            }
+        }
+    }
+
+    /// Reaps; true when the command has ended, or the guard is told to.
+    fn handle_signals(&mut self) -> bool {
+        let mut information = [0u8; 128];
+        let mut is_told = false;
+        while rustix::io::read(&self.signals, &mut information) == Ok(128) {
+            is_told |= information[0] == SIGTERM as u8;
+        }
+        while let Some((pid, end)) = reap_any() {
+            if pid == self.child.pid {
+                // The init's report comes before its end.
+                self.read_link();
+                let end = self.end.unwrap_or(end);
+                self.notices.exited(&end, self.alive());
+                is_told = true;
+            }
+        }
+        is_told
+    }
+
+    /// Ends whatever is left, and removes what was made on the host.
+    fn finish(mut self) -> i32 {
+        let left = sweep();
+        self.read_link();
+        std::mem::take(&mut self.made).remove();
+        self.notices.swept(left);
+        0
+    }
+}
+
+/// Kills and reaps until no child is left; orphans come to this process, so each pass sees the children of those that the last one
+/// killed. Returns how many are left.
+fn sweep() -> u64 {
+    const MAX_PASSES: usize = 1000;
+    for _ in 0..MAX_PASSES {
+        for pid in processes::children() {
+            signal_child(pid, SIGKILL);
+        }
+        while reap_any().is_some() {}
+        if !has_children() {
+            return 0;
+        }
+        // A child that dies wakes nothing here: its signal is read by nobody any more.
+        let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
+    }
+    processes::children().len() as u64
+}
+
+impl AsFd for Notices {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.control()
+    }
+}

@@ -1,0 +1,230 @@
+//! `sandtimer bwrap`, and this program under the name `bwrap`: bubblewrap's command line, with limits and a complete end.
+//!
+//! The crate `sandtimer-bwrap` parses it and sets up what it asks for, in processes of its own; the engine limits, watches and ends
+//! them. Everything here that begins before the engine is single-threaded: the guard is a copy of this process.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::ExitCode;
+
+use rustix::process::{PidfdFlags, getppid, pidfd_open};
+use sandtimer::engine::{Adopted, Beginning};
+use sandtimer::limits::Limits;
+use sandtimer::model::{KillClass, LimitKind};
+use sandtimer::{Engine, Output, Run, Spec};
+use sandtimer_bwrap::{Begin, Failure, Guard, Limited, Messages, Options, Parsed, usage, version};
+
+use crate::config::{Config, Origins, Uses};
+use crate::passthrough;
+use crate::signals::Signals;
+
+mod session;
+mod status;
+mod without_engine;
+
+use session::Session;
+use status::Status;
+
+/// The name under which this program is bubblewrap's.
+const NAME: &str = "bwrap";
+
+/// Whether this program was started as `bwrap`: by that name, or from a file of that name by another one.
+pub(crate) fn is_name_of(program: Option<&OsStr>) -> bool {
+    let is_bwrap = |path: &Path| path.file_name() == Some(OsStr::new(NAME));
+    program.is_some_and(|program| is_bwrap(Path::new(program)))
+        || std::env::current_exe().is_ok_and(|file| is_bwrap(&file))
+}
+
+/// Runs a command line of bubblewrap's; `name` is what this program was started as.
+pub(crate) fn main(name: &OsStr, arguments: Vec<OsString>) -> ExitCode {
+    let mut messages = Messages::default();
+    match start(name, arguments, &mut messages) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            messages.error(&failure);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(name: &OsStr, arguments: Vec<OsString>, messages: &mut Messages) -> Result<u8, Failure> {
+    let name = name.display().to_string();
+    let options = match Options::parse(arguments, messages)? {
+        Parsed::Help => {
+            crate::render::print(&usage(&name));
+            return Ok(0);
+        }
+        Parsed::Version => {
+            crate::render::print(&version());
+            return Ok(0);
+        }
+        Parsed::NoCommand => {
+            eprint(&usage(&name));
+            return Ok(1);
+        }
+        Parsed::Run(options) => options,
+    };
+    let parent = options.die_with_parent.then(parent_process).flatten();
+    let config = config(&options)?;
+    let asked = Asked::of(&options, config);
+    let status = Status::of(&options);
+    let mut kept = status.numbers();
+    kept.extend(parent.iter().map(std::os::fd::AsRawFd::as_raw_fd));
+    let guard = Guard::start(options, &kept)?;
+    // Before the engine, whose threads must not get these signals.
+    let signals =
+        Signals::watch_all().map_err(|error| Failure::because("cannot watch for signals", error))?;
+    asked.run(Watched { guard, signals, parent, status })
+}
+
+/// The process that this one ends with. Its thread that started this one may end long before.
+fn parent_process() -> Option<OwnedFd> {
+    pidfd_open(getppid()?, PidfdFlags::empty()).ok()
+}
+
+fn eprint(text: &str) {
+    use std::io::Write;
+    // Without a stderr there is no place for it.
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// The settings that apply: the environment and the files, as for `sandtimer run`.
+fn config(options: &Options) -> Result<Config, Failure> {
+    let writable = options.writable();
+    let origins = Origins { file: None, writable: &writable };
+    Config::load_for_run(&Limits::new(), false, origins).map_err(|failure| Failure::new(failure.message))
+}
+
+/// What this process watches over, from before the engine to the end.
+#[derive(Debug)]
+struct Watched {
+    guard: Guard,
+    signals: Signals,
+    /// The process that the command is to end with.
+    parent: Option<OwnedFd>,
+    status: Status,
+}
+
+/// What is to be run, as far as the engine is concerned.
+#[derive(Debug)]
+struct Asked {
+    config: Config,
+    has_init: bool,
+    has_pid_namespace: bool,
+    has_user_namespace: bool,
+    new_session: bool,
+    /// The caller writes the id maps once it knows the child, and then writes to this descriptor.
+    maps_are_written: Option<OwnedFd>,
+}
+
+impl Asked {
+    fn of(options: &Options, config: Config) -> Self {
+        let maps = options.descriptors.user_namespace_block;
+        Asked {
+            config,
+            has_init: options.has_init(),
+            has_pid_namespace: options.unshared.pid,
+            has_user_namespace: options.unshared.user,
+            new_session: options.new_session,
+            maps_are_written: maps.and_then(|number| sandtimer_os::process::inherited(number).ok()),
+        }
+    }
+
+    /// The limits that were chosen, as a spec.
+    fn spec(&self) -> Spec {
+        // Only what is read here can be limited or watched; else the command has the caller's own descriptors.
+        let (stdout, stderr) = match self.reads_output() {
+            false => (Output::Null, Output::Null),
+            true if passthrough::is_same_sink() => (Output::Piped, Output::SameAsStdout),
+            true => (Output::Piped, Output::Piped),
+        };
+        Spec {
+            command: vec![NAME.into()],
+            defaults: self.config.defaults(Uses::Commands),
+            stdout,
+            stderr,
+            ..Spec::default()
+        }
+    }
+
+    fn reads_output(&self) -> bool {
+        self.config.is_chosen(LimitKind::Output) || self.config.is_chosen(LimitKind::Stall)
+    }
+
+    fn run(self, watched: Watched) -> Result<u8, Failure> {
+        let options = sandtimer::Options {
+            maxima: self.config.maxima(),
+            only_adopts: true,
+            ..sandtimer::Options::default()
+        };
+        let engine = match Engine::with_options(options) {
+            Ok(engine) => engine,
+            // In a sandbox there may be no place for an engine; its limits are those of the engine outside.
+            Err(error) => return without_engine::run(&self, watched, &error),
+        };
+        let run = self.adopt(&engine, &watched.guard)?;
+        watched.status.born(run.1)?;
+        self.wait_for_maps();
+        // A setup that has ended has said why, and the run ends with it.
+        let _ = watched.guard.proceed();
+        Session::new(run.0, self, watched)?.conduct()
+    }
+
+    fn adopt(&self, engine: &Engine, guard: &Guard) -> Result<(Run, i32), Failure> {
+        let copy = |fd: &OwnedFd| {
+            fd.try_clone().map_err(|error| Failure::because("cannot copy a descriptor", error))
+        };
+        let adopted = Adopted {
+            control: copy(&guard.control)?,
+            pidfd: copy(&guard.pidfd)?,
+            kill: if self.has_pid_namespace { KillClass::K2 } else { KillClass::K1 },
+            has_uncounted: self.has_init,
+            has_own_users: self.has_user_namespace,
+            layers: "as the command line asks, and no more".to_owned(),
+        };
+        let mut child = 0;
+        let run = engine.adopt(self.spec(), adopted, |beginning| {
+            let limits = limits(beginning);
+            child = guard.begin(&Begin {
+                cgroup: beginning.cgroup,
+                tasks: beginning.tasks,
+                outputs: beginning.outputs,
+                wall: beginning.wall,
+                grace: beginning.grace,
+                limits: &limits,
+            })?;
+            Ok(())
+        });
+        match run {
+            Ok(run) => Ok((run, child)),
+            // The guard has said what it could not do.
+            Err(sandtimer::Error::System { source, .. })
+                if source.kind() == std::io::ErrorKind::BrokenPipe =>
+            {
+                Err(Failure::new(""))
+            }
+            Err(error) => Err(Failure::new(error.to_string())),
+        }
+    }
+
+    fn wait_for_maps(&self) {
+        if let Some(fd) = &self.maps_are_written {
+            // One that cannot be read does not block.
+            let _ = rustix::io::retry_on_intr(|| rustix::io::read(fd, &mut [0; 1]));
+        }
+    }
+}
+
+/// What the command's processes limit for themselves.
+fn limits(beginning: &Beginning<'_>) -> Vec<(Limited, u64)> {
+    let given = &beginning.limits;
+    let list = [
+        (Limited::CpuSeconds, given.cpu_seconds),
+        (Limited::FileBytes, given.disk_bytes),
+        (Limited::OpenFiles, given.open_files),
+        (Limited::DataBytes, given.memory_bytes),
+        (Limited::Processes, given.processes),
+    ];
+    list.into_iter().filter_map(|(which, most)| Some((which, most?))).collect()
+}

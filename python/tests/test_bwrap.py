@@ -1,0 +1,294 @@
+"""`sandtimer bwrap`: bubblewrap's command line, with limits and a complete end."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any, Callable, Iterator
+
+import pytest
+from serving import BINARY
+
+WITHIN = 60
+HOST = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+
+
+@pytest.fixture(scope="module")
+def bwrap(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A link of that name, as an agent finds it in PATH."""
+    link = tmp_path_factory.mktemp("bin") / "bwrap"
+    link.symlink_to(BINARY)
+    return str(link)
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    """What the machine's user has configured is not tested here."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "configuration"))
+
+
+@pytest.fixture
+def tree(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A work tree in which nothing may be left."""
+    made = tmp_path / "tree"
+    made.mkdir()
+    yield made
+
+
+def run(bwrap: str, *arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+    limits = options.pop("limits", {})
+    given = {**os.environ, **{f"SANDTIMER_{name.upper()}": value for name, value in limits.items()}}
+    options = {"env": given, "capture_output": True, "text": True, "timeout": WITHIN, **options}
+    return subprocess.run([bwrap, *map(str, arguments)], **options)
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    end = time.monotonic() + WITHIN
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def alive(marker: str) -> list[int]:
+    """Processes whose command line holds a marker."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except (OSError, NotADirectoryError):
+            continue
+        if entry.name.isdigit() and marker in words:
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.fixture
+def marker() -> Iterator[str]:
+    """An argument for `sleep` that no other process has; what still has it is ended."""
+    value = f"9{time.monotonic_ns() % 10**9}.{os.getpid()}"
+    yield value
+    for pid in alive(value):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("more", [["--unshare-all"], ["--unshare-pid"], ["--unshare-pid", "--as-pid-1"], []])
+def test_exit_codes_are_the_commands(bwrap: str, more: list[str]) -> None:
+    assert run(bwrap, *HOST, *more, "--", "sh", "-c", "exit 7").returncode == 7
+    done = run(bwrap, *HOST, *more, "--", "sh", "-c", "echo out; echo err >&2")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "out\n", "err\n")
+
+
+def test_signal_of_the_command_is_added_to_128(bwrap: str) -> None:
+    assert run(bwrap, *HOST, "--unshare-pid", "sh", "-c", "kill -TERM $$").returncode == 143
+    assert run(bwrap, *HOST, "sh", "-c", "kill -KILL $$").returncode == 137
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--nonsense", "true"], "bwrap: Unknown option --nonsense\n"),
+        (["--bind", "/nowhere", "/x", "true"], "bwrap: Can't find source path /nowhere: No such file or directory\n"),
+        ([*HOST, "--", "/nowhere"], "bwrap: execvp /nowhere: No such file or directory\n"),
+        (["--seccomp", "77", "true"], "bwrap: Can't read seccomp data: Bad file descriptor\n"),
+        (["--block-fd", "77", "true"], "bwrap: --block-fd: descriptor 77 cannot be used: Bad file descriptor\n"),
+        ([*HOST, "--chdir", "/nowhere", "true"], "bwrap: Can't chdir to /nowhere: No such file or directory\n"),
+    ],
+)
+def test_own_errors_exit_with_1(bwrap: str, arguments: list[str], message: str) -> None:
+    done = run(bwrap, *arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", message)
+
+
+def test_probes_of_the_agents_are_answered(bwrap: str) -> None:
+    version = run(bwrap, "--version")
+    assert version.returncode == 0
+    assert [int(part) for part in version.stdout.split()[1].split(".")] >= [0, 5, 0]
+    assert "--disable-userns" in run(bwrap, "--help").stdout
+    assert "--argv0" in run(BINARY, "bwrap", "--help").stdout
+    assert run(bwrap).returncode == 1
+
+
+def test_wall_limit_ends_the_command(bwrap: str, marker: str) -> None:
+    done = run(bwrap, *HOST, "--unshare-all", "sleep", marker, limits={"wall": "300ms"})
+    assert done.returncode == 124
+    assert "wall limit" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert alive(marker) == []
+
+
+def test_memory_limit_ends_the_command(bwrap: str) -> None:
+    program = "import sys; kept = [bytearray(1 << 20) for _ in range(512)]; sys.exit(5)"
+    done = run(bwrap, *HOST, "--unshare-all", sys.executable, "-c", program, limits={"memory": "64M"})
+    assert done.returncode == 137, done.stderr
+    assert "memory" in done.stderr
+
+
+@pytest.mark.parametrize("more", [["--unshare-all"], ["--unshare-user"]])
+def test_fork_bomb_ends_at_the_process_limit(bwrap: str, more: list[str], marker: str) -> None:
+    bomb = f"bomb() {{ bomb | bomb & sleep {marker} & }}; bomb; sleep {marker}"
+    limits = {"processes": "40", "wall": "2s"}
+    done = run(bwrap, *HOST, *more, "bash", "-c", bomb, limits=limits, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, capture_output=False)
+    assert done.returncode == 124, done.stderr
+    assert alive(marker) == []
+
+
+def test_output_limit_cuts(bwrap: str) -> None:
+    done = run(bwrap, *HOST, "sh", "-c", "yes | head -c 1000000; exit 3", limits={"output": "1000"})
+    assert (done.returncode, len(done.stdout)) == (3, 1000)
+    assert "output limit" in done.stderr
+
+
+def test_stall_limit_ends_the_command(bwrap: str, marker: str) -> None:
+    done = run(bwrap, *HOST, "sh", "-c", f"echo begun; sleep {marker}", limits={"stall": "500ms"})
+    assert (done.returncode, done.stdout) == (124, "begun\n"), done.stderr
+
+
+@pytest.mark.parametrize("more", [["--unshare-all"], ["--unshare-pid", "--as-pid-1"], []])
+def test_daemon_does_not_outlive_its_command(bwrap: str, more: list[str], marker: str) -> None:
+    daemon = f"setsid sh -c 'sleep {marker} & sleep {marker}' >/dev/null 2>&1 & sleep 0.2; exit 4"
+    assert run(bwrap, *HOST, *more, "sh", "-c", daemon).returncode == 4
+    assert alive(marker) == []
+
+
+def test_status_descriptor_carries_the_outcome(bwrap: str) -> None:
+    (read, write), (read_info, write_info) = os.pipe(), os.pipe()
+    descriptors = ["--json-status-fd", write, "--info-fd", write_info]
+    done = run(bwrap, *HOST, "--unshare-all", *descriptors, "sh", "-c", "exit 42", pass_fds=[write, write_info])
+    for fd in (write, write_info):
+        os.close(fd)
+    with os.fdopen(read) as status, os.fdopen(read_info) as info:
+        documents = [json.loads(line) for line in status]
+        assert json.load(info) == documents[0]
+    assert done.returncode == 42
+    assert documents[0]["child-pid"] > 0 and documents[0]["pid-namespace"] > 0
+    assert documents[1] == {"exit-code": 42}
+    outcome = documents[2]["outcome"]
+    assert (outcome["ending"], outcome["exit_code"], outcome["tree"]["survivors"]) == ("exited", 42, 0)
+
+
+def test_command_that_is_not_executed_has_no_exit_code(bwrap: str) -> None:
+    read, write = os.pipe()
+    run(bwrap, *HOST, "--json-status-fd", write, "/nowhere", pass_fds=[write])
+    os.close(write)
+    with os.fdopen(read) as status:
+        assert "exit-code" not in status.read()
+
+
+def test_descriptors_are_passed_on(bwrap: str) -> None:
+    read, write = os.pipe()
+    done = run(bwrap, *HOST, "--unshare-all", "bash", "-c", f"echo passed >&{write}; ls /proc/self/fd", pass_fds=[write])
+    os.close(write)
+    with os.fdopen(read) as passed:
+        assert passed.read() == "passed\n"
+    # `ls` has the directory open as well.
+    others = set(done.stdout.split()) - {"0", "1", "2", str(write)}
+    assert len(others) == 1, done.stdout
+
+
+def test_standard_streams_are_the_callers_own(bwrap: str, tmp_path: pathlib.Path) -> None:
+    target = tmp_path / "output"
+    with target.open("w") as output:
+        run(bwrap, *HOST, "readlink", "/proc/self/fd/1", capture_output=False, stdout=output)
+    assert target.read_text() == f"{target}\n"
+
+
+def test_work_tree_stays_as_it_was(bwrap: str, tree: pathlib.Path) -> None:
+    (tree / "kept").write_text("")
+    names = [".gitconfig", ".claude/agents", "deep/er/file"]
+    mounts = [word for name in names for word in ("--ro-bind", "/dev/null", tree / name)]
+    directories = ["--tmpfs", tree / "hidden", "--ro-bind", "/dev/null", tree / "kept"]
+    command = [*HOST, "--bind", tree, tree, *mounts, *directories, "--unshare-all", "true"]
+    for _ in range(100):
+        done = run(bwrap, *command)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert os.listdir(tree) == ["kept"]
+
+
+def test_mount_points_are_removed_when_the_caller_is_killed(bwrap: str, tree: pathlib.Path, marker: str) -> None:
+    command = [*HOST, "--bind", tree, tree, "--ro-bind", "/dev/null", tree / "made", "sleep", marker]
+    with subprocess.Popen([bwrap, *map(str, command)]) as process:
+        assert eventually(lambda: (tree / "made").exists() and alive(marker) != [])
+        process.kill()
+    assert eventually(lambda: os.listdir(tree) == [] and alive(marker) == [])
+
+
+def test_shared_mount_point_stays_until_the_last_command_ends(bwrap: str, tree: pathlib.Path) -> None:
+    command = [bwrap, *HOST, "--bind", tree, tree, "--ro-bind", "/dev/null", tree / "made", "cat"]
+    start = lambda: subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: E731
+    with start() as first:
+        assert first.stdin and first.stdout
+        first.stdin.write(b"x\n")
+        first.stdin.flush()
+        assert first.stdout.readline() == b"x\n"
+        with start() as second:
+            assert second.stdin and second.stdout
+            second.stdin.write(b"y\n")
+            second.stdin.flush()
+            assert second.stdout.readline() == b"y\n"
+            first.communicate(timeout=WITHIN)
+            assert (tree / "made").exists()
+            second.communicate(timeout=WITHIN)
+    assert os.listdir(tree) == []
+
+
+def test_command_lives_on_when_the_thread_that_started_it_ends(bwrap: str) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    command = [bwrap, *HOST, "--unshare-all", "--die-with-parent", "cat"]
+
+    def start() -> None:
+        started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    with started[0] as process:
+        output, _ = process.communicate(b"still here\n", timeout=WITHIN)
+    assert (process.returncode, output) == (0, b"still here\n")
+
+
+def test_command_ends_with_the_process_that_started_it(bwrap: str, marker: str) -> None:
+    words = [bwrap, *HOST, "--unshare-all", "--die-with-parent", "sleep", marker]
+    program = f"import subprocess, sys; subprocess.Popen({words!r}); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as parent:
+        assert eventually(lambda: alive(marker) != [])
+        parent.kill()
+    assert eventually(lambda: alive(marker) == [])
+
+
+def test_sigterm_ends_everything(bwrap: str, marker: str) -> None:
+    with subprocess.Popen([bwrap, *HOST, "--unshare-all", "sleep", marker]) as process:
+        assert eventually(lambda: alive(marker) != [])
+        process.terminate()
+        assert process.wait(WITHIN) == -signal.SIGTERM
+    assert alive(marker) == []
+
+
+def test_sandboxes_nest(bwrap: str) -> None:
+    inner = [bwrap, "--bind", "/", "/", "--unshare-all", "--", "echo", "inside"]
+    outer = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-user", "--unshare-pid"]
+    done = run(bwrap, *outer, "--", *inner)
+    assert (done.returncode, done.stdout) == (0, "inside\n"), done.stderr
+
+
+def test_nothing_is_added_to_what_was_asked(bwrap: str) -> None:
+    done = run(bwrap, *HOST, "grep", "-E", "^(Seccomp|NoNewPrivs):", "/proc/self/status")
+    assert done.stdout.split() == ["NoNewPrivs:", "1", "Seccomp:", "0"]
+    namespaces = ["pid", "net", "ipc", "uts", "cgroup"]
+    done = run(bwrap, *HOST, "readlink", *[f"/proc/self/ns/{name}" for name in namespaces])
+    assert done.stdout.split() == [os.readlink(f"/proc/self/ns/{name}") for name in namespaces]
+
+
+def test_doctor_names_the_first_in_path(bwrap: str) -> None:
+    found = run(BINARY, "doctor", "--bwrap", "--json", env={**os.environ, "PATH": os.path.dirname(bwrap)})
+    report = json.loads(found.stdout)
+    assert (found.returncode, report["first_is_sandtimer"]) == (0, True)
+    none = run(BINARY, "doctor", "--bwrap", env={**os.environ, "PATH": "/nowhere"})
+    assert none.returncode == 125
+    assert "ln -s" in none.stdout and "sandbox-runtime" in none.stdout
