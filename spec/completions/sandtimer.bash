@@ -22,6 +22,9 @@ _sandtimer() {
             sandtimer,bench)
                 cmd="sandtimer__subcmd__bench"
                 ;;
+            sandtimer,bwrap)
+                cmd="sandtimer__subcmd__bwrap"
+                ;;
             sandtimer,completions)
                 cmd="sandtimer__subcmd__completions"
                 ;;
@@ -167,7 +170,7 @@ _sandtimer() {
 
     case "${cmd}" in
         sandtimer)
-            opts="-h -V --help --version run python bash node ts serve mcp jobs ps logs kill extend pause resume estimate progress doctor bench config completions read-typescript generate"
+            opts="-h -V --help --version run python bash node ts bwrap serve mcp jobs ps logs kill extend pause resume estimate progress doctor bench config completions read-typescript generate"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -363,6 +366,20 @@ _sandtimer() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        sandtimer__subcmd__bwrap)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         sandtimer__subcmd__completions)
             opts="-h --help bash zsh fish"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -406,7 +423,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__doctor)
-            opts="-h --json --require --help"
+            opts="-h --json --bwrap --require --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

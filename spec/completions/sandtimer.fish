@@ -31,6 +31,7 @@ complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "python" -d 'Run
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "bash" -d 'Run a bash script, or code given with -c, in a sandbox'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "node" -d 'Run a JavaScript file, or code given with -c, in a sandbox, with Node.js'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "ts" -d 'Run a TypeScript file, or code given with -c, in a sandbox, with Node.js'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "bwrap" -d 'Run a command in what bubblewrap\'s options ask for, under limits; also when started as `bwrap`'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "serve" -d 'Serve runs over HTTP'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "mcp" -d 'Give an agent tools over stdin and stdout, by the Model Context Protocol'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "jobs" -d 'Submit durable jobs, execute them, and read their results'
@@ -452,6 +453,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand progress" -l unit -d
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand progress" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -l require -d 'Exit with 125 unless this tier (T0–T3) or kill class (K0–K3) is available; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -l bwrap -d 'Check which `bwrap` comes first in PATH, and print how coding agents are pointed at this one'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -s h -l help -d 'Print help'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bench; and not __fish_seen_subcommand_from lateness spawn many" -s h -l help -d 'Print help'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bench; and not __fish_seen_subcommand_from lateness spawn many" -f -a "lateness" -d 'Measure how late the verdict of a wall-clock limit is, for code that resists its end'

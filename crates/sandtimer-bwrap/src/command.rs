@@ -4,13 +4,11 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::CapabilitySet;
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_os::fork::{CloneRequest, clone_process, reap_next};
+use sandtimer_os::fork::{CloneRequest, Executable, clone_process, reap_next};
 use sandtimer_os::own_namespaces::add_filter;
 use sandtimer_os::{descriptors, process};
 
@@ -128,9 +126,16 @@ impl Execution<'_> {
             options::close(self.options.descriptors.sync);
         }
         let Some((program, arguments)) = self.options.command.split_first() else { return Ok(0) };
-        let mut command = Command::new(program);
-        command.arg0(self.options.name.as_ref().unwrap_or(program)).args(arguments);
-        command.env_clear().envs(self.environment.iter().map(|(name, value)| (name, value)));
+        let name = self.options.name.as_ref().unwrap_or(program);
+        let arguments = std::iter::once(name).chain(arguments).cloned();
+        let pair = |(name, value): &(OsString, OsString)| {
+            let mut pair = name.clone();
+            pair.push("=");
+            pair.push(value);
+            pair
+        };
+        let executable = Executable::new(program, arguments, self.environment.iter().map(pair))
+            .map_err(|error| Failure::because(format!("execvp {}", program.display()), error))?;
         self.limit();
         die_with_guard()?;
         let kept = capabilities::pass_on(self.options.capabilities());
@@ -138,7 +143,7 @@ impl Execution<'_> {
         // A guard that is gone has ended this process.
         let _ = Message::with(kind::STARTED, &[monotonic_nanoseconds()]).send(self.link, None);
         self.filter()?;
-        let error = command.exec();
+        let error = executable.execute();
         let _ = Message::of(kind::NOT_EXECUTED).send(self.link, None);
         Err(Failure::because(format!("execvp {}", program.display()), error))
     }

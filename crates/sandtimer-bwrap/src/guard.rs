@@ -524,6 +524,10 @@ impl Running {
 
     /// Processes of the command that are alive, its init left out.
     fn alive(&self) -> u64 {
+        // The usual end, in which nothing is left: a list of all processes would cost more than everything else.
+        if !has_children() {
+            return 0;
+        }
         let all = processes::descendants(std::process::id().cast_signed());
         all.iter().filter(|process| !self.is_init || process.pid != self.child.pid).count() as u64
     }

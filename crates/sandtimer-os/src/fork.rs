@@ -1,8 +1,10 @@
 //! Processes that are copies of this one, for a process with a single thread: the namespaces and the control group that they are
 //! born in, and their ends.
 
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::process::End;
@@ -144,6 +146,58 @@ pub fn signal_child(pid: i32, signal: i32) {
     if pid > 1 {
         // SAFETY: takes plain numbers. A child that has ended meanwhile is as good.
         unsafe { libc::kill(pid, signal) };
+    }
+}
+
+/// A program with its arguments and environment, ready to be executed by the one system call that a filter must allow.
+#[derive(Debug)]
+pub struct Executable {
+    program: CString,
+    arguments: Vec<CString>,
+    environment: Vec<CString>,
+}
+
+impl Executable {
+    /// From the program's name, its arguments, the first of which is what it is told that it is called, and `NAME=VALUE` pairs.
+    ///
+    /// # Errors
+    /// When one of them holds a NUL.
+    pub fn new(
+        program: &OsStr,
+        arguments: impl IntoIterator<Item = OsString>,
+        environment: impl IntoIterator<Item = OsString>,
+    ) -> io::Result<Self> {
+        let terminated = |text: OsString| CString::new(text.into_vec()).map_err(io::Error::from);
+        // The C library's start-up code of this program has it ignored.
+        // SAFETY: takes plain numbers.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+        Ok(Executable {
+            program: terminated(program.to_owned())?,
+            arguments: arguments.into_iter().map(terminated).collect::<io::Result<_>>()?,
+            environment: environment.into_iter().map(terminated).collect::<io::Result<_>>()?,
+        })
+    }
+
+    /// Becomes the program, which is searched for on the PATH of its own environment; execvp(3). Returns why it could not.
+    pub fn execute(&self) -> io::Error {
+        let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {
+            list.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+        };
+        let (arguments, environment) = (pointers(&self.arguments), pointers(&self.environment));
+        unsafe extern "C" {
+            static mut environ: *const *const libc::c_char;
+        }
+        // SAFETY: the vectors live until the process is another program; this process has a single thread, or is a copy with one, so
+        // that no other reads its environment.
+        unsafe {
+            environ = environment.as_ptr();
+            libc::execvp(self.program.as_ptr(), arguments.as_ptr());
+        }
+        let error = io::Error::last_os_error();
+        // The vector of pointers is about to be freed.
+        // SAFETY: as above; no list at all is an empty environment.
+        unsafe { environ = std::ptr::null() };
+        error
     }
 }
 

@@ -88,13 +88,21 @@ fn adopt(
     inner.pool.note_shared(row);
     let (plan, limits) = plan(&opened, &mut slot, &adopted);
     let tasks = slot.take_task_files();
-    let begun = Streams::make(inner, &mut spec, &opened.effective).and_then(|streams| {
-        let inside = streams.inside();
-        let piped = |kind: Output, fd| (kind != Output::Null).then_some(fd);
+    // Where no output is read nothing is opened, not even /dev/null: a sandbox may show no devices.
+    let has_pipes = [spec.stdout, spec.stderr].iter().any(|kind| *kind != Output::Null);
+    let made = match has_pipes {
+        true => Streams::make(inner, &mut spec, &opened.effective),
+        false => Ok(Streams::none()),
+    };
+    let begun = made.and_then(|streams| {
+        let inside = has_pipes.then(|| streams.inside());
+        let piped = |kind: Output, number: usize| {
+            inside.filter(|_| kind != Output::Null).map(|inside| inside[number])
+        };
         let beginning = Beginning {
             cgroup: slot.unified(),
             tasks: &tasks,
-            outputs: [piped(spec.stdout, inside[1]), piped(spec.stderr, inside[2])],
+            outputs: [piped(spec.stdout, 1), piped(spec.stderr, 2)],
             wall: opened.effective.get(LimitKind::Wall).map_or(u64::MAX, |effect| effect.value),
             grace: opened.effective.get(Key::Grace).map_or(0, |effect| effect.value),
             limits,

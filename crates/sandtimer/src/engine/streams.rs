@@ -118,6 +118,21 @@ impl Streams {
         })
     }
 
+    /// None of the engine's: the run has descriptors of its own.
+    pub(super) fn none() -> Self {
+        Streams {
+            inside: Vec::new(),
+            stdin_write: None,
+            stdin_bytes: None,
+            outputs: Default::default(),
+            pending_terminal: None,
+            terminal: None,
+            unwritten: None,
+            reports: None,
+            notices: None,
+        }
+    }
+
     /// Waits for the terminal of a sandbox that was started, if it is to have one.
     pub(super) fn open_terminal(&mut self) -> Result<(), Error> {
         let Some((pending, output)) = self.pending_terminal.take() else { return Ok(()) };
