@@ -211,6 +211,17 @@ def test_work_tree_stays_as_it_was(bwrap: str, tree: pathlib.Path) -> None:
         assert os.listdir(tree) == ["kept"]
 
 
+def test_links_in_the_work_tree_do_not_lead_out(bwrap: str, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    for name, target in [("old", f"/oldroot{outside}"), ("absolute", outside), ("up", f"../../../../../..{outside}")]:
+        (tree / name).symlink_to(target)
+        for make in (["--ro-bind", "/dev/null"], ["--dir"], ["--symlink", "/x"]):
+            root = ["--tmpfs", "/", "--ro-bind", "/usr", "/usr", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64"]
+            done = run(bwrap, *root, "--bind", tree, tree, *make, tree / name / "made", "/usr/bin/ls", f"{outside}/made")
+            assert os.listdir(outside) == [], (make, done.stderr)
+
+
 def test_mount_points_are_removed_when_the_caller_is_killed(bwrap: str, tree: pathlib.Path, marker: str) -> None:
     command = [*HOST, "--bind", tree, tree, "--ro-bind", "/dev/null", tree / "made", "sleep", marker]
     with subprocess.Popen([bwrap, *map(str, command)]) as process:

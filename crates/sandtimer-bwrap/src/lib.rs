@@ -14,6 +14,7 @@ mod capabilities;
 mod command;
 mod failure;
 mod guard;
+mod in_root;
 mod message;
 mod mount_points;
 mod operations;

@@ -14,6 +14,7 @@ use sandtimer_os::own_namespaces::{MountAttributes, restrict_mount, set_host_nam
 use sandtimer_os::process;
 
 use crate::failure::{Failure, mount_reason, reason};
+use crate::in_root::{Last, resolve};
 use crate::mount_points::{MountPoints, Wanted};
 use crate::options::{Access, Operation, Upper};
 
@@ -39,9 +40,13 @@ pub(crate) fn old(path: &Path) -> PathBuf {
     below("/oldroot", path)
 }
 
-/// The same below the new root.
-pub(crate) fn new(path: &Path) -> PathBuf {
-    below("/newroot", path)
+/// What a path of the command line names in the new root.
+fn new(path: &Path) -> Result<PathBuf, Failure> {
+    named(path, Last::Follow)
+}
+
+fn named(path: &Path, last: Last) -> Result<PathBuf, Failure> {
+    failed(format!("Can't resolve {}", path.display()), resolve(Path::new("/newroot"), path, last))
 }
 
 fn below(root: &str, path: &Path) -> PathBuf {
@@ -83,7 +88,7 @@ impl NewRoot<'_> {
             Operation::BindData { descriptor, destination, mode, read_only } => {
                 let copy = bound_copy(*descriptor, destination, *mode)?;
                 self.parents(destination, *mode)?;
-                let to = new(destination);
+                let to = new(destination)?;
                 let made = self.points.ensure(&to, Wanted::File);
                 failed(format!("Can't create file at {}", destination.display()), made)?;
                 let access = if *read_only { Access::ReadOnly } else { Access::ReadWrite };
@@ -101,7 +106,7 @@ impl NewRoot<'_> {
                 failed(format!("Can't set hostname to {}", name.display()), set_host_name(name.as_bytes()))
             }
             Operation::Chmod { destination, mode } => {
-                let set = std::fs::set_permissions(new(destination), PermissionsExt::from_mode(*mode));
+                let set = std::fs::set_permissions(new(destination)?, PermissionsExt::from_mode(*mode));
                 failed(format!("Can't chmod 0{mode:o} {}", destination.display()), set)
             }
         }
@@ -109,13 +114,13 @@ impl NewRoot<'_> {
 
     /// The directories above a mount point.
     fn parents(&self, destination: &Path, mode: u32) -> Result<(), Failure> {
-        let made = self.points.ensure_parents(&new(destination), parent_mode(mode));
+        let made = self.points.ensure_parents(&new(destination)?, parent_mode(mode));
         failed(format!("Can't mkdir parents for {}", destination.display()), made)
     }
 
     /// A directory to mount on.
     fn directory(&self, destination: &Path) -> Result<PathBuf, Failure> {
-        let path = new(destination);
+        let path = new(destination)?;
         let made = self.points.ensure(&path, Wanted::Directory(0o755));
         failed(format!("Can't mkdir {}", destination.display()), made)?;
         Ok(path)
@@ -140,7 +145,7 @@ impl NewRoot<'_> {
         let to = match is_directory {
             true => self.directory(destination)?,
             false => {
-                let path = new(destination);
+                let path = new(destination)?;
                 let made = self.points.ensure(&path, Wanted::File);
                 failed(format!("Can't create file at {}", destination.display()), made)?;
                 path
@@ -288,7 +293,7 @@ fn show(from: &Path, to: &Path, access: Access) -> Result<(), Failure> {
 }
 
 fn remount_read_only(destination: &Path) -> Result<(), Failure> {
-    let path = new(destination);
+    let path = new(destination)?;
     let attributes = MountAttributes { read_only: true, no_devices: true, recursive: false };
     restrict_mount(&path, attributes).map_err(|error| {
         let doing = format!("Can't remount readonly on {}", path.display());
@@ -321,8 +326,8 @@ fn parent_mode(mode: u32) -> u32 {
 }
 
 /// Directories that were asked for stay, and so do those above them.
-fn make_parents(destination: &Path, mode: u32) -> Result<PathBuf, Failure> {
-    let path = new(destination);
+fn make_parents(destination: &Path, mode: u32, last: Last) -> Result<PathBuf, Failure> {
+    let path = named(destination, last)?;
     let mut above: Vec<&Path> =
         path.ancestors().skip(1).filter(|above| above.as_os_str().len() > 1).collect();
     above.reverse();
@@ -334,7 +339,7 @@ fn make_parents(destination: &Path, mode: u32) -> Result<PathBuf, Failure> {
 }
 
 fn directory(destination: &Path, mode: u32) -> Result<(), Failure> {
-    let path = make_parents(destination, mode)?;
+    let path = make_parents(destination, mode, Last::Follow)?;
     let made = crate::mount_points::ensure(&path, Wanted::Directory(mode));
     failed(format!("Can't mkdir {}", destination.display()), made).map(drop)
 }
@@ -348,7 +353,7 @@ fn copy(descriptor: i32, to: &mut std::fs::File) -> io::Result<u64> {
 }
 
 fn file(descriptor: i32, destination: &Path, mode: u32) -> Result<(), Failure> {
-    let path = make_parents(destination, mode)?;
+    let path = make_parents(destination, mode, Last::Follow)?;
     let shown = destination.display();
     let mut to = failed(format!("Can't create file {shown}"), create(&path, mode))?;
     failed(format!("Can't write data to file {shown}"), copy(descriptor, &mut to)).map(drop)
@@ -367,7 +372,7 @@ fn bound_copy(descriptor: i32, destination: &Path, mode: u32) -> Result<PathBuf,
 }
 
 fn symlink(target: &OsStr, destination: &Path) -> Result<(), Failure> {
-    let path = make_parents(destination, 0o777)?;
+    let path = make_parents(destination, 0o777, Last::Keep)?;
     let shown = destination.display();
     match rustix::fs::symlinkat(target, CWD, &path) {
         Ok(()) => Ok(()),
@@ -407,8 +412,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_below_a_root() {
-        assert_eq!(new(Path::new("//a/b")), Path::new("/newroot/a/b"));
+    fn sources_are_below_the_old_root() {
+        assert_eq!(old(Path::new("//a/b")), Path::new("/oldroot/a/b"));
         assert_eq!(old(Path::new("/")), Path::new("/oldroot/"));
     }
 
