@@ -6,10 +6,12 @@ made from that file, or to a copy of the file below `files/`.
 
 from __future__ import annotations
 
+import functools
 import posixpath
 import re
 from pathlib import Path
 
+import griffe
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
@@ -43,6 +45,9 @@ LINKS = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 
+# A name of the Python package whose documentation mkdocstrings puts here, and its options.
+NAMES = re.compile(r"^::: (?P<name>[\w.]+)\n(?: {4}.*\n?)*", re.MULTILINE)
+
 SUMMARY = (
     "Sandtimer runs untrusted code for exactly as long as it is allowed: when a limit is reached it kills the whole "
     "process tree, proves that no process is left, and reports which limit it was and why."
@@ -74,10 +79,11 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         return match[0][:start] + site_link(target, page.file, config, files) + match[0][end:]
 
     # A side bar that would be empty leaves its room to the text.
-    empty = {"navigation": page.parent is None, "toc": not re.search("^##", markdown, re.MULTILINE)}
+    empty = {"navigation": page.parent is None, "toc": not re.search("^(##|:::)", markdown, re.MULTILINE)}
     page.meta["hide"] = [name for name, is_empty in empty.items() if is_empty]
-    page.meta["twin"] = LINKS.sub(replace, markdown)
-    return page.meta["twin"]
+    linked = LINKS.sub(replace, markdown)
+    page.meta["twin"] = NAMES.sub(lambda match: documentation(match["name"]), linked)
+    return linked
 
 
 def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
@@ -89,6 +95,27 @@ def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
     twin.parent.mkdir(parents=True, exist_ok=True)
     twin.write_text(page.meta["twin"], encoding="utf-8")
     return output
+
+
+@functools.cache
+def python_package() -> griffe.Object:
+    """Returns what the sources of the Python package define."""
+    return griffe.load("sandtimer", search_paths=[str(REPOSITORY / "python")], resolve_aliases=True)
+
+
+def documentation(name: str) -> str:
+    """Returns the docstring of a public name, and those of its members, for the Markdown twin of a page."""
+    found = python_package()[name.partition(".")[2]]
+    thing = found.final_target if found.is_alias else found
+    members = [member for member in thing.members.values() if not member.name.startswith("_") and member.has_docstring]
+    parts = [(f"## {name}", thing), *((f"### {thing.name}.{member.name}", member) for member in members)]
+    return "\n".join(f"{title}\n\n{described(part)}\n" for title, part in parts)
+
+
+def described(part: griffe.Object) -> str:
+    """Returns the signature of a function, and the docstring."""
+    signature = f"```python\n{part.signature()}\n```\n\n" if part.is_function else ""
+    return signature + (part.docstring.value if part.docstring is not None else "")
 
 
 def on_post_build(*, config: MkDocsConfig) -> None:

@@ -48,6 +48,10 @@ class Site(unittest.TestCase):
         twin = (site / "install.md").read_text(encoding="utf-8")
         self.assertIn("[a](guarantees.md#estimates) `[b](../GUARANTEES.md)`", twin)
 
+        twin = (site / "reference/python/budgets.md").read_text(encoding="utf-8")
+        self.assertIn("### CircuitBreaker.hold\n\n```python\nhold(", twin)
+        self.assertNotIn(":::", twin)
+
         lines = (site / "llms.txt").read_text(encoding="utf-8").splitlines()
         listed = sorted(line.partition("](")[2].rstrip(")") for line in lines if line.startswith("- "))
         pages = {path.relative_to(site).with_suffix(".md").as_posix() for path in site.rglob("*.html")}

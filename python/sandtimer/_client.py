@@ -40,7 +40,7 @@ class Client:
         url: The address of the server; None for SANDTIMER_SERVER, else http://127.0.0.1:7880.
         token: The token; None for SANDTIMER_TOKEN, else none.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> client = sandtimer.Client()
         >>> outcome = client.run(code="while True: pass", timeout=0.2)
@@ -64,7 +64,7 @@ class Client:
         Args:
             command: A list of words, or a line for a shell.
             code: Code to be run instead of a command.
-            language: The language of the code.
+            language: The language of the code: "python", "javascript", "typescript" or "bash".
             **options: Limits (timeout, cpu, stall, grace in seconds; memory, output, disk in bytes;
                 processes, open_files), environment, directory, workspace, stdin, warn (seconds
                 before the timeout), warn_signal, on_output_limit ("drop" or "end"), stall_by
@@ -75,7 +75,7 @@ class Client:
             InvalidArgumentTypeError: Neither a command nor code was given, or both, or an unknown
                 option.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> outcome = sandtimer.Client().run(["sh", "-c", "echo hello; exit 3"], timeout=20.0, memory="256MB")
             >>> outcome.ending, outcome.exit_code, outcome.stdout
@@ -88,7 +88,7 @@ class Client:
     ) -> Outcome:
         r"""Awaited form of `run`. Cancelling the task cancels the run.
 
-        Example:
+        Examples:
             >>> import asyncio, sandtimer
             >>> asyncio.run(sandtimer.Client().arun(code="print(6 * 7)", timeout=20.0)).stdout
             '42\n'
@@ -117,14 +117,14 @@ class Client:
         Args:
             command: A list of words, or a line for a shell.
             code: Code to be run instead of a command.
-            language: The language of the code.
+            language: The language of the code: "python", "javascript", "typescript" or "bash".
             stdin_open: Whether stdin stays open for `ClientRun.write`.
             **options: As for `run`.
 
         Raises:
             ServerError: The server rejected the request, or did not answer.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> run = sandtimer.Client().start("echo one; echo two >&2", timeout=20.0)
             >>> sorted((chunk.stream, chunk.text) for chunk in run.output())
@@ -154,7 +154,7 @@ class Client:
         Args:
             id: The id of the run.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> client = sandtimer.Client()
             >>> run = client.start(["true"], timeout=20.0)
@@ -170,7 +170,7 @@ class Client:
             status: "running" or "ended"; None for both.
             limit: How many at most.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> client = sandtimer.Client()
             >>> outcome = client.run(["true"], timeout=20.0)
@@ -193,7 +193,7 @@ class Client:
         """Opens a live interpreter.
 
         Args:
-            language: Its language.
+            language: Its language: "python", "javascript", "typescript" or "bash".
             **options: Limits of the context as a whole (memory, processes, disk, open_files),
                 limits of each run that has none of its own (timeout, cpu, stall, grace, output,
                 result_bytes), environment, directory, workspace, and idle: seconds without use
@@ -202,7 +202,7 @@ class Client:
         Raises:
             ServerError: The server rejected the request, or did not answer.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().context(timeout=20.0, idle=60.0) as ctx:
             ...     outcome = ctx.run("x = 40")
@@ -214,7 +214,7 @@ class Client:
     async def acontext(self, language: Language = "python", **options: Unpack[ContextOptions]) -> ClientContext:
         """Awaited form of `context`.
 
-        Example:
+        Examples:
             >>> import asyncio, sandtimer
             >>> async def main():
             ...     async with await sandtimer.Client().acontext(timeout=20.0) as ctx:
@@ -234,7 +234,7 @@ class Client:
         Raises:
             ServerError: The server rejected the request, or did not answer.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().session(timeout=20.0) as shell:
             ...     outcome = shell.run("cd /tmp; x=1")
@@ -258,7 +258,7 @@ class Client:
         Args:
             id: The id of the context or session.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> client = sandtimer.Client()
             >>> with client.context(timeout=20.0) as ctx:
@@ -270,7 +270,7 @@ class Client:
     def contexts(self) -> list[dict[str, Any]]:
         """Returns the contexts of this token, including sessions.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> client = sandtimer.Client()
             >>> with client.context() as ctx:
@@ -286,7 +286,7 @@ class Client:
     def sessions(self) -> list[dict[str, Any]]:
         """Returns the sessions of this token.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> client = sandtimer.Client()
             >>> with client.session() as shell:
@@ -309,7 +309,7 @@ class Client:
         """Makes a directory that runs, contexts and sessions can work in (`workspace=`), and that
         outlives them.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> client = sandtimer.Client()
             >>> workspace = client.workspace()
@@ -334,7 +334,7 @@ class Client:
         Args:
             id: The id of the workspace.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> client = sandtimer.Client()
             >>> workspace = client.attach_workspace(client.workspace().id)
@@ -345,7 +345,7 @@ class Client:
     def workspaces(self) -> list[dict[str, Any]]:
         """Returns the workspaces of this token, the oldest first.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> client = sandtimer.Client()
             >>> workspace = client.workspace()
@@ -367,7 +367,7 @@ class Client:
         Returns:
             A dictionary: `tier`, `kill`, and `layers` with what is missing and the remedy.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> sandtimer.Client().host()["tier"] in ("T0", "T1", "T2", "T3")
             True
@@ -381,7 +381,7 @@ class Client:
     def config(self) -> dict[str, Any]:
         """Returns every setting and default limit of the server, each with its source.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> isinstance(sandtimer.Client().config(), dict)
             True
@@ -395,7 +395,7 @@ class Client:
     def health(self) -> dict[str, Any]:
         """Returns the state of the server. Needs no token.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> sandtimer.Client().health()["status"]
             'ok'

@@ -36,7 +36,7 @@ class ClientContext:
         id: The id of the context or session.
         files: The files of its workspace, which it has as /workspace.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> with sandtimer.Client().context(timeout=20.0) as ctx:
         ...     outcome = ctx.run("x = 40")
@@ -66,7 +66,7 @@ class ClientContext:
         Raises:
             ServerError: The server rejected the request, or did not answer.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().context() as ctx:
             ...     outcome = ctx.run("display([1]); 6 * 7", timeout=20.0)
@@ -99,7 +99,7 @@ class ClientContext:
         Raises:
             ServerError: The server rejected the request, or did not answer.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().session() as shell:
             ...     run = shell.start("cd /tmp; pwd", timeout=20.0)
@@ -143,7 +143,7 @@ class ClientContext:
         Raises:
             ServerError: The server rejected the request, or did not answer.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().context() as ctx:
             ...     outcome = ctx.run("x = 40")
@@ -168,7 +168,7 @@ class ClientContext:
         Returns:
             False if that state no longer exists.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().context(timeout=20.0) as ctx:
             ...     outcomes = ctx.run("x = 1"), ctx.run("x = 2")
@@ -196,7 +196,7 @@ class ClientContext:
         Returns:
             False if no run is active.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().context() as ctx:
             ...     ctx.interrupt()
@@ -212,7 +212,7 @@ class ClientContext:
         """Returns the state of the context: `status`, `waiting`, `executions`, `checkpoint`,
         `can_undo`, `idle_left_ms` and more.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().context() as ctx:
             ...     ctx.info()["executions"]
@@ -228,7 +228,7 @@ class ClientContext:
         """Ends the context and all processes that it started. If it has ended already, the call has no
         effect.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> ctx = sandtimer.Client().context()
             >>> ctx.close()

@@ -22,7 +22,7 @@ class ClientFiles:
     or below /workspace. Entries are dictionaries of `path`, `type`, `size` in bytes, `mode`,
     `modified_at_ms` and, for links, `target`.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> with sandtimer.Client().context(timeout=20.0) as ctx:
         ...     written = ctx.files.write("data/numbers", "1 2 3", parents=True)
@@ -58,7 +58,7 @@ class ClientFiles:
         Raises:
             ServerNotFoundError: There is no such file.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().context() as ctx:
             ...     written = ctx.files.write("greeting", "hello")
@@ -79,7 +79,7 @@ class ClientFiles:
             offset: The first byte; None for the beginning.
             length: How many bytes; None for all.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().context() as ctx:
             ...     written = ctx.files.write("greeting", "hello")
@@ -103,7 +103,7 @@ class ClientFiles:
             path: The path of the directory.
             recursive: Whether directories below it are listed too.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().context() as ctx:
             ...     written = ctx.files.write("a/b", "", parents=True)
@@ -132,7 +132,7 @@ class ClientFiles:
         Args:
             path: The path.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().context() as ctx:
             ...     written = ctx.files.write("greeting", "hello")
@@ -161,7 +161,7 @@ class ClientFiles:
             are missing, and the `reason`: "full" (an owner has at most 4,096 watched directories),
             "closed" or "deep" (more than 64 levels).
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().context() as ctx:
             ...     changes = ctx.files.watch()
@@ -197,7 +197,7 @@ class ClientFiles:
             ServerUnreachableError: The archive is incomplete, because a file became shorter while
                 it was read.
 
-        Example:
+        Examples:
             >>> import io, sandtimer, tarfile
             >>> with sandtimer.Client().context(timeout=20.0) as ctx:
             ...     made = ctx.run("import os; os.mkdir('out'); open('out/a', 'w').write('1'); open('out/b', 'w').write('2')")
@@ -227,7 +227,7 @@ class ClientFiles:
             parents: Whether the directory is made.
             links: "inside" rejects links that leave the directory; "keep" makes them.
 
-        Example:
+        Examples:
             >>> import io, sandtimer, tarfile
             >>> content = io.BytesIO()
             >>> with tarfile.open(fileobj=content, mode="w") as archive:
@@ -262,7 +262,7 @@ class ClientFiles:
             create_only: Whether an existing file is an error.
             mode: Permission bits, such as "0644".
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().context() as ctx:
             ...     written = ctx.files.write("bin/tool", "#!/bin/sh\n", parents=True, mode="0755")
@@ -293,7 +293,7 @@ class ClientFiles:
             content: Text, written as UTF-8, or bytes.
             create: Whether a missing file is made.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().context() as ctx:
             ...     appended = ctx.files.append("log", "one\n"), ctx.files.append("log", "two\n")
@@ -316,7 +316,7 @@ class ClientFiles:
             target: Its new path.
             overwrite: Whether an existing file is replaced.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().context() as ctx:
             ...     written = ctx.files.write("a", "1")
@@ -340,7 +340,7 @@ class ClientFiles:
             path: The path of the directory.
             parents: Whether missing directories are made; the directory may exist then.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().context() as ctx:
             ...     ctx.files.mkdir("a/b", parents=True)["type"]
@@ -363,7 +363,7 @@ class ClientFiles:
             recursive: Whether a directory is deleted with all that is in it; otherwise it must be
                 empty.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().context() as ctx:
             ...     written = ctx.files.write("a/b", "", parents=True)
@@ -388,7 +388,7 @@ class ClientWorkspace:
         id: The id of the workspace.
         files: Its files.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> workspace = sandtimer.Client().workspace()
         >>> written = workspace.files.write("greeting", "hello")
@@ -404,7 +404,7 @@ class ClientWorkspace:
     def info(self) -> dict[str, Any]:
         """Returns the state of the workspace, with its size in bytes.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> workspace = sandtimer.Client().workspace()
             >>> workspace.info()["workspace_id"] == workspace.id
@@ -424,7 +424,7 @@ class ClientWorkspace:
     def delete(self) -> None:
         """Deletes the workspace and all that is in it.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> sandtimer.Client().workspace().delete()
         """

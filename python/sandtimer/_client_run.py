@@ -35,7 +35,7 @@ class RunEvent:
         data: The data of the event, as the server sends it.
         id: The position of the reader after this event, for `events(after=id)`.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> run = sandtimer.Client().start(["true"], timeout=20.0)
         >>> [event.event for event in run.events()]
@@ -60,7 +60,7 @@ class OutputChunk:
         dropped: How many bytes before it are lost, because they exceeded the output limit of the
             run.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> run = sandtimer.Client().start("echo one", timeout=20.0)
         >>> [(chunk.stream, chunk.data, chunk.cursor) for chunk in run.output()]
@@ -135,7 +135,7 @@ class ClientRun:
     Attributes:
         id: The id of the run.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> client = sandtimer.Client()
         >>> with client.start("read word; echo $word", stdin_open=True, timeout=20.0) as run:
@@ -155,7 +155,7 @@ class ClientRun:
         """Waits for the end of the run, also through a restart of the server. Ctrl-C ends the wait,
         not the run.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> sandtimer.Client().start("exit 3", timeout=20.0).wait().exit_code
             3
@@ -201,7 +201,7 @@ class ClientRun:
         Raises:
             ServerUnreachableError: Eleven attempts in a row to connect failed.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> run = sandtimer.Client().start("echo hello", timeout=20.0)
             >>> [event.event for event in run.events()]
@@ -232,7 +232,7 @@ class ClientRun:
         Raises:
             ServerUnreachableError: Eleven attempts in a row to connect failed.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> run = sandtimer.Client().start("echo one; echo two >&2", timeout=20.0)
             >>> [chunk.text for chunk in run.output("stderr")]
@@ -270,7 +270,7 @@ class ClientRun:
         Returns:
             A dictionary of `data`, `encoding`, and `next_cursor`, where the next part begins.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> run = sandtimer.Client().start("echo hello", timeout=20.0)
             >>> outcome = run.wait()
@@ -307,7 +307,7 @@ class ClientRun:
             A dictionary: `matched`; if it is true `line`, the first such line, and `next_cursor`,
             the position after it; else `ending`, None while the run is active.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().start("echo starting; echo ready on 80; sleep 20", timeout=20.0) as run:
             ...     run.wait_for_line(r"ready on \d+", timeout=20.0)["line"]
@@ -336,7 +336,7 @@ class ClientRun:
         Returns:
             A dictionary: `listening`, and `status` of the run.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().start("sleep 20", timeout=20.0) as run:
             ...     run.wait_for_port(8000, timeout=0.1)["listening"]
@@ -366,7 +366,7 @@ class ClientRun:
         """Returns the state of the run: `status`, `effective` limits with their sources, `outcome`
         once it has ended, and more.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> run = sandtimer.Client().start(["true"], timeout=20.0)
             >>> outcome = run.wait()
@@ -388,7 +388,7 @@ class ClientRun:
         Returns:
             The state of the run afterwards, as `info`.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> run = sandtimer.Client().start("sleep 20", timeout=20.0)
             >>> run.kill("no longer needed")["outcome"]["ending"]
@@ -412,7 +412,7 @@ class ClientRun:
         Returns:
             A dictionary; `wall_left_ms` is the time that is left.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().start("sleep 20", timeout=20.0) as run:
             ...     run.extend(60)["wall_left_ms"] > 60_000
@@ -427,7 +427,7 @@ class ClientRun:
     def pause(self) -> None:
         """Stops the processes of the run, and its clock.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().start("sleep 20", timeout=20.0) as run:
             ...     run.pause()
@@ -442,7 +442,7 @@ class ClientRun:
     def resume(self) -> None:
         """Continues a run after `pause`.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().start("sleep 20", timeout=20.0) as run:
             ...     run.pause()
@@ -460,7 +460,7 @@ class ClientRun:
         Args:
             signal: A name such as "SIGUSR1", or a number.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> run = sandtimer.Client().start("trap 'exit 4' USR1; echo ready; while :; do sleep 0.1; done", timeout=20.0)
             >>> found = run.wait_for_line("ready")
@@ -485,7 +485,7 @@ class ClientRun:
         Returns:
             A dictionary: `written`, how many bytes were taken, and `closed`.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Client().start("cat", stdin_open=True, timeout=20.0) as run:
             ...     run.write("hello", eof=True)["written"]
@@ -507,7 +507,7 @@ class ClientRun:
         Raises:
             ServerError: The run is active, or unknown.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> run = sandtimer.Client().start(["true"], timeout=20.0)
             >>> outcome = run.wait()

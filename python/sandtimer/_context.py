@@ -51,7 +51,7 @@ class ContextInfo:
         can_undo: Whether the last run that changed something can be undone.
         lost: Why the interpreter was last lost between two runs; None if it never was.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> with sandtimer.Sandbox() as box, box.context() as ctx:
         ...     outcome = ctx.run("x = 1")
@@ -122,7 +122,7 @@ class Context:
     Any thread can use it, for one run at a time, in the order of the calls. Waiting does not count
     as run time. It is a context manager; at its end it is closed.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> with sandtimer.Sandbox(timeout=5.0) as box, box.context("python") as ctx:
         ...     outcome = ctx.run("x = 40")
@@ -188,14 +188,14 @@ class Context:
             SandboxUnavailableError: The context is closed, or belongs to another process.
             InvalidLimitError: The value of a limit cannot be enforced.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox() as box, box.context() as ctx:
-            ...     outcome = ctx.run("print('so far'); import time; time.sleep(60)", timeout=0.5, on_stdout=print)
-            ...     print(outcome.ending, outcome.state, outcome.verdict.limit_ms)
-            so far
-            <BLANKLINE>
-            timeout kept 500
+            ...     pieces = []
+            ...     code = "print('so far'); import time; time.sleep(60)"
+            ...     outcome = ctx.run(code, timeout=0.5, on_stdout=pieces.append)
+            ...     print("".join(pieces).strip(), outcome.ending, outcome.state, outcome.verdict.limit_ms)
+            so far timeout kept 500
         """
         listener = _Listener(on_stdout, on_stderr, on_display)
         limits = {"timeout": timeout, "cpu": cpu, "stall": stall, "warn_before": warn_before, "warn_signal": warn_signal}
@@ -221,7 +221,7 @@ class Context:
 
         Callbacks are called in the event loop, and awaited if they are coroutines.
 
-        Example:
+        Examples:
             >>> import asyncio, sandtimer
             >>> with sandtimer.Sandbox() as box, box.context() as ctx:
             ...     asyncio.run(ctx.arun("6 * 7")).value
@@ -353,7 +353,7 @@ class Context:
             BranchRefusedError: A branch would differ from this context: it has threads, child
                 processes, CUDA, or open files and sockets.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox() as box, box.context() as ctx:
             ...     outcome = ctx.run("x = 40")
@@ -392,7 +392,7 @@ class Context:
         Returns:
             False if that state no longer exists.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox() as box, box.context() as ctx:
             ...     outcomes = ctx.run("x = 1"), ctx.run("x = 2")
@@ -414,7 +414,7 @@ class Context:
         Returns:
             False if no run is active.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox() as box, box.context() as ctx:
             ...     ctx.interrupt()
@@ -439,7 +439,7 @@ class Context:
 
         An active run is cancelled; runs that wait for their turn are rejected.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox() as box:
             ...     ctx = box.context()

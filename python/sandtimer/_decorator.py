@@ -71,7 +71,7 @@ def sandboxed(timeout: Any = None, **parameters: Any) -> Any:
         InvalidArgumentTypeError: A parameter has a type that cannot be used, or a generator is
             decorated.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> @sandtimer.sandboxed(timeout=5.0)
         ... def product(numbers):

@@ -41,7 +41,7 @@ class Estimate:
         limit_rests_on_runs: Whether that timeout is based on runs, and not only on a table.
         text: The block that people and agents read.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> estimate = sandtimer.estimate("train_complex_model", 2300, state_dir="/nowhere")
         >>> estimate.best < estimate.typical < estimate.worst, estimate.runs
@@ -96,7 +96,7 @@ def estimate(
             invalid number; an unknown command.
         UnsupportedPlatform: This is not Linux.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> estimate = sandtimer.estimate("train_complex_model", data_size_mb=2300, budget=7200, state_dir="/nowhere")
         >>> estimate.typical, estimate.worst, estimate.fits_budget, estimate.basis

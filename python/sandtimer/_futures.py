@@ -18,7 +18,7 @@ class CallFuture(Future):  # type: ignore[type-arg]
 
     Made by `Sandbox.submit`. Cancelling it ends the call, also while it is running.
 
-    Example:
+    Examples:
         >>> import sandtimer, time
         >>> with sandtimer.Sandbox() as box:
         ...     future = box.submit(time.sleep, 60)
@@ -36,7 +36,7 @@ class CallFuture(Future):  # type: ignore[type-arg]
         Returns:
             False if the call has ended.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox() as box:
             ...     future = box.submit(abs, -1)
@@ -59,7 +59,7 @@ class CallFuture(Future):  # type: ignore[type-arg]
             A dictionary of `done`, `total`, `eta_ms` and, with a timeout,
             `p_finish_before_deadline`; None if that is unknown, and before and after the call.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox() as box:
             ...     future = box.submit(abs, -1)
@@ -73,7 +73,7 @@ class CallFuture(Future):  # type: ignore[type-arg]
     def running(self) -> bool:
         """Returns whether the call is running. It can be cancelled nevertheless.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox() as box:
             ...     future = box.submit(abs, -1)

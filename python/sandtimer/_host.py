@@ -47,7 +47,7 @@ class HostLoad:
         cpu_pressure: The share of the last ten seconds in which something waited for a processor.
         reasons: Why the machine counts as overloaded, in words; empty if it does not.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> with sandtimer.Sandbox(timeout=5.0) as box:
         ...     judgement = box.judge("print(9)", [("", "9")])

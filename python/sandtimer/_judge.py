@@ -430,7 +430,7 @@ class Judgement:
         errors: The exception of each case, or why there is no value.
         error: Why the program could not be compiled; else None.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> with sandtimer.Sandbox(timeout=2.0) as box:
         ...     judgement = box.judge("print(int(input()) ** 2)", [("3", "9"), ("x", "0"), ("4", "15")])
@@ -476,7 +476,7 @@ class Judgement:
         Returns:
             The new judgement; this one if there is no such case.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox(timeout=5.0) as box:
             ...     box.judge("print(9)", [("", "9")]).retry_overloaded().passed
@@ -504,7 +504,7 @@ class Judgements(Sequence[Judgement]):
     Args:
         judgements: The judgements.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> with sandtimer.Sandbox(timeout=5.0) as box:
         ...     judgements = box.judge_many(["print(9)", "print(8)"], [("", "9")])
@@ -554,7 +554,7 @@ class Judgements(Sequence[Judgement]):
         Returns:
             The new judgements.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox(timeout=5.0) as box:
             ...     judgements = box.judge_many(["print(9)", "print(8)"], [("", "9")])

@@ -34,7 +34,7 @@ class LoopGuard:
     Raises:
         InvalidArgumentError: A number is below 1.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> guard = sandtimer.LoopGuard(iterations=24, repeats=3)
         >>> for turn in guard:
@@ -78,7 +78,7 @@ class LoopGuard:
         Raises:
             LoopLimitError: The loop may have no more turns.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> sandtimer.LoopGuard(24).begin()
             1
@@ -103,7 +103,7 @@ class LoopGuard:
         Raises:
             InvalidArgumentTypeError: JSON cannot represent the input.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> guard = sandtimer.LoopGuard(24, failures=3)
             >>> number = guard.begin()

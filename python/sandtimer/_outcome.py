@@ -79,7 +79,7 @@ class Verdict:
         last_cpu_age_ms: How long before the end the run last used the processor.
         last_io_age_ms: How long before the end the run last read or wrote.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> with sandtimer.Sandbox(timeout=0.1) as box:
         ...     verdict = box.run(exec, "while True: pass").verdict
@@ -120,7 +120,7 @@ class Tree:
         proof: How it was proven, such as "cgroup empty".
         dead_after_ms: Milliseconds from the end of the run to the death of the last process.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> with sandtimer.Sandbox(timeout=5.0) as box:
         ...     box.run(exec, "import os; os.fork()").tree.survivors
@@ -146,7 +146,7 @@ class Usage:
         run_queue_ms: How long the run was runnable and had no processor, in milliseconds; None if
             that is unknown.
 
-    Example:
+    Examples:
         >>> import sandtimer, time
         >>> with sandtimer.Sandbox() as box:
         ...     box.run(time.sleep, 0.1).usage.wall_ms >= 100
@@ -171,7 +171,7 @@ class Isolation:
         deadline_layers: The enforcers of the deadline.
         degraded: The layers that were wanted and not active, each with its name and the reason.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> with sandtimer.Sandbox() as box:
         ...     box.run(abs, -1).isolation.tier in ("T0", "T1", "T2", "T3")
@@ -195,7 +195,7 @@ class Outcome:
     Attributes:
         value: The value of the call; None if there is none.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> with sandtimer.Sandbox(timeout=2.0) as box:
         ...     outcome = box.run(sum, [1, 2, 3])
@@ -404,7 +404,7 @@ class Outcome:
 
         The value is included if JSON can represent it, in at most 256 MiB.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox() as box:
             ...     record = box.run(abs, -1).to_dict()

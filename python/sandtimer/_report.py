@@ -34,7 +34,7 @@ def progress(done: Union[int, float], total: Union[int, float, None] = None, uni
     Raises:
         InvalidArgumentError: A number is negative or infinite, or `total` is 0 or below `done`.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> sandtimer.progress(8, 15, "epoch")
         False

@@ -60,7 +60,7 @@ class CircuitBreaker:
         InvalidArgumentError: A parameter has a value that cannot be used.
         InvalidArgumentTypeError: A parameter has a type that cannot be used.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> breaker = sandtimer.CircuitBreaker("calculator:calculate", failures=2)
         >>> for _ in range(2):
@@ -151,7 +151,7 @@ class CircuitBreaker:
         Raises:
             CircuitOpen: The breaker is open.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> sandtimer.CircuitBreaker("numbers:parse").call(int, "7")
             7
@@ -181,7 +181,7 @@ class CircuitBreaker:
             state: "open" or "closed"; None closes the breaker, forgets the failures, and lets it
                 change again.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> breaker = sandtimer.CircuitBreaker("numbers:parse")
             >>> breaker.hold("open")
@@ -198,7 +198,7 @@ class CircuitBreaker:
         Returns:
             A dictionary that JSON can represent. Its times are spans in milliseconds.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> sandtimer.CircuitBreaker("numbers:parse").snapshot()["state"]
             'closed'
@@ -216,7 +216,7 @@ class CircuitBreaker:
         Raises:
             InvalidArgumentError: It is not a snapshot.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> breaker, other = sandtimer.CircuitBreaker("a:b"), sandtimer.CircuitBreaker("a:b")
             >>> breaker.hold("open")
@@ -286,7 +286,7 @@ class Retried:
         spent: How the time was spent: dictionaries of `spent_on` ("attempt", "backoff" or
             "breaker_open") and `ms`.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> retried = sandtimer.retry(2, pauses=[0]).run(int, "seven")
         >>> retried.ok, type(retried.error).__name__, [each["spent_on"] for each in retried.spent]
@@ -341,7 +341,7 @@ def retry(
         InvalidArgumentError: A parameter has a value that cannot be used.
         InvalidArgumentTypeError: A parameter has a type that cannot be used.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> tries = []
         >>> @sandtimer.retry(3, pauses=[0.01])
@@ -361,7 +361,7 @@ def retry(
 class Retry:
     """A policy of retries, made by `retry`.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> policy = sandtimer.retry(2, pauses=[0])
         >>> policy.call(int, "7")
@@ -410,7 +410,7 @@ class Retry:
             CircuitOpen: The breaker is open.
             Exception: The last exception of the function, after all attempts.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> sandtimer.retry(2, pauses=[0], fallback=len).call(int, "seven")
             5
@@ -429,7 +429,7 @@ class Retry:
             *args: Its positional arguments.
             **kwargs: Its keyword arguments.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> sandtimer.retry(2, pauses=[0]).run(int, "seven").ok
             False

@@ -86,7 +86,7 @@ class Sandbox:
         SandboxUnavailableError: `gpu=True`, and the host has no GPU that a run could open.
         UnsupportedPlatform: This is not Linux.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> box = sandtimer.Sandbox(timeout=2.0, memory="512MB")
         >>> box.call(lambda x: x * 7, 6)
@@ -221,7 +221,7 @@ class Sandbox:
         Raises:
             InvalidLimitError: The value of a limit cannot be enforced.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox(timeout=60.0) as box:
             ...     box.limits(timeout=0.1).run(exec, "while True: pass").ending
@@ -252,7 +252,7 @@ class Sandbox:
             InvalidArgumentTypeError: The budget is not a `TimeoutManager`, or the task is not a
                 string.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> manager = sandtimer.TimeoutManager(max_runtime_seconds=20.5, wrap_up=20.0)
             >>> with sandtimer.Sandbox() as box:
@@ -285,7 +285,7 @@ class Sandbox:
         Raises:
             ProfileRefusedError: The interpreter, or a module of `preload`, cannot be used.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox() as box:
             ...     box.warm(2)
@@ -308,7 +308,7 @@ class Sandbox:
             all calls; "not_preloaded", those that cannot be, each with the reason. Zeros unless
             `start="zygote"`.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox(workers=3) as box:
             ...     value = box.call(abs, -1)
@@ -326,7 +326,7 @@ class Sandbox:
 
         Active calls run to their end; later ones raise `SandboxUnavailableError`.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> box = sandtimer.Sandbox()
             >>> box.close()
@@ -362,7 +362,7 @@ class Sandbox:
             IsolationRefusedError: The host cannot provide the isolation that `require` names.
             SandboxUnavailableError: The sandbox is closed, or the system rejected an operation.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox(timeout=5.0) as box:
             ...     outcome = box.run(divmod, 1, 0)
@@ -439,7 +439,7 @@ class Sandbox:
             Crashed: The process ended without a result.
             Exception: What the function raised; a `RemoteError` if its class is not rebuilt here.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox(timeout=5.0) as box:
             ...     box.call(divmod, 7, 3)
@@ -465,7 +465,7 @@ class Sandbox:
             stdin: What the program reads from its standard input.
             name: The name of the program in tracebacks.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox(timeout=5.0) as box:
             ...     outcome = box.exec("print('hello', input())\n6 * 7", stdin="world")
@@ -492,7 +492,7 @@ class Sandbox:
             argv: The program and its arguments.
             stdin: What it reads from its standard input; None for no input.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox(timeout=5.0) as box:
             ...     outcome = box.command(["sh", "-c", "tr a-z A-Z; exit 3"], stdin="hello")
@@ -535,7 +535,7 @@ class Sandbox:
             InvalidArgumentError: The sandbox has `gpu=True` or a budget, or a parameter cannot be
                 used.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox(timeout=5.0, memory="512MB") as box, box.context("python") as ctx:
             ...     outcome = ctx.run("x = 40")
@@ -625,7 +625,7 @@ class Sandbox:
         Returns:
             A `concurrent.futures.Future`, whose result is what `call` returns or raises.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox(timeout=5.0) as box:
             ...     future = box.submit(pow, 2, 10)
@@ -687,7 +687,7 @@ class Sandbox:
     async def acall(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Awaited form of `call`. Cancelling the task ends the call.
 
-        Example:
+        Examples:
             >>> import asyncio, sandtimer
             >>> with sandtimer.Sandbox(timeout=5.0) as box:
             ...     asyncio.run(box.acall(pow, 2, 10))
@@ -712,7 +712,7 @@ class Sandbox:
         Returns:
             An iterator over the outcomes, in the order of the items.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox(timeout=5.0) as box:
             ...     [outcome.value for outcome in box.map(lambda x: 10 // x, [5, 0, 2])]
@@ -768,7 +768,7 @@ class Sandbox:
             stop_early: Whether to stop at the first case, in their order, that is not accepted.
             name: The name of the program in tracebacks.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox(timeout=2.0) as box:
             ...     judgement = box.judge("print(int(input()) ** 2)", [("3", "9"), ("4", "15")])
@@ -810,7 +810,7 @@ class Sandbox:
             stop_early: Whether to stop each program at its first case that is not accepted.
             name: The name of the programs in tracebacks.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> with sandtimer.Sandbox(timeout=5.0) as box:
             ...     box.judge_many(["print(9)", "print(8)"], [("", "9")]).passed

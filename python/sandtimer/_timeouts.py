@@ -78,7 +78,7 @@ class TimeoutManager:
         InvalidArgumentError: A parameter has a value that cannot be used.
         InvalidLimitError: The value of a limit cannot be enforced.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> clock = iter([0, 0, 60, 5460, 5460, 5465, 5470]).__next__
         >>> manager = sandtimer.TimeoutManager(stall_timeout_seconds=None, clock=clock)
@@ -147,7 +147,7 @@ class TimeoutManager:
         Returns:
             "work"; "wrap_up" if it is the last turn; "refused" if there is none left.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> manager = sandtimer.TimeoutManager(max_turns=1)
             >>> manager.start_turn(), manager.check_timeout()["state"], manager.start_turn(), manager.start_turn()
@@ -175,7 +175,7 @@ class TimeoutManager:
             first; `warnings`; `repeated`, how the agent repeats itself, or None; `text`, all of it
             in lines.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> manager = sandtimer.TimeoutManager(clock=lambda: 0.0)
             >>> manager.start_turn()
@@ -191,7 +191,7 @@ class TimeoutManager:
     def register_activity(self) -> None:
         """Records that the agent is active: its tools, their output, their progress.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> sandtimer.TimeoutManager().register_activity()
         """
@@ -200,7 +200,7 @@ class TimeoutManager:
     def register_failure(self) -> None:
         """Records a failure of the agent, for `max_failures`.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> manager = sandtimer.TimeoutManager(max_failures=1)
             >>> manager.register_failure()
@@ -220,7 +220,7 @@ class TimeoutManager:
             observation: Its result.
             failed: Whether it failed.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> manager = sandtimer.TimeoutManager()
             >>> for _ in range(4):
@@ -256,7 +256,7 @@ class TimeoutManager:
         Raises:
             InvalidLimitError: A duration is negative or infinite.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> manager = sandtimer.TimeoutManager()
             >>> manager.start_task("train", 1800, 5400)
@@ -280,7 +280,7 @@ class TimeoutManager:
         Args:
             task_name: The name of the task; None for the latest one.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> manager = sandtimer.TimeoutManager()
             >>> manager.start_task("train", 1800, 5400)
@@ -306,7 +306,7 @@ class TimeoutManager:
             elapsed time as a share of the estimate, at most 100; `is_overdue`, whether it takes
             longer than the estimate; `formatted_elapsed` and `formatted_estimated`.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> sandtimer.TimeoutManager().get_task_status() is None
             True
@@ -330,7 +330,7 @@ class TimeoutManager:
         """Returns a warning of the tasks that take longer than estimated; None if there is no such
         task.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> sandtimer.TimeoutManager().should_warn_user() is None
             True
@@ -352,7 +352,7 @@ class TimeoutManager:
             `suggested_limit`, in seconds; None if the output has no estimate, and if
             ENABLE_ESTIMATE_DURATION=0 is set.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> text = "⏱️ Task Duration Estimate: train\n   📈 Typical: 30m 0s\n   ⚠️ Worst case: 1h 30m"
             >>> sandtimer.TimeoutManager().parse_estimate_result(text)
@@ -385,7 +385,7 @@ class TimeoutManager:
             result: Its output.
             tool_input: Its arguments.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> manager = sandtimer.TimeoutManager()
             >>> manager.observe_tool("EstimateTaskDuration", "Task Duration Estimate: train\nTypical: 30m 0s\nWorst case: 1h 30m")
@@ -462,7 +462,7 @@ class TimeoutManager:
             `tasks_completed`, `current_task`, `timeout_check` (a check that grants nothing) and
             `text`.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> sandtimer.TimeoutManager().get_summary()["tasks_completed"]
             0
@@ -482,7 +482,7 @@ class TimeoutManager:
     def summary(self) -> str:
         """Returns the summary in lines of text.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> print(sandtimer.TimeoutManager().summary())
             Summary:
@@ -496,7 +496,7 @@ class TimeoutManager:
 
         A loop that waits no longer than this notices every limit in time.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> manager = sandtimer.TimeoutManager(max_runtime_seconds=60, stall_timeout_seconds=None, clock=lambda: 0.0)
             >>> 0 < manager.seconds_to_next_event() <= 60
@@ -520,7 +520,7 @@ class TimeoutManager:
         Returns:
             `timeout` and `stall` in seconds; None for unlimited.
 
-        Example:
+        Examples:
             >>> import sandtimer
             >>> sandtimer.TimeoutManager(max_runtime_seconds=None, stall_timeout_seconds=60).run_limits()
             {'timeout': None, 'stall': 60.0}

@@ -16,7 +16,7 @@ class SandtimerError(Exception):
     Attributes:
         outcome: The `Outcome` of the run, if a run existed; else None.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> with sandtimer.Sandbox(timeout=0.1) as box:
         ...     try:
@@ -49,7 +49,7 @@ class DeadlineExceeded(SandtimerError, TimeoutError):
 
     The message is the sentence of the verdict.
 
-    Example:
+    Examples:
         >>> import sandtimer, time
         >>> with sandtimer.Sandbox(timeout=0.1) as box:
         ...     try:
@@ -65,7 +65,7 @@ class SoftTimeLimitError(SandtimerError):
 
     Raised inside the handler, so that it can save its work: see `jobs.Handler`.
 
-    Example:
+    Examples:
         >>> import time
         >>> from sandtimer import SoftTimeLimitError, jobs
         >>> def train(steps):
@@ -82,7 +82,7 @@ class SoftTimeLimitError(SandtimerError):
 class OutOfMemory(SandtimerError, MemoryError):
     """The run needed more memory than its limit allows.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> with sandtimer.Sandbox(timeout=20.0, memory="200MB") as box:
         ...     try:
@@ -98,7 +98,7 @@ class Crashed(SandtimerError):
 
     The cause is a signal, `os._exit` or a fault of the interpreter.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> with sandtimer.Sandbox(timeout=5.0) as box:
         ...     try:
@@ -112,7 +112,7 @@ class Crashed(SandtimerError):
 class NoResultError(Crashed):
     """The process of the run exited by itself, but sent no result.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> with sandtimer.Sandbox(timeout=5.0) as box:
         ...     try:
@@ -135,7 +135,7 @@ class RemoteError(SandtimerError):
         message: The message of the exception.
         remote_traceback: The traceback in the sandbox, as text; "" if it is unknown.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> with sandtimer.Sandbox(timeout=5.0) as box:
         ...     try:
@@ -161,7 +161,7 @@ class ResultRefusedError(SandtimerError):
 
     Name its class in `results=`, or use `trust="pickle"`.
 
-    Example:
+    Examples:
         >>> import fractions, sandtimer
         >>> with sandtimer.Sandbox(timeout=5.0) as box:
         ...     try:
@@ -175,7 +175,7 @@ class ResultRefusedError(SandtimerError):
 class UnserializableError(SandtimerError, TypeError):
     """An argument or a result cannot be sent from one process to another.
 
-    Example:
+    Examples:
         >>> import sandtimer, threading
         >>> with sandtimer.Sandbox(timeout=5.0) as box:
         ...     try:
@@ -192,7 +192,7 @@ class EstimateRefusedError(SandtimerError, ValueError):
 
     For an unknown type the message names the nearest ones.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> try:
         ...     sandtimer.estimate("train_modle")
@@ -207,7 +207,7 @@ class InvalidArgumentError(SandtimerError, ValueError):
 
     The message names the parameter, the value and the remedy.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> try:
         ...     sandtimer.Sandbox(trust="everything")
@@ -222,7 +222,7 @@ class InvalidArgumentTypeError(SandtimerError, TypeError):
 
     The message names the parameter, the value and the remedy.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> try:
         ...     sandtimer.Sandbox(time_limit=5)
@@ -235,7 +235,7 @@ class InvalidArgumentTypeError(SandtimerError, TypeError):
 class InvalidLimitError(SandtimerError, ValueError):
     """The value of a limit is not a number, size or duration that can be enforced.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> try:
         ...     sandtimer.Sandbox(memory="a lot")
@@ -248,7 +248,7 @@ class InvalidLimitError(SandtimerError, ValueError):
 class UnsupportedPlatform(SandtimerError, OSError):
     """This platform has no engine; only the client of a server works here.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> try:
         ...     sandtimer.Sandbox().close()
@@ -260,7 +260,7 @@ class UnsupportedPlatform(SandtimerError, OSError):
 class Cancelled(SandtimerError):
     """The run was cancelled before it ended by itself.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> def hint(outcome):
         ...     return "submit again" if isinstance(outcome.error, sandtimer.Cancelled) else ""
@@ -280,7 +280,7 @@ class CircuitOpen(SandtimerError):
         retry_after: Seconds until the next call is admitted; None while the breaker is held open.
         feedback: Text for a model: an instruction, then when a call is admitted again and why.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> breaker = sandtimer.CircuitBreaker("search:query")
         >>> breaker.hold("open")
@@ -314,7 +314,7 @@ class LoopLimitError(SandtimerError):
         turns: How many turns have begun.
         failed: How many of them failed.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> guard = sandtimer.LoopGuard(1)
         >>> guard.begin()
@@ -343,7 +343,7 @@ class LoopLimitError(SandtimerError):
 class LimitExceededError(SandtimerError):
     r"""A limit other than time and memory ended the run: processes, output or disk.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> with sandtimer.Sandbox(timeout=10.0, processes=3) as box:
         ...     outcome = box.exec("import os\nfor _ in range(9):\n    os.fork()")
@@ -355,7 +355,7 @@ class LimitExceededError(SandtimerError):
 class ResultTooLargeError(SandtimerError, ValueError):
     """A result has more bytes than `result_bytes` allows.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> with sandtimer.Sandbox(timeout=5.0, result_bytes=100) as box:
         ...     try:
@@ -369,7 +369,7 @@ class ResultTooLargeError(SandtimerError, ValueError):
 class ProfileRefusedError(SandtimerError, ValueError):
     """The interpreter, or a module of `preload`, cannot be used for sandboxes.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> with sandtimer.Sandbox(preload=["no_such_module"]) as box:
         ...     try:
@@ -383,7 +383,7 @@ class ProfileRefusedError(SandtimerError, ValueError):
 class IsolationRefusedError(SandtimerError):
     """The host cannot provide the isolation that `require` names.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> with sandtimer.Sandbox(require="T0") as box:
         ...     try:
@@ -397,7 +397,7 @@ class IsolationRefusedError(SandtimerError):
 class SandboxUnavailableError(SandtimerError, RuntimeError):
     """The sandbox cannot be used: the system rejected one of its operations, or the sandbox is closed.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> box = sandtimer.Sandbox()
         >>> box.close()
@@ -414,7 +414,7 @@ class BranchRefusedError(SandtimerError):
 
     It has threads, child processes, open files or other state that is not copied.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> with sandtimer.Sandbox() as box, box.context() as ctx:
         ...     outcome = ctx.run("file = open('notes', 'w')")
@@ -431,7 +431,7 @@ class ContextLostError(SandtimerError, RuntimeWarning):
 
     The state since the last checkpoint, or all of it, is lost.
 
-    Example:
+    Examples:
         >>> import sandtimer, warnings
         >>> with warnings.catch_warnings():
         ...     warnings.simplefilter("error", sandtimer.ContextLostError)
@@ -444,7 +444,7 @@ class ContextLostError(SandtimerError, RuntimeWarning):
 class JobError(SandtimerError):
     """The store of jobs rejected the request, or cannot be used.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> try:
         ...     sandtimer.jobs.show("job-0")
@@ -463,7 +463,7 @@ class JobSpecRefusedError(JobError, ValueError):
     Attributes:
         path: The path of the field, such as `steps[0].attempts`.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> try:
         ...     sandtimer.jobs.submit({"steps": [{"name": "build", "command": ["make"], "attempts": 0}]})
@@ -488,7 +488,7 @@ class JobConflictError(JobError):
         existing: The id of the job that has this key.
         job: The `JobRecord` of that job.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> spec = {"idempotency_key": "report of May", "command": ["true"], "queue": "later"}
         >>> first = sandtimer.jobs.submit(spec)
@@ -515,7 +515,7 @@ class JobNotFoundError(JobError, LookupError):
     Attributes:
         id: The id.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> try:
         ...     sandtimer.jobs.show("job-0")
@@ -539,7 +539,7 @@ class JobFileUnknownError(JobError, LookupError):
         id: The id of the job.
         name: The name of the file.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> record = sandtimer.jobs.run({"command": ["true"]})
         >>> try:
@@ -565,7 +565,7 @@ class JobStateRefusedError(JobError):
         id: The id of the job.
         state: Its state.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> record = sandtimer.jobs.run({"command": ["true"]})
         >>> try:
@@ -587,7 +587,7 @@ class JobStateRefusedError(JobError):
 class JobStoreFullError(JobError, OSError):
     """The disk is full; the store is unchanged.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> try:
         ...     job = sandtimer.jobs.submit({"command": ["true"], "queue": "later"})
@@ -599,7 +599,7 @@ class JobStoreFullError(JobError, OSError):
 class JobStoreBusyError(JobError, OSError):
     """Another process held the lock of the store for too long; the same request may succeed later.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> try:
         ...     job = sandtimer.jobs.submit({"command": ["true"], "queue": "later"})
@@ -611,7 +611,7 @@ class JobStoreBusyError(JobError, OSError):
 class JobStoreNewerError(JobError):
     """A newer version of Sandtimer wrote the store.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> try:
         ...     listed = sandtimer.jobs.list()
@@ -626,7 +626,7 @@ class JobStoreUnavailableError(JobError, OSError):
     Its directory is not writable, its data is damaged, or its server rejects requests or does not
     answer.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> try:
         ...     sandtimer.jobs.Jobs("/proc/no-store").list()
@@ -639,7 +639,7 @@ class JobStoreUnavailableError(JobError, OSError):
 class JobStoreUnreachableError(JobStoreUnavailableError):
     """The server of the store does not answer; it may answer later.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> issubclass(sandtimer.JobStoreUnreachableError, sandtimer.JobStoreUnavailableError)
         True
@@ -649,7 +649,7 @@ class JobStoreUnreachableError(JobStoreUnavailableError):
 class JobStillRunningError(JobError, TimeoutError):
     """The timeout of a wait passed before the job ended. The job continues.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> job = sandtimer.jobs.submit({"command": ["true"], "queue": "later"})
         >>> try:
@@ -669,7 +669,7 @@ class ServerError(SandtimerError):
         retryable: Whether the same request may succeed later.
         details: Facts for programs.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> try:
         ...     sandtimer.Client().run(["no-such-program"])
@@ -687,7 +687,7 @@ class ServerError(SandtimerError):
 class ServerUnreachableError(ServerError, ConnectionError):
     """The server did not answer: no server listens at the address, or the connection broke.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> try:
         ...     sandtimer.Client("http://127.0.0.1:9").health()
@@ -700,7 +700,7 @@ class ServerUnreachableError(ServerError, ConnectionError):
 class ServerUnauthorizedError(ServerError, PermissionError):
     """The server does not accept the token.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> try:
         ...     runs = sandtimer.Client().runs()
@@ -712,7 +712,7 @@ class ServerUnauthorizedError(ServerError, PermissionError):
 class ServerNotFoundError(ServerError, LookupError):
     """The server has no such run, context, workspace or file, or another token owns it.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> try:
         ...     sandtimer.Client().attach("run-0").info()
@@ -725,7 +725,7 @@ class ServerNotFoundError(ServerError, LookupError):
 class ServerLimitRefusedError(ServerError, InvalidLimitError):
     """The server rejected the value of a limit.
 
-    Example:
+    Examples:
         >>> import sandtimer
         >>> try:
         ...     sandtimer.Client().run(["true"], memory="a lot")

@@ -1,6 +1,6 @@
 """Every public name is documented in Google's style, and its example runs as it is written.
 
-Each function, method, class and exception has a docstring with `Args:` for its parameters and an `Example:`; dataclasses have
+Each function, method, class and exception has a docstring with `Args:` for its parameters and `Examples:`; dataclasses have
 `Attributes:`. A property needs only a docstring: the example is that of its class. So does an awaited form ("Awaited form of
 `run`."), which has the parameters of the other one.
 """
@@ -21,7 +21,7 @@ from sandtimer.adtools import auto_server
 
 MODULES = (sandtimer, adtools, jobs, auto_server)
 NAMES = [(module, name) for module in MODULES for name in module.__all__ if name not in ("__version__", "jobs")]
-SECTION = re.compile(r"^ *(Args|Attributes|Returns|Yields|Raises|Example):$", re.MULTILINE)
+SECTION = re.compile(r"^ *(Args|Attributes|Returns|Yields|Raises|Examples):$", re.MULTILINE)
 AWAITED = re.compile(r"Awaited form of `(\w+)`")
 
 
@@ -101,8 +101,8 @@ def problems(each: Documented) -> list[str]:
     if dataclasses.is_dataclass(each.value):
         own = [name for name in vars(each.value).get("__annotations__", {}) if not name.startswith("_")]
         found += [f"`Attributes:` has no {name!r}" for name in own if f"\n    {name}: " not in each.section("Attributes")]
-    if ">>> " not in each.section("Example"):
-        found.append("it has no `Example:`")
+    if ">>> " not in each.section("Examples"):
+        found.append("it has no `Examples:`")
     return found
 
 
@@ -125,6 +125,15 @@ def test_names_of_ray_are_documented() -> None:
     ray = pytest.importorskip("sandtimer.ray", reason="Ray is not installed")
     found = {each.name: problems(each) for name in ray.__all__ for each in documented(ray, name)}
     assert {name: each for name, each in found.items() if each} == {}
+
+
+def test_public_names_are_on_pages_of_the_reference() -> None:
+    pages = pathlib.Path(__file__).parents[2] / "docs/reference/python"
+    listed = {name for page in pages.glob("*.md") for name in re.findall(r"^::: ([\w.]+)$", page.read_text("utf-8"), re.MULTILINE)}
+    # The functions of `jobs` are methods of `Jobs`.
+    expected = {f"{module.__name__}.{name}" for module, name in NAMES if not inspect.ismethod(getattr(module, name))}
+    ray = {f"sandtimer.ray.{name}" for name in ("Pool", "initialize", "sandbox")}
+    assert listed == expected | ray
 
 
 @pytest.mark.parametrize(("module", "name"), NAMES, ids=label)
@@ -162,7 +171,7 @@ def without_example(number: int) -> int:
 def without_parameter(number: int) -> int:
     """Returns it.
 
-    Example:
+    Examples:
         >>> 1
         1
     """
@@ -177,7 +186,7 @@ async def of_nothing() -> None:
     ("function", "problem"),
     [
         (undocumented, "no docstring"),
-        (without_example, "no `Example:`"),
+        (without_example, "no `Examples:`"),
         (without_parameter, "`Args:` has no 'number'"),
         (of_nothing, "there is no 'nothing_at_all'"),
     ],

@@ -53,7 +53,7 @@ def submit_code(
     Returns:
         `ExecutionResults` as a dictionary.
 
-    Example:
+    Examples:
         >>> import threading
         >>> from sandtimer.adtools import PyEvaluator, auto_server
         >>> class Count(PyEvaluator):
@@ -101,7 +101,7 @@ class Server(ThreadingHTTPServer):
         timeout: Seconds for requests without a timeout; None for that of the evaluator.
         max_workers: How many evaluations run at a time.
 
-    Example:
+    Examples:
         >>> from sandtimer.adtools import PyEvaluator, auto_server
         >>> class Count(PyEvaluator):
         ...     def evaluate_program(self, program_str, functions, function_list, classes, class_list, **kwargs):
@@ -130,7 +130,7 @@ class Server(ThreadingHTTPServer):
         Args:
             request: The JSON data of the request: a dictionary of `code` and `timeout`.
 
-        Example:
+        Examples:
             >>> from sandtimer.adtools import PyEvaluator, auto_server
             >>> class Count(PyEvaluator):
             ...     def evaluate_program(self, program_str, functions, function_list, classes, class_list, **kwargs):

@@ -29,7 +29,7 @@ class PyEvaluator(ABC):
         join_timeout_seconds: As for `SandboxExecutor`.
         **executor_parameters: The other parameters of `SandboxExecutor`.
 
-    Example:
+    Examples:
         >>> from sandtimer.adtools import PyEvaluator
         >>> class Score(PyEvaluator):
         ...     def evaluate_program(self, program_str, functions, function_list, classes, class_list, **kwargs):
@@ -77,7 +77,7 @@ class PyEvaluator(ABC):
         Returns:
             The score, or any other value.
 
-        Example:
+        Examples:
             >>> from sandtimer.adtools import PyEvaluator
             >>> class Length(PyEvaluator):
             ...     def evaluate_program(self, program_str, functions, function_list, classes, class_list, **kwargs):
@@ -111,7 +111,7 @@ class PyEvaluator(ABC):
             program: The source, or an object whose `str` is the source.
             **kwargs: Keyword arguments of `evaluate_program`.
 
-        Example:
+        Examples:
             >>> from sandtimer.adtools import PyEvaluator
             >>> class Count(PyEvaluator):
             ...     def evaluate_program(self, program_str, functions, function_list, classes, class_list, **kwargs):
@@ -141,7 +141,7 @@ class PyEvaluator(ABC):
             redirect_to_devnull: Whether the output is discarded.
             **kwargs: Keyword arguments of `evaluate_program`.
 
-        Example:
+        Examples:
             >>> from sandtimer.adtools import PyEvaluator
             >>> class Count(PyEvaluator):
             ...     def evaluate_program(self, program_str, functions, function_list, classes, class_list, **kwargs):
@@ -165,7 +165,7 @@ class PyEvaluatorRay(PyEvaluator):
         ray_rotation_backup_count: As for `SandboxExecutorRay`.
         **executor_parameters: The other parameters of `SandboxExecutorRay`.
 
-    Example:
+    Examples:
         >>> from sandtimer.adtools import PyEvaluatorRay
         >>> class Count(PyEvaluatorRay):
         ...     def evaluate_program(self, program_str, functions, function_list, classes, class_list, **kwargs):
@@ -215,7 +215,7 @@ class PyEvaluatorRay(PyEvaluator):
             ray_actor_options: Resources of the actor whose node makes the call.
             **kwargs: Keyword arguments of `evaluate_program`.
 
-        Example:
+        Examples:
             >>> from sandtimer.adtools import PyEvaluatorRay
             >>> class Count(PyEvaluatorRay):
             ...     def evaluate_program(self, program_str, functions, function_list, classes, class_list, **kwargs):

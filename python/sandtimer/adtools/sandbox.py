@@ -34,7 +34,7 @@ class ExecutionResults(TypedDict):
         evaluate_time: How long the call took, in seconds.
         error_msg: "" on success; else why there is no value.
 
-    Example:
+    Examples:
         >>> from sandtimer.adtools import ExecutionResults
         >>> ExecutionResults(result=1, evaluate_time=0.1, error_msg="")["result"]
         1
@@ -65,7 +65,7 @@ class SandboxExecutor:
         InvalidArgumentError: A parameter has a value that cannot be used.
         InvalidArgumentTypeError: A parameter has a type that cannot be used, or belongs to a call.
 
-    Example:
+    Examples:
         >>> from sandtimer.adtools import SandboxExecutor
         >>> class Worker:
         ...     def divide(self, a, b):
@@ -130,7 +130,7 @@ class SandboxExecutor:
             redirect_to_devnull: Whether the output of the call is discarded; else it is printed
                 when the call has ended.
 
-        Example:
+        Examples:
             >>> from sandtimer.adtools import SandboxExecutor
             >>> SandboxExecutor([1, 2, 1]).secure_execute("count", [1], timeout_seconds=5)["result"]
             2
@@ -252,7 +252,7 @@ class SandboxExecutorRay(SandboxExecutor):
     Raises:
         ImportError: Ray is not installed.
 
-    Example:
+    Examples:
         >>> from sandtimer.adtools import SandboxExecutorRay
         >>> executor = SandboxExecutorRay([1, 2, 1])  # doctest: +SKIP
         >>> executor.secure_execute("count", [1], timeout_seconds=5)["result"]  # doctest: +SKIP
@@ -300,7 +300,7 @@ class SandboxExecutorRay(SandboxExecutor):
             redirect_to_devnull: As for `SandboxExecutor.secure_execute`.
             ray_actor_options: Resources of the actor whose node makes the call.
 
-        Example:
+        Examples:
             >>> from sandtimer.adtools import SandboxExecutorRay
             >>> executor = SandboxExecutorRay([1, 2, 1])  # doctest: +SKIP
             >>> executor.secure_execute("count", [1], ray_actor_options={"num_cpus": 1})["result"]  # doctest: +SKIP
@@ -352,7 +352,7 @@ def sandbox_run(
     Raises:
         InvalidArgumentError: A parameter has a value that cannot be used.
 
-    Example:
+    Examples:
         >>> from sandtimer.adtools import sandbox_run
         >>> @sandbox_run(timeout=5.0, return_raw_result=False)
         ... def reciprocal(x):

@@ -35,7 +35,7 @@ class Handler:
         InvalidLimitError: `soft` is not a duration.
         InvalidArgumentError: The function is async.
 
-    Example:
+    Examples:
         >>> import sandtimer, time
         >>> from sandtimer import jobs
         >>> def train(steps):

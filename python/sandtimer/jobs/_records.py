@@ -21,7 +21,7 @@ class Submitted:
         state: Its state.
         existed: Whether a job with the same idempotency key and the same spec existed already.
 
-    Example:
+    Examples:
         >>> from sandtimer import jobs
         >>> spec = {"command": ["true"], "idempotency_key": "nightly", "queue": "later"}
         >>> first, second = jobs.submit(spec), jobs.submit(spec)
@@ -57,7 +57,7 @@ class Job:
         cancel: Why it is to be cancelled; None if that was not requested.
         waiting_for: How many jobs of its `after` have not ended.
 
-    Example:
+    Examples:
         >>> from sandtimer import jobs
         >>> submitted = jobs.submit({"command": ["true"], "queue": "later"})
         >>> [(job.id == submitted.id, job.state) for job in jobs.list(queue="later")]
@@ -102,7 +102,7 @@ class JobVerdict:
         elapsed_ms: How long the job had taken, in milliseconds.
         sentence: All of this in a sentence.
 
-    Example:
+    Examples:
         >>> from sandtimer import jobs
         >>> verdict = jobs.run({"command": ["sleep", "60"], "wall_ms": 300}).result.verdict
         >>> verdict.layer, verdict.kind, verdict.limit_ms, verdict.phase
@@ -129,7 +129,7 @@ class JobFile:
         bytes: Its size, in bytes.
         sha256: Its SHA-256 sum, in hexadecimal digits.
 
-    Example:
+    Examples:
         >>> from sandtimer import jobs
         >>> record = jobs.run({"command": ["sh", "-c", "printf hello > out"], "outputs": ["out"]})
         >>> [(file.name, file.bytes) for file in record.result.files]
@@ -149,7 +149,7 @@ class JobFileRefused:
         name: The name or the pattern.
         reason: Why it was not stored.
 
-    Example:
+    Examples:
         >>> from sandtimer import jobs
         >>> record = jobs.run({"command": ["true"], "outputs": ["report.txt"]})
         >>> [file.name for file in record.result.files_refused]
@@ -183,7 +183,7 @@ class JobResult:
         files_refused: The output files that were not stored.
         log_bytes_dropped: How many bytes of the log could not be stored, such as on a full disk.
 
-    Example:
+    Examples:
         >>> from sandtimer import jobs
         >>> result = jobs.run({"command": ["sh", "-c", "exit 3"]}).result
         >>> result.status, result.ok, result.outcome.exit_code
@@ -219,7 +219,7 @@ class JobWebhook:
         error: Why the last attempt failed; None otherwise.
         due_ms: When the next attempt is due; None if there is none.
 
-    Example:
+    Examples:
         >>> from sandtimer import jobs
         >>> jobs.run({"command": ["true"]}).webhook is None
         True
@@ -246,7 +246,7 @@ class JobRecord(Job):
             "not_before", "rate", "concurrency" or "no_worker") and its details.
         now_ms: The moment of this record.
 
-    Example:
+    Examples:
         >>> from sandtimer import jobs
         >>> record = jobs.run({"code": "print(6 * 7)", "language": "python"})
         >>> record.state, record.result.status, record.result.outcome.stdout
@@ -273,7 +273,7 @@ class JobEvent:
             second one, and bytes that are not UTF-8 are replaced.
         data: The bytes of a "log" event.
 
-    Example:
+    Examples:
         >>> from sandtimer import jobs
         >>> job = jobs.submit({"command": ["echo", "hello"], "queue": "events"})
         >>> with jobs.Worker(queues=["events"]):
@@ -295,7 +295,7 @@ class JobLog:
         data: The bytes.
         next_cursor: The position of the next part.
 
-    Example:
+    Examples:
         >>> from sandtimer import jobs
         >>> log = jobs.read_log(jobs.run({"command": ["echo", "hello"]}).id)
         >>> log.text, log.next_cursor
@@ -329,7 +329,7 @@ class JobSchedule:
         created_ms: When it was stored first.
         spec: Its spec, without the secret of a webhook.
 
-    Example:
+    Examples:
         >>> from sandtimer import jobs
         >>> schedule = jobs.schedule({"name": "hourly", "every_ms": "1h", "job": {"command": ["true"]}})
         >>> schedule.name, schedule.submitted, jobs.unschedule("hourly")
@@ -363,7 +363,7 @@ class JobQueue:
         oldest_ms: How long the longest waiting job has waited, in milliseconds; None if no job
             waits.
 
-    Example:
+    Examples:
         >>> from sandtimer import jobs
         >>> job = jobs.submit({"command": ["true"], "queue": "later"})
         >>> [(queue.queue, queue.queued) for queue in jobs.queues()]

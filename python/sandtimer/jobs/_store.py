@@ -125,7 +125,7 @@ class Jobs:
     Raises:
         InvalidArgumentError: Both were given, or one is empty.
 
-    Example:
+    Examples:
         >>> from sandtimer import jobs
         >>> here = jobs.Jobs()
         >>> job = here.submit({"command": ["echo", "hello"], "wall_ms": "10s", "queue": "quiet"})
@@ -167,7 +167,7 @@ class Jobs:
             JobConflictError: The idempotency key belongs to another spec; `job` is the existing
                 job.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> job = jobs.submit({"command": ["make", "test"], "wall_ms": "10m", "queue": "later"})
             >>> job.state
@@ -195,7 +195,7 @@ class Jobs:
             JobSpecRefusedError: A field is malformed; the message names the spec.
             JobConflictError: An idempotency key belongs to another spec.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> len(jobs.submit_many([{"command": ["true"], "queue": "later"}] * 3))
             3
@@ -232,7 +232,7 @@ class Jobs:
             state: Only those in this state; None for all.
             most: How many at most; None for all.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> jobs.list(state="dead", most=10)
             []
@@ -266,7 +266,7 @@ class Jobs:
         Raises:
             JobNotFoundError: There is no such job.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> job = jobs.submit({"command": ["true"], "queue": "later"})
             >>> jobs.show(job.id).spec["command"]
@@ -292,7 +292,7 @@ class Jobs:
         Raises:
             JobNotFoundError: There is no such job.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> record = jobs.run({"command": ["echo", "hello"]})
             >>> jobs.read_log(record.id).text
@@ -318,7 +318,7 @@ class Jobs:
         Raises:
             JobNotFoundError: There is no such job.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> spec = {"command": ["sh", "-c", "tr a-z A-Z < in > out"], "inputs": {"in": "hello"}, "outputs": ["out"]}
             >>> record = jobs.run(spec)
@@ -346,7 +346,7 @@ class Jobs:
             JobFileUnknownError: The job has no such file.
             JobNotFoundError: There is no such job.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> record = jobs.run({"command": ["sh", "-c", "printf hello > out"], "outputs": ["out"]})
             >>> jobs.read_file(record.id, "out")
@@ -374,7 +374,7 @@ class Jobs:
     def queues(self) -> List[JobQueue]:
         """Returns every queue that has jobs or is paused.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> job = jobs.submit({"command": ["true"], "queue": "later"})
             >>> [queue.queue for queue in jobs.queues()]
@@ -407,7 +407,7 @@ class Jobs:
         Raises:
             JobSpecRefusedError: A field is malformed; `path` leads to it.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> stored = jobs.schedule({"name": "report", "cron": "30 3 * * mon-fri", "time_zone": "Europe/Berlin", "job": {"command": ["true"]}})
             >>> stored.submitted, stored.next_ms is None
@@ -427,7 +427,7 @@ class Jobs:
     def schedules(self) -> List[JobSchedule]:
         """Returns every schedule, by name.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> jobs.schedules()
             []
@@ -450,7 +450,7 @@ class Jobs:
         Returns:
             Whether there was such a schedule.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> jobs.unschedule("report")
             False
@@ -481,7 +481,7 @@ class Jobs:
             JobNotFoundError: There is no such job.
             JobStoreUnreachableError: The server of the store has not answered for a minute.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> job = jobs.submit({"command": ["true"], "queue": "waits"})
             >>> with jobs.Worker(queues=["waits"]):
@@ -508,7 +508,7 @@ class Jobs:
         Raises:
             JobStillRunningError: The timeout has passed.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> submitted = jobs.submit_many([{"command": ["true"], "queue": "waits"}] * 2)
             >>> with jobs.Worker(queues=["waits"]):
@@ -542,7 +542,7 @@ class Jobs:
         Raises:
             JobNotFoundError: There is no such job.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> job = jobs.submit({"command": ["echo", "hello"], "queue": "watched"})
             >>> with jobs.Worker(queues=["watched"]):
@@ -612,7 +612,7 @@ class Jobs:
         Raises:
             JobNotFoundError: There is no such job.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> job = jobs.submit({"command": ["true"], "queue": "later"})
             >>> jobs.cancel(job.id, "no longer needed")
@@ -641,7 +641,7 @@ class Jobs:
             JobStateRefusedError: The job is active, or has succeeded.
             JobNotFoundError: There is no such job.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> record = jobs.run({"command": ["false"]})
             >>> jobs.retry(record.id)
@@ -666,7 +666,7 @@ class Jobs:
         Returns:
             The ids of the jobs.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> jobs.requeue_dead()
             []
@@ -698,7 +698,7 @@ class Jobs:
         Returns:
             How many were removed.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> record = jobs.run({"command": ["true"]})
             >>> jobs.purge(state="ended")
@@ -720,7 +720,7 @@ class Jobs:
         Args:
             queue: The name of the queue.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> jobs.pause("later")
             >>> [queue.paused for queue in jobs.queues()]
@@ -738,7 +738,7 @@ class Jobs:
         Args:
             queue: The name of the queue.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> jobs.pause("later")
             >>> jobs.resume("later")
@@ -780,7 +780,7 @@ class Jobs:
             JobSpecRefusedError: A field is malformed; `path` leads to it.
             JobConflictError: The idempotency key belongs to another spec.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> record = jobs.run({"handler": "area", "input": {"r": 2}}, handlers={"area": lambda of: 3 * of["r"] ** 2})
             >>> record.ok, record.result.value
@@ -858,7 +858,7 @@ class Jobs:
             sandbox: As for `Worker`.
             lease: As for `Worker`, in seconds.
 
-        Example:
+        Examples:
             >>> import os, signal, threading
             >>> from sandtimer import jobs
             >>> timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))

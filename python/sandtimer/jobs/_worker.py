@@ -56,7 +56,7 @@ class Worker:
         JobError: The store cannot be used.
         InvalidArgumentError: A parameter has a value that cannot be used.
 
-    Example:
+    Examples:
         >>> from sandtimer import jobs
         >>> def double(number):
         ...     return 2 * number
@@ -108,7 +108,7 @@ class Worker:
     def drain(self) -> None:
         """Begins no further jobs; active ones run to their end.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> worker = jobs.Worker(queues=["idle"])
             >>> worker.drain()
@@ -121,7 +121,7 @@ class Worker:
     def give_back(self) -> None:
         """Begins no further jobs, and ends the active ones, which are delivered again.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> worker = jobs.Worker(queues=["idle"])
             >>> worker.give_back()
@@ -138,7 +138,7 @@ class Worker:
         Returns:
             False if it has not drained within the timeout.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> with jobs.Worker(queues=["idle"]) as worker:
             ...     worker.wait(0.1)
@@ -154,7 +154,7 @@ class Worker:
     def close(self) -> None:
         """Drains, and waits for the end of the active jobs.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> jobs.Worker(queues=["idle"]).close()
         """

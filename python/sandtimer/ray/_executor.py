@@ -39,7 +39,7 @@ def initialize(init_ray: bool, rotation_max_bytes: int, backup_count: int) -> No
         rotation_max_bytes: Size of the files of the workers' output, in bytes.
         backup_count: How many such files are retained.
 
-    Example:
+    Examples:
         >>> from sandtimer import ray
         >>> ray.initialize(True, 50 << 20, 1)  # doctest: +SKIP
     """
@@ -58,7 +58,7 @@ def sandbox(parameters: Mapping[str, Any], actor_options: Mapping[str, Any]) -> 
         parameters: The parameters of `Sandbox`.
         actor_options: The options of the actors.
 
-    Example:
+    Examples:
         >>> from sandtimer import ray
         >>> with ray.sandbox({"timeout": 5}, {}) as pool:  # doctest: +SKIP
         ...     pool.call(abs, -1)

@@ -85,7 +85,7 @@ class Pool:
         **parameters: The other parameters of `Sandbox`; `workers` is for each node, and its
             processors as Ray counts them by default.
 
-    Example:
+    Examples:
         >>> import sandtimer.ray
         >>> with sandtimer.ray.Pool(timeout=10.0) as pool:  # doctest: +SKIP
         ...     pool.call(lambda x: x * 7, 6)
@@ -124,7 +124,7 @@ class Pool:
         Args:
             **limits: As for `Sandbox.limits`.
 
-        Example:
+        Examples:
             >>> import sandtimer.ray
             >>> with sandtimer.ray.Pool(timeout=10.0) as pool:  # doctest: +SKIP
             ...     pool.limits(timeout=1.0).call(abs, -1)
@@ -141,7 +141,7 @@ class Pool:
         """Waits until every node that can make calls is ready; otherwise the first calls go to the
         first ready nodes.
 
-        Example:
+        Examples:
             >>> import sandtimer.ray
             >>> with sandtimer.ray.Pool() as pool:  # doctest: +SKIP
             ...     pool.warm()
@@ -152,7 +152,7 @@ class Pool:
         """Returns the figures of `Sandbox.stats` for each node that answers, by Ray's name of the
         node.
 
-        Example:
+        Examples:
             >>> import sandtimer.ray
             >>> with sandtimer.ray.Pool() as pool:  # doctest: +SKIP
             ...     len(pool.stats())
@@ -163,7 +163,7 @@ class Pool:
     def close(self) -> None:
         """Ends the actors. Active calls run to their end.
 
-        Example:
+        Examples:
             >>> import sandtimer.ray
             >>> sandtimer.ray.Pool().close()  # doctest: +SKIP
         """
@@ -185,7 +185,7 @@ class Pool:
             *args: Its positional arguments.
             **kwargs: Its keyword arguments.
 
-        Example:
+        Examples:
             >>> import sandtimer.ray
             >>> with sandtimer.ray.Pool() as pool:  # doctest: +SKIP
             ...     pool.run(abs, -1).value
@@ -201,7 +201,7 @@ class Pool:
             *args: Its positional arguments.
             **kwargs: Its keyword arguments.
 
-        Example:
+        Examples:
             >>> import sandtimer.ray
             >>> with sandtimer.ray.Pool() as pool:  # doctest: +SKIP
             ...     pool.call(abs, -1)
@@ -276,7 +276,7 @@ class Pool:
             *args: Its positional arguments.
             **kwargs: Its keyword arguments.
 
-        Example:
+        Examples:
             >>> import sandtimer.ray
             >>> with sandtimer.ray.Pool() as pool:  # doctest: +SKIP
             ...     pool.submit(abs, -1).result()
@@ -340,7 +340,7 @@ class Pool:
         Returns:
             An iterator over the outcomes, in the order of the items.
 
-        Example:
+        Examples:
             >>> import sandtimer.ray
             >>> with sandtimer.ray.Pool() as pool:  # doctest: +SKIP
             ...     [outcome.value for outcome in pool.map(abs, [-1, -2])]
