@@ -33,6 +33,7 @@ PAGES = {
     "spec/cli.md": "reference/cli-help.md",
     "spec/config.md": "reference/config-keys.md",
     "spec/errors.md": "reference/errors.md",
+    "spec/typescript.md": "reference/typescript-api.md",
     "typescript/README.md": "reference/typescript.md",
 }
 

@@ -195,9 +195,9 @@ class EstimateRefusedError(SandtimerError, ValueError):
     Examples:
         >>> import sandtimer
         >>> try:
-        ...     sandtimer.estimate("train_modle")
+        ...     sandtimer.estimate("no_such_task")
         ... except sandtimer.EstimateRefusedError as error:
-        ...     print("train" in str(error))
+        ...     print("no_such_task" in str(error))
         True
     """
 

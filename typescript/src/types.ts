@@ -6,90 +6,92 @@
 import type { components } from "./openapi.js";
 
 type Schemas = components["schemas"];
+/** The names of interfaces are shown by editors and in the reference; those of indexed types are not. */
+type Schema<Name extends keyof Schemas> = Schemas[Name];
 
 /** A limit: absent inherits; 0, null or "unlimited" is none; texts may have a unit, such as "2s" or "512M". */
 export type Limit = Schemas["Limit"];
 /** The result of a run. A timeout, a crash or an exit code other than 0 is data here, never an error. */
-export type Outcome = Schemas["Outcome"];
+export interface Outcome extends Schema<"Outcome"> {}
 /** Why Sandtimer ended a run. */
-export type Verdict = Schemas["Verdict"];
+export interface Verdict extends Schema<"Verdict"> {}
 /** How a run ended. */
 export type Ending = Schemas["Ending"];
 /** The encoding of output: text, or base64 for bytes that are not UTF-8. */
 export type Encoding = Schemas["Encoding"];
 /** The limits of a run, each with its source. */
-export type Effective = Schemas["Effective"];
+export interface Effective extends Schema<"Effective"> {}
 /** A run as the server knows it; `outcome` is there once it has ended. */
-export type RunInfo = Schemas["Run"];
+export interface RunInfo extends Schema<"Run"> {}
 /** A run in a listing. */
-export type RunSummary = Schemas["RunSummary"];
+export interface RunSummary extends Schema<"RunSummary"> {}
 /** A listing of runs. */
-export type RunList = Schemas["RunList"];
+export interface RunList extends Schema<"RunList"> {}
 /** A piece of output, by its position in the stream. */
-export type OutputPiece = Schemas["Output"];
+export interface OutputPiece extends Schema<"Output"> {}
 /** The state of a context or session. */
-export type ContextInfo = Schemas["Context"];
+export interface ContextInfo extends Schema<"Context"> {}
 /** What the machine of the server can enforce. */
-export type Host = Schemas["Host"];
+export interface Host extends Schema<"Host"> {}
 /** The settings and default limits of a server. */
-export type Config = Schemas["Config"];
+export interface Config extends Schema<"Config"> {}
 /** The state of a server. */
-export type Health = Schemas["Health"];
+export interface Health extends Schema<"Health"> {}
 /** The new limit of a run that was extended. */
-export type Extended = Schemas["Extended"];
+export interface Extended extends Schema<"Extended"> {}
 /** How much of a write to stdin was taken. */
-export type Written = Schemas["Written"];
+export interface Written extends Schema<"Written"> {}
 /** The result of a wait for a line. */
-export type WaitedForLine = Schemas["WaitedForLine"];
+export interface WaitedForLine extends Schema<"WaitedForLine"> {}
 /** The result of a wait for a port. */
-export type WaitedForPort = Schemas["WaitedForPort"];
+export interface WaitedForPort extends Schema<"WaitedForPort"> {}
 /** Where a line is waited for: stdout and position 0 unless given; and how long, without end unless given. */
 export type LineOptions = Readonly<Pick<Schemas["Wait"], "stream" | "cursor" | "wait_ms">>;
 /** A job to be submitted: a command, code, steps or a loop, its limits, and when it is done. */
-export type JobRequest = Schemas["JobRequest"];
+export interface JobRequest extends Schema<"JobRequest"> {}
 /** A schedule to be stored: a job that recurs, and when it is due. */
-export type JobScheduleRequest = Schemas["JobScheduleRequest"];
+export interface JobScheduleRequest extends Schema<"JobScheduleRequest"> {}
 /** A schedule: a job that recurs. */
-export type JobSchedule = Schemas["JobSchedule"];
+export interface JobSchedule extends Schema<"JobSchedule"> {}
 /** A live worker of the store: its slots, version, queues and jobs. */
 export type JobWorker = Schemas["JobWorkers"]["workers"][number];
 /** The webhook of a job that is sent again. */
-export type JobRedelivered = Schemas["JobRedelivered"];
+export interface JobRedelivered extends Schema<"JobRedelivered"> {}
 /** Everything about a job. `ended_ms` and `result` are present once it has ended. */
-export type JobInfo = Schemas["Job"];
+export interface JobInfo extends Schema<"Job"> {}
 /** A job in a listing. */
-export type JobSummary = Schemas["JobSummary"];
+export interface JobSummary extends Schema<"JobSummary"> {}
 /** A listing of jobs. */
-export type JobList = Schemas["JobList"];
+export interface JobList extends Schema<"JobList"> {}
 /** The result of a job, or of one of its deliveries. */
-export type JobResult = Schemas["JobResult"];
+export interface JobResult extends Schema<"JobResult"> {}
 /** The state of a job. */
 export type JobState = Schemas["JobState"];
 /** A part of the output of a job. */
-export type JobLog = Schemas["JobLog"];
+export interface JobLog extends Schema<"JobLog"> {}
 /** An output file of a job. */
-export type JobFile = Schemas["JobFile"];
+export interface JobFile extends Schema<"JobFile"> {}
 /** The output files of a job, and those that were not stored. */
-export type JobFiles = Schemas["JobFiles"];
+export interface JobFiles extends Schema<"JobFiles"> {}
 /** What a cancel did to a job. */
-export type JobCancelled = Schemas["JobCancelled"];
+export interface JobCancelled extends Schema<"JobCancelled"> {}
 /** The state of a job that was queued again. */
-export type JobRetried = Schemas["JobRetried"];
+export interface JobRetried extends Schema<"JobRetried"> {}
 /** The codes of a server's errors. */
 export type ErrorCode = Schemas["Error"]["code"];
 
 /** A workspace in a listing: a directory of the server that runs, contexts and sessions can work in, and that outlives them. */
-export type WorkspaceInfo = Schemas["Workspace"];
+export interface WorkspaceInfo extends Schema<"Workspace"> {}
 /** The state of a workspace, with its size. */
-export type WorkspaceDetails = Schemas["WorkspaceDetails"];
+export interface WorkspaceDetails extends Schema<"WorkspaceDetails"> {}
 /** A file, directory or link. */
-export type FileEntry = Schemas["FileEntry"];
+export interface FileEntry extends Schema<"FileEntry"> {}
 /** The entry of a file that was written. */
-export type FileWritten = Schemas["FileWritten"];
+export interface FileWritten extends Schema<"FileWritten"> {}
 /** The entry of a file that was appended to. */
-export type FileAppended = Schemas["FileAppended"];
+export interface FileAppended extends Schema<"FileAppended"> {}
 /** What was unpacked from an archive. */
-export type ArchiveUnpacked = Schemas["ArchiveUnpacked"];
+export interface ArchiveUnpacked extends Schema<"ArchiveUnpacked"> {}
 
 /** The method that is called decides on these fields. */
 type Waiting = "wait_ms" | "turn_ms" | "attached" | "detach";
@@ -104,16 +106,16 @@ export type ForegroundRequest = Omit<Schemas["RunRequest"], Wire | "stdin_open">
 /** The same in the background, where its stdin may stay open. */
 export type RunRequest = Omit<Schemas["RunRequest"], Wire> & Stdin;
 /** A context to be opened: its language, its limits, and those of its executions. */
-export type ContextRequest = Schemas["ContextRequest"];
+export interface ContextRequest extends Schema<"ContextRequest"> {}
 /** A session to be opened: its limits, and those of its executions. */
-export type SessionRequest = Schemas["SessionRequest"];
+export interface SessionRequest extends Schema<"SessionRequest"> {}
 /** Limits and stdin of one execution in a context or session, which is waited for. */
 export type CellOptions = Omit<Schemas["CellRequest"], Wire | "stdin_open" | "code"> & Stdin;
 /** The same in the background, where its stdin may stay open. */
 export type BackgroundCellOptions = Omit<Schemas["CellRequest"], Wire | "code"> & Stdin;
 
 /** Branches of a context: how many, and their limits, where those are not its own. */
-export type BranchOptions = Schemas["BranchRequest"];
+export interface BranchOptions extends Schema<"BranchRequest"> {}
 
 /** An execution in a context: the outcome, and what happened to the context since the one before. */
 export type CellOutcome = Outcome & { readonly notes: readonly string[] };

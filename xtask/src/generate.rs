@@ -6,18 +6,19 @@ use std::path::{Path, PathBuf};
 
 use crate::{Result, root, setup, step};
 
-/// Writes the generated files into `spec/`, and the types that the TypeScript client has from there.
+/// Writes the generated files into `spec/`, the types that the TypeScript client has from there, and its reference.
 pub(crate) fn write() -> Result {
     let directory = root().join("spec");
     fs::create_dir_all(&directory)
         .map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
     generate_into(&directory)?;
     if let Err(reason) = setup::node() {
-        println!("typescript/src/openapi.ts is not written: {reason}");
+        println!("typescript/src/openapi.ts and spec/typescript.md are not written: {reason}");
         return Ok(());
     }
     setup::typescript_packages()?;
-    step::run(setup::npm(&["run", "--silent", "generate"]))
+    step::run(setup::npm(&["run", "--silent", "generate"]))?;
+    step::run(setup::npm(&["run", "--silent", "reference"]))
 }
 
 /// Fails if a committed generated file is not what would be generated now.
