@@ -14,7 +14,6 @@ mod wheel;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 pub(crate) use rehearsal::run as rehearse;
 pub(crate) use suites::run as test;
@@ -99,12 +98,6 @@ fn sum(release: &Release) -> Result {
     command.current_dir(&release.directory);
     command.args(release.packages().iter().filter_map(|path| path.file_name()));
     write(&release.sums(), &(step::output(command)? + "\n"))
-}
-
-/// A command with the time of the last commit as the time of what it builds, so that two builds are alike.
-fn with_commit_time(mut command: Command) -> Result<Command> {
-    command.env("SOURCE_DATE_EPOCH", commit_time()?);
-    Ok(command)
 }
 
 /// The time of the last commit in seconds since the epoch.

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Release, TOOLS, VERSION, clear, copy, size, with_commit_time};
+use super::{Release, TOOLS, VERSION, clear, commit_time, copy, size};
 use crate::{Result, root, setup, step};
 
 /// 15 MB, what a wheel may have at most.
@@ -35,7 +35,7 @@ pub(super) fn build_command() -> Result {
     let out = scratch().join("command");
     clear(&out)?;
     let manifest = ["--manifest-path", "../crates/sandtimer-cli/Cargo.toml", "--bindings", "bin"];
-    step::run(maturin(&[&["build"], &manifest[..], &BUILD].concat(), &out)?)
+    step::run(maturin(&[&["build"], &manifest[..], &BUILD].concat(), &out))
 }
 
 /// Makes the source distribution, builds the module from it, which shows that it is complete, and adds the command to
@@ -44,7 +44,7 @@ pub(super) fn build(release: &Release) -> Result {
     let scratch = scratch();
     let module = scratch.join("module");
     clear(&module)?;
-    step::run(maturin(&[&["build", "--sdist"], &BUILD[..]].concat(), &module)?)?;
+    step::run(maturin(&[&["build", "--sdist"], &BUILD[..]].concat(), &module))?;
     copy(&in_directory(&module, &release.source()), &release.source())?;
     let unpacked = scratch.join("unpacked");
     clear(&unpacked)?;
@@ -88,7 +88,9 @@ fn reject_large(bytes: u64) -> Result {
 }
 
 /// maturin in the Python package's directory, for the directory `out`. It finds Zig through the `python3` of the path.
-fn maturin(arguments: &[&str], out: &Path) -> Result<Command> {
+///
+/// Not with the time of the last commit: build scripts of C libraries would compile them again after each commit.
+fn maturin(arguments: &[&str], out: &Path) -> Command {
     let mut command = TOOLS.command(&[&["-m", "maturin"], arguments, &[&text(out)]].concat());
     let mut path = TOOLS.python(&root()).with_file_name("").into_os_string();
     if let Some(own) = std::env::var_os("PATH") {
@@ -96,11 +98,14 @@ fn maturin(arguments: &[&str], out: &Path) -> Result<Command> {
         path.push(own);
     }
     command.env("PATH", path).env("CARGO_TARGET_DIR", setup::target()).current_dir(root().join("python"));
-    with_commit_time(command)
+    command
 }
 
+/// `python -m wheel`, for files with the time of the last commit, so that two builds are alike.
 fn wheel(arguments: &[&str]) -> Result<Command> {
-    with_commit_time(TOOLS.command(&[&["-m", "wheel"], arguments].concat()))
+    let mut command = TOOLS.command(&[&["-m", "wheel"], arguments].concat());
+    command.env("SOURCE_DATE_EPOCH", commit_time()?);
+    Ok(command)
 }
 
 fn text(path: &Path) -> String {
