@@ -17,8 +17,7 @@ const MAX_WHEEL_BYTES: u64 = 15_000_000;
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// What maturin builds all with: `dist` is the profile of Cargo.toml.
-const BUILD: [&str; 7] =
-    ["--profile", "dist", "--locked", "--zig", "--compatibility", "manylinux_2_17", "--out"];
+const BUILD: [&str; 6] = ["--profile", "dist", "--zig", "--compatibility", "manylinux_2_17", "--out"];
 
 /// Where intermediate wheels are.
 fn scratch() -> PathBuf {
@@ -34,12 +33,14 @@ pub(super) fn command() -> PathBuf {
 pub(super) fn build_command() -> Result {
     let out = scratch().join("command");
     clear(&out)?;
-    let manifest = ["--manifest-path", "../crates/sandtimer-cli/Cargo.toml", "--bindings", "bin"];
+    let manifest = ["--manifest-path", "../crates/sandtimer-cli/Cargo.toml", "--bindings", "bin", "--locked"];
     step::run(maturin(&[&["build"], &manifest[..], &BUILD].concat(), &out))
 }
 
 /// Makes the source distribution, builds the module from it, which shows that it is complete, and adds the command to
 /// the module's wheel.
+///
+/// Not with `--locked`: cargo removes from the lock file what only the crates that are left out need.
 pub(super) fn build(release: &Release) -> Result {
     let scratch = scratch();
     let module = scratch.join("module");
