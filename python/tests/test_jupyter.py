@@ -143,6 +143,13 @@ def test_interrupt_restart_and_shutdown(install: Callable[..., Any]) -> None:
         await manager.restart_kernel()
         await client.wait_for_ready(timeout=60)
         assert (await run(client, "x"))["ename"] == "NameError"
+        # One that has died is restarted too, as by Jupyter itself.
+        client.execute("import os; os._exit(1)")
+        while await manager.is_alive():
+            await asyncio.sleep(0.05)
+        await manager.restart_kernel(now=True)
+        await client.wait_for_ready(timeout=60)
+        assert (await run(client, "1 + 1"))["data"]["text/plain"] == "2"
         pid = manager.provisioner.pid
         assert await manager.is_alive()
         client.stop_channels()

@@ -40,6 +40,9 @@ class CellWatcher:
                 if socket.poll(int(_POLL_INTERVAL * 1000)):
                     self._take(socket.recv_multipart())
                 self._check_time(interrupt, end)
+            # What a kernel has sent that died at once.
+            while socket.poll(int(_POLL_INTERVAL * 1000)):
+                self._take(socket.recv_multipart())
 
     def _connect(self, socket: Any) -> None:
         socket.linger = 0

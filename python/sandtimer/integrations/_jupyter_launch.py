@@ -69,22 +69,21 @@ class SealedProcess:
         self._texts[name] = getattr(self.process, name).read()
 
     def send_signal(self, number: int) -> None:
-        """Sends a signal to the kernel's process group. Raises `ProcessLookupError` where it has ended."""
-        if not self._send(str(number)):
-            raise ProcessLookupError(f"the kernel has ended; signal {number} was not sent")
+        """Sends a signal to the kernel's process group. Does nothing where it has ended."""
+        self._send(str(number))
 
     def show(self, text: str) -> None:
         """Writes a line to the kernel's standard error."""
         self._send(f"say {text}")
 
-    def _send(self, line: str) -> bool:
+    def _send(self, line: str) -> None:
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(f"{line}\n".encode())
             self.process.stdin.flush()
         except (OSError, ValueError):
-            return False
-        return True
+            # It has ended.
+            pass
 
     def end(self) -> None:
         """Ends the run with all its processes."""

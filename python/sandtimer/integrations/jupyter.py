@@ -55,6 +55,7 @@ class SandtimerProvisioner(LocalProvisioner):  # type: ignore[misc]
             if isinstance(given.get(name), (int, float)) and not isinstance(given[name], bool):
                 given[name] = str(given[name])
         super().__init__(**given)
+        self.process: Any = None
         self._sealed: Optional[SealedProcess] = None
         self._directory: Optional[str] = None
         self._watching: Optional[threading.Thread] = None
@@ -133,10 +134,7 @@ class SandtimerProvisioner(LocalProvisioner):  # type: ignore[misc]
 
         def interrupt(why: str) -> None:
             sealed.show(why)
-            try:
-                sealed.send_signal(signal.SIGINT)
-            except ProcessLookupError:
-                pass
+            sealed.send_signal(signal.SIGINT)
 
         watcher.follow(lambda: sealed.process.poll() is not None, interrupt, sealed.end)
         text = watcher.ended_cell or (None if self._is_expected else reason(sealed.outcome()))
@@ -168,7 +166,7 @@ class SandtimerProvisioner(LocalProvisioner):  # type: ignore[misc]
         return code
 
     async def send_signal(self, signum: int) -> None:
-        """Sends a signal to the kernel and the processes of its group, inside. SIGKILL ends the run."""
+        """Sends a signal to the kernel and the processes of its group, inside. SIGKILL ends the run; a dead kernel gets none."""
         if self._sealed is None or self.process is None or signum == 0:
             return
         if signum == signal.SIGKILL:
@@ -187,11 +185,7 @@ class SandtimerProvisioner(LocalProvisioner):  # type: ignore[misc]
             self._sealed.end()
 
     async def terminate(self, restart: bool = False) -> None:
-        self._is_expected = True
-        try:
-            await self.send_signal(signal.SIGTERM)
-        except ProcessLookupError:
-            pass
+        await self.send_signal(signal.SIGTERM)
 
     async def cleanup(self, restart: bool = False) -> None:
         await super().cleanup(restart=restart)
