@@ -32,6 +32,7 @@ COMPILED_ONLY = {
     "gpu=True": "it needs a GPU",
     "jobs.work(": "it starts a worker, which runs until SIGTERM",
     "ray.init()": "it needs Ray; test_ray.py has these calls",
+    "import dspy": "it needs DSPy, which `cargo xtask prove` installs; prove_dspy.py has these calls",
 }
 
 # Executes a file, and writes as JSON what each of its lines printed.

@@ -45,7 +45,7 @@ def from_ini(config: pytest.Config) -> TestLimits:
 
 
 def _typed(name: str, text: str) -> Any:
-    """Converts a string of the ini file to the type that a mark would have."""
+    """The value of a setting of the ini file, as a mark would have it."""
     if name == "network":
         return {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}.get(text.lower(), text)
     if text.lower() in ("none", "unlimited", "0"):
