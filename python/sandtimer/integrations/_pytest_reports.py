@@ -120,13 +120,15 @@ def _stack(outcome: Outcome, output: Output) -> str:
     """The Python stack at the end: as the engine has read it, or as a crash has written it."""
     verdict = outcome._wait()["verdict"] or {}
     lines = []
-    for thread in verdict.get("python") or ():
+    threads = verdict.get("python") or ()
+    for thread in threads:
         frames: list[str] = []
         for frame in thread["frames"]:
             if _NOT_OF_THE_TEST.search(frame["file"]) and frames:
                 break
             frames.append(f'  File "{frame["file"]}", line {frame["line"]}, in {frame["function"]}')
-        lines += [f"Python stack of thread {thread['thread']} (most recent call first):", *frames]
+        of = f" of thread {thread['thread']}" if len(threads) > 1 else ""
+        lines += [f"Python stack{of} (most recent call first):", *frames]
     if lines:
         return "\n".join(lines)
     written = output.all_of("stderr")
