@@ -109,7 +109,7 @@ class SandtimerInterpreter:
     def execute(self, code: str, variables: Optional[dict[str, Any]] = None) -> Any:
         """Executes code: gives `FinalOutput` after SUBMIT, else the value of the last expression, else what was printed."""
         if not isinstance(code, str):
-            raise CodeInterpreterError(f"code={code!r:.200} is of type {type(code).__name__}: use a text")
+            raise CodeInterpreterError(f"code={code!r:.200} is of type {type(code).__name__}: use a string")
         if not self._running.acquire(blocking=False):
             raise CodeInterpreterError("this interpreter executes other code: use one for each thread")
         try:
