@@ -284,6 +284,19 @@ impl JobStore {
         })?)
     }
 
+    /// JSON of the live workers.
+    fn workers(&self, py: Python<'_>) -> PyResult<String> {
+        json(&self.with(py, |store| {
+            store.sweep()?;
+            store.workers()
+        })?)
+    }
+
+    /// Sends the webhook of an ended job again. JSON of its state.
+    fn redeliver(&self, py: Python<'_>, id: &str) -> PyResult<String> {
+        json(&self.with(py, |store| store.redeliver_webhook(id))?)
+    }
+
     /// JSON of all of them.
     fn queues(&self, py: Python<'_>) -> PyResult<String> {
         json(&self.with(py, |store| {

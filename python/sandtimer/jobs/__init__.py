@@ -19,7 +19,7 @@ handler whatever it does, together with all processes that it has started.
 """
 
 from ._handler import Handler
-from ._records import Job, JobEvent, JobFile, JobFileRefused, JobLog, JobQueue, JobRecord, JobResult, JobSchedule, JobVerdict, JobWebhook, Submitted
+from ._records import Job, JobEvent, JobFile, JobFileRefused, JobLog, JobQueue, JobRecord, JobResult, JobSchedule, JobVerdict, JobWebhook, JobWorker, Submitted
 from ._store import Jobs
 from ._worker import Worker
 
@@ -65,6 +65,10 @@ schedules = _default.schedules
 aschedules = _default.aschedules
 unschedule = _default.unschedule
 aunschedule = _default.aunschedule
+workers = _default.workers
+aworkers = _default.aworkers
+redeliver = _default.redeliver
+aredeliver = _default.aredeliver
 run = _default.run
 arun = _default.arun
 work = _default.work
@@ -82,6 +86,7 @@ __all__ = [
     "JobSchedule",
     "JobVerdict",
     "JobWebhook",
+    "JobWorker",
     "Jobs",
     "Submitted",
     "Worker",
@@ -93,6 +98,7 @@ __all__ = [
     "aqueues",
     "aread_file",
     "aread_log",
+    "aredeliver",
     "arequeue_dead",
     "aresume",
     "aretry",
@@ -106,6 +112,7 @@ __all__ = [
     "await_",
     "await_many",
     "awatch",
+    "aworkers",
     "cancel",
     "files",
     "list",
@@ -114,6 +121,7 @@ __all__ = [
     "queues",
     "read_file",
     "read_log",
+    "redeliver",
     "requeue_dead",
     "resume",
     "retry",
@@ -128,4 +136,5 @@ __all__ = [
     "wait_many",
     "watch",
     "work",
+    "workers",
 ]

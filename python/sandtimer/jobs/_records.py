@@ -312,6 +312,33 @@ class JobLog:
 
 
 @dataclasses.dataclass(frozen=True)
+class JobWorker:
+    """A live worker of a store.
+
+    Attributes:
+        name: Its name, as in `worker` of its jobs.
+        slots: How many jobs it executes at a time.
+        version: The version of its program.
+        queues: The queues that it takes jobs from; empty for all.
+        seen_ms: When it last announced itself, which it does every 30 s.
+        jobs: The ids of its jobs.
+
+    Example:
+        >>> from sandtimer import jobs
+        >>> with jobs.Worker(slots=3, queues=["listed"]):
+        ...     [worker.slots for worker in jobs.workers() if worker.queues == ["listed"]]
+        [3]
+    """
+
+    name: str
+    slots: int
+    version: str
+    queues: list[str]
+    seen_ms: int
+    jobs: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
 class JobSchedule:
     """A schedule: a job that recurs. Moments are milliseconds since 1970.
 

@@ -38,7 +38,7 @@ from ..errors import (
 )
 from . import _specs
 from ._following import PIECE, Following, Told, states_of, word_of
-from ._records import Job, JobEvent, JobFile, JobLog, JobQueue, JobRecord, JobSchedule, Submitted, job_of, record_of
+from ._records import Job, JobEvent, JobFile, JobLog, JobQueue, JobRecord, JobSchedule, JobWebhook, JobWorker, Submitted, job_of, record_of
 from ._specs import Spec
 from ._waiting import AWAITING, BLOCKING, Io
 from ._worker import LOOK, Handlers, Worker
@@ -463,6 +463,52 @@ class Jobs:
 
     async def _unschedule(self, io: Io, name: str) -> bool:
         return bool(await self._ask(io, "remove_schedule", _arguments.text("name", name, "use the name of a schedule")))
+
+    def workers(self) -> List[JobWorker]:
+        """Returns the live workers of the store. A killed worker is listed for up to 90 s.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> [worker.name for worker in jobs.workers() if worker.queues == ["nothing"]]
+            []
+        """
+        return now(self._workers(BLOCKING))
+
+    async def aworkers(self) -> List[JobWorker]:
+        """Awaited form of `workers`."""
+        return await self._workers(AWAITING)
+
+    async def _workers(self, io: Io) -> List[JobWorker]:
+        return [build(JobWorker, each) for each in json.loads(await self._ask(io, "workers"))]
+
+    def redeliver(self, id: str) -> JobWebhook:
+        """Sends the webhook of an ended job again, at once.
+
+        Args:
+            id: The id of the job.
+
+        Returns:
+            The delivery, with `due_ms` of the next attempt.
+
+        Raises:
+            JobNotFoundError: There is no such job.
+            JobStateRefusedError: It has not ended, or has no webhook.
+
+        Example:
+            >>> from sandtimer import jobs
+            >>> webhook = {"url": "http://127.0.0.1:9/", "events": ["dead"]}
+            >>> record = jobs.run({"command": ["true"], "webhook": webhook})
+            >>> jobs.redeliver(record.id).due_ms is None
+            False
+        """
+        return now(self._redeliver(BLOCKING, id))
+
+    async def aredeliver(self, id: str) -> JobWebhook:
+        """Awaited form of `redeliver`."""
+        return await self._redeliver(AWAITING, id)
+
+    async def _redeliver(self, io: Io, id: str) -> JobWebhook:
+        return build(JobWebhook, json.loads(await self._ask(io, "redeliver", _arguments.text("id", id, "use the id of a job"))))
 
     # Waiting
 
