@@ -15,7 +15,7 @@ from smolagents import CodeAgent, tool
 from smolagents.models import ChatMessage, MessageRole, Model
 from smolagents.utils import AgentError
 
-from sandtimer.errors import InvalidLimitError
+from sandtimer.errors import SandtimerError
 from sandtimer.integrations.smolagents import SandtimerExecutor
 
 
@@ -113,7 +113,7 @@ def test_cleanup_ends_everything() -> None:
 
 
 def test_wrong_arguments_are_refused(executor: SandtimerExecutor) -> None:
-    with pytest.raises(InvalidLimitError, match="much"):
+    with pytest.raises(SandtimerError, match="much"):
         SandtimerExecutor(memory="much")
     with pytest.raises(AgentError, match="variables given: a value of type object cannot be sent"):
         executor.send_variables({"given": object()})

@@ -24,7 +24,7 @@ MIME = "application/vnd.sandtimer.tool-call"
 _MODULE = "_sandtimer_tools"
 _CALL = re.compile(r"[0-9a-f]{16}")
 
-# Executed in the context, behind the functions of _tool_values.
+# Executed in the context, after the functions of _tool_values.
 _INSIDE = '''
 import os
 import threading

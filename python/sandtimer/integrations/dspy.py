@@ -50,9 +50,24 @@ del {submitted}, _sandtimer_submit, _SandtimerSubmission
 class SandtimerInterpreter:
     """Executes code in a context of its own, under these limits: seconds and sizes as of `sandtimer.Sandbox`.
 
-    tools: functions of this process that the code calls by name; output_fields: the fields of `SUBMIT`, as DSPy sets them.
-    timeout, cpu, stall: of each execution, the time of its tools included; memory, processes: of the interpreter as a whole.
     After a limit the session continues with its state; `CodeExecutionError` names the limit.
+
+    Args:
+        tools: Functions of this process that the code calls by name.
+        output_fields: The fields of `SUBMIT`, as DSPy sets them.
+        timeout: Elapsed time of each execution, the time of its tools included.
+        cpu: Processor time of each execution.
+        stall: Time of an execution without output and processor use.
+        memory: Memory of the interpreter as a whole.
+        processes: Processes and threads of the interpreter as a whole.
+        network: Whether the code has the host's network instead of none.
+        preload: Modules that are imported before the first execution.
+
+    Example:
+        >>> from sandtimer.integrations.dspy import SandtimerInterpreter
+        >>> with SandtimerInterpreter({"double": lambda number: 2 * number}, timeout=5.0) as interpreter:
+        ...     interpreter.execute("double(x)", {"x": 21})
+        42
     """
 
     execution_instructions = (
@@ -179,7 +194,7 @@ class SandtimerInterpreter:
             name = getattr(error, "type_name", type(error).__name__).rpartition(".")[2]
             raise CodeExecutionError(f"{name}: {getattr(error, 'message', error)}")
         if outcome.ending != "returned":
-            # A verdict tells the state.
+            # The sentence of a verdict has the state.
             state = "" if outcome.verdict is not None or outcome.state != "rolled_back" else "; the state of the session is as before this code"
             raise CodeExecutionError(f"{error}{state}")
         if outcome.value is not None:

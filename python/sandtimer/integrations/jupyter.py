@@ -60,7 +60,7 @@ class SandtimerProvisioner(LocalProvisioner):  # type: ignore[misc]
         self._directory: Optional[str] = None
         self._watching: Optional[threading.Thread] = None
         self._ended_at: Optional[float] = None
-        # The end was asked for: there is no reason to show.
+        # The end was requested, so that it needs no explanation.
         self._is_expected = False
 
     def _duration(self, name: str) -> Optional[float]:

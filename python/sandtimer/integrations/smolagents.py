@@ -39,8 +39,23 @@ del _sandtimer_final
 class SandtimerExecutor(PythonExecutor):  # type: ignore[misc]
     """Executes an agent's code in a context of its own, under these limits: seconds and sizes as of `sandtimer.Sandbox`.
 
-    timeout, cpu, stall, processes, output: of a step, or of all that it starts; memory: of the interpreter as a whole;
-    network: the host's instead of none; preload: modules imported before the first step; logger: one that also logs errors, besides the agent's own.
+    Args:
+        timeout: Elapsed time of each step, the time of its tools included.
+        cpu: Processor time of each step.
+        stall: Time of a step without output and processor use.
+        memory: Memory of the interpreter as a whole.
+        processes: Processes and threads of the interpreter as a whole.
+        output: Bytes of a step's output that are kept.
+        network: Whether the code has the host's network instead of none.
+        preload: Modules that are imported before the first step.
+        logger: A logger of errors besides the agent's own.
+
+    Example:
+        >>> from sandtimer.integrations.smolagents import SandtimerExecutor
+        >>> with SandtimerExecutor(timeout=5.0, memory="1GB") as executor:
+        ...     executor("x = 40").output
+        ...     executor("x + 2").output
+        42
     """
 
     def __init__(
