@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 from typing import Any, Callable
 
 import pytest
@@ -42,16 +45,29 @@ class Suite:
         self.directory = directory
         self.output = ""
 
+    def command(self, *options: str, plugin: bool = True) -> list[str]:
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
+        if plugin and not registered():
+            command[3:3] = ["-p", PLUGIN]
+        return command
+
+    def environment(self) -> dict[str, str]:
+        package = str(pathlib.Path(importlib.import_module("sandtimer").__file__ or "").parents[1])
+        return {**os.environ, "REPORTS": str(self.directory / "reports.json"), "PYTHONPATH": package}
+
+    def start(self, variables: dict[str, str], *options: str) -> "subprocess.Popen[str]":
+        """A session that is not waited for, in a process group of its own."""
+        return subprocess.Popen(
+            self.command(*options), cwd=self.directory, env={**self.environment(), **variables}, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
     def run(self, *options: str, plugin: bool = True) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:
         reports = self.directory / "reports.json"
         reports.unlink(missing_ok=True)
         (self.directory / "conftest.py").write_text(RECORDER)
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
-        if plugin and not registered():
-            command[3:3] = ["-p", PLUGIN]
-        package = str(pathlib.Path(importlib.import_module("sandtimer").__file__ or "").parents[1])
-        environment = {**os.environ, "REPORTS": str(reports), "PYTHONPATH": package}
-        done = subprocess.run(command, cwd=self.directory, env=environment, capture_output=True, text=True, timeout=120)
+        command = self.command(*options, plugin=plugin)
+        done = subprocess.run(command, cwd=self.directory, env=self.environment(), capture_output=True, text=True, timeout=120)
         self.output = done.stdout + done.stderr
         lines = reports.read_text().splitlines() if reports.exists() else []
         records = [json.loads(line) for line in lines]
@@ -345,6 +361,46 @@ def test_exit_and_interrupt_end_the_session(suite: Callable[..., Suite]) -> None
     it = suite("def test_first(): raise KeyboardInterrupt\ndef test_second(): pass\n")
     code, reports = it.run("--sandtimer")
     assert code == pytest.ExitCode.INTERRUPTED and ("test_second", "call") not in reports
+
+
+def test_ctrl_c_ends_the_session_and_all_processes(suite: Callable[..., Suite]) -> None:
+    it = suite("""
+        import os, time
+
+        def test_waits():
+            os.system(f"sh -c 'sleep 1000; : {os.environ['MARK']}' &")
+            time.sleep(1000)
+
+        def test_waits_too(): time.sleep(1000)
+    """)
+    mark = f"mark-{os.getpid()}-ctrl-c"
+    process = it.start({"MARK": mark}, "--sandtimer")
+    try:
+        wait_until(lambda: any(mark in line for line in processes()))
+        os.killpg(process.pid, signal.SIGINT)
+        output = process.communicate(timeout=60)[0]
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == pytest.ExitCode.INTERRUPTED and "KeyboardInterrupt" in output, output
+    wait_until(lambda: not any(mark in line for line in processes()))
+
+
+def processes() -> list[str]:
+    found = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            found.append(pathlib.Path("/proc", name, "cmdline").read_text(errors="replace"))
+        except OSError:
+            pass
+    return found
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_sealed_tests_run_in_workers_of_xdist(suite: Callable[..., Suite]) -> None:
