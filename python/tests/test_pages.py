@@ -34,6 +34,8 @@ COMPILED_ONLY = {
     "ray.init()": "it needs Ray; test_ray.py has these calls",
     "import dspy": "it needs DSPy, which `cargo xtask prove` installs; prove_dspy.py has these calls",
 }
+if sys.version_info < (3, 10):
+    COMPILED_ONLY["from smolagents"] = "smolagents has no package for this Python"
 
 # Executes a file, and writes as JSON what each of its lines printed.
 RUNNER = """
