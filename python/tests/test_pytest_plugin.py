@@ -281,6 +281,32 @@ def test_an_end_in_the_teardown_keeps_the_report_of_the_call(suite: Callable[...
     assert "wall limit of 500 ms" in reports["test_it", "teardown"]["text"]
 
 
+def test_a_fork_that_has_one_child_is_replaced_by_another(suite: Callable[..., Suite]) -> None:
+    """As without root, where the fork can enter its user namespace once."""
+    it = suite("""
+        import os
+        import pytest
+        from sandtimer import _fork, errors
+
+        begin = _fork.Server.begin
+
+        def begin_once(server, *arguments):
+            if vars(server).setdefault("used", 0):
+                raise errors.SandtimerError("cannot fork the interpreter")
+            server.used = 1
+            return begin(server, *arguments)
+
+        _fork.Server.begin = begin_once
+
+        @pytest.mark.parametrize("n", range(6))
+        def test_it(n):
+            assert n != 4
+    """)
+    code, reports = it.run("--sandtimer")
+    assert code == 1, it.output
+    assert [reports[f"test_it[{n}]", "call"]["outcome"] for n in range(6)] == ["passed"] * 4 + ["failed", "passed"]
+
+
 def test_limits_come_from_the_ini_file_and_the_nearest_mark(suite: Callable[..., Suite]) -> None:
     it = suite(
         """

@@ -40,6 +40,8 @@ class SealedTests:
         self._items = list(items)
         self._boxes: dict[TestLimits, Any] = {}
         self._server: Optional[_fork.Server] = None
+        # Without root the fork enters a user namespace with its first child, and cannot enter it again for another.
+        self._has_one_child = os.geteuid() != 0
         self._marker = os.urandom(8).hex()
         # Begun while the test before it runs.
         self._ahead: dict[int, _Begun] = {}
@@ -82,13 +84,18 @@ class SealedTests:
             self._places[id(item)] = len(self._items)
             self._items.append(item)
             self._drop_server()
+        if self._has_one_child:
+            self._drop_server()
         if self._server is None:
-            # A worker of pytest-xdist has none.
-            reporter: Any = self._config.pluginmanager.getplugin("terminalreporter")
-            if reporter is not None:
-                reporter._tw.flush()
-            descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
-            self._server = _fork.Server(lambda: self._serve(descriptors), many=True)
+            self._fork()
+
+    def _fork(self) -> None:
+        # A worker of pytest-xdist has none.
+        reporter: Any = self._config.pluginmanager.getplugin("terminalreporter")
+        if reporter is not None:
+            reporter._tw.flush()
+        descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
+        self._server = _fork.Server(lambda: self._serve(descriptors), many=not self._has_one_child)
 
     def note_ordinary_test(self) -> None:
         """A test has run in this process: what it set up here, later tests are to see."""
@@ -120,10 +127,22 @@ class SealedTests:
             assert self._server is not None
             return _Begun(box, self._server.begin(_native.engine(), box._pool.profile, job, box._checked))
 
+    def _begin_or_fork(self, item: pytest.Item, limits: TestLimits) -> _Begun:
+        """Begins a test; in another fork, where this one has no more children: root in a container may have no more rights."""
+        try:
+            return self._begin(item, limits)
+        except SandtimerError:
+            if self._has_one_child:
+                raise
+            self._has_one_child = True
+            self._drop_server()
+            self._fork()
+            return self._begin(item, limits)
+
     def _begin_ahead(self, item: pytest.Item, limits: TestLimits) -> None:
         """Begins the next test, which takes the time of this one to start, where nothing of this process changes in between."""
         stack = item.session._setupstate.stack
-        if self._looks_ahead and id(item) in self._places and all(node in item.listchain() for node in stack):
+        if self._looks_ahead and not self._has_one_child and id(item) in self._places and all(node in item.listchain() for node in stack):
             try:
                 self._ahead[id(item)] = self._begin(item, limits)
             except SandtimerError:
@@ -145,7 +164,7 @@ class SealedTests:
         self, item: pytest.Item, limits: TestLimits, nextitem: Optional[pytest.Item], next_limits: Optional[TestLimits]
     ) -> list[pytest.TestReport]:
         try:
-            begun = self._ahead.pop(id(item), None) or self._begin(item, limits)
+            begun = self._ahead.pop(id(item), None) or self._begin_or_fork(item, limits)
         except SandtimerError as error:
             self._drop_server()
             return [_pytest_reports.failed(item, "setup", f"The test's process could not be started: {error}")]
