@@ -8,7 +8,8 @@
 //! ```
 //! Compiling and running are two runs, each isolated and with its own limits; both are found under /v1/runs. Only so many
 //! programs are executed at a time that one which needs a quarter of its time limit in processor time is not ended by it
-//! because of others. Further ones wait for their turn, which is no part of their limits; one that only waits gives its turn up.
+//! because of others. Further ones wait for their turn, which does not count towards their limits; a program that only waits gives its
+//! turn up.
 
 mod compiled;
 mod ending;
@@ -45,7 +46,7 @@ const PER_PROCESSOR: usize = 4;
 const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a program waits for room under its owner's quota before its sender is asked to come again.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often it is looked whether there is room: nothing notifies of it.
+/// How often a place is tried for: no event reports that one is free.
 const ROOM_INTERVAL: Duration = Duration::from_millis(20);
 static TURNS: LazyLock<ConcurrencyLimit> = LazyLock::new(|| {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);

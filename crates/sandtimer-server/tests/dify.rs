@@ -25,8 +25,8 @@ fn code_is_run_as_dify_reads_it() {
         );
         answer["data"].clone()
     };
-    let said = run("python3", "import sys\nprint('out')\nprint('log', file=sys.stderr)");
-    assert_eq!(said, json!({"stdout": "out\n", "stderr": "log\n", "error": "", "exit_code": 0}));
+    let answer = run("python3", "import sys\nprint('out')\nprint('log', file=sys.stderr)");
+    assert_eq!(answer, json!({"stdout": "out\n", "stderr": "log\n", "error": "", "exit_code": 0}));
     assert_eq!(run("nodejs", "console.log(JSON.stringify({a: 1}))")["stdout"], "{\"a\":1}\n");
     let raised = run("python3", "print('before'); raise ValueError('no')");
     assert_eq!((&raised["exit_code"], &raised["stdout"]), (&json!(1), &json!("before\n")));

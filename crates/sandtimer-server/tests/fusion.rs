@@ -23,7 +23,7 @@ fn run(client: &Client, request: &Value) -> Value {
     answer
 }
 
-/// Whether a language is there, which is said where it is not.
+/// Whether a language is installed; prints that the test skips it if it is not.
 #[allow(clippy::disallowed_macros, reason = "a test says what it skips")]
 fn is_served(client: &Client, language: &str) -> bool {
     let answer = run(client, &request(language, "", "", 20));
@@ -72,7 +72,7 @@ fn limits_end_programs_with_their_reason() {
     let hungry = run(&client, &hungry);
     assert_eq!((&hungry["status"], &hungry["run_result"]["status"]), (&json!("Failed"), &json!("Finished")));
     assert_ne!(hungry["run_result"]["return_code"], 0, "{hungry}");
-    // More than pipes hold is no reason to time out.
+    // Output that is larger than a pipe does not cause a timeout.
     let long = run(&client, &request("python", "print('x' * 400_000)", "", 10));
     assert_eq!(
         (&long["status"], long["run_result"]["stdout"].as_str().map(str::len)),
@@ -184,14 +184,14 @@ fn files_are_sent_and_fetched() {
     let answer = run(&client, &asked);
     assert_eq!(answer["run_result"]["stdout"], "within\n", "{answer}");
     assert_eq!(answer["files"], json!({"out.bin": BASE64_STANDARD.encode(b"\xff\x00")}));
-    for (files, said) in [
+    for (files, reason) in [
         (json!({"a": "%%%"}), "the content of `a` is not base64"),
         (json!({"../a": ""}), "has a `..`"),
         (json!({"/etc/a": ""}), "outside of the workspace"),
     ] {
         let answer = run(&client, &json!({"code": "1", "language": "python", "files": files}));
         assert_eq!(answer["status"], "SandboxError", "{answer}");
-        assert!(answer["message"].as_str().is_some_and(|text| text.contains(said)), "{answer}");
+        assert!(answer["message"].as_str().is_some_and(|text| text.contains(reason)), "{answer}");
     }
     // Nothing is left of their directories.
     let own = serving.state.path().join("workspaces/own");

@@ -25,7 +25,7 @@ fn status(answer: &Value) -> u64 {
     answer["status"]["id"].as_u64().expect("a status")
 }
 
-/// Whether a language is there, which is said where it is not.
+/// Whether a language is installed; prints that the test skips it if it is not.
 #[allow(clippy::disallowed_macros, reason = "a test says what it skips")]
 fn is_served(client: &Client, id: u64) -> bool {
     let is_there = client.get(&format!("/languages/{id}")).0 == 200;
@@ -148,15 +148,15 @@ fn each_end_has_its_status() {
         asked.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
         submit(&client, &asked)
     };
-    let says =
+    let begins =
         |answer: &Value, words: &str| answer["message"].as_str().is_some_and(|text| text.starts_with(words));
     assert_eq!(status(&bash("echo 1", json!({"expected_output": "1  \n"}))), 3);
     assert_eq!(status(&bash("echo 1", json!({"expected_output": "2"}))), 4);
     let late = bash("echo before; sleep 60", json!({"wall_time_limit": 1}));
     assert_eq!((status(&late), &late["stdout"]), (5, &json!("before\n")), "{late}");
-    assert!(says(&late, "Time limit exceeded (wall clock): Stopped"), "{late}");
+    assert!(begins(&late, "Time limit exceeded (wall clock): Stopped"), "{late}");
     let busy = bash("while :; do :; done", json!({"cpu_time_limit": 0.3, "cpu_extra_time": 0}));
-    assert!(status(&busy) == 5 && says(&busy, "Time limit exceeded: "), "{busy}");
+    assert!(status(&busy) == 5 && begins(&busy, "Time limit exceeded: "), "{busy}");
     let extra =
         bash("for i in {1..400000}; do :; done", json!({"cpu_time_limit": 0.01, "cpu_extra_time": 5}));
     assert!(status(&extra) == 5 && extra["message"] == "Time limit exceeded", "{extra}");
@@ -169,7 +169,7 @@ fn each_end_has_its_status() {
         (11, &json!("Exited with error status 3"), &json!("err\n"))
     );
     let long = bash("while :; do echo xxxxxxxxxxxxxxx; done", json!({"max_file_size": 8}));
-    assert!(status(&long) == 8 && says(&long, "Caught fatal signal 25"), "{long}");
+    assert!(status(&long) == 8 && begins(&long, "Caught fatal signal 25"), "{long}");
     let hungry =
         json!({"language_id": PYTHON, "source_code": "x = bytearray(300 << 20)", "memory_limit": 100_000});
     let hungry = submit(&client, &hungry);
@@ -237,7 +237,7 @@ fn wrong_submissions_are_refused_by_field() {
     }
     let client = serving.client_with("first-secret-token-1234");
     assert_eq!(
-        client.get("/submissions/nobody?fields=a,token,b"),
+        client.get("/submissions/unknown?fields=a,token,b"),
         (400, json!({"error": "invalid fields: [a, b]"}))
     );
     let (code, answer) = client.get("/submissions/00000000-0000-4000-8000-000000000000");

@@ -167,6 +167,6 @@ fn wrong_requests_are_refused() {
         status == 400 && answer["error"].as_str().is_some_and(|text| text.contains("multipart")),
         "{answer}"
     );
-    assert_eq!(client.get("/librechat/files/nobody").0, 404);
-    assert_eq!(client.get("/librechat/download/nobody/nothing").0, 404);
+    assert_eq!(client.get("/librechat/files/unknown").0, 404);
+    assert_eq!(client.get("/librechat/download/unknown/unknown").0, 404);
 }

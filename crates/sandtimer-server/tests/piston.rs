@@ -24,7 +24,7 @@ fn program(language: &str, content: &str) -> Value {
     json!({"language": language, "version": "*", "files": [{"content": content}]})
 }
 
-/// Whether a language is there, which is said where it is not.
+/// Whether a language is installed; prints that the test skips it if it is not.
 #[allow(clippy::disallowed_macros, reason = "a test says what it skips")]
 fn is_served(client: &Client, language: &str) -> bool {
     let runtimes = client.get("/api/v2/runtimes").1;

@@ -21,7 +21,7 @@ use crate::programs::{self, Language, Program, StageEnd, StageLimits, StageRepor
 use crate::quota::Permitted;
 use crate::runs::LiveRun;
 
-/// The time limit unless the operator says another, as Dify's sandbox has it.
+/// The time limit of code for which the operator has set none, as Dify's sandbox has it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The time limit of listing packages.
 const LISTING_TIMEOUT: Duration = Duration::from_secs(30);

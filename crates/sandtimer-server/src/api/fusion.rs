@@ -28,7 +28,7 @@ use crate::programs::{
 use crate::quota::Permitted;
 use crate::runs::CLIENT_GONE;
 
-/// The time limit of a stage unless the request or the operator says another, and that of a notebook.
+/// The time limit of a stage for which neither the request nor the operator sets one, and that of a notebook.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const NOTEBOOK_TIMEOUT: Duration = Duration::from_secs(45);
 /// Bytes of each stream that an answer carries.

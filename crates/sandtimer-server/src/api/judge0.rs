@@ -89,7 +89,7 @@ fn answer(status: StatusCode, value: &Value) -> Response {
     (status, body::json(value)).into_response()
 }
 
-/// What an address says of the view of submissions.
+/// How the query of a request wants submissions to be shown.
 fn view(fields: &mut Fields) -> Result<View, Failure> {
     let is_base64 = fields.text("base64_encoded")?.as_deref() == Some("true");
     let wanted = fields.text("fields")?.unwrap_or_default();

@@ -261,7 +261,7 @@ async fn handed(app: &Shared, owner: &Owner, fields: &mut Fields) -> Result<Vec<
     Ok(files)
 }
 
-/// Removes what the program was written to, which is no file of the session.
+/// Removes the file that the program was written to, which does not belong to the session.
 async fn remove_program(
     workspace: &Arc<Workspace>,
     language: &'static Language,

@@ -24,7 +24,7 @@ use crate::programs::{
 };
 use crate::quota::Permitted;
 
-/// The time limits unless the request or the operator says others, as Piston has them.
+/// The time limits of stages for which neither the request nor the operator sets one, as Piston has them.
 const COMPILE_TIMEOUT: Duration = Duration::from_secs(10);
 const RUN_TIMEOUT: Duration = Duration::from_secs(3);
 

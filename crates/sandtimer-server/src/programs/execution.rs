@@ -24,8 +24,8 @@ use crate::workspaces::ScratchWorkspace;
 const MAX_COMPILER_OUTPUT: u64 = 64 << 10;
 /// The largest program that a compiler may leave.
 const MAX_COMPILED: u64 = 128 << 20;
-/// How often it is looked whether a program computes, and which part of that time it has to for it to keep its turn.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the processor time of a program is sampled, and the part of the interval that it has to use to keep its turn.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 const COMPUTING_SHARE: u32 = 10;
 /// Sets the size of the stack as far as it may be, and becomes the command after it.
 const WITH_STACK: &str = "ulimit -s \"$1\" 2>/dev/null; shift; exec \"$@\"";
@@ -223,13 +223,13 @@ impl Execution<'_> {
     async fn wait(&mut self, run: &LiveRun) {
         let mut computed = 0;
         while self.turn.is_some() {
-            if tokio::time::timeout(LOOK_INTERVAL, run.wait_ended(None)).await.is_ok() {
+            if tokio::time::timeout(SAMPLE_INTERVAL, run.wait_ended(None)).await.is_ok() {
                 return;
             }
             let Ok(running) = run.running() else { continue };
-            let look = tokio::task::spawn_blocking(move || running.look().cpu_ms);
-            let Ok(now) = look.await else { continue };
-            if u128::from(now.saturating_sub(computed)) < (LOOK_INTERVAL / COMPUTING_SHARE).as_millis() {
+            let sample = tokio::task::spawn_blocking(move || running.look().cpu_ms);
+            let Ok(now) = sample.await else { continue };
+            if u128::from(now.saturating_sub(computed)) < (SAMPLE_INTERVAL / COMPUTING_SHARE).as_millis() {
                 self.turn = None;
             }
             computed = now;
@@ -247,7 +247,7 @@ impl Execution<'_> {
         if let Some(found) = tokio::task::block_in_place(|| cache.load(&key)) {
             return Ok(found);
         }
-        let compiled = self.compile_anew().await?;
+        let compiled = self.run_compiler().await?;
         // What a limit ended may end otherwise the next time.
         if compiled.report.exit_code().is_some() {
             let stored = tokio::task::block_in_place(|| cache.store(&key, &compiled));
@@ -259,7 +259,7 @@ impl Execution<'_> {
     }
 
     /// Runs the compiler in a directory of its own.
-    async fn compile_anew(&mut self) -> Result<Compiled, Refusal> {
+    async fn run_compiler(&mut self) -> Result<Compiled, Refusal> {
         let scratch = self.make_scratch().await?;
         let mut written = self.files();
         written.push((self.source(), 0o644));
@@ -310,7 +310,7 @@ fn sources(program: &Program) -> Vec<String> {
         extension.is_some_and(|extension| extensions.contains(&extension))
     };
     let others = program.files.iter().map(|file| file.path.as_str()).filter(is_source);
-    // A name that begins with a dash is no option.
+    // A name that begins with a dash would be taken for an option.
     let named = |path: &str| if path.starts_with('-') { format!("./{path}") } else { path.to_owned() };
     std::iter::once(program.file()).chain(others).map(named).collect()
 }

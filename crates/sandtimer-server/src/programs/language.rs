@@ -136,7 +136,7 @@ impl Language {
     }
 }
 
-/// Which languages this host has; each is looked for once.
+/// Which languages this host has; each is searched for once.
 #[derive(Debug, Default)]
 pub(crate) struct Toolchains {
     found: std::sync::Mutex<HashMap<&'static str, Arc<OnceCell<Option<String>>>>>,

@@ -53,7 +53,7 @@ impl Bound {
     /// The most that it may be, and why if that is not Judge0's own: what the operator allows stands for it.
     pub fn most(&self, app: &Shared, owner: &Owner) -> (f64, String) {
         let Some((key, unit)) = self.limit else { return (self.most, String::new()) };
-        // What protects the machine is no choice of the operator's.
+        // The operator has not chosen what protects the machine.
         let is_machines = matches!(key, Key::Kind(LimitKind::Memory | LimitKind::Processes));
         match programs::ceiling(app, owner, key).map(|ceiling| (ceiling as f64 / unit).floor()) {
             Some(ceiling) if !is_machines || ceiling < self.most => {

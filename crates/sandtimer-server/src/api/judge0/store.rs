@@ -28,7 +28,7 @@ pub(super) const MAX_QUEUED: usize = 1_000;
 const MAX_KEPT: usize = 10_000;
 const MAX_BYTES: u64 = 1 << 30;
 const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
-/// How many end before it is looked whether records are to be removed.
+/// After this number of ended submissions, old records are removed.
 const THINNED_EVERY: usize = 64;
 
 /// All submissions.

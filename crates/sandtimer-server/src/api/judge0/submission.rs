@@ -136,7 +136,7 @@ pub(super) fn encoded(bytes: &[u8]) -> String {
     BASE64_STANDARD.encode(bytes)
 }
 
-/// Bytes that are no attribute if there are none.
+/// Bytes as an attribute; null if there are none.
 fn attribute(bytes: &[u8]) -> Value {
     if bytes.is_empty() { Value::Null } else { encoded(bytes).into() }
 }
@@ -226,7 +226,7 @@ fn shown_attribute(record: &Map<String, Value>, name: &str, is_base64: bool) -> 
     }
 }
 
-/// A token that nobody guesses, in the form of a UUID.
+/// Returns a random token in the form of a UUID.
 fn new_token() -> String {
     let (first, second) = (crate::new_id(), crate::new_id());
     let variant = ["8", "9", "a", "b"][usize::from(second.as_bytes()[0]) % 4];
@@ -367,7 +367,7 @@ fn not_compiled(report: Option<&StageReport>) -> Value {
 
 fn program(request: &SubmissionRequest) -> Program {
     let (mut chosen, mut usual) = (request.chosen.clone(), request.usual.clone());
-    // The extra time is within the limit of the run; what was used of it is looked at when the run has ended.
+    // The extra time is within the limit of the run; the verdict checks how much of it was used.
     for limits in [&mut chosen, &mut usual] {
         if let Setting::At(nanoseconds) = limits.get(LimitKind::Cpu) {
             let extra = (request.number("cpu_extra_time") * 1e9) as u64;
