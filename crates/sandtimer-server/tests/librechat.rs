@@ -65,6 +65,7 @@ fn files_go_from_session_to_session() {
     assert_eq!(changed["stdout"], "{\"v\": 1}\n", "{changed}");
     assert_eq!(changed["files"].as_array().map(Vec::len), Some(1), "{changed}");
     assert_ne!(changed["session_id"], made["session_id"]);
+    assert_eq!(changed["files"][0]["modified_from"], json!({"id": id, "session_id": session}));
     let failed =
         run(&client, &json!({"lang": "bash", "code": "echo x > x; echo \"$1\"; exit 1", "args": ["a"]}));
     assert_eq!((&failed["files"], &failed["stdout"]), (&json!([]), &json!("a\n")), "{failed}");

@@ -192,7 +192,7 @@ async fn execute(
         let shown: String = name.chars().take(60).collect();
         return Err(Failure::bad(format!("lang: this server does not have `{shown}`")));
     };
-    let handed = handed(&app, &owner, &mut fields).await?;
+    let (handed, origins) = handed(&app, &owner, &mut fields).await?;
     let workspace = open(&app, &owner).await?;
     let session = session_id(&workspace);
     let program = Program {
@@ -214,7 +214,14 @@ async fn execute(
     if made.is_empty() {
         discard(&app, workspace).await;
     }
-    let listed: Vec<Value> = made.iter().map(|path| reference(&session, path)).collect();
+    let view = |path: &String| {
+        let mut view = reference(&session, path);
+        if let Some(origin) = origins.get(path) {
+            view["modified_from"] = origin.clone();
+        }
+        view
+    };
+    let listed: Vec<Value> = made.iter().map(view).collect();
     let answer = body::long_json(&app, &owner, || result(&session, &executed, &listed)).await;
     answer.map_err(|refusal: Refusal| {
         refusal.after_execution(executed.run.as_ref().map(|run| run.id_text())).into()
@@ -233,14 +240,18 @@ fn arguments(given: Option<Value>) -> Result<Vec<String>, Failure> {
     }
 }
 
-/// The files of other sessions that a program is handed.
-async fn handed(app: &Shared, owner: &Owner, fields: &mut Fields) -> Result<Vec<ProgramFile>, Failure> {
+/// The files of other sessions that a program is handed, and where each of them is from, by its path.
+async fn handed(
+    app: &Shared,
+    owner: &Owner,
+    fields: &mut Fields,
+) -> Result<(Vec<ProgramFile>, HashMap<String, Value>), Failure> {
     let list = match fields.value("files") {
-        None => return Ok(Vec::new()),
+        None => return Ok((Vec::new(), HashMap::new())),
         Some(Value::Array(list)) => list,
         Some(_) => return Err(Failure::bad("files: it is not a list of files")),
     };
-    let (mut files, mut left) = (Vec::new(), MAX_HANDED);
+    let (mut files, mut origins, mut left) = (Vec::new(), HashMap::new(), MAX_HANDED);
     for file in &list {
         let part = |key: &str| file[key].as_str();
         let session = part("storage_session_id").or(part("session_id"));
@@ -256,9 +267,10 @@ async fn handed(app: &Shared, owner: &Owner, fields: &mut Fields) -> Result<Vec<
         left -= content.len() as u64;
         let path = part("name").filter(|name| !name.is_empty()).unwrap_or(&entry.path).to_owned();
         Place::parse(&path)?;
+        origins.insert(path.clone(), json!({"id": id, "session_id": session}));
         files.push(ProgramFile { path, content });
     }
-    Ok(files)
+    Ok((files, origins))
 }
 
 /// Removes the file that the program was written to, which does not belong to the session.

@@ -56,11 +56,6 @@ pub(super) const FIELDS: &[&str] = &[
     "callback_url",
     "additional_files",
     "enable_network",
-    "started_at",
-    "queued_at",
-    "updated_at",
-    "queue_host",
-    "execution_host",
     "status",
 ];
 /// Those that are shown unless others are asked for.
@@ -123,7 +118,6 @@ impl LiveSubmission {
         if let Value::Object(attributes) = attributes {
             record.extend(attributes);
         }
-        record.insert("updated_at".to_owned(), now());
     }
 }
 
@@ -248,7 +242,6 @@ pub(super) fn submit(app: &Shared, owner: &Owner, request: SubmissionRequest) ->
         has_finished: watch::Sender::new(false),
         _memory: memory,
     });
-    let host = std::env::var("HOSTNAME").ok();
     live.set(json!({
         "token": token,
         "source_code": encoded(&request.source),
@@ -257,15 +250,12 @@ pub(super) fn submit(app: &Shared, owner: &Owner, request: SubmissionRequest) ->
         "language_id": request.language_id,
         "status_id": verdict::IN_QUEUE,
         "created_at": now(),
-        "queued_at": now(),
         "compiler_options": request.compiler_options,
         "command_line_arguments": request.arguments,
         "redirect_stderr_to_stdout": request.redirects_stderr,
         "enable_network": request.network,
         "enable_per_process_and_thread_time_limit": false,
         "enable_per_process_and_thread_memory_limit": false,
-        "queue_host": host,
-        "execution_host": host,
     }));
     live.set(Value::Object(request.numbers.clone()));
     let added = tokio::task::block_in_place(|| app.submissions.add(live.clone()));
@@ -278,7 +268,7 @@ pub(super) fn submit(app: &Shared, owner: &Owner, request: SubmissionRequest) ->
 async fn execute(app: Shared, live: Arc<LiveSubmission>, request: SubmissionRequest) {
     let ended = {
         let turn = programs::enter(&live.owner).await;
-        live.set(json!({"status_id": verdict::PROCESSING, "started_at": now()}));
+        live.set(json!({"status_id": verdict::PROCESSING}));
         execute_all(&app, &live.owner, &request, turn).await
     };
     let attributes = ended.unwrap_or_else(|refusal| {
