@@ -40,7 +40,11 @@ pub(crate) fn is_name_of(program: Option<&OsStr>) -> bool {
 pub(crate) fn main(name: &OsStr, arguments: Vec<OsString>) -> ExitCode {
     let mut messages = Messages::default();
     match start(name, arguments, &mut messages) {
-        Ok(code) => ExitCode::from(code),
+        Ok(ended) => {
+            // Now that nothing is left to take down.
+            ended.signal.into_iter().for_each(end_by);
+            ExitCode::from(ended.code)
+        }
         Err(failure) => {
             messages.error(&failure);
             ExitCode::FAILURE
@@ -48,20 +52,41 @@ pub(crate) fn main(name: &OsStr, arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-fn start(name: &OsStr, arguments: Vec<OsString>, messages: &mut Messages) -> Result<u8, Failure> {
+/// How this process is to end.
+#[derive(Debug, Clone, Copy)]
+struct Ended {
+    code: u8,
+    /// By this signal, as its caller expects of a program that has no handler for it.
+    signal: Option<u8>,
+}
+
+impl Ended {
+    fn with(code: u8) -> Self {
+        Ended { code, signal: None }
+    }
+}
+
+fn end_by(signal: u8) {
+    let number = i32::from(signal);
+    if sandtimer_os::thread::raise(number).is_ok() {
+        sandtimer_os::thread::unblock_signal(number);
+    }
+}
+
+fn start(name: &OsStr, arguments: Vec<OsString>, messages: &mut Messages) -> Result<Ended, Failure> {
     let name = name.display().to_string();
     let options = match Options::parse(arguments, messages)? {
         Parsed::Help => {
             crate::render::print(&usage(&name));
-            return Ok(0);
+            return Ok(Ended::with(0));
         }
         Parsed::Version => {
             crate::render::print(&version());
-            return Ok(0);
+            return Ok(Ended::with(0));
         }
         Parsed::NoCommand => {
             eprint(&usage(&name));
-            return Ok(1);
+            return Ok(Ended::with(1));
         }
         Parsed::Run(options) => options,
     };
@@ -152,7 +177,7 @@ impl Asked {
         self.config.is_chosen(LimitKind::Output) || self.config.is_chosen(LimitKind::Stall)
     }
 
-    fn run(self, watched: Watched) -> Result<u8, Failure> {
+    fn run(self, watched: Watched) -> Result<Ended, Failure> {
         let options = sandtimer::Options {
             maxima: self.config.maxima(),
             only_adopts: true,

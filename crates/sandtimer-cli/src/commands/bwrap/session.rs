@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Signal;
 use sandtimer::Run;
 use sandtimer::engine::{Settled, Stream};
 use sandtimer::model::{LimitKind, Outcome, Source};
 use sandtimer_bwrap::{Event, Failure};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use super::{Asked, Watched};
+use super::{Asked, Ended, Watched};
 use crate::bell::Bell;
 use crate::commands::run::exit::{exit_code, is_own_end};
 use crate::passthrough::{Flow, Owner, Pump, Sink, State};
@@ -41,6 +40,8 @@ pub(super) struct Session {
     dead: Bell,
     pumps: Vec<Pump>,
     why: Option<Why>,
+    /// The terminal has interrupted the command and this process.
+    is_interrupted: bool,
 }
 
 impl Session {
@@ -48,8 +49,17 @@ impl Session {
         let bell = || Bell::new().map_err(|error| Failure::because("cannot make an event descriptor", error));
         let (wake, dead) = (bell()?, bell()?);
         let wait = run.settled();
-        let mut session =
-            Session { run: Arc::new(run), wait, asked, watched, wake, dead, pumps: Vec::new(), why: None };
+        let mut session = Session {
+            run: Arc::new(run),
+            wait,
+            asked,
+            watched,
+            wake,
+            dead,
+            pumps: Vec::new(),
+            why: None,
+            is_interrupted: false,
+        };
         for (stream, sink) in [(Stream::Stdout, Sink::Stdout), (Stream::Stderr, Sink::Stderr)] {
             if let Some(from) = session.run.take_output(stream) {
                 session.pump(sink, from)?;
@@ -71,7 +81,7 @@ impl Session {
     }
 
     /// Serves the command to its end.
-    pub(super) fn conduct(mut self) -> Result<u8, Failure> {
+    pub(super) fn conduct(mut self) -> Result<Ended, Failure> {
         let outcome = self.wait();
         self.dead.ring();
         self.deliver();
@@ -84,12 +94,13 @@ impl Session {
         };
         self.explain(&outcome);
         self.watched.status.ended(code, is_executed, Some(&outcome));
-        if let Some(Why::Signal(number)) = self.why
-            && !is_own_end(&outcome)
-        {
-            end_by(number);
-        }
-        Ok(code)
+        // A shell that waits for this process ends its loop only if the interrupt has ended both.
+        let is_interrupted = self.is_interrupted && outcome.signal.as_deref() == Some("SIGINT");
+        let signal = match self.why {
+            Some(Why::Signal(number)) if !is_own_end(&outcome) => Some(number),
+            _ => is_interrupted.then_some(SIGINT),
+        };
+        Ok(Ended { code, signal })
     }
 
     fn wait(&mut self) -> Arc<Outcome> {
@@ -123,7 +134,9 @@ impl Session {
         while let Some(arrived) = self.watched.signals.next() {
             match arrived {
                 // The command is in the group that the terminal interrupts, and decides what to do.
-                Arrived::End(ending) if ending.is_interactive_interrupt() && !self.asked.new_session => {}
+                Arrived::End(ending) if ending.is_interactive_interrupt() && !self.asked.new_session => {
+                    self.is_interrupted = true;
+                }
                 Arrived::End(ending) => {
                     self.why.get_or_insert(Why::Signal(ending.exit_code() - 128));
                     self.run.cancel(ending.reason());
@@ -180,12 +193,5 @@ impl Session {
     }
 }
 
+const SIGINT: u8 = 2;
 const SIGKILL: u8 = 9;
-
-/// Ends this process by a signal, as its caller expects of a program that has no handler for it.
-pub(super) fn end_by(number: u8) {
-    let number = i32::from(number);
-    if Signal::from_named_raw(number).is_some() && sandtimer_os::thread::raise(number).is_ok() {
-        sandtimer_os::thread::unblock_signal(number);
-    }
-}

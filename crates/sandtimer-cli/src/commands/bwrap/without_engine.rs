@@ -6,14 +6,13 @@ use sandtimer_bwrap::{Begin, Event, Failure};
 use sandtimer_os::process::{self, End};
 use sandtimer_os::wire::{notice, order};
 
-use super::session::end_by;
-use super::{Asked, Watched};
+use super::{Asked, Ended, Watched};
 use crate::config::NAMES;
 use crate::render;
 use crate::signals::{self, Arrived};
 
 /// Runs it to its end.
-pub(super) fn run(asked: &Asked, watched: Watched, reason: &sandtimer::Error) -> Result<u8, Failure> {
+pub(super) fn run(asked: &Asked, watched: Watched, reason: &sandtimer::Error) -> Result<Ended, Failure> {
     if NAMES.iter().any(|name| asked.config.is_chosen(name.key)) {
         render::note(&format!("the limits here are those around this sandbox: {reason}"));
     }
@@ -24,19 +23,21 @@ pub(super) fn run(asked: &Asked, watched: Watched, reason: &sandtimer::Error) ->
     watched.status.born(child)?;
     asked.wait_for_maps();
     let _ = watched.guard.proceed();
-    let mut waiting = Waiting { asked, watched, end: None, killed_by: None };
+    let mut waiting = Waiting { asked, watched, end: None, killed_by: None, is_interrupted: false };
     while waiting.wait() {}
-    let Waiting { watched, end, killed_by, .. } = waiting;
+    let Waiting { watched, end, killed_by, is_interrupted, .. } = waiting;
     let events = watched.guard.events();
     let is_executed = events.contains(&Event::Started) && !events.contains(&Event::NotExecuted);
     let own = end.map(|end| u8::try_from(end.exit_code()).unwrap_or(1));
     let code = own.or(killed_by.map(|signal| 128 + signal)).unwrap_or(1);
     watched.status.ended(code, is_executed, None);
-    if let Some(signal) = killed_by.filter(|_| own.is_none()) {
-        end_by(signal);
-    }
-    Ok(code)
+    // A shell that waits for this process ends its loop only if the interrupt has ended both.
+    let is_interrupted = is_interrupted && end.is_some_and(|end| end.status & 0x7f == i32::from(SIGINT));
+    let signal = if is_interrupted { Some(SIGINT) } else { killed_by.filter(|_| own.is_none()) };
+    Ok(Ended { code, signal })
 }
+
+const SIGINT: u8 = 2;
 
 struct Waiting<'a> {
     asked: &'a Asked,
@@ -44,6 +45,7 @@ struct Waiting<'a> {
     end: Option<End>,
     /// The signal for which this process has ended the command.
     killed_by: Option<u8>,
+    is_interrupted: bool,
 }
 
 impl Waiting<'_> {
@@ -66,7 +68,9 @@ impl Waiting<'_> {
         }
         while let Some(arrived) = self.watched.signals.next() {
             match arrived {
-                Arrived::End(ending) if ending.is_interactive_interrupt() && !self.asked.new_session => {}
+                Arrived::End(ending) if ending.is_interactive_interrupt() && !self.asked.new_session => {
+                    self.is_interrupted = true;
+                }
                 Arrived::End(ending) => self.end(ending.exit_code() - 128),
                 Arrived::Stopped => signals::stop(),
                 Arrived::Resized | Arrived::Continued => {}
