@@ -120,6 +120,7 @@ mod tests {
         assert_eq!(parse(b"garbage"), None);
     }
 
+    #[allow(clippy::disallowed_methods, reason = "a child to be found")]
     #[test]
     fn child_is_found() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");

@@ -1,9 +1,12 @@
 //! `sandtimer doctor --bwrap`: which `bwrap` the agents find, and how they find this one.
 
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use sandtimer_os::process::wait_readable;
 use serde::Serialize;
 
 use crate::render;
@@ -66,9 +69,23 @@ fn in_path(variable: &std::ffi::OsStr, program: Option<&Path>) -> Vec<Found> {
     list
 }
 
+/// What it prints for `--version`; nothing where it cannot be run, or takes too long.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the program that the agents would run, and with no more than they ask of it"
+)]
 fn version(path: &Path) -> String {
-    let output = Command::new(path).arg("--version").output();
-    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
+    const TIMEOUT_MILLISECONDS: u64 = 5_000;
+    let started = Command::new(path).arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    let Ok(mut child) = started else { return String::new() };
+    let pidfd =
+        Pid::from_raw(child.id().cast_signed()).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    if !pidfd.is_some_and(|pidfd| wait_readable(pidfd.as_fd(), TIMEOUT_MILLISECONDS)) {
+        // One that has ended meanwhile is as good.
+        let _ = child.kill();
+    }
+    let output = child.wait_with_output().map(|output| output.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&output).trim().to_owned()
 }
 
 fn text(report: &Report) -> String {
