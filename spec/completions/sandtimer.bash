@@ -1055,12 +1055,16 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__unschedule)
-            opts="-h --state-dir --store --json --help"
+            opts="-h --owner --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --owner)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --state-dir)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then

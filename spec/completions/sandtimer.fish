@@ -49,7 +49,7 @@ complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "config" -d 'Sho
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "completions" -d 'Print completions for a shell'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "read-typescript" -d 'Read TypeScript from stdin, for an engine'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "generate" -d 'Write the manual page, completions and references'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l wall -l timeout -d 'Wall-clock limit, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is no limit' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l wall -l timeout -d 'Wall-clock limit, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` means no limit' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l cpu -d 'Processor time of all its processes together' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l stall -d 'Longest time without output and without CPU use, or as set by --stall-by' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l grace -d 'Time between SIGTERM and the kill' -r
@@ -86,7 +86,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l json -d 'Cap
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -s v -l verbose -d 'Report on stderr the limits and their origins, what was hidden, and which isolation layers are missing'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -s c -d 'Run this code instead of a file' -r
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l wall -l timeout -d 'Wall-clock limit, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is no limit' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l wall -l timeout -d 'Wall-clock limit, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` means no limit' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l cpu -d 'Processor time of all its processes together' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l stall -d 'Longest time without output and without CPU use, or as set by --stall-by' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l grace -d 'Time between SIGTERM and the kill' -r
@@ -123,7 +123,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l json -d '
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -s v -l verbose -d 'Report on stderr the limits and their origins, what was hidden, and which isolation layers are missing'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -s c -d 'Run this code instead of a file' -r
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l wall -l timeout -d 'Wall-clock limit, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is no limit' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l wall -l timeout -d 'Wall-clock limit, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` means no limit' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l cpu -d 'Processor time of all its processes together' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l stall -d 'Longest time without output and without CPU use, or as set by --stall-by' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l grace -d 'Time between SIGTERM and the kill' -r
@@ -160,7 +160,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l json -d 'Ca
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -s v -l verbose -d 'Report on stderr the limits and their origins, what was hidden, and which isolation layers are missing'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -s c -d 'Run this code instead of a file' -r
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l wall -l timeout -d 'Wall-clock limit, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is no limit' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l wall -l timeout -d 'Wall-clock limit, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` means no limit' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l cpu -d 'Processor time of all its processes together' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l stall -d 'Longest time without output and without CPU use, or as set by --stall-by' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l grace -d 'Time between SIGTERM and the kill' -r
@@ -197,7 +197,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l json -d 'Ca
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -s v -l verbose -d 'Report on stderr the limits and their origins, what was hidden, and which isolation layers are missing'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -s c -d 'Run this code instead of a file' -r
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l wall -l timeout -d 'Wall-clock limit, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is no limit' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l wall -l timeout -d 'Wall-clock limit, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` means no limit' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l cpu -d 'Processor time of all its processes together' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l stall -d 'Longest time without output and without CPU use, or as set by --stall-by' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l grace -d 'Time between SIGTERM and the kill' -r
@@ -284,7 +284,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show log files get wait watch cancel retry redeliver requeue purge pause resume queues schedule schedules unschedule workers" -f -a "resume" -d 'Resume a paused queue'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show log files get wait watch cancel retry redeliver requeue purge pause resume queues schedule schedules unschedule workers" -f -a "queues" -d 'Show every queue: its depth and how long the oldest job has waited'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show log files get wait watch cancel retry redeliver requeue purge pause resume queues schedule schedules unschedule workers" -f -a "schedule" -d 'Store a schedule: a job that recurs, by a cron expression or at an interval'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show log files get wait watch cancel retry redeliver requeue purge pause resume queues schedule schedules unschedule workers" -f -a "schedules" -d 'List schedules, and when each is due next'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show log files get wait watch cancel retry redeliver requeue purge pause resume queues schedule schedules unschedule workers" -f -a "schedules" -d 'List the schedules of all owners, and when each is due next'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show log files get wait watch cancel retry redeliver requeue purge pause resume queues schedule schedules unschedule workers" -f -a "unschedule" -d 'Remove a schedule; jobs that it has submitted stay'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show log files get wait watch cancel retry redeliver requeue purge pause resume queues schedule schedules unschedule workers" -f -a "workers" -d 'Show every live worker: its slots, version, queues and jobs'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from submit" -l time-scale -d 'A factor for every duration in the spec; SANDTIMER_TIME_SCALE sets it too' -r
@@ -405,6 +405,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_see
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from schedules" -l store -d 'The store: nats://[USER:PASSWORD@]HOST[:PORT], tls://…, or a directory as above; SANDTIMER_STORE sets it too. SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name files of credentials and certificates' -r -f
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from schedules" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from schedules" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from unschedule" -l owner -d 'The owner of the schedule: a token\'s name, or `local` for schedules of the command line [default: local]' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from unschedule" -l state-dir -d 'The directory of the store [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from unschedule" -l store -d 'The store: nats://[USER:PASSWORD@]HOST[:PORT], tls://…, or a directory as above; SANDTIMER_STORE sets it too. SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name files of credentials and certificates' -r -f
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from unschedule" -l json -d 'Print JSON'
