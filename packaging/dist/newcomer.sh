@@ -69,4 +69,5 @@ python3 -c 'import sandtimer; print(sandtimer.Sandbox().call(lambda x: x * 7, 6)
 PATH="$PATH:$HOME/trial/env/bin"
 set -x
 npm install --no-audit --no-fund /release/sandtimer-*.tgz
+test -s node_modules/sandtimer/LICENSE-MIT
 node --input-type=module --eval 'import { Client } from "sandtimer"; new Client()'

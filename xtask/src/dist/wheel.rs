@@ -45,7 +45,9 @@ pub(super) fn build(release: &Release) -> Result {
     let scratch = scratch();
     let module = scratch.join("module");
     clear(&module)?;
-    step::run(maturin(&[&["build", "--sdist"], &BUILD[..]].concat(), &module))?;
+    let mut building = maturin(&[&["build", "--sdist"], &BUILD[..]].concat(), &module);
+    building.args(["--", "-C", &format!("link-arg={}", system_unwinder()?)]);
+    step::run(building)?;
     copy(&in_directory(&module, &release.source()), &release.source())?;
     let unpacked = scratch.join("unpacked");
     clear(&unpacked)?;
@@ -55,6 +57,14 @@ pub(super) fn build(release: &Release) -> Result {
     // `fs::copy` keeps the permission to execute, and `wheel pack` and pip do.
     copy(&command(), &directory.join(format!("sandtimer-{VERSION}.data/scripts/sandtimer")))?;
     step::run(wheel(&["pack", "--dest-dir", &text(&release.directory), &text(&directory)])?)
+}
+
+/// The path of the system's unwinder, for the module in place of Zig's own.
+///
+/// CPython before 3.14 ends threads by unwinding their stacks when it exits. The C library does that with libgcc_s, and
+/// the frames of the module must understand it.
+fn system_unwinder() -> Result<String> {
+    step::output(step::command("cc", &["-print-file-name=libgcc_s.so.1"]))
 }
 
 /// The path of a file of `directory` that has the name of `file`.
@@ -69,6 +79,7 @@ pub(super) fn check(release: &Release) -> Result {
     let report = step::output(TOOLS.command(&["-m", "auditwheel", "show", &built]))?;
     println!("{report}");
     reject_new_symbols(&report)?;
+    reject_own_unwinder(&report)?;
     reject_large(size(&release.wheel())?)
 }
 
@@ -79,6 +90,14 @@ fn reject_new_symbols(report: &str) -> Result {
         return Ok(());
     }
     Err("the wheel needs a later glibc than 2.17, which its name promises".to_owned())
+}
+
+/// Fails if the module does not use the system's unwinder.
+fn reject_own_unwinder(report: &str) -> Result {
+    if report.contains("libgcc_s.so.1") {
+        return Ok(());
+    }
+    Err("the module has an unwinder of its own: processes that use it may crash when they exit".to_owned())
 }
 
 fn reject_large(bytes: u64) -> Result {
@@ -122,6 +141,13 @@ mod tests {
         let report = |tag: &str| format!("This constrains the platform tag to\n\"{tag}\". In order");
         assert_eq!(reject_new_symbols(&report("manylinux_2_17_x86_64")), Ok(()));
         assert!(reject_new_symbols(&report("manylinux_2_34_x86_64")).is_err());
+    }
+
+    #[test]
+    fn module_with_own_unwinder_is_rejected() {
+        let report = |library: &str| format!("system-provided shared libraries: {library} with versions");
+        assert_eq!(reject_own_unwinder(&report("libgcc_s.so.1")), Ok(()));
+        assert!(reject_own_unwinder(&report("libc.so.6")).unwrap_err().contains("crash"));
     }
 
     #[test]
