@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import contextlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import textwrap
 import time
-from typing import Any, Callable, Iterator
+from typing import Any, AsyncIterator, Callable, Iterator, Optional
 
 import pytest
 from serving import BINARY
@@ -48,11 +51,12 @@ def provisioner(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iter
 
 @pytest.fixture
 def install(tmp_path: pathlib.Path) -> Callable[..., dict[str, Any]]:
-    def install(*options: str, **config: Any) -> dict[str, Any]:
+    def install(*options: str, env: Optional[dict[str, str]] = None, **config: Any) -> dict[str, Any]:
         assert main(["install", "--prefix", str(tmp_path / "prefix"), "--name", "sealed", *options]) == 0
         path = tmp_path / "prefix/share/jupyter/kernels/sealed/kernel.json"
         spec: dict[str, Any] = json.loads(path.read_text())
         spec["metadata"]["kernel_provisioner"]["config"].update(config)
+        spec["env"] = env or {}
         path.write_text(json.dumps(spec))
         return spec
 
@@ -116,48 +120,139 @@ def kernels() -> set[str]:
     return {name for name in os.listdir(os.environ.get("TMPDIR", "/tmp")) if name.startswith("sandtimer-") and len(name) == 18}
 
 
+@contextlib.asynccontextmanager
+async def live_kernel(**options: Any) -> AsyncIterator[tuple[AsyncKernelManager, Any]]:
+    """A manager with a kernel, and its client."""
+    manager = AsyncKernelManager(kernel_name="sealed")
+    await manager.start_kernel(**options)
+    client = manager.client()
+    client.start_channels()
+    try:
+        await client.wait_for_ready(timeout=60)
+        yield manager, client
+    finally:
+        client.stop_channels()
+        await manager.shutdown_kernel(now=True)
+
+
+async def run(client: Any, code: str) -> Any:
+    """What a cell has shown last."""
+    found: list[Any] = []
+    await client.execute_interactive(code, timeout=60, output_hook=found.append)
+    return [each for each in found if each["msg_type"] != "status"][-1]["content"]
+
+
 def test_interrupt_restart_and_shutdown(install: Callable[..., Any]) -> None:
     install()
     before = kernels()
 
-    async def run(client: Any, code: str) -> Any:
-        found: list[Any] = []
-        await client.execute_interactive(code, timeout=60, output_hook=found.append)
-        return [each for each in found if each["msg_type"] != "status"][-1]["content"]
-
     async def use() -> None:
-        manager = AsyncKernelManager(kernel_name="sealed")
-        await manager.start_kernel()
-        client = manager.client()
-        client.start_channels()
-        await client.wait_for_ready(timeout=60)
-        assert (await run(client, "x = 1; x"))["data"]["text/plain"] == "1"
-        for _ in range(3):
-            # More than one: a second Ctrl-C would end a run.
-            sleeping = asyncio.ensure_future(run(client, "import subprocess; subprocess.run(['sleep', '100'])"))
-            while not any("sleep 100" in line for line in processes()):
+        async with live_kernel() as (manager, client):
+            assert (await run(client, "x = 1; x"))["data"]["text/plain"] == "1"
+            for _ in range(3):
+                # More than one: a second Ctrl-C would end a run.
+                sleeping = asyncio.ensure_future(run(client, "import subprocess; subprocess.run(['sleep', '100'])"))
+                while not any("sleep 100" in line for line in processes()):
+                    await asyncio.sleep(0.05)
+                await manager.interrupt_kernel()
+                assert (await sleeping)["ename"] == "KeyboardInterrupt"
+            assert (await run(client, "x + 1"))["data"]["text/plain"] == "2"
+            await manager.restart_kernel()
+            await client.wait_for_ready(timeout=60)
+            assert (await run(client, "x"))["ename"] == "NameError"
+            # One that has died is restarted too, as by Jupyter itself.
+            client.execute("import os; os._exit(1)")
+            while await manager.is_alive():
                 await asyncio.sleep(0.05)
-            await manager.interrupt_kernel()
-            assert (await sleeping)["ename"] == "KeyboardInterrupt"
-        assert (await run(client, "x + 1"))["data"]["text/plain"] == "2"
-        await manager.restart_kernel()
-        await client.wait_for_ready(timeout=60)
-        assert (await run(client, "x"))["ename"] == "NameError"
-        # One that has died is restarted too, as by Jupyter itself.
-        client.execute("import os; os._exit(1)")
-        while await manager.is_alive():
-            await asyncio.sleep(0.05)
-        await manager.restart_kernel(now=True)
-        await client.wait_for_ready(timeout=60)
-        assert (await run(client, "1 + 1"))["data"]["text/plain"] == "2"
-        pid = manager.provisioner.pid
-        assert await manager.is_alive()
-        client.stop_channels()
-        await manager.shutdown_kernel()
-        assert not await manager.is_alive() and not os.path.exists(f"/proc/{pid}")
+            await manager.restart_kernel(now=True)
+            await client.wait_for_ready(timeout=60)
+            assert (await run(client, "1 + 1"))["data"]["text/plain"] == "2"
+            pid = manager.provisioner.pid
+            assert await manager.is_alive()
+            await manager.shutdown_kernel()
+            assert not await manager.is_alive() and not os.path.exists(f"/proc/{pid}")
 
     asyncio.run(use())
     assert kernels() == before
+
+
+def test_a_kernel_cannot_have_the_server_write_elsewhere(install: Callable[..., Any], tmp_path: pathlib.Path) -> None:
+    install()
+    victim = tmp_path / "victim"
+    victim.write_text("as it was")
+    attack = f"""
+        import os, ipykernel
+        path = ipykernel.get_connection_file()
+        directory = os.path.dirname(path)
+        os.unlink(path)
+        os.symlink({str(victim)!r}, path)
+        os.makedirs(os.path.join(directory, "started", "below"), exist_ok=True)
+        os.path.islink(path)
+    """
+
+    async def use() -> None:
+        async with live_kernel() as (manager, client):
+            for _ in range(2):
+                assert (await run(client, textwrap.dedent(attack)))["data"]["text/plain"] == "True"
+                await manager.restart_kernel(now=True)
+                await client.wait_for_ready(timeout=60)
+                shown = await run(client, "import os, ipykernel; oct(os.lstat(ipykernel.get_connection_file()).st_mode)")
+                assert shown["data"]["text/plain"] == "'0o100600'"
+
+    asyncio.run(use())
+    assert victim.read_text() == "as it was"
+
+
+def test_values_of_variables_are_not_in_the_arguments(
+    install: Callable[..., Any], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = f"secret-{os.urandom(8).hex()}"
+    monkeypatch.setenv("SAME", "of-both")
+    monkeypatch.setenv("OF_THE_SERVER", "alone")
+    path = f"/opt/of-the-kernel:{os.environ['PATH']}"
+    install(env={"OWN": secret, "SAME": "of-both", "PATH": path})
+
+    async def use() -> None:
+        async with live_kernel(env={**os.environ, "GIVEN": secret}) as (_, client):
+            code = "import os; [os.environ.get(name) for name in ('OWN', 'SAME', 'GIVEN', 'OF_THE_SERVER', 'PATH')]"
+            shown = (await run(client, code))["data"]["text/plain"]
+            assert ast.literal_eval(shown) == [secret, "of-both", secret, None, path]
+            assert [line for line in processes() if secret in line] == []
+
+    asyncio.run(use())
+
+
+def test_signals_of_the_kernel_leave_interrupts_possible(install: Callable[..., Any]) -> None:
+    install()
+
+    async def use() -> None:
+        async with live_kernel() as (manager, client):
+            numbers = "signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2"
+            await run(client, f"import signal; [signal.signal(each, signal.SIG_IGN) for each in ({numbers})]")
+            for number in (signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+                await manager.signal_kernel(number)
+            sleeping = asyncio.ensure_future(run(client, "import subprocess; subprocess.run(['sleep', '99'])"))
+            while not any("sleep 99" in line for line in processes()):
+                await asyncio.sleep(0.05)
+            await manager.interrupt_kernel()
+            assert (await asyncio.wait_for(sleeping, 30))["ename"] == "KeyboardInterrupt"
+
+    asyncio.run(use())
+
+
+def test_wall_ends_a_kernel_that_claims_to_be_idle(
+    install: Callable[..., Any], tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = install("--wall", "8s", "--cell-timeout", "1s")
+    assert spec["metadata"]["kernel_provisioner"]["config"]["wall"] == "8s"
+    forged = """
+        import time
+        kernel = get_ipython().kernel
+        kernel.session.send(kernel.iopub_socket, "status", {"execution_state": "idle"}, parent=kernel.get_parent())
+        time.sleep(100)
+    """
+    execute(tmp_path, textwrap.dedent(forged), dies=True)
+    assert "cell limit" not in caplog.text and "wall limit of 8 s" in caplog.text
 
 
 def processes() -> list[str]:
@@ -216,7 +311,7 @@ def test_a_kernel_does_not_outlive_its_server(install: Callable[..., Any], tmp_p
     [
         ({"memory": "much"}, "much"),
         ({"cell_timeout": "soon"}, "cell_timeout='soon' of the kernelspec: use seconds"),
-        ({"ram": "4G"}, "there is no 'ram'='4G'; use memory"),
+        ({"ram": "4G"}, "there is no 'ram'='4G'; use wall, memory"),
         ({"network": "yes"}, "network"),
         ({"workspace": ["/does/not/exist"]}, "/does/not/exist"),
     ],
@@ -230,13 +325,14 @@ def test_a_sandbox_that_cannot_be_built_is_an_error_of_the_start(
     async def start() -> None:
         manager = AsyncKernelManager(kernel_name="sealed")
         try:
-            await manager.start_kernel()
+            with pytest.raises(Exception, match=expected.replace("(", r"\(")):
+                await manager.start_kernel()
+            # Before anything is cleaned up by request.
+            assert kernels() == before
         finally:
             await manager.cleanup_resources()
 
-    with pytest.raises(Exception, match=expected.replace("(", r"\(")):
-        asyncio.run(start())
-    assert kernels() == before
+    asyncio.run(start())
 
 
 def test_a_missing_program_is_named(install: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,6 +347,7 @@ def test_a_missing_program_is_named(install: Callable[..., Any], monkeypatch: py
     [
         ("--memory", "12Q", "`12Q` is not a size"),
         ("--cell-timeout", "soon", "'soon' is not a duration"),
+        ("--wall", "soon", "'soon' is not a duration"),
         ("--name", "two words", "cannot install the kernelspec 'two words'"),
     ],
 )

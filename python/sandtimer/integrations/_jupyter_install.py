@@ -52,11 +52,16 @@ def _parser() -> argparse.ArgumentParser:
     where.add_argument("--sys-prefix", action="store_true", help="into the environment of this Python")
     where.add_argument("--prefix", metavar="DIR", help="into the environment in DIR")
     install.add_argument("--name", default="sandtimer", help="the kernelspec's name (default: sandtimer)")
+    install.add_argument("--wall", type=_duration, metavar="DURATION", help="elapsed time of a kernel as a whole, such as 8h")
     install.add_argument("--memory", type=_size, metavar="SIZE", help="memory of a kernel, such as 4G")
     install.add_argument("--cell-timeout", type=_duration, metavar="DURATION", help="longest time of a cell, such as 10m")
     install.add_argument("--network", action="store_true", help="give kernels the host's network")
     install.add_argument(
-        "--workspace", action="append", default=[], metavar="DIR", help='a directory that kernels may write to; "." is the notebook\'s; may be repeated'
+        "--workspace",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help='a directory that kernels may write to; "." is the notebook\'s; may be repeated',
     )
     return parser
 
@@ -66,8 +71,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     from jupyter_client.kernelspec import KernelSpecManager
 
     given = _parser().parse_args(arguments)
-    config: dict[str, Any] = {"memory": given.memory, "cell_timeout": given.cell_timeout, "workspace": given.workspace}
-    config = {name: value for name, value in config.items() if value}
+    names = ("wall", "memory", "cell_timeout", "workspace")
+    config: dict[str, Any] = {name: value for name in names if (value := getattr(given, name))}
     config["network"] = given.network
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     prefix = sys.prefix if given.sys_prefix else given.prefix

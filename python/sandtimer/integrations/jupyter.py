@@ -1,15 +1,18 @@
-"""A kernel provisioner: kernels of JupyterLab, VS Code, nbclient and papermill run sealed, under hard limits.
+"""A kernel provisioner: kernels of JupyterLab, VS Code, nbclient and papermill run sealed.
 
-It is registered with jupyter_client by an entry point; `python -m sandtimer.integrations.jupyter install` writes a kernelspec
-that uses it. Described in docs/guides/jupyter.md.
+It is registered with jupyter_client by an entry point; `python -m
+sandtimer.integrations.jupyter install` writes a kernelspec that uses it. Described in
+docs/guides/jupyter.md.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
+import stat
 import sys
 import tempfile
 import threading
@@ -25,9 +28,9 @@ try:
 except ImportError as error:
     raise ImportError(f'sandtimer.integrations.jupyter needs jupyter_client ({error}): pip install "jupyter_client>=8"') from error
 
-from ._jupyter_launch import SealedProcess, command, find_binary, reason
+from ._jupyter_launch import SealedProcess, command, connection_path, find_binary, kernel_variables, reason
 
-FIELDS = ("memory", "cpu", "processes", "disk", "network", "workspace", "cell_timeout", "cell_grace")
+FIELDS = ("wall", "memory", "cpu", "processes", "disk", "network", "workspace", "cell_timeout", "cell_grace")
 # Seconds in which a run has begun.
 _START_TIMEOUT = 60.0
 # Seconds that the end of a kernel may wait for the reason to be published.
@@ -35,8 +38,12 @@ _PUBLISH_TIMEOUT = 5.0
 
 
 class SandtimerProvisioner(LocalProvisioner):  # type: ignore[misc]
-    """Runs a kernel by `sandtimer run`. The traits are set by `metadata.kernel_provisioner.config` of its kernelspec."""
+    """Runs a kernel by `sandtimer run`.
 
+    The traits are set by `metadata.kernel_provisioner.config` of its kernelspec.
+    """
+
+    wall = Unicode(None, allow_none=True, config=True, help='Elapsed time of the kernel as a whole, such as "8h"')
     memory = Unicode(None, allow_none=True, config=True, help='Memory of the kernel and all that it starts, such as "4G"')
     cpu = Unicode(None, allow_none=True, config=True, help='Processor time of the kernel, such as "1h"')
     processes = Unicode(None, allow_none=True, config=True, help="Processes and threads of the kernel")
@@ -49,8 +56,11 @@ class SandtimerProvisioner(LocalProvisioner):  # type: ignore[misc]
     def __init__(self, **given: Any) -> None:
         unknown = [name for name in given if name not in (*FIELDS, "kernel_id", "kernel_spec", "parent", "config", "log")]
         if unknown:
-            raise ValueError(f"kernel_provisioner.config of the kernelspec: there is no {unknown[0]!r}={given[unknown[0]]!r:.100}; use {', '.join(FIELDS)}")
-        for name in ("memory", "cpu", "processes", "disk", "cell_timeout", "cell_grace"):
+            raise ValueError(
+                f"kernel_provisioner.config of the kernelspec: there is no {unknown[0]!r}="
+                f"{given[unknown[0]]!r:.100}; use {', '.join(FIELDS)}"
+            )
+        for name in ("wall", "memory", "cpu", "processes", "disk", "cell_timeout", "cell_grace"):
             # Numbers mean bytes, seconds and counts.
             if isinstance(given.get(name), (int, float)) and not isinstance(given[name], bool):
                 given[name] = str(given[name])
@@ -79,14 +89,37 @@ class SandtimerProvisioner(LocalProvisioner):  # type: ignore[misc]
         self._duration("cell_timeout"), self._duration("cell_grace")
         if manager is not None:
             # Sockets have names of at most 107 bytes, and no other kernel's connection file is there.
-            if self._directory is None:
-                self._directory = tempfile.mkdtemp(prefix="sandtimer-")
-            manager.transport, manager.ip = "ipc", os.path.join(self._directory, "k")
-        result = await super().pre_launch(**given)
+            directory = self._make_directory()
+            manager.transport, manager.ip = "ipc", os.path.join(directory, "k")
+        try:
+            result = await super().pre_launch(**given)
+        except BaseException:
+            self._remove_directory()
+            raise
         return dict(result)
 
+    def _make_directory(self) -> str:
+        """The directory of the kernel's sockets: of one name for all its starts, which clients know."""
+        if self._directory is None:
+            self._directory = tempfile.mkdtemp(prefix="sandtimer-")
+            return self._directory
+        try:
+            os.mkdir(self._directory, 0o700)
+        except FileExistsError:
+            found = os.lstat(self._directory)
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+                raise
+        return self._directory
+
+    def _remove_directory(self) -> None:
+        if self._directory is not None:
+            # Some Pythons cannot remove what is nested more deeply than their stack.
+            with contextlib.suppress(RecursionError):
+                shutil.rmtree(self._directory, ignore_errors=True)
+
     def _options(self, cwd: str) -> list[str]:
-        options = [f"--{name}={value}" for name in ("memory", "cpu", "processes", "disk") if (value := getattr(self, name))]
+        names = ("wall", "memory", "cpu", "processes", "disk")
+        options = [f"--{name}={value}" for name in names if (value := getattr(self, name))]
         options += ["--network"] if self.network else []
         return options + [f"--workspace={os.path.abspath(os.path.join(cwd, each))}" for each in self.workspace]
 
@@ -94,32 +127,45 @@ class SandtimerProvisioner(LocalProvisioner):  # type: ignore[misc]
         manager, directory = self.parent, self._directory
         if manager is None or directory is None:
             raise RuntimeError("sandtimer-provisioner needs a kernel manager of jupyter_client")
-        copy = os.path.join(directory, "connection.json")
-        shutil.copyfile(manager.connection_file, copy)
-        started = os.path.join(directory, "started")
-        if os.path.exists(started):
-            os.unlink(started)
-        kernel = [copy if word == manager.connection_file else word for word in cmd]
+        file = os.path.realpath(manager.connection_file)
+        inside = connection_path(directory)
+        kernel = [word.replace(file, inside).replace(manager.connection_file, inside) for word in cmd]
         cwd = str(given.get("cwd") or os.getcwd())
-        environment = {str(name): str(value) for name, value in (given.get("env") or {}).items()}
-        arguments = command(find_binary(), directory, kernel, self._options(cwd), environment)
-        self._is_expected, self._ended_at = False, None
-        self._sealed = sealed = SealedProcess(arguments, kernel[0], cwd)
-        self.process, self.pid, self.pgid, self.cwd = sealed.process, sealed.process.pid, None, cwd
-        await self._wait_for_start(sealed, started)
-        self._watch(sealed)
+        variables = kernel_variables(given.get("env") or {}, self.kernel_spec.env)
+        # Code of an earlier kernel of this directory cannot know the name.
+        mark = f"started-{os.urandom(8).hex()}"
+        self._is_expected, self._ended_at, self._sealed = False, None, None
+        try:
+            arguments = command(directory, mark, kernel, self._options(cwd), variables)
+            self._sealed = sealed = SealedProcess(arguments, kernel[0], cwd, variables)
+            self.process, self.pid, self.pgid, self.cwd = sealed.process, sealed.process.pid, None, cwd
+            sealed.connect(file)
+            await self._wait_for_start(sealed, os.path.join(directory, mark))
+            self._watch(sealed)
+        except BaseException:
+            self._abandon()
+            raise
         return self.connection_info
 
-    async def _wait_for_start(self, sealed: SealedProcess, started: str) -> None:
+    async def _wait_for_start(self, sealed: SealedProcess, mark: str) -> None:
         deadline = time.monotonic() + _START_TIMEOUT
-        while not os.path.exists(started):
+        while not os.path.lexists(mark):
             if sealed.process.poll() is not None or time.monotonic() > deadline:
                 sealed.end()
-                text = sealed.complaint() or reason(sealed.outcome()) or f"`sandtimer run` exited with {sealed.process.poll()}"
-                sealed.close()
-                self.process = None
+                text = sealed.complaint() or reason(sealed.outcome())
+                text = text or f"`sandtimer run` exited with {sealed.process.poll()}"
                 raise RuntimeError(f"the kernel's sandbox could not be started: {text}")
             await asyncio.sleep(0.01)
+        with contextlib.suppress(OSError):
+            os.unlink(mark)
+
+    def _abandon(self) -> None:
+        """Ends a kernel that could not be started, and removes its directory."""
+        if self._sealed is not None:
+            self._sealed.end()
+            self._sealed.close()
+        self.process = None
+        self._remove_directory()
 
     def _watch(self, sealed: SealedProcess) -> None:
         from ._jupyter_cells import CellWatcher
@@ -166,7 +212,10 @@ class SandtimerProvisioner(LocalProvisioner):  # type: ignore[misc]
         return code
 
     async def send_signal(self, signum: int) -> None:
-        """Sends a signal to the kernel and the processes of its group, inside. SIGKILL ends the run; a dead kernel gets none."""
+        """Sends a signal to the kernel and the processes of its group, inside.
+
+        SIGKILL ends the run; a dead kernel gets none.
+        """
         if self._sealed is None or self.process is None or signum == 0:
             return
         if signum == signal.SIGKILL:
@@ -189,8 +238,8 @@ class SandtimerProvisioner(LocalProvisioner):  # type: ignore[misc]
 
     async def cleanup(self, restart: bool = False) -> None:
         await super().cleanup(restart=restart)
-        if not restart and self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
+        if not restart:
+            self._remove_directory()
             self._directory = None
 
 
