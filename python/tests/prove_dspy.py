@@ -71,6 +71,24 @@ def test_a_lost_session_is_not_continued_silently(interpreter: SandtimerInterpre
         interpreter.execute("1")
 
 
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "def globals():\n    while True: pass",
+        "import builtins\ndef __import__(*_):\n    while True: pass\nbuiltins.__import__ = __import__\ndel __import__",
+    ],
+)
+def test_code_cannot_hang_the_next_execution(
+    hostile: str, interpreter: SandtimerInterpreter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandtimer.integrations.dspy.PREPARATION_TIMEOUT", 1.0, raising=False)
+    interpreter.execute("x = 40")
+    interpreter.execute(hostile)
+    with pytest.raises(CodeInterpreterError, match="could not be prepared: .*wall limit of 1 s"):
+        interpreter.execute("1", {"y": 2})
+    assert interpreter.execute("x") == 40
+
+
 def test_tools_may_change_between_executions(interpreter: SandtimerInterpreter) -> None:
     interpreter.execute("1")
     interpreter.tools["pid"] = os.getpid

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import subprocess
 import sys
 from typing import Any, Optional
@@ -57,10 +59,15 @@ def test_another_value_is_refused_with_its_type() -> None:
         _tool_values.dumps([object()])
 
 
-@pytest.mark.parametrize("text", ["", "1", "[]", '["../../etc/x", "f", [], {}]', '["0123456789abcdef", 1, [], {}]', '["0123456789abcdef", "f", [], 1]'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "1", "[]", "[" * 200_000, '["../../etc/x", "f", [], {}]', '["0123456789abcdef", 1, [], {}]',
+        '["0123456789abcdef", "f", [], 1]',
+    ],
+    ids=lambda text: text[:40],
+)  # fmt: skip
 def test_a_malformed_call_is_not_answered(text: str) -> None:
-    import os
-
     tools = HostTools({"f": lambda: 1})
     try:
         tools.on_display({MIME: text})
@@ -71,3 +78,19 @@ def test_a_malformed_call_is_not_answered(text: str) -> None:
         assert os.listdir(tools.directory) == []
     finally:
         tools.close()
+
+
+def test_the_directory_of_forgotten_tools_is_removed_by_its_process() -> None:
+    tools = HostTools({"f": lambda: 1})
+    directory = tools.directory
+    child = os.fork()
+    if child == 0:
+        try:
+            tools.close()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert os.path.isdir(directory)
+    del tools
+    gc.collect()
+    assert not os.path.exists(os.path.dirname(directory))

@@ -102,6 +102,24 @@ def test_what_was_sent_is_there_after_a_reset(executor: SandtimerExecutor) -> No
     assert executor("given, whereabouts('') != ''").output == [[1], True]
 
 
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "def globals():\n    while True: pass",
+        "import builtins\ndef exec(*_):\n    while True: pass\nbuiltins.exec = exec\ndel exec",
+    ],
+)
+def test_code_cannot_hang_what_is_sent_after_it(hostile: str, executor: SandtimerExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandtimer.integrations.smolagents.PREPARATION_TIMEOUT", 1.0, raising=False)
+    executor("x = 40")
+    executor(hostile)
+    with pytest.raises(AgentError, match="send_variables: .*wall limit of 1 s"):
+        executor.send_variables({"y": 2})
+    with pytest.raises(AgentError, match="send_tools: .*wall limit of 1 s"):
+        executor.send_tools({"whereabouts": whereabouts})
+    assert executor("x").output == 40
+
+
 def test_cleanup_ends_everything() -> None:
     executor = SandtimerExecutor(timeout=5)
     directory = executor._host.directory

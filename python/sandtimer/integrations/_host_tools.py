@@ -1,7 +1,8 @@
 """Tools of the host that code in a context calls.
 
-A call leaves the context as a display, which the host receives while the code runs; its answer is a file in a directory that
-the context is shown read-only. The tool runs in the thread that waits for the code, and its time counts as the code's.
+A call leaves the context as a display, which the host receives while the code runs; its answer is a
+file in a directory that the context is shown read-only. The tool runs in the thread that waits for
+the code, and its time counts as the code's.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ import pathlib
 import re
 import shutil
 import tempfile
+import weakref
 from typing import Any, Callable, Iterable, Mapping
 
 from . import _tool_values
 
 MIME = "application/vnd.sandtimer.tool-call"
+# Seconds that definitions of tools and variables may take. They are executed in the namespace of
+# untrusted code, which may have replaced each name that they use.
+PREPARATION_TIMEOUT = 10.0
 # What the context's half is called there.
 _MODULE = "_sandtimer_tools"
 _CALL = re.compile(r"[0-9a-f]{16}")
@@ -76,6 +81,7 @@ class HostTools:
         self.tools = dict(tools)
         # Its parent keeps the other users of the machine out.
         self._private = tempfile.mkdtemp(prefix="sandtimer-tools-")
+        self._finalizer = weakref.finalize(self, _remove, self._private, os.getpid())
         self.directory = os.path.join(self._private, "answers")
         os.mkdir(self.directory)
         os.chmod(self.directory, 0o755)
@@ -103,7 +109,7 @@ class HostTools:
         try:
             number, name, arguments, keywords = _tool_values.loads(text)
             is_call = _CALL.fullmatch(number) and isinstance(name, str) and isinstance(keywords, dict)
-        except (TypeError, ValueError, LookupError):
+        except (TypeError, ValueError, LookupError, RecursionError):
             is_call = None
         if is_call:
             self._answer(number, self._call(name, arguments, keywords))
@@ -135,8 +141,14 @@ class HostTools:
                 os.unlink(entry.path)
 
     def close(self) -> None:
-        """Removes the directory."""
-        shutil.rmtree(self._private, ignore_errors=True)
+        """Removes the directory. Garbage collection and the end of the process do it too."""
+        self._finalizer()
+
+
+def _remove(directory: str, owner: int) -> None:
+    # A forked child has the finalizer, and not the directory.
+    if os.getpid() == owner:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 async def _awaited(value: Any) -> Any:

@@ -22,7 +22,7 @@ from .. import _sandbox
 from .._outcome import Outcome
 from ..errors import SandtimerError
 from . import _tool_values
-from ._host_tools import MIME, HostTools
+from ._host_tools import MIME, PREPARATION_TIMEOUT, HostTools
 
 _SUBMITTED = "_sandtimer_submitted"
 _SUBMIT = """
@@ -132,16 +132,16 @@ class SandtimerInterpreter:
             self._define()
             self._assign(variables or {})
             self._submitted = None
-            outcome = self._run(code)
+            outcome = self._run(code, on_display=self._host.on_display)
             return self._result(outcome)
         finally:
             self._running.release()
 
     __call__ = execute
 
-    def _run(self, code: str, **limits: Any) -> Outcome:
+    def _run(self, code: str, **options: Any) -> Outcome:
         try:
-            outcome: Outcome = self._context.run(code, on_display=self._host.on_display, **limits)
+            outcome: Outcome = self._context.run(code, **options)
         except SandtimerError as error:
             raise CodeInterpreterError(str(error)) from error
         finally:
@@ -152,7 +152,7 @@ class SandtimerInterpreter:
         return outcome
 
     def _prepare(self, code: str) -> None:
-        outcome = self._run(code, timeout=None, cpu=None, stall=None)
+        outcome = self._run(code, timeout=PREPARATION_TIMEOUT, cpu=None, stall=None)
         if outcome.ending != "returned":
             raise CodeInterpreterError(f"the session could not be prepared: {outcome.error}")
 

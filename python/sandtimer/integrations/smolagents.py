@@ -21,7 +21,7 @@ except ImportError as error:
 from .. import _sandbox
 from .._outcome import Outcome
 from . import _tool_values
-from ._host_tools import MIME, HostTools
+from ._host_tools import MIME, PREPARATION_TIMEOUT, HostTools
 
 # Raised by `final_answer` in the context, so that the code ends there.
 _FINAL = "FinalAnswerException"
@@ -73,6 +73,8 @@ class SandtimerExecutor(PythonExecutor):  # type: ignore[misc]
     ) -> None:
         self.logger = AgentLogger(level=LogLevel.OFF) if logger is None else logger
         self._final: Any = None
+        # The interpreter was replaced by one that has neither tools nor variables.
+        self._is_lost = False
         self._variables: dict[str, Any] = {}
         self._host = HostTools({})
         self._box: Any = None
@@ -104,8 +106,9 @@ class SandtimerExecutor(PythonExecutor):  # type: ignore[misc]
     def send_variables(self, variables: Mapping[str, Any]) -> None:
         """Sets variables in the context: plain values."""
         if variables:
+            assignment = self._assignment(variables)
             self._variables.update(variables)
-            self._check(self._context.run(self._assignment(variables), timeout=None, cpu=None, stall=None), "send_variables")
+            self._prepare(assignment, "send_variables")
 
     def _assignment(self, variables: Mapping[str, Any]) -> str:
         try:
@@ -119,21 +122,25 @@ class SandtimerExecutor(PythonExecutor):  # type: ignore[misc]
         code = self._host.definitions(self._host.tools)
         if "final_answer" in self._host.tools:
             code += _FINAL_ANSWER
-        self._check(self._context.run(code, timeout=None, cpu=None, stall=None), "send_tools")
+        self._prepare(code, "send_tools")
 
-    def _check(self, outcome: Outcome, step: str) -> None:
+    def _prepare(self, code: str, step: str) -> None:
+        outcome = self._context.run(code, timeout=PREPARATION_TIMEOUT, cpu=None, stall=None)
+        if outcome.state == "reset":
+            self._is_lost = True
         if outcome.ending != "returned":
-            raise AgentError(f"{step}: {outcome.error}", self.logger)
+            raise AgentError(f"{step}: {_explain(outcome)}", self.logger)
 
     def __call__(self, code_action: str) -> CodeOutput:
         """Executes a step. Raises `AgentError` for what the code did wrong, and for a limit that ended it."""
+        if self._is_lost:
+            self._restore()
         self._final = None
         try:
             outcome = self._context.run(code_action, on_display=self._host.on_display)
         finally:
             self._host.forget()
-        if outcome.state == "reset":
-            self._restore()
+        self._is_lost = outcome.state == "reset"
         logs = outcome.stdout
         if outcome.ending == "raised" and self._final is not None and getattr(outcome.error, "type_name", "").endswith(_FINAL):
             return CodeOutput(output=self._final[0], logs=logs, is_final_answer=True)
@@ -142,10 +149,15 @@ class SandtimerExecutor(PythonExecutor):  # type: ignore[misc]
         return CodeOutput(output=_output(outcome), logs=logs, is_final_answer=False)
 
     def _restore(self) -> None:
-        """In an interpreter that has nothing: tools and variables that were sent."""
-        self._define()
-        if self._variables:
-            self._check(self._context.run(self._assignment(self._variables), timeout=None, cpu=None, stall=None), "send_variables")
+        """Defines the tools and variables that were sent in an interpreter that has nothing."""
+        self._is_lost = False
+        try:
+            self._define()
+            if self._variables:
+                self._prepare(self._assignment(self._variables), "send_variables")
+        except AgentError:
+            self._is_lost = True
+            raise
 
     def cleanup(self) -> None:
         """Ends the interpreter and all that it has started."""
