@@ -281,6 +281,139 @@ def test_an_end_in_the_teardown_keeps_the_report_of_the_call(suite: Callable[...
     assert "wall limit of 500 ms" in reports["test_it", "teardown"]["text"]
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        # Output of another process within a report.
+        """
+        write = _pytest_inside.Inside._write
+        def broken(self, stream, number, text):
+            write(self, stream, number, text.replace('"when": "setup"', '"when": "se'))
+        _pytest_inside.Inside._write = broken
+        """,
+        "_pytest_inside._plain = lambda value: {'$report_type': 'Nothing'}",
+        "_pytest_inside._plain = lambda value: ['not a report']",
+    ],
+    ids=["text", "another-type", "no-mapping"],
+)
+def test_an_unreadable_report_is_a_failure(suite: Callable[..., Suite], fault: str) -> None:
+    it = suite(f"""
+import os
+from sandtimer.integrations import _pytest_inside
+{textwrap.dedent(fault)}
+def test_exits(): os._exit(3)
+def test_next(): pass
+""")
+    code, reports = it.run("--sandtimer")
+    assert code == pytest.ExitCode.TESTS_FAILED and "INTERNALERROR" not in it.output, it.output
+    setup = reports["test_exits", "setup"]
+    assert setup["outcome"] == "failed" and "The report of the test's setup could not be read" in setup["text"]
+    assert "exited with code 3" in reports["test_exits", "call"]["text"]
+    assert ("test_next", "setup") in reports
+
+
+def test_an_unreadable_answer_is_a_failure(suite: Callable[..., Suite]) -> None:
+    it = suite("""
+        import pytest
+        from sandtimer.integrations import _pytest_inside
+
+        wrong = {}
+        serve = _pytest_inside.Inside.serve
+        _pytest_inside.Inside.serve = lambda self, items: {**serve(self, items), **wrong}
+
+        @pytest.mark.parametrize("field", ["reports", "warnings", "left", "stop"])
+        @pytest.mark.parametrize("value", [1, [1]], ids=["number", "list"])
+        def test_answers(field, value):
+            wrong[field] = value
+
+        def test_next(): pass
+    """)
+    code, reports = it.run("--sandtimer")
+    assert code == pytest.ExitCode.TESTS_FAILED and "INTERNALERROR" not in it.output, it.output
+    # Each fails in its teardown, in which the answer was made.
+    assert "9 passed, 8 errors" in it.output, it.output
+    failures = [each for each in reports.values() if each["outcome"] == "failed"]
+    assert all("no report that could be read" in each["text"] for each in failures), failures
+
+
+def test_an_expected_failure_may_be_a_limit(suite: Callable[..., Suite]) -> None:
+    it = suite("""
+        import ctypes, os
+        import pytest
+
+        @pytest.mark.sandtimer(wall=0.5)
+        @pytest.mark.xfail(raises=TimeoutError, strict=True, reason="known")
+        def test_hang():
+            while True: pass
+
+        @pytest.mark.xfail
+        def test_crash():
+            ctypes.string_at(0)
+
+        @pytest.mark.xfail(raises=TimeoutError)
+        def test_other():
+            os._exit(3)
+
+        @pytest.mark.xfail(False, reason="not here")
+        def test_condition():
+            os._exit(3)
+    """)
+    code, reports = it.run("--sandtimer", "-rx")
+    assert code == 1 and "2 failed, 2 xfailed" in it.output, it.output
+    hang = reports["test_hang", "call"]
+    assert hang["outcome"] == "skipped" and "wall limit of 500 ms" in hang["text"] and "known" in it.output
+    for name in ("test_other", "test_condition"):
+        failure = reports[name, "call"]
+        assert failure["outcome"] == "failed" and "exited with code 3" in failure["text"]
+        assert "_pytest_reports.py" not in failure["text"]
+    assert it.run("--sandtimer", "--runxfail")[0] == 1 and "4 failed" in it.output, it.output
+
+
+def test_other_plugins_see_how_a_test_ended(suite: Callable[..., Suite]) -> None:
+    it = suite("""
+        import os
+        import pytest
+
+        def test_exits(request):
+            os._exit(3)
+    """)
+    (it.directory / "observer.py").write_text(textwrap.dedent("""
+        import os
+        import pytest
+
+        OBSERVER = os.getpid()
+
+        @pytest.hookimpl(hookwrapper=True)
+        def pytest_runtest_makereport(item, call):
+            result = yield
+            if os.getpid() == OBSERVER:
+                result.get_result().sections.append(("Observed", f"{call.when} {type(call.excinfo.value).__name__}"))
+    """))
+    code, reports = it.run("--sandtimer", "-p", "observer")
+    assert code == 1, it.output
+    assert ["Observed", "call NoResultError"] in reports["test_exits", "call"]["sections"]
+
+
+def test_an_older_pytest_runs_what_is_not_sealed(suite: Callable[..., Suite], monkeypatch: pytest.MonkeyPatch) -> None:
+    it = suite("""
+        import pytest
+
+        def test_it(): pass
+
+        @pytest.mark.sandtimer(wall=1)
+        def test_marked(): pass
+    """)
+    (it.directory / "older.py").write_text("import pytest\ndel pytest.StashKey\npytest.__version__ = '6.2.5'\n")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    options = ("-p", "older", "-p", PLUGIN)
+    code, reports = it.run(*options, "-k", "not marked", plugin=False)
+    assert code == 0 and reports["test_it", "call"]["outcome"] == "passed", it.output
+    for wanted in ([], ["--sandtimer", "-k", "not marked"]):
+        code, reports = it.run(*options, *wanted, plugin=False)
+        assert code == pytest.ExitCode.USAGE_ERROR and reports == {}, it.output
+        assert "sealed tests need pytest 7.0 or newer, and this is 6.2.5; use a newer pytest" in it.output
+
+
 def test_a_fork_that_has_one_child_is_replaced_by_another(suite: Callable[..., Suite]) -> None:
     """As without root, where the fork can enter its user namespace once."""
     it = suite("""

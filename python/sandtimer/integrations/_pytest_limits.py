@@ -59,7 +59,8 @@ def of_item(item: pytest.Item, defaults: TestLimits) -> TestLimits:
     for mark in item.iter_markers("sandtimer"):
         origin = f"@pytest.mark.sandtimer of {item.nodeid}"
         if mark.args:
-            raise pytest.UsageError(f"{origin}: {mark.args[0]!r:.100} is not named; write wall={mark.args[0]!r:.100} or another of {', '.join(FIELDS)}")
+            value = f"{mark.args[0]!r:.100}"
+            raise pytest.UsageError(f"{origin}: {value} is not named; write wall={value} or another of {', '.join(FIELDS)}")
         for name, value in mark.kwargs.items():
             if name not in _REMEDIES:
                 raise pytest.UsageError(f"{origin}: there is no field {name!r}={value!r:.100}; use {', '.join(FIELDS)}")

@@ -11,6 +11,8 @@ import pytest
 from .._outcome import Outcome
 
 _PHASES = ("setup", "call", "teardown")
+# Endings that no xfail mark can expect.
+_NOT_BY_THE_TEST = ("returned", "raised", "cancelled", "infra_error")
 # Files whose frames are pytest's and this package's, from the test's own outwards.
 _NOT_OF_THE_TEST = re.compile(r"[/\\](_pytest|pluggy)[/\\]|^<sandtimer>")
 
@@ -19,7 +21,7 @@ class Output:
     """What a test's process wrote, by phases."""
 
     def __init__(self, stdout: str, stderr: str, marker: str) -> None:
-        self.reports: list[dict[str, Any]] = []
+        self.reports: list[Any] = []
         self.phases: list[str] = []
         self._texts: dict[tuple[str, str], str] = {}
         for name, text in (("stdout", stdout), ("stderr", stderr)):
@@ -37,7 +39,11 @@ class Output:
                 if stream == "stdout":
                     self.phases.append(phase)
             else:
-                self.reports.append(json.loads(parts[at + 3]))
+                try:
+                    self.reports.append(json.loads(parts[at + 3]))
+                except (ValueError, RecursionError):
+                    # Output of a child process within it, or a text that the test wrote.
+                    self._add(phase, stream, parts[at + 3])
             self._add(phase, stream, parts[at + 4])
 
     def _add(self, phase: str, stream: str, text: str) -> None:
@@ -67,42 +73,108 @@ def sentence_about_left(left: list[Any]) -> str:
     return f"the test left {count} killed: {names}"
 
 
-def of_ended(item: pytest.Item, outcome: Outcome, output: Output) -> list[pytest.TestReport]:
-    """The reports of a test whose process gave no answer: those that were made, and what ended it."""
-    at = output.phases[-1] if output.phases else "setup"
-    config = item.config
-    made = {}
-    for data in output.reports:
+def is_answer(value: dict[Any, Any]) -> bool:
+    """Whether this is what the process of a test returns: its code can have replaced that."""
+    if not value.keys() >= {"reports", "warnings", "stop", "left"}:
+        return False
+    stop = value["stop"]
+    return (
+        # A test that ends the session has no reports.
+        bool(value["reports"] or stop)
+        and all(isinstance(value[name], (list, tuple)) for name in ("reports", "warnings", "left"))
+        and all(isinstance(each, (list, tuple)) and len(each) == 6 for each in value["warnings"])
+        and all(isinstance(each, (list, tuple)) and len(each) == 2 for each in value["left"])
+        and (stop is None or (isinstance(stop, (list, tuple)) and len(stop) == 3))
+    )
+
+
+def rebuilt(config: pytest.Config, data: Any) -> Optional[pytest.TestReport]:
+    """The report that a test's process has serialized; None if this is not one."""
+    try:
         report = config.hook.pytest_report_from_serializable(config=config, data=data)
-        made[report.when] = report
+        if not isinstance(report, pytest.TestReport) or report.when not in _PHASES:
+            return None
+        if report.outcome not in ("passed", "failed", "skipped"):
+            return None
+        report.sections = [(str(name), str(text)) for name, text in report.sections]
+    except Exception:
+        return None
+    return report
+
+
+def of_ended(item: pytest.Item, outcome: Outcome, output: Output) -> list[pytest.TestReport]:
+    """The reports of a test whose process gave no answer: those that it wrote, and what ended it."""
+    at = output.phases[-1] if output.phases else "setup"
+    written = (rebuilt(item.config, data) for data in output.reports)
+    made = {report.when: report for report in written if report is not None}
     reports = []
     for phase in _PHASES[: _PHASES.index(at)]:
         # A test that fails in its setup is not called.
-        if phase in made or phase in output.phases:
-            reports.append(made.get(phase) or _report(item, phase, "passed", None))
-    reports.append(failed(item, at, _reason(outcome), outcome.usage.wall_ms / 1000, _stack(outcome, output)))
+        if phase in made:
+            reports.append(made[phase])
+        elif phase in output.phases:
+            reports.append(failed(item, phase, f"The report of the test's {phase} could not be read."))
+    reports.append(_of_end(item, at, outcome, output))
     if at != "teardown":
         reports.append(_report(item, "teardown", "passed", None))
     for report in reports:
-        report.sections = [*output.sections(report.when), *map(tuple, report.sections)]
+        report.sections = [*output.sections(report.when), *report.sections]
     return reports
+
+
+def _of_end(item: pytest.Item, phase: Any, outcome: Outcome, output: Output) -> pytest.TestReport:
+    """The report of what ended the test, as pytest makes it for an exception in the test."""
+    reason, duration = _reason(outcome), outcome.usage.wall_ms / 1000
+    stack = _stack(outcome, output)
+    error = outcome.error
+    if error is None or outcome.ending in _NOT_BY_THE_TEST:
+        return failed(item, phase, reason, duration, stack)
+
+    def end() -> None:
+        assert error is not None
+        raise error
+
+    call = pytest.CallInfo.from_call(end, phase)
+    call.duration = duration
+    call.start = call.stop - duration
+    _note_xfail(item)
+    report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=call)
+    # The exception was raised here: its own traceback is not the test's.
+    report.longrepr = _explanation(item, reason, stack)
+    return report
+
+
+def _note_xfail(item: pytest.Item) -> None:
+    """Evaluates the test's xfail marks, which pytest does in the setup: that was in the ended process."""
+    from _pytest.skipping import evaluate_xfail_marks, xfailed_key
+
+    try:
+        item.stash[xfailed_key] = evaluate_xfail_marks(item)
+    except (Exception, pytest.fail.Exception):
+        # A wrong condition of a mark expects nothing.
+        pass
 
 
 def failed(item: pytest.Item, phase: str, reason: str, duration: float = 0.0, stack: str = "") -> pytest.TestReport:
     """The report that a test failed for this reason."""
+    return _report(item, phase, "failed", _explanation(item, reason, stack), duration)
+
+
+def _explanation(item: pytest.Item, reason: str, stack: str) -> Any:
+    """What a report shows: the stack, and the reason, which is also in the short summary."""
     from _pytest._code.code import ReprEntryNative, ReprExceptionInfo, ReprFileLocation, ReprTraceback
 
     path, line, _ = item.location
     lines = [f"{stack}\n\n" if stack else "", f"{reason}\n"]
     traceback = ReprTraceback([ReprEntryNative([each for each in lines if each])], None, "native")
-    crash = ReprFileLocation(str(path), (line or 0) + 1, reason)
-    return _report(item, phase, "failed", ReprExceptionInfo(traceback, crash), duration)
+    return ReprExceptionInfo(traceback, ReprFileLocation(str(path), (line or 0) + 1, reason))
 
 
-def _report(item: pytest.Item, phase: str, outcome: Any, longrepr: Any, duration: float = 0.0) -> pytest.TestReport:
-    keywords = {name: 1 for name in item.keywords}
+def _report(item: pytest.Item, phase: Any, outcome: Any, longrepr: Any, duration: float = 0.0) -> pytest.TestReport:
+    keywords: Any = {name: 1 for name in item.keywords}
+    properties = list(item.user_properties)
     return pytest.TestReport(
-        item.nodeid, item.location, keywords, outcome, longrepr, phase, duration=duration, user_properties=list(item.user_properties)  # type: ignore[arg-type]
+        item.nodeid, item.location, keywords, outcome, longrepr, phase, duration=duration, user_properties=properties
     )
 
 
@@ -113,6 +185,8 @@ def _reason(outcome: Outcome) -> str:
         return f"The test's process was ended by {outcome.signal}, which Sandtimer did not send."
     if outcome.ending == "no_result":
         return f"The test's process exited with code {outcome.exit_code} before the test had ended."
+    if outcome.ending == "returned" and outcome.error is None:
+        return "The test's process returned no report that could be read."
     return f"The test gave no report ({outcome.ending}): {outcome.error}"
 
 

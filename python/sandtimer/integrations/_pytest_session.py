@@ -1,7 +1,8 @@
-"""Sealed tests as the pytest process sees them: each is a call in a child of a fork of this process.
+"""Sealed tests in the pytest process: each is a call in a child of a fork of this process.
 
-The fork is made before the first sealed test, and again after a test that ran in this process, which may have changed it. It
-serves a child for each test, so that a test costs a fork and a sandbox, and no second collection.
+The fork is made before the first sealed test, and again after a test that ran in this process, which
+may have changed it. It serves a child for each test, so that a test costs a fork and a sandbox, and
+no second collection.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from . import _pytest_reports
 from ._pytest_inside import Inside
 from ._pytest_limits import TestLimits
 
-_PHASES = ("setup", "call", "teardown")
 
 
 class _Begun(NamedTuple):
@@ -183,14 +183,18 @@ class SealedTests:
             sys.stdout.write(output.all_of("stdout"))
             sys.stderr.write(output.all_of("stderr"))
         answer = outcome.value if outcome.ending == "returned" and outcome.error is None else None
-        if not isinstance(answer, dict):
+        if not isinstance(answer, dict) or not _pytest_reports.is_answer(answer):
             return _pytest_reports.of_ended(item, outcome, output)
+        reports = []
+        for data in answer["reports"]:
+            report = _pytest_reports.rebuilt(self._config, data)
+            if report is None:
+                return _pytest_reports.of_ended(item, outcome, output)
+            report.sections = [*output.sections(report.when), *report.sections]
+            reports.append(report)
         self._pass_on(answer)
-        reports = [self._config.hook.pytest_report_from_serializable(config=self._config, data=each) for each in answer["reports"]]
-        for report in reports:
-            report.sections = [*output.sections(getattr(report, "when", None)), *map(tuple, report.sections)]
         left = answer["left"]
-        if left and reports:
+        if left:
             text = _pytest_reports.sentence_about_left(left)
             reports[-1].sections.append(("Processes left by the test", text))
             self._warn(f"{item.nodeid}: {text}", item.nodeid)
@@ -251,7 +255,7 @@ class SealedTests:
 
     def note_report(self, item: pytest.Item, report: pytest.TestReport) -> None:
         """A report was made in this process."""
-        if self._inside is not None and not report.passed and report.when in _PHASES[:2]:
+        if self._inside is not None and report.when in ("setup", "call"):
             self._inside.write_report(report)
 
     def note_partial_report(self, report: pytest.TestReport) -> None:

@@ -1,7 +1,8 @@
 """The pytest plug-in: tests that each run in a sealed process of their own, under hard limits.
 
-`pytest --sandtimer` seals every test, `@pytest.mark.sandtimer(wall=…, memory=…)` the marked ones. Without either, nothing of
-the engine is imported and tests run as without the plug-in. Described in docs/guides/pytest.md.
+`pytest --sandtimer` seals every test, `@pytest.mark.sandtimer(wall=…, memory=…)` the marked ones.
+Without either, nothing of the engine is imported and tests run as without the plug-in, also by a
+pytest that is older than sealed tests need. Described in docs/guides/pytest.md.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from ._pytest_limits import TestLimits
     from ._pytest_session import SealedTests
 
-_LIMITS = pytest.StashKey["TestLimits"]()
+# None for a pytest that cannot seal tests, and that has this plug-in because the package is installed.
+_LIMITS: Any = pytest.StashKey["TestLimits"]() if hasattr(pytest, "StashKey") else None
 _HELP = {
     "wall": "Elapsed time of each sealed test, such as 10s",
     "cpu": "Processor time of each sealed test",
@@ -47,6 +49,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     sealed = [item for item in items if every or item.get_closest_marker("sandtimer") is not None]
     if not sealed:
         return
+    if _LIMITS is None:
+        raise pytest.UsageError(
+            f"sealed tests need pytest 7.0 or newer, and this is {pytest.__version__}; use a newer pytest, "
+            "or leave out --sandtimer and its marks"
+        )
     defaults = from_ini(config)
     for item in sealed:
         item.stash[_LIMITS] = of_item(item, defaults)
@@ -63,11 +70,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _refuse_debuggers(config: pytest.Config) -> None:
     for option, name in (("usepdb", "--pdb"), ("trace", "--trace")):
         if getattr(config.option, option, False):
-            raise pytest.UsageError(f"{name} with sealed tests: their processes have no terminal; leave out {name}, or --sandtimer and its marks")
+            raise pytest.UsageError(
+                f"{name} with sealed tests: their processes have no terminal; leave out {name}, "
+                "or --sandtimer and its marks"
+            )
 
 
 class _Preparer:
-    """Forks outside of everything that other plug-ins put around a test: later tests must not be within that of this one."""
+    """Forks outside of everything that other plug-ins put around a test.
+
+    Later tests must not be within what is around this one.
+    """
 
     def __init__(self, tests: SealedTests) -> None:
         self._tests = tests
