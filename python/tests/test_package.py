@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import pathlib
+import re
 
 import pytest
 
@@ -12,6 +14,33 @@ from sandtimer import _sandtimer, errors
 
 def test_the_installed_package_is_tested() -> None:
     assert pathlib.Path(__file__).parent.parent not in pathlib.Path(sandtimer.__file__).parents
+
+
+# Group, name and object, as other programs find them.
+ENTRY_POINTS = [
+    ("pytest11", "sandtimer", "sandtimer.integrations.pytest"),
+    (
+        "jupyter_client.kernel_provisioners",
+        "sandtimer-provisioner",
+        "sandtimer.integrations.jupyter:SandtimerProvisioner",
+    ),
+]
+
+
+@pytest.mark.parametrize(("group", "name", "value"), ENTRY_POINTS)
+def test_an_entry_point_is_declared(group: str, name: str, value: str) -> None:
+    project = (pathlib.Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    table = re.search(rf'^\[project\.entry-points\."?{re.escape(group)}"?\]\n((?:[^\[\n].*\n)+)', project, re.MULTILINE)
+    assert table is not None and f'{name} = "{value}"' in table[1].splitlines()
+
+
+@pytest.mark.parametrize(("group", "name", "value"), ENTRY_POINTS)
+def test_an_entry_point_is_installed(group: str, name: str, value: str) -> None:
+    parent = pathlib.Path(sandtimer.__file__).parents[1]
+    if parent.name != "site-packages":
+        pytest.skip(f"the package in {parent} is a copy without metadata: only an installed package has entry points")
+    points = importlib.metadata.distribution("sandtimer").entry_points
+    assert [each.value for each in points if (each.group, each.name) == (group, name)] == [value]
 
 
 def test_it_is_typed() -> None:

@@ -19,7 +19,8 @@ from sandtimer.adtools import auto_server
 ROOT = pathlib.Path(__file__).parents[2]
 SAMPLE = ROOT / "python/tests/typing/every_name.py"
 MODULES = (sandtimer, adtools, jobs, auto_server)
-# Words that are none of those of their parameters, and options without their names.
+# Words that are none of those of their parameters, options without their names, and a name that the
+# package does not have.
 WRONG = """
 # pyright: strict
 import sandtimer
@@ -28,6 +29,7 @@ box = sandtimer.Sandbox(start="thread")
 box = sandtimer.Sandbox(trust="everything")
 box = sandtimer.Sandbox(stdout="print")
 box = sandtimer.Sandbox(1.0, 2.0)
+error = sandtimer.JobUnknown
 """
 
 
@@ -67,7 +69,7 @@ def test_wrong_words_and_missing_names_are_found(checker: Any, tmp_path: pathlib
     file.write_text(WRONG, encoding="utf-8")
     done = checker(file, tmp_path)
     lines = [line for line in done.stdout.splitlines() if "error" in line and "wrong.py:" in line]
-    for number in (5, 6, 7, 8):
+    for number in (5, 6, 7, 8, 9):
         assert any(f"wrong.py:{number}:" in line for line in lines), done.stdout + done.stderr
 
 
