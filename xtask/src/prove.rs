@@ -103,6 +103,18 @@ const PROOFS: &[Proof] = &[
         ],
         minutes: 240,
     },
+    // Suites of other projects with sealed tests and kernels, and DSPy.
+    Proof {
+        name: "tests-python-suites",
+        command: &[
+            "sh",
+            "-c",
+            "\"$SANDTIMER_TEST_PYTHON\" -m pip install --quiet -r python/tests/requirements-prove.txt && \
+             SANDTIMER_BIN=\"$PWD/target/release/sandtimer\" exec \"$SANDTIMER_TEST_PYTHON\" -m pytest -q -s \
+             python/tests/prove_suites.py python/tests/prove_dspy.py",
+        ],
+        minutes: 60,
+    },
     // The part of it that kills workers and servers of jobs, and plays their interleavings.
     Proof {
         name: "tests-jobs-full-size",

@@ -45,6 +45,8 @@ pub(crate) enum Command {
     Mcp(McpArguments),
     /// Submit durable jobs, execute them, and read their results
     Jobs(jobs::JobsArguments),
+    /// Install a Jupyter kernel that runs in a sandbox
+    Jupyter(JupyterArguments),
     /// List the runs, contexts and sessions of a server
     Ps(PsArguments),
     /// Print the output of a run of a server
@@ -320,6 +322,49 @@ pub(crate) struct ServerFlags {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JupyterArguments {
+    #[command(subcommand)]
+    pub(crate) action: JupyterAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum JupyterAction {
+    /// Write a kernelspec of sealed Python kernels, by the python3 in PATH
+    Install(JupyterInstall),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JupyterInstall {
+    /// Install for this user [default: for all users]
+    #[arg(long, group = "where")]
+    pub(crate) user: bool,
+    /// Install into the environment of python3
+    #[arg(long, group = "where")]
+    pub(crate) sys_prefix: bool,
+    /// Install into the environment in this directory
+    #[arg(long, group = "where", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) prefix: Option<OsString>,
+    /// The kernelspec's name [default: sandtimer]
+    #[arg(long)]
+    pub(crate) name: Option<OsString>,
+    /// Memory of a kernel, such as 4G
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<OsString>,
+    /// Wall-clock limit of a kernel, such as 12h
+    #[arg(long, visible_alias = "timeout", value_name = "DURATION")]
+    pub(crate) wall: Option<OsString>,
+    /// Wall-clock limit of a cell, such as 10m
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) cell_timeout: Option<OsString>,
+    /// Give kernels the host's network
+    #[arg(long)]
+    pub(crate) network: bool,
+    /// A directory that kernels may write to; `.` is the notebook's; may be repeated
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) workspace: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

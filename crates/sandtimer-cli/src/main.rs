@@ -17,8 +17,8 @@ use clap::Parser;
 
 use args::{Arguments, Command};
 use commands::{
-    Failure, bench, bwrap, config as settings, doctor, estimate, generate, jobs, mcp, progress, read, remote,
-    run, serve,
+    Failure, bench, bwrap, config as settings, doctor, estimate, generate, jobs, jupyter, mcp, progress,
+    read, remote, run, serve,
 };
 
 fn main() -> ExitCode {
@@ -88,6 +88,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(Command::Bash(given)) => run::language(run::Language::Bash, given),
         Some(Command::Node(given)) => run::language(run::Language::JavaScript, given),
         Some(Command::Ts(given)) => run::language(run::Language::TypeScript, given),
+        Some(Command::Jupyter(given)) => jupyter::main(&given),
         Some(Command::Bwrap(given)) => Ok(bwrap::main("sandtimer bwrap".as_ref(), given.arguments)),
         Some(Command::Serve(given)) => serve::main(&given),
         Some(Command::Mcp(given)) => mcp::main(&given),

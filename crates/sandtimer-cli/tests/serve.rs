@@ -169,7 +169,7 @@ fn what_cannot_be_served_is_said_in_one_line() {
     let tokens = tokens.to_str().expect("text");
     for (flags, word) in [
         (["--listen", "0.0.0.0:0"], "--token-file"),
-        (["--listen", "here"], "--listen: `here` is no address"),
+        (["--listen", "here"], "--listen: `here` is not an address"),
         (["--token-file", tokens], "chmod 600"),
         (["--keep-runs", "-1"], "--keep-runs: `-1`"),
         (["--state-dir", "/dev/null/x"], "/dev/null/x"),

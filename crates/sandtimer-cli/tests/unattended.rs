@@ -162,7 +162,7 @@ fn a_missing_network_is_told_where_output_is_passed_through() {
     let fetch = "import urllib.request as u; u.urlopen('https://pypi.org')";
     let output = run(&["--", "python3", "-c", fetch]);
     assert!(
-        stderr(&output).contains("sandtimer: This run has no network but a loopback"),
+        stderr(&output).contains("sandtimer: This run has no network except a loopback"),
         "{}",
         stderr(&output)
     );
@@ -217,7 +217,7 @@ fn small_file_size_limit_is_explained() {
 
 #[test]
 fn long_path_variable_is_read_once() {
-    let directories: Vec<String> = (0..20_000).map(|index| format!("/o/{index}")).collect();
+    let directories: Vec<String> = (0..15_000).map(|index| format!("/{index}")).collect();
     let path = format!("{}:/usr/bin:/bin", directories.join(":"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
     let begun = Instant::now();
@@ -225,6 +225,6 @@ fn long_path_variable_is_read_once() {
     assert_eq!(output.status.code(), Some(127), "{}", stderr(&output));
     assert!(stderr(&output).contains("more directories of PATH"), "{}", stderr(&output));
     assert!(stderr(&output).len() < 4096);
-    // With a comparison of each pair it would be half a minute.
+    // With a comparison of each pair it would be about 20 s.
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }

@@ -592,7 +592,7 @@ mod tests {
     #[test]
     fn each_refusal_names_its_field_and_value() {
         let mut given = fields(json!({"a": 1, "b": "x", "c": -1, "d": [1]}));
-        assert_eq!(given.text("a").expect_err("a number").message, "a: `1` is not a text");
+        assert_eq!(given.text("a").expect_err("a number").message, "a: `1` is not a string");
         assert_eq!(given.truth("b").expect_err("a string").message, "b: `x` is not true or false");
         assert_eq!(
             given.number("c").expect_err("negative").message,

@@ -71,7 +71,7 @@ fn wrong_requests_are_refused_as_there() {
         (request("cobol", "1"), "unsupported language"),
         (json!({"code": "1"}), "language: it is missing; give python3 or nodejs"),
         (json!({"language": "python3"}), "code: it is missing; give it as a string"),
-        (json!({"language": "python3", "code": 1}), "code: `1` is not a text"),
+        (json!({"language": "python3", "code": 1}), "code: `1` is not a string"),
     ] {
         let (status, answer) = post(&asked);
         assert_eq!(

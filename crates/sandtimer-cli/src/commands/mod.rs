@@ -8,6 +8,7 @@ pub(crate) mod doctor;
 pub(crate) mod estimate;
 pub(crate) mod generate;
 pub(crate) mod jobs;
+pub(crate) mod jupyter;
 pub(crate) mod mcp;
 pub(crate) mod progress;
 pub(crate) mod read;

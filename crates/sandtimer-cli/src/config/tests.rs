@@ -320,7 +320,7 @@ fn a_file_says_what_makes_interpreters_ready() {
         ("[pool]\npython = -1", "pool.python: `-1`"),
         (
             "[pool]\nbash = 1",
-            "pool.bash: `bash` is no language that can be given here (from /f.toml:2); use one of python, javascript",
+            "pool.bash: `bash` is not one of the languages of this setting (from /f.toml:2); use one of python, javascript",
         ),
         ("[prewarm]\ncobol = \"/p\"", "use one of python, javascript, bash"),
         ("[prewarm]\npython = \"p.py\"", "prewarm.python: `p.py` is not an absolute path"),

@@ -246,7 +246,7 @@ fn job() -> Value {
 /// A reason why a job cannot be leased now.
 fn blocker() -> Value {
     let of = |reason: &str, description: &str, fields: Value| {
-        let mut all = json!({"reason": {"const": reason}});
+        let mut all = json!({"reason": {"type": "string", "enum": [reason]}});
         all.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
         with(answer(all), description)
     };
