@@ -1,4 +1,4 @@
-"""Doors for other projects: modules that give their users Sandtimer's limits, each imported by its own name.
+"""Modules that give users of other projects Sandtimer's limits, each imported by its own name.
 
 `pytest` (a plug-in), `jupyter` (a kernel provisioner), `smolagents` (a Python executor), `dspy` (a code interpreter). None is
 imported with the package, and each needs the project that it is for.

@@ -1,7 +1,8 @@
-"""What a provisioner knows of a kernel's cells: which one runs, how long, and how a reason comes into the notebook.
+"""The cells of a kernel: which one runs, for how long, and how a reason gets into the notebook.
 
-It reads the kernel's messages as any other client does. When the kernel is dead, it takes the place of its publishing socket,
-to which the clients connect again by themselves, and publishes the reason as output of the cell.
+The watcher reads the kernel's messages as any other client does. When the kernel is dead, the
+watcher binds the address of its publishing socket, to which the clients connect again by
+themselves, and publishes the reason as output of the cell.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class CellWatcher:
         self.ended_cell: Optional[str] = None
 
     def follow(self, has_ended: Callable[[], bool], interrupt: Callable[[str], None], end: Callable[[], None]) -> None:
-        """Follows cells, and interrupts and ends one that takes too long, until the kernel has ended."""
+        """Follows cells until the kernel has ended; interrupts and ends one that takes too long."""
         with zmq.Context() as context, context.socket(zmq.SUB) as socket:
             self._connect(socket)
             while not has_ended():

@@ -1,4 +1,4 @@
-"""`python -m sandtimer.integrations.jupyter install`: writes a kernelspec whose kernels run sealed."""
+"""`python -m sandtimer.integrations.jupyter install`: writes a kernelspec of sealed kernels."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ exec "$@" </dev/null 3<&-
 # Variables of the server that are not the kernel's: ipykernel ends itself if its parent has not
 # this PID.
 _NOT_PASSED = ("JPY_PARENT_PID",)
-# Variables that `sandtimer run` itself reads, none of them a secret: with values for the kernel, they
-# stay in its arguments.
+# Variables that `sandtimer run` itself reads, none of them a secret: with values for the kernel,
+# they stay in its arguments.
 _READ_BY_SANDTIMER = re.compile(r"(SANDTIMER_(?!TOKEN|NATS)|LD_|XDG_).*|PATH|HOME|TMPDIR|TERM|NO_COLOR|RUST_.*")
 
 
@@ -61,7 +61,7 @@ def connection_path(directory: str) -> str:
 
 
 def kernel_variables(given: Mapping[Any, Any], of_kernelspec: Iterable[str]) -> dict[str, str]:
-    """The variables that a kernel gets: those of its kernelspec, and those that differ from the server's."""
+    """The variables of a kernel: its kernelspec's, and those that differ from the server's."""
     variables = {str(name): str(value) for name, value in given.items()}
     wanted = set(of_kernelspec)
     return {

@@ -1,7 +1,8 @@
 """The process of a sealed test: a child of a fork of the pytest process, in a sandbox of its own.
 
-It has the memory of that process, and none of its descriptors, which are replaced by /dev/null. Its standard output and error
-are the engine's, so that they survive the process; where a phase begins is marked in them.
+It has the memory of that process, and none of its descriptors, which are replaced by /dev/null. Its
+standard output and error are the engine's, so that they survive the process; where a phase begins
+is marked in them.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Inside:
             factory._basetemp = base
 
     def _aim_faulthandler(self) -> None:
-        """Has the stack of a crash written to standard error, where pytest's plug-in has asked for it."""
+        """Has the stack of a crash written to standard error, if pytest's plug-in is active."""
         import faulthandler
 
         if not faulthandler.is_enabled():
@@ -162,7 +163,10 @@ def _plain(value: Any) -> Any:
 
 
 def _processes_left() -> list[tuple[int, str]]:
-    """Processes that the test has started and that are still there. Only a process namespace of its own shows them alone."""
+    """The processes that the test has started and that are still there.
+
+    Only a process namespace of its own shows them alone: elsewhere the list is empty.
+    """
     if os.getpid() != 2:
         return []
     left = []

@@ -54,7 +54,10 @@ def _typed(name: str, text: str) -> Any:
 
 
 def of_item(item: pytest.Item, defaults: TestLimits) -> TestLimits:
-    """The limits of a test: of each field the nearest mark's, else the default. Raises `UsageError` for what is not a limit."""
+    """The limits of a test: of each field the nearest mark's, else the default.
+
+    Raises `UsageError` for what is not a limit.
+    """
     given: dict[str, Any] = {}
     for mark in item.iter_markers("sandtimer"):
         origin = f"@pytest.mark.sandtimer of {item.nodeid}"

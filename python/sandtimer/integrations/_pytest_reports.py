@@ -103,7 +103,7 @@ def rebuilt(config: pytest.Config, data: Any) -> Optional[pytest.TestReport]:
 
 
 def of_ended(item: pytest.Item, outcome: Outcome, output: Output) -> list[pytest.TestReport]:
-    """The reports of a test whose process gave no answer: those that it wrote, and what ended it."""
+    """The reports of a test whose process gave no answer: what it wrote, and what ended it."""
     at = output.phases[-1] if output.phases else "setup"
     written = (rebuilt(item.config, data) for data in output.reports)
     made = {report.when: report for report in written if report is not None}
@@ -145,7 +145,7 @@ def _of_end(item: pytest.Item, phase: Any, outcome: Outcome, output: Output) -> 
 
 
 def _note_xfail(item: pytest.Item) -> None:
-    """Evaluates the test's xfail marks, which pytest does in the setup: that was in the ended process."""
+    """Evaluates the test's xfail marks: pytest did it in the setup, in the ended process."""
     from _pytest.skipping import evaluate_xfail_marks, xfailed_key
 
     try:

@@ -1,8 +1,8 @@
 """Sealed tests in the pytest process: each is a call in a child of a fork of this process.
 
-The fork is made before the first sealed test, and again after a test that ran in this process, which
-may have changed it. It serves a child for each test, so that a test costs a fork and a sandbox, and
-no second collection.
+The fork is made before the first sealed test, and again after a test that ran in this process,
+which may have changed it. It serves a child for each test, so that a test costs a fork and a
+sandbox, and no second collection.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class SealedTests:
         self._items = list(items)
         self._boxes: dict[TestLimits, Any] = {}
         self._server: Optional[_fork.Server] = None
-        # Without root the fork enters a user namespace with its first child, and cannot enter it again for another.
+        # Without root the fork enters a user namespace with its first child, and cannot enter it
+        # again for another.
         self._has_one_child = os.geteuid() != 0
         self._marker = os.urandom(8).hex()
         # Begun while the test before it runs.
@@ -128,7 +129,10 @@ class SealedTests:
             return _Begun(box, self._server.begin(_native.engine(), box._pool.profile, job, box._checked))
 
     def _begin_or_fork(self, item: pytest.Item, limits: TestLimits) -> _Begun:
-        """Begins a test; in another fork, where this one has no more children: root in a container may have no more rights."""
+        """Begins a test, in another fork if this one can have no more children.
+
+        The root user of a container may have no more rights than another user.
+        """
         try:
             return self._begin(item, limits)
         except SandtimerError:
@@ -140,7 +144,10 @@ class SealedTests:
             return self._begin(item, limits)
 
     def _begin_ahead(self, item: pytest.Item, limits: TestLimits) -> None:
-        """Begins the next test, which takes the time of this one to start, where nothing of this process changes in between."""
+        """Begins the next test, which starts while this one runs.
+
+        Does nothing if this process may change in between.
+        """
         stack = item.session._setupstate.stack
         if self._looks_ahead and not self._has_one_child and id(item) in self._places and all(node in item.listchain() for node in stack):
             try:
@@ -225,7 +232,7 @@ class SealedTests:
             pytest.exit(text, code)
 
     def _tear_down(self, item: pytest.Item, nextitem: Optional[pytest.Item]) -> Optional[pytest.TestReport]:
-        """Tears down in this process what the next test does not need; the report of what went wrong there."""
+        """Tears down what the next test does not need; returns the report of an error."""
         state = item.session._setupstate
         kept = [] if nextitem is None else nextitem.listchain()
         if all(node in kept for node in state.stack):

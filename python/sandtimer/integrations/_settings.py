@@ -1,4 +1,4 @@
-"""Settings as these doors take them: durations and flags as text, and the versions that they need."""
+"""Settings of these modules: durations as text, and the versions of Python that they need."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def seconds(value: Any) -> Optional[float]:
 
 
 def need_python(door: str, project: str, least: tuple[int, int]) -> None:
-    """Raises `UnsupportedPlatform` where this Python is older than the project that a door is for needs."""
+    """Raises `UnsupportedPlatform` if this Python is older than the project of a door needs."""
     if sys.version_info < least:
         from ..errors import UnsupportedPlatform
 

@@ -1,4 +1,7 @@
-"""Values between a context and the tools of its host, as JSON. Executed on both sides: standard library only."""
+"""Values between a context and the tools of its host, as JSON.
+
+Executed on both sides: standard library only.
+"""
 
 import base64
 import json

@@ -48,7 +48,7 @@ del {submitted}, _sandtimer_submit, _SandtimerSubmission
 
 
 class SandtimerInterpreter:
-    """Executes code in a context of its own, under these limits: seconds and sizes as of `sandtimer.Sandbox`.
+    """Executes code in a context of its own, under limits as of `sandtimer.Sandbox`.
 
     After a limit the session continues with its state; `CodeExecutionError` names the limit.
 
@@ -122,7 +122,11 @@ class SandtimerInterpreter:
                 raise CodeInterpreterError(str(error)) from error
 
     def execute(self, code: str, variables: Optional[dict[str, Any]] = None) -> Any:
-        """Executes code: gives `FinalOutput` after SUBMIT, else the value of the last expression, else what was printed."""
+        """Executes code.
+
+        Returns `FinalOutput` after SUBMIT, else the value of the last expression, else what was
+        printed.
+        """
         if not isinstance(code, str):
             raise CodeInterpreterError(f"code={code!r:.200} is of type {type(code).__name__}: use a string")
         if not self._running.acquire(blocking=False):

@@ -28,7 +28,14 @@ try:
 except ImportError as error:
     raise ImportError(f'sandtimer.integrations.jupyter needs jupyter_client ({error}): pip install "jupyter_client>=8"') from error
 
-from ._jupyter_launch import SealedProcess, command, connection_path, find_binary, kernel_variables, reason
+from ._jupyter_launch import (
+    SealedProcess,
+    command,
+    connection_path,
+    find_binary,
+    kernel_variables,
+    reason,
+)
 
 FIELDS = ("wall", "memory", "cpu", "processes", "disk", "network", "workspace", "cell_timeout", "cell_grace")
 # Seconds in which a run has begun.
@@ -88,7 +95,7 @@ class SandtimerProvisioner(LocalProvisioner):  # type: ignore[misc]
         find_binary()
         self._duration("cell_timeout"), self._duration("cell_grace")
         if manager is not None:
-            # Sockets have names of at most 107 bytes, and no other kernel's connection file is there.
+            # Sockets have names of at most 107 bytes, and no other kernel's sockets are there.
             directory = self._make_directory()
             manager.transport, manager.ip = "ipc", os.path.join(directory, "k")
         try:
@@ -99,7 +106,7 @@ class SandtimerProvisioner(LocalProvisioner):  # type: ignore[misc]
         return dict(result)
 
     def _make_directory(self) -> str:
-        """The directory of the kernel's sockets: of one name for all its starts, which clients know."""
+        """Makes the directory of the kernel's sockets, whose name clients keep across restarts."""
         if self._directory is None:
             self._directory = tempfile.mkdtemp(prefix="sandtimer-")
             return self._directory

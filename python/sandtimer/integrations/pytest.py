@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ._pytest_limits import TestLimits
     from ._pytest_session import SealedTests
 
-# None for a pytest that cannot seal tests, and that has this plug-in because the package is installed.
+# None for a pytest that cannot seal tests: it has this plug-in because the package is installed.
 _LIMITS: Any = pytest.StashKey["TestLimits"]() if hasattr(pytest, "StashKey") else None
 _HELP = {
     "wall": "Elapsed time of each sealed test, such as 10s",

@@ -1,7 +1,7 @@
-"""A `PythonExecutor` of smolagents on a context: a limit ends a step of the agent, and not the agent's interpreter.
+"""A `PythonExecutor` of smolagents on a context: a limit ends a step, and not the interpreter.
 
-`CodeAgent(executor=SandtimerExecutor(timeout=10))`. Tools run on the host, and code calls them over a channel. Described in
-docs/guides/smolagents.md.
+`CodeAgent(executor=SandtimerExecutor(timeout=10))`. Tools run on the host, and code calls them over a
+channel. Described in docs/guides/smolagents.md.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ del _sandtimer_final
 
 
 class SandtimerExecutor(PythonExecutor):  # type: ignore[misc]
-    """Executes an agent's code in a context of its own, under these limits: seconds and sizes as of `sandtimer.Sandbox`.
+    """Executes an agent's code in a context of its own, under limits as of `sandtimer.Sandbox`.
 
     Args:
         timeout: Elapsed time of each step, the time of its tools included.
@@ -132,7 +132,7 @@ class SandtimerExecutor(PythonExecutor):  # type: ignore[misc]
             raise AgentError(f"{step}: {_explain(outcome)}", self.logger)
 
     def __call__(self, code_action: str) -> CodeOutput:
-        """Executes a step. Raises `AgentError` for what the code did wrong, and for a limit that ended it."""
+        """Executes a step. Raises `AgentError` for an error of the code, and for a limit."""
         if self._is_lost:
             self._restore()
         self._final = None
