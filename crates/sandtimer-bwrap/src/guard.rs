@@ -222,7 +222,7 @@ impl Waiting {
             child,
             is_init,
             door,
-            link,
+            link: Some(link),
             signals,
             notices,
             made: Made::default(),
@@ -274,7 +274,8 @@ struct Running {
     /// The child is an init, and says how the command ended.
     is_init: bool,
     door: OwnedFd,
-    link: OwnedFd,
+    /// To the setup and the init; `None` once both ends there are closed, as the command's execution does without an init.
+    link: Option<OwnedFd>,
     signals: OwnedFd,
     notices: Notices,
     made: Made,
@@ -294,30 +295,31 @@ impl Running {
         }
         loop {
             let ready = {
-                let mut fds = [
+                let mut fds = vec![
                     PollFd::new(&self.notices, PollFlags::IN),
-                    PollFd::new(&self.link, PollFlags::IN),
                     PollFd::new(&self.signals, PollFlags::IN),
                 ];
+                fds.extend(self.link.as_ref().map(|link| PollFd::new(link, PollFlags::IN)));
                 let left = self.deadline.saturating_sub(monotonic_nanoseconds());
                 let timeout = Timespec {
                     tv_sec: (left / 1_000_000_000) as i64,
                     tv_nsec: (left % 1_000_000_000) as i64,
                 };
                 let _ = poll(&mut fds, (self.deadline != u64::MAX).then_some(&timeout));
-                fds.map(|fd| !fd.revents().is_empty())
+                let is_ready = |number: usize| fds.get(number).is_some_and(|fd| !fd.revents().is_empty());
+                [is_ready(0), is_ready(1), is_ready(2)]
             };
             if ready[0] && !self.handle_orders() {
                 return self.finish();
             }
-            if ready[1] {
+            if ready[2] {
                 self.read_link();
             }
             if monotonic_nanoseconds() >= self.deadline {
                 self.notices.fired(self.alive());
                 return self.finish();
             }
-            if ready[2] && self.handle_signals() {
+            if ready[1] && self.handle_signals() {
                 return self.finish();
             }
         }
@@ -372,7 +374,16 @@ impl Running {
     }
 
     fn read_link(&mut self) {
-        while let Ok(Some((message, fd))) = Message::receive(&self.link, false) {
+        while let Some(link) = &self.link {
+            let (message, fd) = match Message::receive(link, false) {
+                Ok(Some(received)) => received,
+                // Closed: poll(2) would report it for ever.
+                Ok(None) => {
+                    self.link = None;
+                    return;
+                }
+                Err(_) => return,
+            };
             match message.kind {
                 kind::STARTED => {
                     let started = message.values[0];
