@@ -274,7 +274,7 @@ impl Config {
         precedence(&layers)
     }
 
-    fn effective(&self, uses: Uses, call: &Limits, captures: bool) -> Effective {
+    pub(crate) fn effective(&self, uses: Uses, call: &Limits, captures: bool) -> Effective {
         let machine = Ceilings::for_machine(sandtimer::engine::machine_memory());
         let here = Place { layer: Layer::Run, scope: "run".to_owned() };
         nest(&here, &self.own(uses, call, captures), &[], &machine.with_operator(&self.maxima()))

@@ -1,47 +1,151 @@
 //! A command in a place where no engine can start: inside a sandbox that shows no writable directory for it. The guard ends it as
-//! completely; limits are those around the sandbox.
+//! completely, at its wall-clock limit too, and each process has its own limits. Others are only those of the surrounding sandbox.
 
-use rustix::event::{PollFd, PollFlags, poll};
-use sandtimer_bwrap::{Begin, Event, Failure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sandtimer::limits::{Key, Limits};
+use sandtimer::model::LimitKind;
+use sandtimer_bwrap::{Begin, Event, Failure, Limited};
+use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process::{self, End};
 use sandtimer_os::wire::{notice, order};
 
 use super::{Asked, Ended, Watched};
-use crate::config::NAMES;
+use crate::config::{NAMES, Uses, written};
 use crate::render;
 use crate::signals::{self, Arrived};
 
 /// Runs it to its end.
 pub(super) fn run(asked: &Asked, watched: Watched, reason: &sandtimer::Error) -> Result<Ended, Failure> {
-    if NAMES.iter().any(|name| asked.config.is_chosen(name.key)) {
-        render::note(&format!("the limits here are those around this sandbox: {reason}"));
-    }
-    let begin =
-        Begin { cgroup: None, tasks: &[], outputs: [None, None], wall: u64::MAX, grace: 0, limits: &[] };
-    // The guard has said what it could not do.
+    let limits = OwnLimits::of(asked);
+    limits.report(asked, reason);
+    let (wall, grace) = (limits.wall.unwrap_or(u64::MAX), limits.grace);
+    let of_processes = &limits.of_processes;
+    let begin = Begin { cgroup: None, tasks: &[], outputs: [None, None], wall, grace, limits: of_processes };
+    // The guard has reported what failed.
     let child = watched.guard.begin(&begin).map_err(|_| Failure::new(""))?;
     watched.status.born(child)?;
     asked.wait_for_maps();
     let _ = watched.guard.proceed();
-    let mut waiting = Waiting { asked, watched, end: None, killed_by: None, is_interrupted: false };
+    let deadlines = Deadlines { wall, grace, ..Deadlines::default() };
+    let mut waiting =
+        Waiting { asked, watched, deadlines, end: None, killed_by: None, is_interrupted: false };
     while waiting.wait() {}
-    let Waiting { watched, end, killed_by, is_interrupted, .. } = waiting;
+    let Waiting { watched, deadlines, end, killed_by, is_interrupted, .. } = waiting;
     let events = watched.guard.events();
     let is_executed = events.contains(&Event::Started) && !events.contains(&Event::NotExecuted);
     let own = end.map(|end| u8::try_from(end.exit_code()).unwrap_or(1));
     let code = own.or(killed_by.map(|signal| 128 + signal)).unwrap_or(1);
+    let is_late = deadlines.stage != DeadlineStage::Before && killed_by.is_none();
+    if is_late {
+        render::note(&format!(
+            "stopped by the wall-clock limit of {}",
+            written(LimitKind::Wall.into(), Some(wall))
+        ));
+    }
+    let code = if is_late { AT_LIMIT } else { code };
     watched.status.ended(code, is_executed, None);
     // A shell that waits for this process ends its loop only if the interrupt has ended both.
     let is_interrupted = is_interrupted && end.is_some_and(|end| end.status & 0x7f == i32::from(SIGINT));
-    let signal = if is_interrupted { Some(SIGINT) } else { killed_by.filter(|_| own.is_none()) };
+    let signal = if is_interrupted && !is_late { Some(SIGINT) } else { killed_by.filter(|_| own.is_none()) };
     Ok(Ended { code, signal })
 }
 
 const SIGINT: u8 = 2;
+const SIGTERM: i32 = 15;
+/// The exit code of a command that a limit has ended.
+const AT_LIMIT: u8 = 124;
+
+/// The limits that hold without an engine.
+#[derive(Debug)]
+struct OwnLimits {
+    wall: Option<u64>,
+    grace: u64,
+    of_processes: Vec<(Limited, u64)>,
+}
+
+impl OwnLimits {
+    fn of(asked: &Asked) -> Self {
+        let effective = asked.config.effective(Uses::Commands, &Limits::new(), false);
+        let value = |key: Key| effective.get(key).map(|effect| effect.value);
+        let of = |kind: LimitKind| value(kind.into());
+        // The kernel counts processes by user, and those of this user are not all the command's.
+        let processes = of(LimitKind::Processes).filter(|_| asked.has_user_namespace);
+        let list = [
+            (Limited::CpuSeconds, of(LimitKind::Cpu).map(|nanoseconds| nanoseconds.div_ceil(1_000_000_000))),
+            (Limited::FileBytes, of(LimitKind::Disk)),
+            (Limited::OpenFiles, of(LimitKind::OpenFiles)),
+            (Limited::DataBytes, of(LimitKind::Memory)),
+            (Limited::Processes, processes),
+        ];
+        OwnLimits {
+            wall: of(LimitKind::Wall),
+            grace: value(Key::Grace).unwrap_or(0),
+            of_processes: list.into_iter().filter_map(|(which, most)| Some((which, most?))).collect(),
+        }
+    }
+
+    /// Reports the chosen limits that do not hold, and those that hold for each process only.
+    fn report(&self, asked: &Asked, reason: &sandtimer::Error) {
+        let chosen = |kinds: &[LimitKind]| -> Vec<&str> {
+            let is_meant = |key: Key| kinds.iter().any(|kind| key == (*kind).into());
+            let list = NAMES.iter().filter(|name| is_meant(name.key) && asked.config.is_chosen(name.key));
+            list.map(|name| name.file).collect()
+        };
+        let mut missing = vec![LimitKind::Stall, LimitKind::Output];
+        if !asked.has_user_namespace {
+            missing.push(LimitKind::Processes);
+        }
+        let missing = chosen(&missing);
+        let single = chosen(&[LimitKind::Cpu, LimitKind::Memory, LimitKind::Disk]);
+        if !missing.is_empty() {
+            render::note(&format!(
+                "no engine can start ({reason}): only the limits of a surrounding sandbox apply to {}",
+                missing.join(", ")
+            ));
+        }
+        if !single.is_empty() {
+            render::note(&format!(
+                "no engine can start ({reason}): each process is limited by itself in {}",
+                single.join(", ")
+            ));
+        }
+    }
+}
+
+/// When the command is asked to end, and when it is killed. The guard has the second by itself as well.
+#[derive(Debug, Default)]
+struct Deadlines {
+    wall: u64,
+    grace: u64,
+    started: Option<u64>,
+    stage: DeadlineStage,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum DeadlineStage {
+    #[default]
+    Before,
+    /// The wall-clock limit has passed, and the command may end by itself.
+    Grace,
+    Killed,
+}
+
+impl Deadlines {
+    /// The next one, if there is one.
+    fn next(&self) -> Option<u64> {
+        let wall = self.started?.checked_add(self.wall)?;
+        match self.stage {
+            DeadlineStage::Before => Some(wall),
+            DeadlineStage::Grace => wall.checked_add(self.grace),
+            DeadlineStage::Killed => None,
+        }
+    }
+}
 
 struct Waiting<'a> {
     asked: &'a Asked,
     watched: Watched,
+    deadlines: Deadlines,
     end: Option<End>,
     /// The signal for which this process has ended the command.
     killed_by: Option<u8>,
@@ -58,8 +162,12 @@ impl Waiting<'_> {
                 PollFd::new(&self.watched.signals, PollFlags::IN),
             ];
             fds.extend(parent.map(|parent| PollFd::new(parent, PollFlags::IN)));
+            let timeout = self.deadlines.next().map(|at| {
+                let left = at.saturating_sub(monotonic_nanoseconds());
+                Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 }
+            });
             // An interrupted wait ends early, and everything is inspected again.
-            let _ = poll(&mut fds, None);
+            let _ = poll(&mut fds, timeout.as_ref());
             fds.get(2).is_some_and(|parent| !parent.revents().is_empty())
         };
         if is_parent_gone {
@@ -76,7 +184,26 @@ impl Waiting<'_> {
                 Arrived::Resized | Arrived::Continued => {}
             }
         }
-        self.read()
+        let is_served = self.read();
+        if is_served {
+            self.keep_deadline();
+        }
+        is_served
+    }
+
+    /// At the wall-clock limit, asks the command to end; kills it after the grace period.
+    fn keep_deadline(&mut self) {
+        if self.deadlines.next().is_none_or(|at| monotonic_nanoseconds() < at) {
+            return;
+        }
+        let has_grace = self.deadlines.stage == DeadlineStage::Before && self.deadlines.grace > 0;
+        let (stage, kind, signal) = match has_grace {
+            true => (DeadlineStage::Grace, order::SIGNAL_ALL, SIGTERM),
+            false => (DeadlineStage::Killed, order::END, 0),
+        };
+        self.deadlines.stage = stage;
+        // A guard that is gone has ended everything.
+        let _ = process::order(&self.watched.guard.control, kind, signal, 0);
     }
 
     fn end(&mut self, signal: u8) {
@@ -95,6 +222,12 @@ impl Waiting<'_> {
                         system_microseconds: notice.c,
                         resident_peak_kib: notice.d,
                     });
+                }
+                Ok(Some((notice, _))) if notice.kind == notice::STARTED => {
+                    self.deadlines.started = Some(notice.a);
+                }
+                Ok(Some((notice, _))) if notice.kind == notice::FIRED => {
+                    self.deadlines.stage = DeadlineStage::Killed;
                 }
                 Ok(Some(_)) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return true,
