@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -325,14 +326,78 @@ def test_command_does_not_outlive_its_guard(bwrap: str, more: list[str], marker:
     command = [bwrap, *HOST, *more, "sh", "-c", f"setsid sleep {marker} & sleep {marker}"]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         assert eventually(lambda: len(alive(marker)) >= 2)
-        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        guards = [pid for pid in children if pathlib.Path(f"/proc/{pid}/comm").read_text() == "st-guard\n"]
-        assert len(guards) == 1
-        os.kill(int(guards[0]), signal.SIGKILL)
+        os.kill(guard_of(process), signal.SIGKILL)
         assert process.wait(WITHIN) not in (0, None)
     # Without a PID namespace and without a control group nothing is left that could find the daemon.
     if more or os.getuid() == 0:
         assert eventually(lambda: alive(marker) == [])
+
+
+def guard_of(process: subprocess.Popen[Any]) -> int:
+    children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    guards = [int(pid) for pid in children if pathlib.Path(f"/proc/{pid}/comm").read_text() == "st-guard\n"]
+    assert len(guards) == 1
+    return guards[0]
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize("more", [[], ["--unshare-pid", "--as-pid-1"], ["--unshare-pid"]])
+def test_guard_of_an_idle_command_uses_no_cpu(bwrap: str, more: list[str], marker: str) -> None:
+    with subprocess.Popen([bwrap, *HOST, *more, "sleep", marker]) as process:
+        assert eventually(lambda: alive(marker) != [])
+        guard = guard_of(process)
+        time.sleep(1)
+        used = cpu_seconds(guard)
+        process.terminate()
+    assert used < 0.2
+
+
+def test_userns_block_fd_waits_for_the_maps(bwrap: str) -> None:
+    (read_block, write_block), (read_info, write_info) = os.pipe(), os.pipe()
+    descriptors = ["--userns-block-fd", read_block, "--info-fd", write_info]
+    words = [bwrap, *HOST, "--unshare-user", *descriptors, "id", "-u"]
+    with subprocess.Popen(list(map(str, words)), pass_fds=[read_block, write_info], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        os.close(read_block)
+        os.close(write_info)
+        assert process.stdout
+        with os.fdopen(read_info) as info:
+            child = pathlib.Path(f"/proc/{json.load(info)['child-pid']}")
+        assert select.select([process.stdout], [], [], 0.3)[0] == []
+        (child / "setgroups").write_text("deny")
+        (child / "uid_map").write_text(f"4321 {os.getuid()} 1")
+        (child / "gid_map").write_text(f"4321 {os.getgid()} 1")
+        os.write(write_block, b"1")
+        output, message = process.communicate(timeout=WITHIN)
+        os.close(write_block)
+    assert (process.returncode, output) == (0, b"4321\n"), message
+
+
+def test_parent_outside_of_the_pid_namespace_is_followed(bwrap: str, marker: str, tmp_path: pathlib.Path) -> None:
+    words = ["unshare", "--user", "--map-root-user", "--pid", "--mount-proc", "--fork"]
+    command = [*words, bwrap, "--bind", "/", "/", "--die-with-parent", "sleep", marker]
+    messages = tmp_path / "messages"
+    with messages.open("w") as stderr, subprocess.Popen(command, stderr=stderr) as parent:
+        assert eventually(lambda: alive(marker) != [])
+        parent.kill()
+    assert "the parent process cannot be watched (it is outside of this PID namespace)" in messages.read_text()
+    assert eventually(lambda: alive(marker) == [])
+
+
+@pytest.mark.parametrize("grace", ["0s", "200ms"])
+def test_wall_limit_holds_without_an_engine(bwrap: str, grace: str, marker: str) -> None:
+    outer = ["--ro-bind", "/", "/", "--proc", "/proc", "--unshare-user", "--unshare-pid"]
+    limits = ["env", "SANDTIMER_WALL=300ms", f"SANDTIMER_GRACE={grace}", "SANDTIMER_OUTPUT=1000", "SANDTIMER_OPEN_FILES=77"]
+    script = f"ulimit -n; trap '' TERM; sleep {marker} & while true; do wait; done"
+    done = run(bwrap, *outer, "--", *limits, bwrap, "--bind", "/", "/", "--unshare-pid", "sh", "-c", script)
+    assert (done.returncode, done.stdout) == (124, "77\n"), done.stderr
+    assert "no engine can start (" in done.stderr
+    assert "only the limits of a surrounding sandbox apply to output\n" in done.stderr
+    assert "stopped by the wall-clock limit of 300ms" in done.stderr
+    assert alive(marker) == []
 
 
 def test_sandboxes_nest(bwrap: str) -> None:

@@ -8,12 +8,12 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::ExitCode;
 
-use rustix::process::{PidfdFlags, getppid, pidfd_open};
+use rustix::process::{PidfdFlags, Signal, getppid, pidfd_open, set_parent_process_death_signal};
 use sandtimer::engine::{Adopted, Beginning};
 use sandtimer::limits::Limits;
 use sandtimer::model::{KillClass, LimitKind};
 use sandtimer::{Engine, Output, Run, Spec};
-use sandtimer_bwrap::{Begin, Failure, Guard, Limited, Messages, Options, Parsed, usage, version};
+use sandtimer_bwrap::{Begin, Failure, Guard, Limited, Messages, Options, Parsed, reason, usage, version};
 
 use crate::config::{Config, Origins, Uses};
 use crate::passthrough;
@@ -90,12 +90,13 @@ fn start(name: &OsStr, arguments: Vec<OsString>, messages: &mut Messages) -> Res
         }
         Parsed::Run(options) => options,
     };
-    let parent = options.die_with_parent.then(parent_process).flatten();
+    let parent = if options.die_with_parent { watch_parent(*messages)? } else { None };
     let config = config(&options)?;
     let asked = Asked::of(&options, config);
     let status = Status::of(&options);
     let mut kept = status.numbers();
-    kept.extend(parent.iter().map(std::os::fd::AsRawFd::as_raw_fd));
+    let others = parent.iter().chain(&asked.maps_are_written);
+    kept.extend(others.map(std::os::fd::AsRawFd::as_raw_fd));
     let guard = Guard::start(options, &kept)?;
     // Before the engine, whose threads must not get these signals.
     let signals =
@@ -103,9 +104,27 @@ fn start(name: &OsStr, arguments: Vec<OsString>, messages: &mut Messages) -> Res
     asked.run(Watched { guard, signals, parent, status })
 }
 
-/// The process that this one ends with. Its thread that started this one may end long before.
-fn parent_process() -> Option<OwnedFd> {
-    pidfd_open(getppid()?, PidfdFlags::empty()).ok()
+/// Opens the process that this one ends with. Its thread that started this one may end long before, so the kernel's own signal, which
+/// is that thread's, is the second choice: for a parent outside of the PID namespace, and if pidfd_open(2) is refused.
+///
+/// # Errors
+/// If the kernel refuses the signal as well, or the parent has ended already.
+fn watch_parent(messages: Messages) -> Result<Option<OwnedFd>, Failure> {
+    let before = getppid();
+    let reason = match before.map(|parent| pidfd_open(parent, PidfdFlags::empty())) {
+        Some(Ok(parent)) => return Ok(Some(parent)),
+        Some(Err(error)) => reason(&error.into()),
+        None => "it is outside of this PID namespace".to_owned(),
+    };
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|error| Failure::because("--die-with-parent: prctl(PR_SET_PDEATHSIG)", error))?;
+    if getppid() != before {
+        return Err(Failure::new("--die-with-parent: the parent process has ended"));
+    }
+    messages.warning(&format!(
+        "--die-with-parent: the parent process cannot be watched ({reason}); the command ends with the thread that started bwrap"
+    ));
+    Ok(None)
 }
 
 fn eprint(text: &str) {
