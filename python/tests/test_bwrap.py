@@ -228,6 +228,53 @@ def test_links_in_the_work_tree_do_not_lead_out(bwrap: str, tree: pathlib.Path, 
             assert os.listdir(outside) == [], (make, done.stderr)
 
 
+# Exchanges a directory and a link until its stdin is closed.
+FLIP = """
+import ctypes, select, sys
+libc = ctypes.CDLL(None)
+one, other = (path.encode() for path in sys.argv[1:])
+while not select.select([sys.stdin], [], [], 0)[0]:
+    for _ in range(100):
+        if libc.renameat2(-100, one, -100, other, 2) != 0:
+            sys.exit("renameat2 failed")
+"""
+
+
+@pytest.mark.parametrize("make", ["bind", "file", "chmod", "dir"])
+def test_directory_that_becomes_a_link_does_not_lead_out(bwrap: str, tree: pathlib.Path, tmp_path: pathlib.Path, make: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("")
+    (outside / "secret").chmod(0o600)
+    (tree / "flipped").mkdir()
+    (tree / "flipped" / "secret").write_text("")
+    (tree / "link").symlink_to(f"/oldroot{outside}")
+    target = tree / "flipped" / "made"
+    words = {
+        "bind": ["--ro-bind", "/dev/null", target],
+        "file": ["--file", 0, target],
+        "chmod": ["--chmod", "0644", tree / "flipped" / "secret"],
+        "dir": ["--dir", target],
+    }[make]
+    command = [sys.executable, "-c", FLIP, tree / "flipped", tree / "link"]
+    with subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE) as flipping:
+        for _ in range(60):
+            # Some fail, because what they find changes.
+            run(bwrap, *HOST, "--bind", tree, tree, *words, "true", stdin=subprocess.DEVNULL)
+            assert flipping.poll() is None
+            assert os.listdir(outside) == ["secret"]
+            assert (outside / "secret").stat().st_mode & 0o777 == 0o600
+        flipping.communicate()
+
+
+@pytest.mark.parametrize("more", [["--unshare-pid"], ["--unshare-user", "--unshare-pid"]])
+def test_mount_points_are_removed_from_a_read_only_work_tree(bwrap: str, tree: pathlib.Path, more: list[str]) -> None:
+    mounts = ["--ro-bind", "/", "/", "--bind", tree, tree, "--ro-bind", "/dev/null", tree / "x/y/.env"]
+    done = run(bwrap, *mounts, "--remount-ro", tree, *more, "sh", "-c", f"ls {tree}/x/y/.env; touch {tree}/z")
+    assert done.stdout == f"{tree}/x/y/.env\n" and "Read-only" in done.stderr
+    assert os.listdir(tree) == []
+
+
 def test_mount_points_are_removed_when_the_caller_is_killed(bwrap: str, tree: pathlib.Path, marker: str) -> None:
     command = [*HOST, "--bind", tree, tree, "--ro-bind", "/dev/null", tree / "made", "sleep", marker]
     with subprocess.Popen([bwrap, *map(str, command)]) as process:

@@ -4,27 +4,37 @@
 //! made there, and would stay. The setup reports each to the guard, which removes those that are still empty at the end.
 //! Several commands may use one mount point at a time, and removing it would take the mount away from all. Each user therefore
 //! shares a flock(2) on it, and a lock on one byte marks it as made here, so that the next user knows to do the same. The last one
-//! to end removes it. What was there before is neither locked nor removed.
+//! to end removes it. What was there before is neither locked nor removed; the directory that gets a mount point is locked until
+//! that has its mark.
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, flock, open, statat, unlinkat};
+use rustix::event::{Timespec, poll};
+use rustix::fs::{
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, mkdirat, openat, statat,
+    unlinkat,
+};
 use rustix::io::Errno;
+use rustix::mount::{OpenTreeFlags, open_tree};
 use sandtimer_os::descriptors::{is_byte_locked, lock_byte};
 
+use crate::in_root::{Last, Location, locate};
 use crate::message::{Message, kind};
 
-/// The byte whose lock says that a mount point was made here.
+/// The byte whose lock marks a mount point as made here.
 const MADE_HERE: i64 = 1;
-/// How often a mount point that is removed meanwhile is made again.
-const MAX_TRIES: usize = 100;
+/// How often, a millisecond apart, a mount point is tried that another command is just making or removing.
+const MAX_TRIES: usize = 1000;
+/// After so many tries the lock on its directory is another program's, and not waited for.
+const MAX_ORDERED_TRIES: usize = 500;
 
 /// What is needed at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,54 +47,81 @@ pub(crate) enum Wanted {
 #[derive(Debug)]
 pub(crate) struct MountPoints<'a> {
     link: &'a OwnedFd,
+    root: PathBuf,
     /// Devices of file systems that are made for the sandbox, and vanish with it.
     own: BTreeSet<u64>,
+    /// Directories by device and inode, as the guard gets them.
+    removable: RefCell<BTreeMap<(u64, u64), OwnedFd>>,
 }
 
 impl<'a> MountPoints<'a> {
-    pub fn new(link: &'a OwnedFd) -> Self {
-        MountPoints { link, own: BTreeSet::new() }
+    pub fn new(link: &'a OwnedFd, root: &Path) -> Self {
+        MountPoints { link, root: root.to_owned(), own: BTreeSet::new(), removable: RefCell::default() }
     }
 
-    /// Notes that the file system at `path` is the sandbox's own.
-    pub fn note_own(&mut self, path: &Path) {
-        if let Ok(found) = std::fs::metadata(path) {
-            self.own.insert(found.dev());
+    /// Notes that the file system of an open file is the sandbox's own.
+    pub fn note_own(&mut self, file: impl AsFd) {
+        if let Ok(found) = fstat(file) {
+            self.own.insert(found.st_dev);
         }
     }
 
-    /// Makes the directories above `path` and what is wanted there, as far as they are missing, to be mounted on.
-    pub fn ensure(&self, path: &Path, wanted: Wanted) -> io::Result<()> {
-        for _ in 0..MAX_TRIES {
-            let made = ensure(path, wanted)?;
-            if self.take(path, made)? {
+    /// Finds a path in the root; makes the directories above it, as far as they are missing, as mount points.
+    pub fn locate(&self, path: &Path, mode: u32) -> io::Result<Location> {
+        locate(&self.root, path, Last::Follow, |mut above| {
+            self.ensure(&mut above, Wanted::Directory(mode))?;
+            above.existing().cloned()
+        })
+    }
+
+    /// Makes what is wanted at a location, unless it is there, to be mounted on.
+    pub fn ensure(&self, location: &mut Location, wanted: Wanted) -> io::Result<()> {
+        if fstat(&location.directory).is_ok_and(|found| self.own.contains(&found.st_dev)) {
+            return ensure(location, wanted).map(drop);
+        }
+        for number in 0..MAX_TRIES {
+            if number > 0 {
+                let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
+                location.open()?;
+            }
+            if self.attempt(location, wanted, number < MAX_ORDERED_TRIES)? {
                 return Ok(());
             }
         }
         Err(Errno::BUSY.into())
     }
 
-    /// The same for the directories above.
-    pub fn ensure_parents(&self, path: &Path, mode: u32) -> io::Result<()> {
-        let mut above: Vec<&Path> =
-            path.ancestors().skip(1).filter(|above| above.as_os_str().len() > 1).collect();
-        above.reverse();
-        above.into_iter().try_for_each(|above| self.ensure(above, Wanted::Directory(mode)))
+    /// False if another command is making or removing the mount point.
+    fn attempt(&self, location: &mut Location, wanted: Wanted, is_ordered: bool) -> io::Result<bool> {
+        // Between being made and marked by another command, it looks like one that was there before. It is empty then.
+        let may_be_unmarked = location.entry.as_ref().is_none_or(is_empty);
+        let _order = match lock_directory(&location.directory) {
+            _ if !may_be_unmarked || !is_ordered => None,
+            Err(Errno::WOULDBLOCK) => return Ok(false),
+            // A directory that cannot be read, or a file system without locks: used by one command at a time.
+            lock => lock.ok(),
+        };
+        let made = ensure(location, wanted)?;
+        self.take(location, made)
     }
 
-    /// Locks and reports a mount point that was made here, now or by another command that still uses it. False if it was removed
-    /// meanwhile.
-    fn take(&self, path: &Path, made: bool) -> io::Result<bool> {
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(true) };
-        if std::fs::metadata(parent).is_ok_and(|parent| self.own.contains(&parent.dev())) {
-            return Ok(true);
-        }
+    /// Locks and reports a mount point that was made here, now or by another command that still uses it. False if it has been
+    /// removed.
+    fn take(&self, location: &Location, made: bool) -> io::Result<bool> {
+        let entry = fstat(location.existing()?)?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
         // What cannot be opened was not made here: a mount point is for all to read.
-        let Ok(file) = open(path, flags, Mode::empty()) else { return Ok(true) };
+        let Ok(file) = openat(&location.directory, &location.name, flags, Mode::empty()) else {
+            return Ok(true);
+        };
         let file = File::from(file);
-        let found = file.metadata()?;
-        if !(found.is_dir() || found.is_file()) || (!made && !is_byte_locked(&file, MADE_HERE)) {
+        let found = fstat(&file)?;
+        if !is_same(&found, &entry) {
+            return Ok(false);
+        }
+        let kind = FileType::from_raw_mode(found.st_mode);
+        let is_directory = kind == FileType::Directory;
+        if !(is_directory || kind == FileType::RegularFile) || (!made && !is_byte_locked(&file, MADE_HERE)) {
             return Ok(true);
         }
         match flock(&file, FlockOperation::NonBlockingLockShared) {
@@ -93,42 +130,91 @@ impl<'a> MountPoints<'a> {
             // A file system without locks: used by one command at a time.
             _ => lock_byte(&file, MADE_HERE).unwrap_or(()),
         }
-        let now = std::fs::symlink_metadata(path);
-        if !now.is_ok_and(|now| (now.dev(), now.ino()) == (found.dev(), found.ino())) {
+        let now = statat(&location.directory, &location.name, AtFlags::SYMLINK_NOFOLLOW);
+        if !now.is_ok_and(|now| is_same(&now, &found)) {
             return Ok(false);
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = open(parent, flags, Mode::empty())?;
         Message::of(kind::LOCK).send(self.link, Some(file.as_fd()))?;
-        let values = [found.dev(), found.ino(), u64::from(found.is_dir())];
-        let text = name.as_bytes().to_vec();
-        Message { text, ..Message::with(kind::MOUNT_POINT, &values) }
-            .send(self.link, Some(directory.as_fd()))?;
+        let values = [found.st_dev, found.st_ino, u64::from(is_directory)];
+        let text = location.name.as_bytes().to_vec();
+        let message = Message { text, ..Message::with(kind::MOUNT_POINT, &values) };
+        self.send(message, &location.directory)?;
         Ok(true)
+    }
+
+    /// Sends a message with a directory by which the guard can remove what is in it: a mount of it that no later operation changes,
+    /// such as `--remount-ro`.
+    fn send(&self, message: Message, directory: &Rc<OwnedFd>) -> io::Result<()> {
+        let found = fstat(directory)?;
+        let mut known = self.removable.borrow_mut();
+        let key = (found.st_dev, found.st_ino);
+        if let std::collections::btree_map::Entry::Vacant(vacant) = known.entry(key) {
+            let single = OpenTreeFlags::OPEN_TREE_CLONE
+                | OpenTreeFlags::OPEN_TREE_CLOEXEC
+                | OpenTreeFlags::AT_EMPTY_PATH;
+            let tree = open_tree(directory, "", single)
+                // What is mounted below it may not be uncovered.
+                .or_else(|_| open_tree(directory, "", single | OpenTreeFlags::AT_RECURSIVE));
+            vacant.insert(tree.map_or_else(|_| directory.try_clone(), Ok)?);
+        }
+        message.send(self.link, known.get(&key).map(AsFd::as_fd))
     }
 }
 
-/// Makes what is wanted unless it is there; whether it made it.
-pub(crate) fn ensure(path: &Path, wanted: Wanted) -> io::Result<bool> {
-    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-    let is_directory = matches!(wanted, Wanted::Directory(_));
-    match std::fs::metadata(path) {
-        Ok(found) if is_directory && !found.is_dir() => return Err(Errno::NOTDIR.into()),
-        Ok(found) if is_directory || !found.is_dir() => return Ok(false),
-        Ok(_) | Err(_) => {}
+fn is_same(one: &Stat, other: &Stat) -> bool {
+    (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+}
+
+/// Whether it is an empty file or directory.
+fn is_empty(entry: &Rc<OwnedFd>) -> bool {
+    let Ok(found) = fstat(entry) else { return false };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match FileType::from_raw_mode(found.st_mode) {
+        FileType::RegularFile => found.st_size == 0,
+        FileType::Directory => {
+            openat(entry, ".", flags, Mode::empty()).and_then(Dir::new).is_ok_and(|mut names| {
+                names.all(|name| {
+                    name.is_ok_and(|name| [&b"."[..], b".."].contains(&name.file_name().to_bytes()))
+                })
+            })
+        }
+        _ => false,
     }
-    let made = match wanted {
-        Wanted::Directory(mode) => std::fs::DirBuilder::new().mode(mode).create(path),
-        Wanted::File => {
-            std::fs::OpenOptions::new().write(true).create_new(true).mode(0o444).open(path).map(drop)
+}
+
+/// Locks a directory for this process alone.
+fn lock_directory(directory: &Rc<OwnedFd>) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = openat(directory, ".", flags, Mode::empty())?;
+    flock(&opened, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(opened)
+}
+
+/// Makes what is wanted unless it is there, and opens it; whether it made it. Follows no link.
+pub(crate) fn ensure(location: &mut Location, wanted: Wanted) -> io::Result<bool> {
+    let (directory, name) = (&location.directory, &location.name);
+    let made = match (&location.entry, wanted) {
+        (Some(_), _) => Err(Errno::EXIST),
+        (None, Wanted::Directory(mode)) => mkdirat(directory, name, Mode::from_raw_mode(mode)),
+        (None, Wanted::File) => {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            openat(directory, name, flags, Mode::from_raw_mode(0o444)).map(drop)
         }
     };
-    match made {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        // By another process; or, for a file, the target of a link is to be made.
-        Err(_) if is_directory => Ok(false),
-        Err(_) => std::fs::OpenOptions::new().append(true).create(true).mode(0o444).open(path).map(|_| false),
+    let made = match made {
+        Ok(()) => true,
+        Err(Errno::EXIST) => false,
+        Err(error) => return Err(error.into()),
+    };
+    if location.entry.is_none() {
+        location.open()?;
+    }
+    let kind = FileType::from_raw_mode(fstat(location.existing()?)?.st_mode);
+    match (kind, wanted) {
+        (FileType::Symlink, _) => Err(Errno::LOOP.into()),
+        (FileType::Directory, Wanted::File) => Err(Errno::ISDIR.into()),
+        (FileType::Directory, _) | (_, Wanted::File) => Ok(made),
+        _ => Err(Errno::NOTDIR.into()),
     }
 }
 
@@ -226,15 +312,18 @@ mod tests {
         made
     }
 
+    fn make(points: &MountPoints<'_>, path: &str, wanted: Wanted) -> io::Result<()> {
+        let mut location = points.locate(Path::new(path), 0o755)?;
+        points.ensure(&mut location, wanted)
+    }
+
     #[test]
     fn made_file_and_its_directories_are_removed() {
         let root = tempfile::tempdir().expect("a directory");
         let pair = pair();
-        let points = MountPoints::new(&pair.setup);
-        let path = root.path().join("a/b/file");
-        points.ensure_parents(&path, 0o755).expect("made");
-        points.ensure(&path, Wanted::File).expect("made");
-        assert!(path.exists());
+        let points = MountPoints::new(&pair.setup, root.path());
+        make(&points, "a/b/file", Wanted::File).expect("made");
+        assert!(root.path().join("a/b/file").exists());
         take_up(&pair.guard).remove();
         assert!(!root.path().join("a").exists());
     }
@@ -245,9 +334,9 @@ mod tests {
         let (before, filled) = (root.path().join("before"), root.path().join("filled"));
         std::fs::write(&before, "").expect("a file");
         let pair = pair();
-        let points = MountPoints::new(&pair.setup);
-        for path in [&before, &filled] {
-            points.ensure(path, Wanted::File).expect("there");
+        let points = MountPoints::new(&pair.setup, root.path());
+        for name in ["before", "filled"] {
+            make(&points, name, Wanted::File).expect("there");
         }
         std::fs::remove_file(&filled).expect("removed");
         std::fs::write(&filled, "text").expect("another one");
@@ -260,9 +349,13 @@ mod tests {
         let root = tempfile::tempdir().expect("a directory");
         let path = root.path().join("directory");
         let (one, other) = (pair(), pair());
-        MountPoints::new(&one.setup).ensure(&path, Wanted::Directory(0o755)).expect("made");
+        let points = |pair: &Pair| {
+            let points = MountPoints::new(&pair.setup, root.path());
+            make(&points, "directory", Wanted::Directory(0o755)).expect("made");
+        };
+        points(&one);
         let first = take_up(&one.guard);
-        MountPoints::new(&other.setup).ensure(&path, Wanted::Directory(0o755)).expect("there");
+        points(&other);
         let second = take_up(&other.guard);
         first.remove();
         assert!(path.exists(), "the other command has a mount on it");
@@ -274,9 +367,56 @@ mod tests {
     fn own_file_systems_are_not_reported() {
         let root = tempfile::tempdir().expect("a directory");
         let pair = pair();
-        let mut points = MountPoints::new(&pair.setup);
-        points.note_own(root.path());
-        points.ensure(&root.path().join("file"), Wanted::File).expect("made");
+        let mut points = MountPoints::new(&pair.setup, root.path());
+        points.note_own(File::open(root.path()).expect("opened"));
+        make(&points, "file", Wanted::File).expect("made");
         assert!(take_up(&pair.guard).list.is_empty());
+    }
+
+    /// Makes the mount point `made` in a thread while this one does what another command would.
+    fn make_during(root: &Path, other: impl FnOnce()) -> (io::Result<()>, usize) {
+        let pair = pair();
+        let result = std::thread::scope(|scope| {
+            let making = scope.spawn(|| make(&MountPoints::new(&pair.setup, root), "made", Wanted::File));
+            // The thread must have had the time to give up; if it starts later, nothing is wrong.
+            let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 50_000_000 }));
+            other();
+            making.join().expect("a result")
+        });
+        (result, take_up(&pair.guard).list.len())
+    }
+
+    #[test]
+    fn file_without_its_mark_is_waited_for() {
+        let root = tempfile::tempdir().expect("a directory");
+        let directory = File::open(root.path()).expect("opened");
+        flock(&directory, FlockOperation::LockExclusive).expect("locked");
+        let path = root.path().join("made");
+        std::fs::write(&path, "").expect("made");
+        let file = File::open(&path).expect("opened");
+        let (result, reported) = make_during(root.path(), || {
+            flock(&file, FlockOperation::LockShared).expect("locked");
+            lock_byte(&file, MADE_HERE).expect("marked");
+            drop(directory);
+        });
+        result.expect("there");
+        assert_eq!(reported, 1, "the file of the other command is shared");
+    }
+
+    #[test]
+    fn file_that_is_being_removed_is_made_again() {
+        let root = tempfile::tempdir().expect("a directory");
+        let path = root.path().join("made");
+        std::fs::write(&path, "").expect("made");
+        let file = File::open(&path).expect("opened");
+        lock_byte(&file, MADE_HERE).expect("marked");
+        flock(&file, FlockOperation::LockExclusive).expect("locked");
+        let (result, reported) = make_during(root.path(), || {
+            std::fs::remove_file(&path).expect("removed");
+            drop(file);
+        });
+        result.expect("made again");
+        assert!(path.exists());
+        assert_eq!(reported, 1);
     }
 }

@@ -3,25 +3,33 @@
 use std::ffi::{CString, OsStr};
 use std::fmt::Display;
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-use rustix::fs::{Access as FileAccess, CWD, Mode, access};
+use rustix::fs::{
+    Access as FileAccess, AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags, accessat, fstat, mkdirat,
+    openat, readlinkat, statx, symlinkat,
+};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, mount, mount_bind_recursive};
+use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags, mount, move_mount, open_tree};
 use sandtimer_os::own_namespaces::{MountAttributes, restrict_mount, set_host_name};
 use sandtimer_os::process;
 
 use crate::failure::{Failure, mount_reason, reason};
-use crate::in_root::{Last, resolve};
-use crate::mount_points::{MountPoints, Wanted};
+use crate::in_root::{Last, Location, locate};
+use crate::mount_points::{MountPoints, Wanted, ensure};
 use crate::options::{Access, Operation, Upper};
 
 /// Device nodes of `--dev`.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// Directories of procfs that are covered where this process could write to them.
 const COVERED_PROC: [&str; 4] = ["sys", "sysrq-trigger", "irq", "bus"];
+
+/// Where the new root is while it is built.
+pub(crate) const NEW_ROOT: &str = "/newroot";
 
 /// What the operations depend on besides themselves.
 #[derive(Debug)]
@@ -40,13 +48,39 @@ pub(crate) fn old(path: &Path) -> PathBuf {
     below("/oldroot", path)
 }
 
-/// What a path of the command line names in the new root.
-fn new(path: &Path) -> Result<PathBuf, Failure> {
-    named(path, Last::Follow)
+/// Finds what a path of the command line names in the new root. Directories that are missing above it are made by `enter`.
+fn find(
+    path: &Path,
+    last: Last,
+    enter: impl FnMut(Location) -> io::Result<Rc<OwnedFd>>,
+) -> io::Result<Location> {
+    locate(Path::new(NEW_ROOT), path, last, enter)
 }
 
-fn named(path: &Path, last: Last) -> Result<PathBuf, Failure> {
-    failed(format!("Can't resolve {}", path.display()), resolve(Path::new("/newroot"), path, last))
+/// The same where it must exist.
+fn find_existing(path: &Path) -> io::Result<Rc<OwnedFd>> {
+    let location = find(path, Last::Follow, |above| above.existing().cloned())?;
+    location.existing().cloned()
+}
+
+/// A path to an open file, for system calls that take no descriptor.
+fn path_of(file: &impl AsRawFd) -> PathBuf {
+    PathBuf::from(format!("/oldroot/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// Opens what was mounted at a location.
+///
+/// # Errors
+/// EBUSY if another process has replaced the mount point.
+fn open_mounted(location: &mut Location) -> io::Result<Rc<OwnedFd>> {
+    location.open()?;
+    let entry = location.existing()?.clone();
+    let found = statx(&entry, "", AtFlags::EMPTY_PATH, StatxFlags::empty())?;
+    let is_known = found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
+    match is_known && !found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
+        true => Err(Errno::BUSY.into()),
+        false => Ok(entry),
+    }
 }
 
 fn below(root: &str, path: &Path) -> PathBuf {
@@ -71,59 +105,64 @@ impl NewRoot<'_> {
             Operation::Proc(destination) => self.proc(destination),
             Operation::Dev(destination) => self.dev(destination),
             Operation::Tmpfs { destination, mode, size } => {
-                self.parents(destination, *mode)?;
-                let path = self.directory(destination)?;
-                self.tmpfs(&path, *mode, *size)
+                let mut location = self.directory(destination, *mode)?;
+                self.tmpfs(&mut location, destination, *mode, *size).map(drop)
             }
             Operation::Mqueue(destination) => {
-                self.parents(destination, 0o777)?;
-                let path = self.directory(destination)?;
-                let result = mount("mqueue", &path, "mqueue", MountFlags::empty(), None);
-                mounted(format!("Can't mount mqueue on {}", path.display()), result)?;
-                self.points.note_own(&path);
+                let mut location = self.directory(destination, 0o777)?;
+                let file_system = FileSystem { kind: "mqueue", flags: MountFlags::empty(), data: None };
+                let mounted = file_system.mount(&mut location, destination)?;
+                self.points.note_own(mounted);
                 Ok(())
             }
             Operation::Directory { destination, mode } => directory(destination, *mode),
             Operation::File { descriptor, destination, mode } => file(*descriptor, destination, *mode),
             Operation::BindData { descriptor, destination, mode, read_only } => {
                 let copy = bound_copy(*descriptor, destination, *mode)?;
-                self.parents(destination, *mode)?;
-                let to = new(destination)?;
-                let made = self.points.ensure(&to, Wanted::File);
-                failed(format!("Can't create file at {}", destination.display()), made)?;
+                let to = self.file(destination, *mode)?;
                 let access = if *read_only { Access::ReadOnly } else { Access::ReadWrite };
-                show(&copy, &to, access)?;
+                show(&copy, &to, destination, access)?;
                 // Nothing but the mount leads to it.
                 let _ = std::fs::remove_file(&copy);
                 Ok(())
             }
             Operation::Symlink { target, destination } => symlink(target, destination),
             Operation::RemountReadOnly(destination) => {
-                self.parents(destination, 0o777)?;
-                remount_read_only(destination)
+                let location = self.locate(destination, 0o777)?;
+                remount_read_only(&location, destination)
             }
             Operation::HostName(name) => {
                 failed(format!("Can't set hostname to {}", name.display()), set_host_name(name.as_bytes()))
             }
             Operation::Chmod { destination, mode } => {
-                let set = std::fs::set_permissions(new(destination)?, PermissionsExt::from_mode(*mode));
+                let set = find_existing(destination).and_then(|entry| {
+                    std::fs::set_permissions(path_of(&entry), PermissionsExt::from_mode(*mode))
+                });
                 failed(format!("Can't chmod 0{mode:o} {}", destination.display()), set)
             }
         }
     }
 
-    /// The directories above a mount point.
-    fn parents(&self, destination: &Path, mode: u32) -> Result<(), Failure> {
-        let made = self.points.ensure_parents(&new(destination)?, parent_mode(mode));
-        failed(format!("Can't mkdir parents for {}", destination.display()), made)
+    /// Finds a mount point, and makes the directories above it.
+    fn locate(&self, destination: &Path, mode: u32) -> Result<Location, Failure> {
+        let found = self.points.locate(destination, parent_mode(mode));
+        failed(format!("Can't mkdir parents for {}", destination.display()), found)
     }
 
-    /// A directory to mount on.
-    fn directory(&self, destination: &Path) -> Result<PathBuf, Failure> {
-        let path = new(destination)?;
-        let made = self.points.ensure(&path, Wanted::Directory(0o755));
+    /// A directory to mount on; `mode` is what is going to be there.
+    fn directory(&self, destination: &Path, mode: u32) -> Result<Location, Failure> {
+        let mut location = self.locate(destination, mode)?;
+        let made = self.points.ensure(&mut location, Wanted::Directory(0o755));
         failed(format!("Can't mkdir {}", destination.display()), made)?;
-        Ok(path)
+        Ok(location)
+    }
+
+    /// A file to mount on.
+    fn file(&self, destination: &Path, mode: u32) -> Result<Location, Failure> {
+        let mut location = self.locate(destination, mode)?;
+        let made = self.points.ensure(&mut location, Wanted::File);
+        failed(format!("Can't create file at {}", destination.display()), made)?;
+        Ok(location)
     }
 
     fn bind(&self, operation: &Operation) -> Result<(), Failure> {
@@ -141,26 +180,19 @@ impl NewRoot<'_> {
                 ));
             }
         };
-        self.parents(destination, 0o777)?;
         let to = match is_directory {
-            true => self.directory(destination)?,
-            false => {
-                let path = new(destination)?;
-                let made = self.points.ensure(&path, Wanted::File);
-                failed(format!("Can't create file at {}", destination.display()), made)?;
-                path
-            }
+            true => self.directory(destination, 0o777)?,
+            false => self.file(destination, 0o777)?,
         };
-        show(&from, &to, *access)?;
-        match descriptor {
-            Some(number) => check_same(*number, &to, destination),
-            None => Ok(()),
+        let tree = copy_tree(&from, destination)?;
+        if let Some(number) = descriptor {
+            check_same(*number, &tree, destination)?;
         }
+        attach(&tree, (&from, &to), destination, *access)
     }
 
     fn overlay(&mut self, lower: &[PathBuf], upper: &Upper, destination: &Path) -> Result<(), Failure> {
-        self.parents(destination, 0o777)?;
-        let path = self.directory(destination)?;
+        let location = self.directory(destination, 0o777)?;
         let mut data = Vec::new();
         let part = |data: &mut Vec<u8>, name: &str, path: &Path| {
             data.extend_from_slice(name.as_bytes());
@@ -186,61 +218,69 @@ impl NewRoot<'_> {
         data.extend_from_slice(b",userxattr");
         let shown = format!(
             "Can't make overlay mount on {} with options {}",
-            path.display(),
+            destination.display(),
             OsStr::from_bytes(&data).display()
         );
         let data = CString::new(data).map_err(|_| Failure::new(format!("{shown}: a path holds NUL")))?;
-        match mount("overlay", &path, "overlay", MountFlags::empty(), Some(data.as_c_str())) {
+        let entry = failed(&shown, location.existing())?;
+        match mount("overlay", path_of(entry), "overlay", MountFlags::empty(), Some(data.as_c_str())) {
             Err(Errno::LOOP) => Err(Failure::new(format!("{shown}: Overlay directories may not overlap"))),
             result => mounted(shown, result),
         }
     }
 
     fn proc(&mut self, destination: &Path) -> Result<(), Failure> {
-        self.parents(destination, 0o777)?;
-        let path = self.directory(destination)?;
-        if self.has_own_processes {
+        let mut location = self.directory(destination, 0o777)?;
+        let shown = destination.display();
+        let mounted = if self.has_own_processes {
             let flags = MountFlags::NOSUID | MountFlags::NOEXEC | MountFlags::NODEV;
-            mounted(
-                format!("Can't mount proc on {}", path.display()),
-                mount("proc", &path, "proc", flags, None),
-            )?;
+            FileSystem { kind: "proc", flags, data: None }.mount(&mut location, destination)?
         } else {
-            show(Path::new("/oldroot/proc"), &path, Access::ReadWrite)?;
-        }
-        self.points.note_own(&path);
+            show(Path::new("/oldroot/proc"), &location, destination, Access::ReadWrite)?;
+            failed(format!("Can't mount proc on {shown}"), open_mounted(&mut location))?
+        };
+        self.points.note_own(&mounted);
         for name in COVERED_PROC {
-            let covered = path.join(name);
-            match access(&covered, FileAccess::WRITE_OK) {
-                Ok(()) => show(&covered, &covered, Access::ReadOnly)?,
-                Err(Errno::ACCESS | Errno::NOENT | Errno::ROFS) => {}
-                Err(error) => {
-                    return Err(Failure::because(format!("Can't access {}", covered.display()), error));
+            match accessat(&mounted, name, FileAccess::WRITE_OK, AtFlags::empty()) {
+                Ok(()) => {
+                    let covered = destination.join(name);
+                    let mut location = location.entry_of(mounted.clone(), name);
+                    failed(format!("Can't open {}", covered.display()), location.open())?;
+                    let entry = failed(format!("Can't open {}", covered.display()), location.existing())?;
+                    show(&path_of(entry), &location, &covered, Access::ReadOnly)?;
                 }
+                Err(Errno::ACCESS | Errno::NOENT | Errno::ROFS) => {}
+                Err(error) => return Err(Failure::because(format!("Can't access {shown}/{name}"), error)),
             }
         }
         Ok(())
     }
 
-    fn tmpfs(&mut self, path: &Path, mode: u32, size: Option<u64>) -> Result<(), Failure> {
+    fn tmpfs(
+        &mut self,
+        location: &mut Location,
+        destination: &Path,
+        mode: u32,
+        size: Option<u64>,
+    ) -> Result<Rc<OwnedFd>, Failure> {
         let size = size.map(|size| format!(",size={size}")).unwrap_or_default();
         let data = CString::new(format!("mode=0{mode:o}{size}")).unwrap_or_default();
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
-        let result = mount("tmpfs", path, "tmpfs", flags, Some(data.as_c_str()));
-        mounted(format!("Can't mount tmpfs on {}", path.display()), result)?;
-        self.points.note_own(path);
-        Ok(())
+        let file_system = FileSystem { kind: "tmpfs", flags, data: Some(data) };
+        let mounted = file_system.mount(location, destination)?;
+        self.points.note_own(&mounted);
+        Ok(mounted)
     }
 
     fn dev(&mut self, destination: &Path) -> Result<(), Failure> {
-        self.parents(destination, 0o777)?;
-        let path = self.directory(destination)?;
-        self.tmpfs(&path, 0o755, None)?;
+        let mut location = self.directory(destination, 0o777)?;
+        let mounted = self.tmpfs(&mut location, destination, 0o755, None)?;
         let shown = destination.display();
         let device = |name: &str, from: &Path| -> Result<(), Failure> {
-            let node = path.join(name);
-            failed(format!("Can't create file {shown}/{name}"), create(&node, 0o444).map(drop))?;
-            show(from, &node, Access::Devices)
+            let mut node = location.entry_of(mounted.clone(), name);
+            let made = ensure(&mut node, Wanted::File);
+            failed(format!("Can't create file {shown}/{name}"), made)?;
+            show(from, &node, &destination.join(name), Access::Devices)
         };
         for name in DEVICES {
             device(name, &Path::new("/oldroot/dev").join(name))?;
@@ -254,19 +294,18 @@ impl NewRoot<'_> {
             ("ptmx", "pts/ptmx"),
         ];
         for (name, target) in links {
-            let made = rustix::fs::symlink(target, path.join(name)).map_err(io::Error::from);
+            let made = symlinkat(target, &mounted, name).map_err(io::Error::from);
             failed(format!("Can't create symlink {shown}/{name}"), made)?;
         }
         for name in ["shm", "pts"] {
-            let made =
-                rustix::fs::mkdir(path.join(name), Mode::from_raw_mode(0o755)).map_err(io::Error::from);
+            let made = mkdirat(&mounted, name, Mode::from_raw_mode(0o755)).map_err(io::Error::from);
             failed(format!("Can't create {shown}/{name}"), made)?;
         }
-        let terminals = path.join("pts");
+        let mut terminals = location.entry_of(mounted.clone(), "pts");
+        failed(format!("Can't open {shown}/pts"), terminals.open())?;
         let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
-        let data = c"newinstance,ptmxmode=0666,mode=620";
-        let result = mount("devpts", &terminals, "devpts", flags, Some(data));
-        mounted(format!("Can't mount devpts on {}", terminals.display()), result)?;
+        let data = Some(c"newinstance,ptmxmode=0666,mode=620".to_owned());
+        FileSystem { kind: "devpts", flags, data }.mount(&mut terminals, &destination.join("pts"))?;
         match &self.terminal {
             Some(terminal) => device("console", &old(terminal)),
             None => Ok(()),
@@ -274,32 +313,77 @@ impl NewRoot<'_> {
     }
 }
 
+/// A file system that is made for the sandbox.
+#[derive(Debug)]
+struct FileSystem {
+    kind: &'static str,
+    flags: MountFlags,
+    data: Option<CString>,
+}
+
+impl FileSystem {
+    /// Mounts it at a location; returns its root.
+    fn mount(&self, location: &mut Location, destination: &Path) -> Result<Rc<OwnedFd>, Failure> {
+        let doing = format!("Can't mount {} on {}", self.kind, destination.display());
+        let entry = failed(&doing, location.existing())?;
+        mounted(&doing, mount(self.kind, path_of(entry), self.kind, self.flags, self.data.as_deref()))?;
+        failed(&doing, open_mounted(location))
+    }
+}
+
+fn not_shown(from: &Path, destination: &Path, why: impl Display) -> Failure {
+    Failure::new(format!("Can't bind mount {} on {}: {why}", from.display(), destination.display()))
+}
+
 /// Shows `from` at `to`, with all that is mounted below it.
-fn show(from: &Path, to: &Path, access: Access) -> Result<(), Failure> {
-    let doing = || format!("Can't bind mount {} on {}", from.display(), to.display());
-    mount_bind_recursive(from, to).map_err(|error| {
-        let error = mount_reason(error);
-        Failure::new(format!("{}: Unable to mount source on destination: {error}", doing()))
-    })?;
+fn show(from: &Path, to: &Location, destination: &Path, access: Access) -> Result<(), Failure> {
+    let tree = copy_tree(from, destination)?;
+    attach(&tree, (from, to), destination, access)
+}
+
+/// A copy of the mounts at and below `from`, mounted nowhere yet.
+fn copy_tree(from: &Path, destination: &Path) -> Result<OwnedFd, Failure> {
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    open_tree(CWD, from, flags).map_err(|error| {
+        let why = format!("Unable to mount source on destination: {}", mount_reason(error));
+        not_shown(from, destination, why)
+    })
+}
+
+/// Mounts a copied tree at a location.
+fn attach(
+    tree: &OwnedFd,
+    (from, to): (&Path, &Location),
+    destination: &Path,
+    access: Access,
+) -> Result<(), Failure> {
     let attributes = MountAttributes {
         read_only: access == Access::ReadOnly,
         no_devices: access != Access::Devices,
         recursive: true,
     };
-    restrict_mount(to, attributes).map_err(|error| {
-        let what = format!("Unable to remount destination \"{}\" with correct flags", to.display());
-        Failure::new(format!("{}: {what}: {}", doing(), reason(&error)))
+    restrict_mount(&path_of(tree), attributes).map_err(|error| {
+        let what = format!("Unable to remount destination \"{}\" with correct flags", destination.display());
+        not_shown(from, destination, format!("{what}: {}", reason(&error)))
+    })?;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    let entry = to.existing().map_err(|error| not_shown(from, destination, reason(&error)))?;
+    move_mount(tree, "", entry.as_fd(), "", flags).map_err(|error| {
+        let why = format!("Unable to mount source on destination: {}", mount_reason(error));
+        not_shown(from, destination, why)
     })
 }
 
-fn remount_read_only(destination: &Path) -> Result<(), Failure> {
-    let path = new(destination)?;
+fn remount_read_only(location: &Location, destination: &Path) -> Result<(), Failure> {
     let attributes = MountAttributes { read_only: true, no_devices: true, recursive: false };
-    restrict_mount(&path, attributes).map_err(|error| {
-        let doing = format!("Can't remount readonly on {}", path.display());
+    let shown = destination.display();
+    let restricted = location.existing().and_then(|entry| restrict_mount(&path_of(entry), attributes));
+    restricted.map_err(|error| {
+        let doing = format!("Can't remount readonly on {shown}");
         match error.raw_os_error() {
             Some(code) if code == Errno::INVAL.raw_os_error() => {
-                Failure::new(format!("{doing}: Unable to find \"{}\" in mount table", path.display()))
+                Failure::new(format!("{doing}: Unable to find \"{shown}\" in mount table"))
             }
             _ => Failure::because(doing, error),
         }
@@ -307,12 +391,12 @@ fn remount_read_only(destination: &Path) -> Result<(), Failure> {
 }
 
 /// What was opened may have been replaced before it was mounted.
-fn check_same(number: i32, path: &Path, destination: &Path) -> Result<(), Failure> {
-    let opened = process::inherited(number).and_then(|fd| Ok(rustix::fs::fstat(fd)?));
+fn check_same(number: i32, tree: &OwnedFd, destination: &Path) -> Result<(), Failure> {
+    let opened = process::inherited(number).and_then(|fd| Ok(fstat(fd)?));
     let opened = failed(format!("Can't stat fd {number}"), opened)?;
-    let found = std::fs::symlink_metadata(path);
+    let found = fstat(tree).map_err(io::Error::from);
     let found = failed(format!("Can't stat mount at {}", destination.display()), found)?;
-    match (opened.st_dev, opened.st_ino) == (found.dev(), found.ino()) {
+    match (opened.st_dev, opened.st_ino) == (found.st_dev, found.st_ino) {
         true => Ok(()),
         false => Err(Failure::new("Race condition binding dirfd")),
     }
@@ -325,27 +409,19 @@ fn parent_mode(mode: u32) -> u32 {
     0o755 & !group & !others
 }
 
-/// Directories that were asked for stay, and so do those above them.
-fn make_parents(destination: &Path, mode: u32, last: Last) -> Result<PathBuf, Failure> {
-    let path = named(destination, last)?;
-    let mut above: Vec<&Path> =
-        path.ancestors().skip(1).filter(|above| above.as_os_str().len() > 1).collect();
-    above.reverse();
-    for above in above {
-        let made = crate::mount_points::ensure(above, Wanted::Directory(parent_mode(mode)));
-        failed(format!("Can't mkdir parents for {}", destination.display()), made)?;
-    }
-    Ok(path)
+/// Finds a path, and makes the directories above it. Those that were asked for stay, and so do those above them.
+fn make_parents(destination: &Path, mode: u32, last: Last) -> Result<Location, Failure> {
+    let found = find(destination, last, |mut above| {
+        ensure(&mut above, Wanted::Directory(parent_mode(mode)))?;
+        above.existing().cloned()
+    });
+    failed(format!("Can't mkdir parents for {}", destination.display()), found)
 }
 
 fn directory(destination: &Path, mode: u32) -> Result<(), Failure> {
-    let path = make_parents(destination, mode, Last::Follow)?;
-    let made = crate::mount_points::ensure(&path, Wanted::Directory(mode));
+    let mut location = make_parents(destination, mode, Last::Follow)?;
+    let made = ensure(&mut location, Wanted::Directory(mode));
     failed(format!("Can't mkdir {}", destination.display()), made).map(drop)
-}
-
-fn create(path: &Path, mode: u32) -> io::Result<std::fs::File> {
-    std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)
 }
 
 fn copy(descriptor: i32, to: &mut std::fs::File) -> io::Result<u64> {
@@ -353,9 +429,12 @@ fn copy(descriptor: i32, to: &mut std::fs::File) -> io::Result<u64> {
 }
 
 fn file(descriptor: i32, destination: &Path, mode: u32) -> Result<(), Failure> {
-    let path = make_parents(destination, mode, Last::Follow)?;
+    let location = make_parents(destination, mode, Last::Follow)?;
     let shown = destination.display();
-    let mut to = failed(format!("Can't create file {shown}"), create(&path, mode))?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = openat(&location.directory, &location.name, flags, Mode::from_raw_mode(mode));
+    let opened = failed(format!("Can't create file {shown}"), opened.map_err(io::Error::from))?;
+    let mut to = std::fs::File::from(opened);
     failed(format!("Can't write data to file {shown}"), copy(descriptor, &mut to)).map(drop)
 }
 
@@ -372,17 +451,17 @@ fn bound_copy(descriptor: i32, destination: &Path, mode: u32) -> Result<PathBuf,
 }
 
 fn symlink(target: &OsStr, destination: &Path) -> Result<(), Failure> {
-    let path = make_parents(destination, 0o777, Last::Keep)?;
+    let location = make_parents(destination, 0o777, Last::Keep)?;
     let shown = destination.display();
-    match rustix::fs::symlinkat(target, CWD, &path) {
+    match symlinkat(target, &location.directory, &location.name) {
         Ok(()) => Ok(()),
-        Err(Errno::EXIST) => match std::fs::read_link(&path) {
-            Ok(existing) if existing.as_os_str() == target => Ok(()),
+        Err(Errno::EXIST) => match readlinkat(&location.directory, &location.name, Vec::new()) {
+            Ok(existing) if existing.to_bytes() == target.as_bytes() => Ok(()),
             Ok(existing) => Err(Failure::new(format!(
                 "Can't make symlink at {shown}: existing destination is {}",
-                existing.display()
+                OsStr::from_bytes(existing.to_bytes()).display()
             ))),
-            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+            Err(Errno::INVAL) => {
                 let why = "destination exists and is not a symlink";
                 Err(Failure::new(format!("Can't make symlink at {shown}: {why}")))
             }

@@ -19,7 +19,7 @@ use crate::command::{Execution, die_with_guard, wait_for};
 use crate::failure::{Failure, mount_reason};
 use crate::guard::Limited;
 use crate::mount_points::MountPoints;
-use crate::operations::NewRoot;
+use crate::operations::{NEW_ROOT, NewRoot};
 use crate::options::{self, Operation, Options, Upper};
 
 /// Where the new root is made: it exists everywhere, and nothing that the command sees is below it.
@@ -216,8 +216,9 @@ impl Setup {
         }
         pivot_root(BASE, "oldroot").map_err(failed("pivot_root"))?;
         rustix::process::chdir("/").map_err(failed("chdir / (base path)"))?;
-        let mut points = MountPoints::new(&self.link);
-        points.note_own(Path::new("/newroot"));
+        let mut points = MountPoints::new(&self.link, Path::new(NEW_ROOT));
+        let root = openat(CWD, NEW_ROOT, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        points.note_own(root.map_err(failed("can't open /newroot"))?);
         let mut root = NewRoot {
             points,
             has_own_processes: self.options.unshared.pid || self.options.descriptors.pid_namespace.is_some(),
