@@ -42,7 +42,7 @@ class Output:
                 try:
                     self.reports.append(json.loads(parts[at + 3]))
                 except (ValueError, RecursionError):
-                    # Output of a child process within it, or a text that the test wrote.
+                    # Output of a child process within it, or a string that the test wrote.
                     self._add(phase, stream, parts[at + 3])
             self._add(phase, stream, parts[at + 4])
 
