@@ -91,12 +91,13 @@ def test_a_notebook_runs_sealed(install: Callable[..., Any], tmp_path: pathlib.P
 
 def test_the_notebook_shows_why_its_kernel_died(install: Callable[..., Any], tmp_path: pathlib.Path) -> None:
     install("--memory", "300M")
-    outputs = execute(tmp_path, "print('so far')", "data = bytearray(1 << 30)", dies=True)
+    # What is flushed shows that the message with the cell's beginning has left the kernel, too.
+    outputs = execute(tmp_path, "print('so far')", "print(1, flush=True); data = bytearray(1 << 30)", dies=True)
     assert outputs[0][0]["text"] == "so far\n"
-    (stream,) = outputs[1]
+    stream = outputs[1][-1]
     assert stream["name"] == "stderr" and "memory limit of 300 MiB" in stream["text"]
-    outputs = execute(tmp_path, "import os; os.kill(os.getpid(), 11)", dies=True)
-    assert "ended by SIGSEGV" in outputs[0][0]["text"]
+    outputs = execute(tmp_path, "import os; print(1, flush=True); os.kill(os.getpid(), 11)", dies=True)
+    assert "ended by SIGSEGV" in outputs[0][-1]["text"]
 
 
 def test_a_cell_past_its_time_is_interrupted_and_then_ended(install: Callable[..., Any], tmp_path: pathlib.Path) -> None:
@@ -142,6 +143,15 @@ async def run(client: Any, code: str) -> Any:
     return [each for each in found if each["msg_type"] != "status"][-1]["content"]
 
 
+async def asleep(client: Any, number: int) -> asyncio.Future[Any]:
+    """A cell whose child process sleeps, and which has begun to."""
+    duration = f"100.{os.getpid()}{number}"
+    cell = asyncio.ensure_future(run(client, f"import subprocess; subprocess.run(['sleep', '{duration}'])"))
+    while not any(duration in line for line in processes()):
+        await asyncio.sleep(0.05)
+    return cell
+
+
 def test_interrupt_restart_and_shutdown(install: Callable[..., Any]) -> None:
     install()
     before = kernels()
@@ -149,11 +159,9 @@ def test_interrupt_restart_and_shutdown(install: Callable[..., Any]) -> None:
     async def use() -> None:
         async with live_kernel() as (manager, client):
             assert (await run(client, "x = 1; x"))["data"]["text/plain"] == "1"
-            for _ in range(3):
+            for number in range(3):
                 # More than one: a second Ctrl-C would end a run.
-                sleeping = asyncio.ensure_future(run(client, "import subprocess; subprocess.run(['sleep', '100'])"))
-                while not any("sleep 100" in line for line in processes()):
-                    await asyncio.sleep(0.05)
+                sleeping = await asleep(client, number)
                 await manager.interrupt_kernel()
                 assert (await sleeping)["ename"] == "KeyboardInterrupt"
             assert (await run(client, "x + 1"))["data"]["text/plain"] == "2"
@@ -231,9 +239,7 @@ def test_signals_of_the_kernel_leave_interrupts_possible(install: Callable[..., 
             await run(client, f"import signal; [signal.signal(each, signal.SIG_IGN) for each in ({numbers})]")
             for number in (signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
                 await manager.signal_kernel(number)
-            sleeping = asyncio.ensure_future(run(client, "import subprocess; subprocess.run(['sleep', '99'])"))
-            while not any("sleep 99" in line for line in processes()):
-                await asyncio.sleep(0.05)
+            sleeping = await asleep(client, 4)
             await manager.interrupt_kernel()
             assert (await asyncio.wait_for(sleeping, 30))["ename"] == "KeyboardInterrupt"
 
