@@ -14,7 +14,7 @@ use sandtimer_os::{descriptors, process};
 
 use crate::capabilities;
 use crate::failure::Failure;
-use crate::guard::Limited;
+use crate::guard::ProcessRlimit;
 use crate::message::{Message, kind};
 use crate::options::{self, Options};
 
@@ -24,9 +24,9 @@ pub(crate) struct Execution<'a> {
     pub options: &'a Options,
     pub filters: Vec<Vec<u8>>,
     pub environment: Vec<(OsString, OsString)>,
-    pub limits: Vec<(Limited, u64)>,
+    pub limits: Vec<(ProcessRlimit, u64)>,
     /// To the guard.
-    pub link: &'a OwnedFd,
+    pub guard: &'a OwnedFd,
 }
 
 impl Execution<'_> {
@@ -54,7 +54,7 @@ impl Execution<'_> {
         capabilities::keep(CapabilitySet::empty())?;
         let sync = self.options.descriptors.sync;
         descriptors::close_others(
-            &[Some(self.link.as_raw_fd()), sync].into_iter().flatten().collect::<Vec<_>>(),
+            &[Some(self.guard.as_raw_fd()), sync].into_iter().flatten().collect::<Vec<_>>(),
         );
         let _locks = self.lock_files()?;
         // Cleared by the change of capabilities.
@@ -69,7 +69,7 @@ impl Execution<'_> {
                     end.resident_peak_kib,
                 ];
                 // Where that is refused, the exit code has to do.
-                let _ = Message::with(kind::EXITED, &values).send(self.link, None);
+                let _ = Message::with(kind::EXITED, &values).send(self.guard, None);
                 return Ok(end.exit_code());
             }
         }
@@ -94,11 +94,11 @@ impl Execution<'_> {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         for (which, most) in &self.limits {
             let resource = match which {
-                Limited::CpuSeconds => Resource::Cpu,
-                Limited::FileBytes => Resource::Fsize,
-                Limited::OpenFiles => Resource::Nofile,
-                Limited::DataBytes => Resource::Data,
-                Limited::Processes => Resource::Nproc,
+                ProcessRlimit::CpuSeconds => Resource::Cpu,
+                ProcessRlimit::FileBytes => Resource::Fsize,
+                ProcessRlimit::OpenFiles => Resource::Nofile,
+                ProcessRlimit::DataBytes => Resource::Data,
+                ProcessRlimit::Processes => Resource::Nproc,
             };
             let before = getrlimit(resource);
             let least = |before: Option<u64>| Some(before.map_or(*most, |before| before.min(*most)));
@@ -141,10 +141,10 @@ impl Execution<'_> {
         let kept = capabilities::pass_on(self.options.capabilities());
         kept.map_err(|error| Failure::because("Adding ambient capability", error))?;
         // A guard that is gone has ended this process.
-        let _ = Message::with(kind::STARTED, &[monotonic_nanoseconds()]).send(self.link, None);
+        let _ = Message::with(kind::STARTED, &[monotonic_nanoseconds()]).send(self.guard, None);
         self.filter()?;
         let error = executable.execute();
-        let _ = Message::of(kind::NOT_EXECUTED).send(self.link, None);
+        let _ = Message::of(kind::NOT_EXECUTED).send(self.guard, None);
         Err(Failure::because(format!("execvp {}", program.display()), error))
     }
 }

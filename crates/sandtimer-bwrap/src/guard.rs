@@ -1,8 +1,8 @@
 //! The guard: to the engine a sandbox's init, to the command the process that ends what it leaves.
 //!
 //! It is a copy of the caller, made while that has a single thread, in a session of its own: what signals the caller's process group
-//! does not reach it. It is outside of the command's control group and namespaces. States: waiting for [`Begin`], running, ending.
-//! It ends when the command has ended, at its own deadline, by an order, and when the caller is gone.
+//! does not reach it. It is outside of the command's control group and namespaces. States: waiting for [`StartRequest`], running, ending.
+//! It ends when the command has ended, at its own deadline, by an order, and if the caller is gone.
 
 use std::ffi::OsStr;
 use std::io;
@@ -21,7 +21,7 @@ use sandtimer_os::{descriptors, socket, thread};
 
 use crate::failure::Failure;
 use crate::message::{Message, kind};
-use crate::mount_points::Made;
+use crate::mount_points::MountPointList;
 use crate::options::Options;
 use crate::processes;
 use crate::setup::{Ids, Setup};
@@ -41,13 +41,14 @@ pub struct Guard {
     pub pidfd: OwnedFd,
     /// By which the engine gives orders and is sent notices.
     pub control: OwnedFd,
-    door: OwnedFd,
+    /// By which the command is started, and events are received.
+    guard: OwnedFd,
     proceed: OwnedFd,
 }
 
 /// What a command is started with.
 #[derive(Debug, Clone, Copy)]
-pub struct Begin<'a> {
+pub struct StartRequest<'a> {
     /// The v2 group to be born in.
     pub cgroup: Option<BorrowedFd<'a>>,
     /// `tasks` files of v1 groups to enter.
@@ -57,12 +58,12 @@ pub struct Begin<'a> {
     /// Nanoseconds from its start until it is ended, and until all of it is dead from then on.
     pub wall: u64,
     pub grace: u64,
-    pub limits: &'a [(Limited, u64)],
+    pub limits: &'a [(ProcessRlimit, u64)],
 }
 
 /// What a process limits for itself; getrlimit(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limited {
+pub enum ProcessRlimit {
     CpuSeconds,
     FileBytes,
     OpenFiles,
@@ -71,8 +72,13 @@ pub enum Limited {
 }
 
 /// Their numbers in messages.
-const LIMITED: [Limited; 5] =
-    [Limited::CpuSeconds, Limited::FileBytes, Limited::OpenFiles, Limited::DataBytes, Limited::Processes];
+const PROCESS_RLIMITS: [ProcessRlimit; 5] = [
+    ProcessRlimit::CpuSeconds,
+    ProcessRlimit::FileBytes,
+    ProcessRlimit::OpenFiles,
+    ProcessRlimit::DataBytes,
+    ProcessRlimit::Processes,
+];
 
 /// What the guard reports to the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,50 +99,57 @@ impl Guard {
         let terminal = terminal();
         let proc = openat(CWD, "/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
             .map_err(|error| Failure::because("Can't open /proc", error))?;
-        let (control, its_control) = socket::pair().map_err(cannot)?;
-        let (door, its_door) = socket::pair().map_err(cannot)?;
-        let (link, its_link) = socket::pair().map_err(cannot)?;
+        let (control, guard_engine) = socket::pair().map_err(cannot)?;
+        let (guard, guard_caller) = socket::pair().map_err(cannot)?;
+        let (setup, setup_guard) = socket::pair().map_err(cannot)?;
         let (waits, proceed) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
             .map_err(|error| cannot(error.into()))?;
         let own = Ids::of_caller();
-        let ours = [&control, &door, &proceed].map(AsRawFd::as_raw_fd);
+        let ours = [&control, &guard, &proceed].map(AsRawFd::as_raw_fd);
         let child = clone_process(CloneRequest::default(), || {
             for fd in ours {
                 descriptors::close_inherited(fd);
             }
-            let setup =
-                Setup { options, link: its_link, proceed: waits, proc, terminal, limits: Vec::new(), own };
-            Waiting { door: its_door, control: its_control, link, setup }.main()
+            let builder = Setup {
+                options,
+                guard: setup_guard,
+                proceed: waits,
+                proc,
+                terminal,
+                limits: Vec::new(),
+                own,
+            };
+            PendingGuard { caller: guard_caller, engine: guard_engine, setup, builder }.main()
         });
         let child = child.map_err(cannot)?;
-        let own = [&control, &door, &proceed, &child.pidfd].map(AsRawFd::as_raw_fd);
+        let own = [&control, &guard, &proceed, &child.pidfd].map(AsRawFd::as_raw_fd);
         descriptors::close_others(&own.into_iter().chain(kept.iter().copied()).collect::<Vec<_>>());
-        Ok(Guard { pidfd: child.pidfd, control, door, proceed })
+        Ok(Guard { pidfd: child.pidfd, control, guard, proceed })
     }
 
-    /// Has it start the command's setup; returns the PID of that. The setup waits for [`Guard::proceed`].
+    /// Starts the command's setup in the guard; returns its PID. The setup waits for [`Guard::proceed`].
     ///
     /// # Errors
-    /// When the guard has ended: it has said why on stderr.
-    pub fn begin(&self, begin: &Begin<'_>) -> io::Result<i32> {
+    /// If the guard has ended; it has then reported the reason on stderr.
+    pub fn begin(&self, begin: &StartRequest<'_>) -> io::Result<i32> {
         if let Some(cgroup) = begin.cgroup {
-            Message::of(kind::CGROUP).send(&self.door, Some(cgroup))?;
+            Message::of(kind::CGROUP).send(&self.guard, Some(cgroup))?;
         }
         for file in begin.tasks {
-            Message::of(kind::TASKS).send(&self.door, Some(file.as_fd()))?;
+            Message::of(kind::TASKS).send(&self.guard, Some(file.as_fd()))?;
         }
         for (number, output) in (1u64..).zip(begin.outputs) {
             if output.is_some() {
-                Message::with(kind::OUTPUT, &[number]).send(&self.door, output)?;
+                Message::with(kind::OUTPUT, &[number]).send(&self.guard, output)?;
             }
         }
         for (which, most) in begin.limits {
-            let number = LIMITED.iter().position(|known| known == which).unwrap_or_default();
-            Message::with(kind::LIMIT, &[number as u64, *most]).send(&self.door, None)?;
+            let number = PROCESS_RLIMITS.iter().position(|known| known == which).unwrap_or_default();
+            Message::with(kind::LIMIT, &[number as u64, *most]).send(&self.guard, None)?;
         }
-        Message::with(kind::GO, &[begin.wall, begin.grace]).send(&self.door, None)?;
-        match Message::receive(&self.door, true)? {
-            Some((Message { kind: kind::BORN, values, .. }, _)) => Ok(values[0] as i32),
+        Message::with(kind::GO, &[begin.wall, begin.grace]).send(&self.guard, None)?;
+        match Message::receive(&self.guard, true)? {
+            Some((Message { kind: kind::CREATED, values, .. }, _)) => Ok(values[0] as i32),
             _ => Err(io::ErrorKind::BrokenPipe.into()),
         }
     }
@@ -153,7 +166,7 @@ impl Guard {
     /// What was reported since; never blocks.
     pub fn events(&self) -> Vec<Event> {
         let mut events = Vec::new();
-        while let Ok(Some((message, _))) = Message::receive(&self.door, false) {
+        while let Ok(Some((message, _))) = Message::receive(&self.guard, false) {
             match message.kind {
                 kind::STARTED => events.push(Event::Started),
                 kind::NOT_EXECUTED => events.push(Event::NotExecuted),
@@ -172,33 +185,32 @@ fn terminal() -> Option<PathBuf> {
 }
 
 /// The guard before there is a command.
-struct Waiting {
-    door: OwnedFd,
-    control: OwnedFd,
-    link: OwnedFd,
-    setup: Setup,
+struct PendingGuard {
+    caller: OwnedFd,
+    engine: OwnedFd,
+    setup: OwnedFd,
+    builder: Setup,
 }
 
-/// What it is given to begin with.
+/// What the command is started with, as received from the caller.
 #[derive(Debug, Default)]
-struct Given {
+struct StartParameters {
     cgroup: Option<OwnedFd>,
     tasks: Vec<OwnedFd>,
     outputs: [Option<OwnedFd>; 2],
-    limits: Vec<(Limited, u64)>,
+    limits: Vec<(ProcessRlimit, u64)>,
     wall: u64,
     grace: u64,
 }
 
-impl Waiting {
+impl PendingGuard {
     fn main(self) -> i32 {
-        let messages = self.setup.options.messages;
-        let Some(given) = self.wait() else { return 1 };
-        let Waiting { door, control, link, setup } = self;
-        let (wall, grace) = (given.wall, given.grace);
-        let is_init = setup.options.has_init();
-        let born = birth::start(setup, given, &link);
-        let child = match born {
+        let messages = self.builder.options.messages;
+        let Some(parameters) = self.wait() else { return 1 };
+        let PendingGuard { caller, engine, setup, builder } = self;
+        let (wall, grace) = (parameters.wall, parameters.grace);
+        let is_init = builder.options.has_init();
+        let child = match birth::start(builder, parameters, &setup) {
             Ok(child) => child,
             Err(failure) => {
                 messages.error(&failure);
@@ -213,43 +225,43 @@ impl Waiting {
         // Blocked before anything can send one.
         thread::block_signals();
         let Ok(signals) = thread::signal_descriptor(&[SIGCHLD, SIGTERM]) else { return 1 };
-        let own = [&door, &control, &link, &signals, &child.pidfd].map(AsRawFd::as_raw_fd);
+        let own = [&caller, &engine, &setup, &signals, &child.pidfd].map(AsRawFd::as_raw_fd);
         descriptors::close_others(&own);
         release_standard_streams();
-        let _ = Message::with(kind::BORN, &[child.pid as u64]).send(&door, None);
-        let notices = Notices::new(control);
-        let running = Running {
+        let _ = Message::with(kind::CREATED, &[child.pid as u64]).send(&caller, None);
+        let notices = Notices::new(engine);
+        let guard = ActiveGuard {
             child,
             is_init,
-            door,
-            link: Some(link),
+            caller,
+            setup: Some(setup),
             signals,
             notices,
-            made: Made::default(),
+            made: MountPointList::default(),
             end: None,
             deadline: u64::MAX,
             wall,
             grace,
         };
-        running.serve()
+        guard.serve()
     }
 
     /// Waits for what the caller gives; `None` if it is gone.
-    fn wait(&self) -> Option<Given> {
-        let mut given = Given::default();
+    fn wait(&self) -> Option<StartParameters> {
+        let mut given = StartParameters::default();
         loop {
-            let (message, fd) = Message::receive(&self.door, true).ok()??;
+            let (message, fd) = Message::receive(&self.caller, true).ok()??;
             match message.kind {
                 kind::CGROUP => given.cgroup = fd,
                 kind::TASKS => given.tasks.extend(fd),
                 kind::OUTPUT => given.outputs[(message.values[0] == 2) as usize] = fd,
                 kind::LIMIT => {
                     let [number, most, ..] = message.values;
-                    given.limits.extend(LIMITED.get(number as usize).map(|which| (*which, most)));
+                    given.limits.extend(PROCESS_RLIMITS.get(number as usize).map(|which| (*which, most)));
                 }
                 kind::GO => {
                     let [wall, grace, ..] = message.values;
-                    return Some(Given { wall, grace, ..given });
+                    return Some(StartParameters { wall, grace, ..given });
                 }
                 _ => {}
             }
@@ -269,24 +281,24 @@ fn release_standard_streams() {
 }
 
 /// The guard of a command.
-struct Running {
+struct ActiveGuard {
     child: Child,
-    /// The child is an init, and says how the command ended.
+    /// The child is an init, and reports how the command ended.
     is_init: bool,
-    door: OwnedFd,
+    caller: OwnedFd,
     /// To the setup and the init; `None` once both ends there are closed, as the command's execution does without an init.
-    link: Option<OwnedFd>,
+    setup: Option<OwnedFd>,
     signals: OwnedFd,
     notices: Notices,
-    made: Made,
-    /// How the command ended, as the init says.
+    made: MountPointList,
+    /// How the command ended, as the init reports.
     end: Option<End>,
     deadline: u64,
     wall: u64,
     grace: u64,
 }
 
-impl Running {
+impl ActiveGuard {
     /// Waits for whatever comes first; returns what this process exits with.
     fn serve(mut self) -> i32 {
         // It may have died before its signal was blocked.
@@ -299,7 +311,7 @@ impl Running {
                     PollFd::new(&self.notices, PollFlags::IN),
                     PollFd::new(&self.signals, PollFlags::IN),
                 ];
-                fds.extend(self.link.as_ref().map(|link| PollFd::new(link, PollFlags::IN)));
+                fds.extend(self.setup.as_ref().map(|setup| PollFd::new(setup, PollFlags::IN)));
                 let left = self.deadline.saturating_sub(monotonic_nanoseconds());
                 let timeout = Timespec {
                     tv_sec: (left / 1_000_000_000) as i64,
@@ -313,7 +325,7 @@ impl Running {
                 return self.finish();
             }
             if ready[2] {
-                self.read_link();
+                self.read_reports();
             }
             if monotonic_nanoseconds() >= self.deadline {
                 self.notices.fired(self.alive());
@@ -373,13 +385,13 @@ impl Running {
         to.for_each(|process| process.signal(signal));
     }
 
-    fn read_link(&mut self) {
-        while let Some(link) = &self.link {
-            let (message, fd) = match Message::receive(link, false) {
+    fn read_reports(&mut self) {
+        while let Some(setup) = &self.setup {
+            let (message, fd) = match Message::receive(setup, false) {
                 Ok(Some(received)) => received,
                 // Closed: poll(2) would report it for ever.
                 Ok(None) => {
-                    self.link = None;
+                    self.setup = None;
                     return;
                 }
                 Err(_) => return,
@@ -390,9 +402,9 @@ impl Running {
                     let hard = started.saturating_add(self.wall).saturating_add(self.grace);
                     self.deadline = self.deadline.min(hard.saturating_add(INIT_SLACK_NANOSECONDS));
                     self.notices.started(started);
-                    let _ = message.send(&self.door, None);
+                    let _ = message.send(&self.caller, None);
                 }
-                kind::NOT_EXECUTED => drop(message.send(&self.door, None)),
+                kind::NOT_EXECUTED => drop(message.send(&self.caller, None)),
                 kind::EXITED => {
                     let [status, user_microseconds, system_microseconds, resident_peak_kib, ..] =
                         message.values;
@@ -405,29 +417,29 @@ impl Running {
         }
     }
 
-    /// Reaps; true when the command has ended, or the guard is told to.
+    /// Reaps; true if the command has ended, or SIGTERM asks for its end.
     fn handle_signals(&mut self) -> bool {
         let mut information = [0u8; 128];
-        let mut is_told = false;
+        let mut has_ended = false;
         while rustix::io::read(&self.signals, &mut information) == Ok(128) {
-            is_told |= information[0] == SIGTERM as u8;
+            has_ended |= information[0] == SIGTERM as u8;
         }
         while let Some((pid, end)) = reap_any() {
             if pid == self.child.pid {
                 // The init's report comes before its end.
-                self.read_link();
+                self.read_reports();
                 let end = self.end.unwrap_or(end);
                 self.notices.exited(&end, self.alive());
-                is_told = true;
+                has_ended = true;
             }
         }
-        is_told
+        has_ended
     }
 
     /// Ends whatever is left, and removes what was made on the host.
     fn finish(mut self) -> i32 {
         let left = sweep();
-        self.read_link();
+        self.read_reports();
         std::mem::take(&mut self.made).remove();
         self.notices.swept(left);
         0
@@ -446,7 +458,7 @@ fn sweep() -> u64 {
         if !has_children() {
             return 0;
         }
-        // A child that dies wakes nothing here: its signal is read by nobody any more.
+        // The loop that reads SIGCHLD has ended, so the death of a child wakes nothing here.
         let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
     }
     processes::children().len() as u64

@@ -141,12 +141,12 @@ fn names(path: &Path) -> impl Iterator<Item = OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mount_points::{Wanted, ensure};
+    use crate::mount_points::{MountPointKind, ensure};
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::symlink;
 
     fn make(mut location: Location) -> io::Result<Rc<OwnedFd>> {
-        ensure(&mut location, Wanted::Directory(0o755))?;
+        ensure(&mut location, MountPointKind::Directory(0o755))?;
         location.existing().cloned()
     }
 
@@ -199,12 +199,12 @@ mod tests {
         let mut location = locate(&inside, Path::new("/tree/made"), Last::Follow, make).expect("a location");
         std::fs::rename(inside.join("tree"), inside.join("moved")).expect("renamed");
         symlink(&outside, inside.join("tree")).expect("a link");
-        ensure(&mut location, Wanted::File).expect("made");
+        ensure(&mut location, MountPointKind::File).expect("made");
         assert!(inside.join("moved/made").exists() && !outside.join("made").exists());
         let mut location =
             locate(&inside, Path::new("/moved/other"), Last::Follow, make).expect("a location");
         symlink(outside.join("other"), inside.join("moved/other")).expect("a link");
-        let error = ensure(&mut location, Wanted::File).expect_err("a link is there");
+        let error = ensure(&mut location, MountPointKind::File).expect_err("a link is there");
         assert_eq!(error.raw_os_error(), Some(Errno::LOOP.raw_os_error()));
         assert!(!outside.join("other").exists());
     }

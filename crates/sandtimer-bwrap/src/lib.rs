@@ -7,7 +7,7 @@
 //! - the **setup** ([`setup`]) is born in the namespaces that were asked for, builds the root, and becomes the command, or
 //! - the **init** ([`command`]), the first process of the PID namespace, which waits for the command.
 //!
-//! Nothing here restricts the command beyond what the command line says: limits and the kill are the engine's.
+//! Nothing here restricts the command beyond what the command line asks for: limits and the kill are the engine's.
 #![forbid(unsafe_code)]
 
 mod capabilities;
@@ -24,6 +24,6 @@ mod setup;
 mod usage;
 
 pub use failure::{Failure, Messages, reason};
-pub use guard::{Begin, Event, Guard, Limited};
-pub use options::{Access, Operation, Options, Parsed};
+pub use guard::{Event, Guard, ProcessRlimit, StartRequest};
+pub use options::{Access, Operation, Options, ParseResult};
 pub use usage::{usage, version};

@@ -1,4 +1,4 @@
-//! What the three processes tell each other: small packets, each with at most one descriptor.
+//! Messages between the three processes: small packets, each with at most one descriptor.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,7 +29,7 @@ pub(crate) mod kind {
     /// To the guard: start. values: wall, grace (nanoseconds).
     pub const GO: u8 = 4;
     /// From the guard: the setup was started. values: its PID.
-    pub const BORN: u8 = 5;
+    pub const CREATED: u8 = 5;
     /// From the setup: it lives.
     pub const ALIVE: u8 = 6;
     /// From the setup, passed on by the guard: the command is about to be executed. values: when.
@@ -46,12 +46,12 @@ pub(crate) mod kind {
 }
 
 impl Message {
-    /// One that says no more than what it is about.
+    /// A message without values.
     pub fn of(kind: u8) -> Self {
         Message { kind, ..Message::default() }
     }
 
-    /// One with numbers.
+    /// A message with numbers.
     pub fn with(kind: u8, given: &[u64]) -> Self {
         let mut values = [0; 6];
         for (to, from) in values.iter_mut().zip(given) {

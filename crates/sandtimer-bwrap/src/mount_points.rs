@@ -38,7 +38,7 @@ const MAX_ORDERED_TRIES: usize = 500;
 
 /// What is needed at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum MountPointKind {
     Directory(u32),
     File,
 }
@@ -46,7 +46,7 @@ pub(crate) enum Wanted {
 /// Makes mount points, and reports those on the host to the guard.
 #[derive(Debug)]
 pub(crate) struct MountPoints<'a> {
-    link: &'a OwnedFd,
+    guard: &'a OwnedFd,
     root: PathBuf,
     /// Devices of file systems that are made for the sandbox, and vanish with it.
     own: BTreeSet<u64>,
@@ -55,8 +55,8 @@ pub(crate) struct MountPoints<'a> {
 }
 
 impl<'a> MountPoints<'a> {
-    pub fn new(link: &'a OwnedFd, root: &Path) -> Self {
-        MountPoints { link, root: root.to_owned(), own: BTreeSet::new(), removable: RefCell::default() }
+    pub fn new(guard: &'a OwnedFd, root: &Path) -> Self {
+        MountPoints { guard, root: root.to_owned(), own: BTreeSet::new(), removable: RefCell::default() }
     }
 
     /// Notes that the file system of an open file is the sandbox's own.
@@ -69,13 +69,13 @@ impl<'a> MountPoints<'a> {
     /// Finds a path in the root; makes the directories above it, as far as they are missing, as mount points.
     pub fn locate(&self, path: &Path, mode: u32) -> io::Result<Location> {
         locate(&self.root, path, Last::Follow, |mut above| {
-            self.ensure(&mut above, Wanted::Directory(mode))?;
+            self.ensure(&mut above, MountPointKind::Directory(mode))?;
             above.existing().cloned()
         })
     }
 
     /// Makes what is wanted at a location, unless it is there, to be mounted on.
-    pub fn ensure(&self, location: &mut Location, wanted: Wanted) -> io::Result<()> {
+    pub fn ensure(&self, location: &mut Location, wanted: MountPointKind) -> io::Result<()> {
         if fstat(&location.directory).is_ok_and(|found| self.own.contains(&found.st_dev)) {
             return ensure(location, wanted).map(drop);
         }
@@ -92,7 +92,7 @@ impl<'a> MountPoints<'a> {
     }
 
     /// False if another command is making or removing the mount point.
-    fn attempt(&self, location: &mut Location, wanted: Wanted, is_ordered: bool) -> io::Result<bool> {
+    fn attempt(&self, location: &mut Location, wanted: MountPointKind, is_ordered: bool) -> io::Result<bool> {
         // Between being made and marked by another command, it looks like one that was there before. It is empty then.
         let may_be_unmarked = location.entry.as_ref().is_none_or(is_empty);
         let _order = match lock_directory(&location.directory) {
@@ -134,7 +134,7 @@ impl<'a> MountPoints<'a> {
         if !now.is_ok_and(|now| is_same(&now, &found)) {
             return Ok(false);
         }
-        Message::of(kind::LOCK).send(self.link, Some(file.as_fd()))?;
+        Message::of(kind::LOCK).send(self.guard, Some(file.as_fd()))?;
         let values = [found.st_dev, found.st_ino, u64::from(is_directory)];
         let text = location.name.as_bytes().to_vec();
         let message = Message { text, ..Message::with(kind::MOUNT_POINT, &values) };
@@ -157,7 +157,7 @@ impl<'a> MountPoints<'a> {
                 .or_else(|_| open_tree(directory, "", single | OpenTreeFlags::AT_RECURSIVE));
             vacant.insert(tree.map_or_else(|_| directory.try_clone(), Ok)?);
         }
-        message.send(self.link, known.get(&key).map(AsFd::as_fd))
+        message.send(self.guard, known.get(&key).map(AsFd::as_fd))
     }
 }
 
@@ -191,12 +191,12 @@ fn lock_directory(directory: &Rc<OwnedFd>) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Makes what is wanted unless it is there, and opens it; whether it made it. Follows no link.
-pub(crate) fn ensure(location: &mut Location, wanted: Wanted) -> io::Result<bool> {
+pub(crate) fn ensure(location: &mut Location, wanted: MountPointKind) -> io::Result<bool> {
     let (directory, name) = (&location.directory, &location.name);
     let made = match (&location.entry, wanted) {
         (Some(_), _) => Err(Errno::EXIST),
-        (None, Wanted::Directory(mode)) => mkdirat(directory, name, Mode::from_raw_mode(mode)),
-        (None, Wanted::File) => {
+        (None, MountPointKind::Directory(mode)) => mkdirat(directory, name, Mode::from_raw_mode(mode)),
+        (None, MountPointKind::File) => {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             openat(directory, name, flags, Mode::from_raw_mode(0o444)).map(drop)
         }
@@ -212,8 +212,8 @@ pub(crate) fn ensure(location: &mut Location, wanted: Wanted) -> io::Result<bool
     let kind = FileType::from_raw_mode(fstat(location.existing()?)?.st_mode);
     match (kind, wanted) {
         (FileType::Symlink, _) => Err(Errno::LOOP.into()),
-        (FileType::Directory, Wanted::File) => Err(Errno::ISDIR.into()),
-        (FileType::Directory, _) | (_, Wanted::File) => Ok(made),
+        (FileType::Directory, MountPointKind::File) => Err(Errno::ISDIR.into()),
+        (FileType::Directory, _) | (_, MountPointKind::File) => Ok(made),
         _ => Err(Errno::NOTDIR.into()),
     }
 }
@@ -231,12 +231,12 @@ struct MountPoint {
 
 /// Those of one command.
 #[derive(Debug, Default)]
-pub(crate) struct Made {
+pub(crate) struct MountPointList {
     list: Vec<MountPoint>,
     lock: Option<OwnedFd>,
 }
 
-impl Made {
+impl MountPointList {
     /// Takes up what the setup reports.
     pub fn note(&mut self, message: Message, fd: Option<OwnedFd>) {
         match (message.kind, fd) {
@@ -304,15 +304,15 @@ mod tests {
         Pair { setup, guard }
     }
 
-    fn take_up(guard: &OwnedFd) -> Made {
-        let mut made = Made::default();
+    fn take_up(guard: &OwnedFd) -> MountPointList {
+        let mut made = MountPointList::default();
         while let Ok(Some((message, fd))) = Message::receive(guard, false) {
             made.note(message, fd);
         }
         made
     }
 
-    fn make(points: &MountPoints<'_>, path: &str, wanted: Wanted) -> io::Result<()> {
+    fn make(points: &MountPoints<'_>, path: &str, wanted: MountPointKind) -> io::Result<()> {
         let mut location = points.locate(Path::new(path), 0o755)?;
         points.ensure(&mut location, wanted)
     }
@@ -322,7 +322,7 @@ mod tests {
         let root = tempfile::tempdir().expect("a directory");
         let pair = pair();
         let points = MountPoints::new(&pair.setup, root.path());
-        make(&points, "a/b/file", Wanted::File).expect("made");
+        make(&points, "a/b/file", MountPointKind::File).expect("made");
         assert!(root.path().join("a/b/file").exists());
         take_up(&pair.guard).remove();
         assert!(!root.path().join("a").exists());
@@ -336,7 +336,7 @@ mod tests {
         let pair = pair();
         let points = MountPoints::new(&pair.setup, root.path());
         for name in ["before", "filled"] {
-            make(&points, name, Wanted::File).expect("there");
+            make(&points, name, MountPointKind::File).expect("there");
         }
         std::fs::remove_file(&filled).expect("removed");
         std::fs::write(&filled, "text").expect("another one");
@@ -351,7 +351,7 @@ mod tests {
         let (one, other) = (pair(), pair());
         let points = |pair: &Pair| {
             let points = MountPoints::new(&pair.setup, root.path());
-            make(&points, "directory", Wanted::Directory(0o755)).expect("made");
+            make(&points, "directory", MountPointKind::Directory(0o755)).expect("made");
         };
         points(&one);
         let first = take_up(&one.guard);
@@ -369,7 +369,7 @@ mod tests {
         let pair = pair();
         let mut points = MountPoints::new(&pair.setup, root.path());
         points.note_own(File::open(root.path()).expect("opened"));
-        make(&points, "file", Wanted::File).expect("made");
+        make(&points, "file", MountPointKind::File).expect("made");
         assert!(take_up(&pair.guard).list.is_empty());
     }
 
@@ -377,7 +377,8 @@ mod tests {
     fn make_during(root: &Path, other: impl FnOnce()) -> (io::Result<()>, usize) {
         let pair = pair();
         let result = std::thread::scope(|scope| {
-            let making = scope.spawn(|| make(&MountPoints::new(&pair.setup, root), "made", Wanted::File));
+            let making =
+                scope.spawn(|| make(&MountPoints::new(&pair.setup, root), "made", MountPointKind::File));
             // The thread must have had the time to give up; if it starts later, nothing is wrong.
             let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 50_000_000 }));
             other();

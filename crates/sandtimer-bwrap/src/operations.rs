@@ -20,7 +20,7 @@ use sandtimer_os::process;
 
 use crate::failure::{Failure, mount_reason, reason};
 use crate::in_root::{Last, Location, locate};
-use crate::mount_points::{MountPoints, Wanted, ensure};
+use crate::mount_points::{MountPointKind, MountPoints, ensure};
 use crate::options::{Access, Operation, Upper};
 
 /// Device nodes of `--dev`.
@@ -152,7 +152,7 @@ impl NewRoot<'_> {
     /// A directory to mount on; `mode` is what is going to be there.
     fn directory(&self, destination: &Path, mode: u32) -> Result<Location, Failure> {
         let mut location = self.locate(destination, mode)?;
-        let made = self.points.ensure(&mut location, Wanted::Directory(0o755));
+        let made = self.points.ensure(&mut location, MountPointKind::Directory(0o755));
         failed(format!("Can't mkdir {}", destination.display()), made)?;
         Ok(location)
     }
@@ -160,7 +160,7 @@ impl NewRoot<'_> {
     /// A file to mount on.
     fn file(&self, destination: &Path, mode: u32) -> Result<Location, Failure> {
         let mut location = self.locate(destination, mode)?;
-        let made = self.points.ensure(&mut location, Wanted::File);
+        let made = self.points.ensure(&mut location, MountPointKind::File);
         failed(format!("Can't create file at {}", destination.display()), made)?;
         Ok(location)
     }
@@ -278,7 +278,7 @@ impl NewRoot<'_> {
         let shown = destination.display();
         let device = |name: &str, from: &Path| -> Result<(), Failure> {
             let mut node = location.entry_of(mounted.clone(), name);
-            let made = ensure(&mut node, Wanted::File);
+            let made = ensure(&mut node, MountPointKind::File);
             failed(format!("Can't create file {shown}/{name}"), made)?;
             show(from, &node, &destination.join(name), Access::Devices)
         };
@@ -412,7 +412,7 @@ fn parent_mode(mode: u32) -> u32 {
 /// Finds a path, and makes the directories above it. Those that were asked for stay, and so do those above them.
 fn make_parents(destination: &Path, mode: u32, last: Last) -> Result<Location, Failure> {
     let found = find(destination, last, |mut above| {
-        ensure(&mut above, Wanted::Directory(parent_mode(mode)))?;
+        ensure(&mut above, MountPointKind::Directory(parent_mode(mode)))?;
         above.existing().cloned()
     });
     failed(format!("Can't mkdir parents for {}", destination.display()), found)
@@ -420,7 +420,7 @@ fn make_parents(destination: &Path, mode: u32, last: Last) -> Result<Location, F
 
 fn directory(destination: &Path, mode: u32) -> Result<(), Failure> {
     let mut location = make_parents(destination, mode, Last::Follow)?;
-    let made = ensure(&mut location, Wanted::Directory(mode));
+    let made = ensure(&mut location, MountPointKind::Directory(mode));
     failed(format!("Can't mkdir {}", destination.display()), made).map(drop)
 }
 

@@ -83,7 +83,7 @@ pub enum Upper {
 
 /// Namespaces that are asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Unshared {
+pub struct NamespaceRequest {
     pub user: bool,
     pub user_try: bool,
     pub pid: bool,
@@ -122,7 +122,7 @@ pub struct Options {
     pub operations: Vec<Operation>,
     pub command: Vec<OsString>,
     pub name: Option<OsString>,
-    pub unshared: Unshared,
+    pub unshared: NamespaceRequest,
     pub descriptors: Descriptors,
     pub disable_user_namespaces: bool,
     pub assert_user_namespaces_disabled: bool,
@@ -147,7 +147,7 @@ pub struct Options {
 
 /// What came of parsing.
 #[derive(Debug)]
-pub enum Parsed {
+pub enum ParseResult {
     Help,
     Version,
     /// Nothing was given, or no command.
@@ -160,9 +160,9 @@ impl Options {
     ///
     /// # Errors
     /// In bubblewrap's words; the messages' form is that of `messages`.
-    pub fn parse(arguments: Vec<OsString>, messages: &mut Messages) -> Result<Parsed, Failure> {
+    pub fn parse(arguments: Vec<OsString>, messages: &mut Messages) -> Result<ParseResult, Failure> {
         if arguments.is_empty() {
-            return Ok(Parsed::NoCommand);
+            return Ok(ParseResult::NoCommand);
         }
         let options = Options { kept: Some(capabilities::of_root()?), ..Options::default() };
         let total = arguments.len();
@@ -170,8 +170,8 @@ impl Options {
         let result = parser.read(arguments, false);
         *messages = parser.options.messages;
         let rest = match result? {
-            Step::Help => return Ok(Parsed::Help),
-            Step::Version => return Ok(Parsed::Version),
+            Step::Help => return Ok(ParseResult::Help),
+            Step::Version => return Ok(ParseResult::Version),
             Step::Rest(rest) => rest,
         };
         parser.check_end()?;
@@ -179,10 +179,10 @@ impl Options {
         options.command = rest;
         options.check()?;
         if options.command.is_empty() {
-            return Ok(Parsed::NoCommand);
+            return Ok(ParseResult::NoCommand);
         }
         options.check_descriptors()?;
-        Ok(Parsed::Run(Box::new(options)))
+        Ok(ParseResult::Run(Box::new(options)))
     }
 
     /// The environment of the command, given the caller's.

@@ -27,7 +27,7 @@ impl Process {
         let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return };
         let now = std::fs::read(format!("/proc/{}/stat", self.pid)).ok().and_then(|stat| parse(&stat));
         if now.is_some_and(|now| now.parent == self.parent) {
-            // One that has ended meanwhile is as good.
+            // It may have ended since, which has the same result.
             let _ = pidfd_send_signal(pidfd, signal);
         }
     }
@@ -67,7 +67,7 @@ pub(crate) fn descendants(of: i32) -> Vec<Process> {
 /// The direct children of this process, dead ones included.
 pub(crate) fn children() -> Vec<i32> {
     let own = std::process::id();
-    // One file where the kernel has it; a list that changes meanwhile may lack some, which the next pass has.
+    // One file where the kernel has it; a list that changes during the read may lack some, which the next pass has.
     if let Ok(list) = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")) {
         return list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect();
     }

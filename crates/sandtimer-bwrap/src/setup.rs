@@ -17,7 +17,7 @@ use sandtimer_os::{descriptors, process};
 use crate::capabilities;
 use crate::command::{Execution, die_with_guard, wait_for};
 use crate::failure::{Failure, mount_reason};
-use crate::guard::Limited;
+use crate::guard::ProcessRlimit;
 use crate::mount_points::MountPoints;
 use crate::operations::{NEW_ROOT, NewRoot};
 use crate::options::{self, Operation, Options, Upper};
@@ -30,13 +30,13 @@ const BASE: &str = "/tmp";
 pub(crate) struct Setup {
     pub options: Box<Options>,
     /// To the guard.
-    pub link: OwnedFd,
+    pub guard: OwnedFd,
     /// Readable when the caller has seen the namespaces, and the id maps are written where it writes them.
     pub proceed: OwnedFd,
     /// procfs of the caller's PID namespace.
     pub proc: OwnedFd,
     pub terminal: Option<PathBuf>,
-    pub limits: Vec<(Limited, u64)>,
+    pub limits: Vec<(ProcessRlimit, u64)>,
     pub own: Ids,
 }
 
@@ -111,7 +111,7 @@ impl Setup {
             rustix::process::setsid().map_err(failed("setsid"))?;
         }
         let limits = std::mem::take(&mut self.limits);
-        Execution { options: &self.options, filters, environment, limits, link: &self.link }.begin()
+        Execution { options: &self.options, filters, environment, limits, guard: &self.guard }.begin()
     }
 
     /// In a user namespace this process has every capability again, and other ids may be mapped.
@@ -216,7 +216,7 @@ impl Setup {
         }
         pivot_root(BASE, "oldroot").map_err(failed("pivot_root"))?;
         rustix::process::chdir("/").map_err(failed("chdir / (base path)"))?;
-        let mut points = MountPoints::new(&self.link, Path::new(NEW_ROOT));
+        let mut points = MountPoints::new(&self.guard, Path::new(NEW_ROOT));
         let root = openat(CWD, NEW_ROOT, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
         points.note_own(root.map_err(failed("can't open /newroot"))?);
         let mut root = NewRoot {

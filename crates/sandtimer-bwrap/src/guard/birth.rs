@@ -9,7 +9,7 @@ use rustix::thread::LinkNameSpaceType;
 use sandtimer_os::fork::{Child, CloneRequest, clone_process};
 use sandtimer_os::{descriptors, socket};
 
-use super::Given;
+use super::StartParameters;
 use crate::failure::Failure;
 use crate::message::{Message, kind};
 use crate::options::Options;
@@ -25,7 +25,7 @@ const NEWNET: u64 = 0x4000_0000;
 const PARENT: u64 = 0x8000;
 
 /// Starts the setup in its namespaces and groups.
-pub(super) fn start(setup: Setup, given: Given, link: &OwnedFd) -> Result<Child, Failure> {
+pub(super) fn start(setup: Setup, given: StartParameters, socket: &OwnedFd) -> Result<Child, Failure> {
     // Orphans of the command come here.
     let own = rustix::process::getpid();
     set_child_subreaper(Some(own)).map_err(|error| Failure::because("prctl", error))?;
@@ -40,7 +40,7 @@ pub(super) fn start(setup: Setup, given: Given, link: &OwnedFd) -> Result<Child,
                 return Err(not_created(&options, error));
             }
             // Since Linux 6.14 it dies at birth where the groups' kills differ.
-            Ok(child) if !is_alive(link, &child) => {
+            Ok(child) if !is_alive(socket, &child) => {
                 reap(&child);
             }
             Ok(child) => return Ok(child),
@@ -50,7 +50,7 @@ pub(super) fn start(setup: Setup, given: Given, link: &OwnedFd) -> Result<Child,
     let group = given.cgroup.as_ref();
     let child = clone_in(&options, flags, None, || enter_and_build(&mut setup, &given, group));
     let child = child.map_err(|error| not_created(&options, error))?;
-    match is_alive(link, &child) {
+    match is_alive(socket, &child) {
         true => Ok(child),
         false => Err(Failure::new("the setup could not enter its control group")),
     }
@@ -61,21 +61,24 @@ fn reap(child: &Child) {
     sandtimer_os::process::reap(child.pidfd.as_fd());
 }
 
-/// Whether the setup has said that it lives, before its end.
-fn is_alive(link: &OwnedFd, child: &Child) -> bool {
+/// Whether the setup has reported that it lives, before its end.
+fn is_alive(socket: &OwnedFd, child: &Child) -> bool {
     loop {
-        if let Ok(Some((Message { kind: kind::ALIVE, .. }, _))) = Message::receive(link, false) {
+        if let Ok(Some((Message { kind: kind::ALIVE, .. }, _))) = Message::receive(socket, false) {
             return true;
         }
         if sandtimer_os::process::is_dead(child.pidfd.as_fd()) {
-            return matches!(Message::receive(link, false), Ok(Some((Message { kind: kind::ALIVE, .. }, _))));
+            return matches!(
+                Message::receive(socket, false),
+                Ok(Some((Message { kind: kind::ALIVE, .. }, _)))
+            );
         }
-        sandtimer_os::process::wait_readable_unless(link.as_fd(), child.pidfd.as_fd(), 1000);
+        sandtimer_os::process::wait_readable_unless(socket.as_fd(), child.pidfd.as_fd(), 1000);
     }
 }
 
 /// The first steps of the setup, where nothing of the caller's root is replaced yet.
-fn enter_and_build(setup: &mut Option<Setup>, given: &Given, group: Option<&OwnedFd>) -> i32 {
+fn enter_and_build(setup: &mut Option<Setup>, given: &StartParameters, group: Option<&OwnedFd>) -> i32 {
     let Some(mut setup) = setup.take() else { return 1 };
     for file in &given.tasks {
         if rustix::io::write(file, b"0").is_err() {
@@ -96,7 +99,7 @@ fn enter_and_build(setup: &mut Option<Setup>, given: &Given, group: Option<&Owne
         }
     }
     setup.limits = given.limits.clone();
-    if Message::of(kind::ALIVE).send(&setup.link, None).is_err() {
+    if Message::of(kind::ALIVE).send(&setup.guard, None).is_err() {
         return 1;
     }
     setup.main()
@@ -139,7 +142,7 @@ fn clone_in(
     if user.is_none() && pid.is_none() {
         return clone_process(CloneRequest { flags, cgroup }, child);
     }
-    let (tell, told) = socket::pair()?;
+    let (sender, receiver) = socket::pair()?;
     let messages = options.messages;
     let between = clone_process(CloneRequest::default(), || {
         let entered = enter_named(user, pid);
@@ -148,7 +151,8 @@ fn clone_in(
             .and_then(|()| clone_process(request, child).map_err(|error| not_created(options, error)))
         {
             Ok(born) => {
-                let _ = Message::with(kind::BORN, &[born.pid as u64]).send(&tell, Some(born.pidfd.as_fd()));
+                let _ =
+                    Message::with(kind::CREATED, &[born.pid as u64]).send(&sender, Some(born.pidfd.as_fd()));
                 0
             }
             Err(failure) => {
@@ -157,14 +161,14 @@ fn clone_in(
             }
         }
     })?;
-    drop(tell);
-    let answer = Message::receive(&told, true)?;
+    drop(sender);
+    let answer = Message::receive(&receiver, true)?;
     reap(&between);
     match answer {
-        Some((Message { kind: kind::BORN, values, .. }, Some(pidfd))) => {
+        Some((Message { kind: kind::CREATED, values, .. }, Some(pidfd))) => {
             Ok(Child { pid: values[0] as i32, pidfd })
         }
-        // It has said why.
+        // It has reported the reason.
         _ => Err(io::ErrorKind::BrokenPipe.into()),
     }
 }
@@ -188,7 +192,7 @@ fn enter_named(user: Option<i32>, pid: Option<i32>) -> Result<(), Failure> {
 fn not_created(options: &Options, error: io::Error) -> Failure {
     use rustix::io::Errno;
     if error.kind() == io::ErrorKind::BrokenPipe {
-        // The process between has said why.
+        // The process between has reported the reason.
         return Failure::new("");
     }
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use sandtimer_os::descriptors;
 
-use super::{Access, Operation, Options, Unshared, Upper, Variable, read_all, read_filter};
+use super::{Access, NamespaceRequest, Operation, Options, Upper, Variable, read_all, read_filter};
 use crate::capabilities;
 use crate::failure::Failure;
 
@@ -198,7 +198,7 @@ impl Parser {
         let asked = &mut self.options.unshared;
         match option {
             "--unshare-all" => {
-                *asked = Unshared {
+                *asked = NamespaceRequest {
                     user_try: true,
                     ipc: true,
                     pid: true,

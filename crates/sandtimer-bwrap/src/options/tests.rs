@@ -3,13 +3,13 @@ use std::os::fd::AsRawFd;
 
 use super::*;
 
-fn parse(arguments: &[&str]) -> Result<Parsed, Failure> {
+fn parse(arguments: &[&str]) -> Result<ParseResult, Failure> {
     Options::parse(arguments.iter().map(OsString::from).collect(), &mut Messages::default())
 }
 
 fn options(arguments: &[&str]) -> Options {
     match parse(arguments).expect("valid arguments") {
-        Parsed::Run(options) => *options,
+        ParseResult::Run(options) => *options,
         other => panic!("{other:?}"),
     }
 }
@@ -119,8 +119,8 @@ fn everything_unshared_but_the_network() {
 
 #[test]
 fn without_a_command_the_usage_is_shown() {
-    assert!(matches!(parse(&[]), Ok(Parsed::NoCommand)));
-    assert!(matches!(parse(&["--unshare-all"]), Ok(Parsed::NoCommand)));
-    assert!(matches!(parse(&["--unshare-all", "--version"]), Ok(Parsed::Version)));
-    assert!(matches!(parse(&["--help"]), Ok(Parsed::Help)));
+    assert!(matches!(parse(&[]), Ok(ParseResult::NoCommand)));
+    assert!(matches!(parse(&["--unshare-all"]), Ok(ParseResult::NoCommand)));
+    assert!(matches!(parse(&["--unshare-all", "--version"]), Ok(ParseResult::Version)));
+    assert!(matches!(parse(&["--help"]), Ok(ParseResult::Help)));
 }

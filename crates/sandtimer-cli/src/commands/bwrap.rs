@@ -13,7 +13,9 @@ use sandtimer::engine::{Adopted, Beginning};
 use sandtimer::limits::Limits;
 use sandtimer::model::{KillClass, LimitKind};
 use sandtimer::{Engine, Output, Run, Spec};
-use sandtimer_bwrap::{Begin, Failure, Guard, Limited, Messages, Options, Parsed, reason, usage, version};
+use sandtimer_bwrap::{
+    Failure, Guard, Messages, Options, ParseResult, ProcessRlimit, StartRequest, reason, usage, version,
+};
 
 use crate::config::{Config, Origins, Uses};
 use crate::passthrough;
@@ -54,15 +56,15 @@ pub(crate) fn main(name: &OsStr, arguments: Vec<OsString>) -> ExitCode {
 
 /// How this process is to end.
 #[derive(Debug, Clone, Copy)]
-struct Ended {
+struct ExitDisposition {
     code: u8,
     /// By this signal, as its caller expects of a program that has no handler for it.
     signal: Option<u8>,
 }
 
-impl Ended {
+impl ExitDisposition {
     fn with(code: u8) -> Self {
-        Ended { code, signal: None }
+        ExitDisposition { code, signal: None }
     }
 }
 
@@ -73,35 +75,39 @@ fn end_by(signal: u8) {
     }
 }
 
-fn start(name: &OsStr, arguments: Vec<OsString>, messages: &mut Messages) -> Result<Ended, Failure> {
+fn start(
+    name: &OsStr,
+    arguments: Vec<OsString>,
+    messages: &mut Messages,
+) -> Result<ExitDisposition, Failure> {
     let name = name.display().to_string();
     let options = match Options::parse(arguments, messages)? {
-        Parsed::Help => {
+        ParseResult::Help => {
             crate::render::print(&usage(&name));
-            return Ok(Ended::with(0));
+            return Ok(ExitDisposition::with(0));
         }
-        Parsed::Version => {
+        ParseResult::Version => {
             crate::render::print(&version());
-            return Ok(Ended::with(0));
+            return Ok(ExitDisposition::with(0));
         }
-        Parsed::NoCommand => {
+        ParseResult::NoCommand => {
             eprint(&usage(&name));
-            return Ok(Ended::with(1));
+            return Ok(ExitDisposition::with(1));
         }
-        Parsed::Run(options) => options,
+        ParseResult::Run(options) => options,
     };
     let parent = if options.die_with_parent { watch_parent(*messages)? } else { None };
     let config = config(&options)?;
-    let asked = Asked::of(&options, config);
+    let request = BwrapRequest::of(&options, config);
     let status = Status::of(&options);
     let mut kept = status.numbers();
-    let others = parent.iter().chain(&asked.maps_are_written);
+    let others = parent.iter().chain(&request.maps_are_written);
     kept.extend(others.map(std::os::fd::AsRawFd::as_raw_fd));
     let guard = Guard::start(options, &kept)?;
     // Before the engine, whose threads must not get these signals.
     let signals =
         Signals::watch_all().map_err(|error| Failure::because("cannot watch for signals", error))?;
-    asked.run(Watched { guard, signals, parent, status })
+    request.run(CommandHandles { guard, signals, parent, status })
 }
 
 /// Opens the process that this one ends with. Its thread that started this one may end long before, so the kernel's own signal, which
@@ -122,7 +128,7 @@ fn watch_parent(messages: Messages) -> Result<Option<OwnedFd>, Failure> {
         return Err(Failure::new("--die-with-parent: the parent process has ended"));
     }
     messages.warning(&format!(
-        "--die-with-parent: the parent process cannot be watched ({reason}); the command ends with the thread that started bwrap"
+        "--die-with-parent: the parent process cannot be handles ({reason}); the command ends with the thread that started bwrap"
     ));
     Ok(None)
 }
@@ -142,7 +148,7 @@ fn config(options: &Options) -> Result<Config, Failure> {
 
 /// What this process watches over, from before the engine to the end.
 #[derive(Debug)]
-struct Watched {
+struct CommandHandles {
     guard: Guard,
     signals: Signals,
     /// The process that the command is to end with.
@@ -152,7 +158,7 @@ struct Watched {
 
 /// What is to be run, as far as the engine is concerned.
 #[derive(Debug)]
-struct Asked {
+struct BwrapRequest {
     config: Config,
     has_init: bool,
     has_pid_namespace: bool,
@@ -162,10 +168,10 @@ struct Asked {
     maps_are_written: Option<OwnedFd>,
 }
 
-impl Asked {
+impl BwrapRequest {
     fn of(options: &Options, config: Config) -> Self {
         let maps = options.descriptors.user_namespace_block;
-        Asked {
+        BwrapRequest {
             config,
             has_init: options.has_init(),
             has_pid_namespace: options.unshared.pid,
@@ -196,7 +202,7 @@ impl Asked {
         self.config.is_chosen(LimitKind::Output) || self.config.is_chosen(LimitKind::Stall)
     }
 
-    fn run(self, watched: Watched) -> Result<Ended, Failure> {
+    fn run(self, handles: CommandHandles) -> Result<ExitDisposition, Failure> {
         let options = sandtimer::Options {
             maxima: self.config.maxima(),
             only_adopts: true,
@@ -205,14 +211,14 @@ impl Asked {
         let engine = match Engine::with_options(options) {
             Ok(engine) => engine,
             // In a sandbox there may be no place for an engine; its limits are those of the engine outside.
-            Err(error) => return without_engine::run(&self, watched, &error),
+            Err(error) => return without_engine::run(&self, handles, &error),
         };
-        let run = self.adopt(&engine, &watched.guard)?;
-        watched.status.born(run.1)?;
+        let run = self.adopt(&engine, &handles.guard)?;
+        handles.status.report_start(run.1)?;
         self.wait_for_maps();
-        // A setup that has ended has said why, and the run ends with it.
-        let _ = watched.guard.proceed();
-        Session::new(run.0, self, watched)?.conduct()
+        // A setup that has ended has reported the reason, and the run ends with it.
+        let _ = handles.guard.proceed();
+        Session::new(run.0, self, handles)?.conduct()
     }
 
     fn adopt(&self, engine: &Engine, guard: &Guard) -> Result<(Run, i32), Failure> {
@@ -230,7 +236,7 @@ impl Asked {
         let mut child = 0;
         let run = engine.adopt(self.spec(), adopted, |beginning| {
             let limits = limits(beginning);
-            child = guard.begin(&Begin {
+            child = guard.begin(&StartRequest {
                 cgroup: beginning.cgroup,
                 tasks: beginning.tasks,
                 outputs: beginning.outputs,
@@ -242,7 +248,7 @@ impl Asked {
         });
         match run {
             Ok(run) => Ok((run, child)),
-            // The guard has said what it could not do.
+            // The guard has reported what failed.
             Err(sandtimer::Error::System { source, .. })
                 if source.kind() == std::io::ErrorKind::BrokenPipe =>
             {
@@ -261,14 +267,14 @@ impl Asked {
 }
 
 /// What the command's processes limit for themselves.
-fn limits(beginning: &Beginning<'_>) -> Vec<(Limited, u64)> {
+fn limits(beginning: &Beginning<'_>) -> Vec<(ProcessRlimit, u64)> {
     let given = &beginning.limits;
     let list = [
-        (Limited::CpuSeconds, given.cpu_seconds),
-        (Limited::FileBytes, given.disk_bytes),
-        (Limited::OpenFiles, given.open_files),
-        (Limited::DataBytes, given.memory_bytes),
-        (Limited::Processes, given.processes),
+        (ProcessRlimit::CpuSeconds, given.cpu_seconds),
+        (ProcessRlimit::FileBytes, given.disk_bytes),
+        (ProcessRlimit::OpenFiles, given.open_files),
+        (ProcessRlimit::DataBytes, given.memory_bytes),
+        (ProcessRlimit::Processes, given.processes),
     ];
     list.into_iter().filter_map(|(which, most)| Some((which, most?))).collect()
 }

@@ -13,7 +13,7 @@ use sandtimer::model::{LimitKind, Outcome, Source};
 use sandtimer_bwrap::{Event, Failure};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use super::{Asked, Ended, Watched};
+use super::{BwrapRequest, CommandHandles, ExitDisposition};
 use crate::bell::Bell;
 use crate::commands::run::exit::{exit_code, is_own_end};
 use crate::passthrough::{Flow, Owner, Pump, Sink, State};
@@ -23,9 +23,9 @@ use crate::signals::{self, Arrived};
 /// How long a reader may take nothing, once the command has ended.
 const DELIVERY_TIMEOUT: u64 = 5_000_000_000;
 
-/// Why this process ended the command.
+/// EndReason this process ended the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
+enum EndReason {
     Signal(u8),
     ParentGone,
 }
@@ -34,26 +34,26 @@ enum Why {
 pub(super) struct Session {
     run: Arc<Run>,
     wait: Settled,
-    asked: Asked,
-    watched: Watched,
+    request: BwrapRequest,
+    handles: CommandHandles,
     wake: Bell,
     dead: Bell,
     pumps: Vec<Pump>,
-    why: Option<Why>,
+    why: Option<EndReason>,
     /// The terminal has interrupted the command and this process.
     is_interrupted: bool,
 }
 
 impl Session {
-    pub(super) fn new(run: Run, asked: Asked, watched: Watched) -> Result<Self, Failure> {
+    pub(super) fn new(run: Run, request: BwrapRequest, handles: CommandHandles) -> Result<Self, Failure> {
         let bell = || Bell::new().map_err(|error| Failure::because("cannot make an event descriptor", error));
         let (wake, dead) = (bell()?, bell()?);
         let wait = run.settled();
         let mut session = Session {
             run: Arc::new(run),
             wait,
-            asked,
-            watched,
+            request,
+            handles,
             wake,
             dead,
             pumps: Vec::new(),
@@ -81,26 +81,26 @@ impl Session {
     }
 
     /// Serves the command to its end.
-    pub(super) fn conduct(mut self) -> Result<Ended, Failure> {
+    pub(super) fn conduct(mut self) -> Result<ExitDisposition, Failure> {
         let outcome = self.wait();
         self.dead.ring();
         self.deliver();
-        let events = self.watched.guard.events();
+        let events = self.handles.guard.events();
         let is_executed = events.contains(&Event::Started) && !events.contains(&Event::NotExecuted);
         let code = match self.why {
-            Some(Why::Signal(number)) if !is_own_end(&outcome) => 128 + number,
-            Some(Why::ParentGone) if !is_own_end(&outcome) => 128 + SIGKILL,
+            Some(EndReason::Signal(number)) if !is_own_end(&outcome) => 128 + number,
+            Some(EndReason::ParentGone) if !is_own_end(&outcome) => 128 + SIGKILL,
             _ => exit_code(&outcome),
         };
         self.explain(&outcome);
-        self.watched.status.ended(code, is_executed, Some(&outcome));
+        self.handles.status.report_end(code, is_executed, Some(&outcome));
         // A shell that waits for this process ends its loop only if the interrupt has ended both.
         let is_interrupted = self.is_interrupted && outcome.signal.as_deref() == Some("SIGINT");
         let signal = match self.why {
-            Some(Why::Signal(number)) if !is_own_end(&outcome) => Some(number),
+            Some(EndReason::Signal(number)) if !is_own_end(&outcome) => Some(number),
             _ => is_interrupted.then_some(SIGINT),
         };
-        Ok(Ended { code, signal })
+        Ok(ExitDisposition { code, signal })
     }
 
     fn wait(&mut self) -> Arc<Outcome> {
@@ -112,10 +112,10 @@ impl Session {
                 return outcome;
             }
             let is_parent_gone = {
-                let parent = self.watched.parent.as_ref().filter(|_| self.why.is_none());
+                let parent = self.handles.parent.as_ref().filter(|_| self.why.is_none());
                 let mut fds = vec![
                     PollFd::new(&self.wake, PollFlags::IN),
-                    PollFd::new(&self.watched.signals, PollFlags::IN),
+                    PollFd::new(&self.handles.signals, PollFlags::IN),
                 ];
                 fds.extend(parent.map(|parent| PollFd::new(parent, PollFlags::IN)));
                 // An interrupted wait ends early, and everything is inspected again.
@@ -123,7 +123,7 @@ impl Session {
                 fds.get(2).is_some_and(|parent| !parent.revents().is_empty())
             };
             if is_parent_gone {
-                self.why = Some(Why::ParentGone);
+                self.why = Some(EndReason::ParentGone);
                 self.run.cancel("the process that started it has ended (--die-with-parent)");
             }
             self.handle_signals();
@@ -131,14 +131,14 @@ impl Session {
     }
 
     fn handle_signals(&mut self) {
-        while let Some(arrived) = self.watched.signals.next() {
+        while let Some(arrived) = self.handles.signals.next() {
             match arrived {
                 // The command is in the group that the terminal interrupts, and decides what to do.
-                Arrived::End(ending) if ending.is_interactive_interrupt() && !self.asked.new_session => {
+                Arrived::End(ending) if ending.is_interactive_interrupt() && !self.request.new_session => {
                     self.is_interrupted = true;
                 }
                 Arrived::End(ending) => {
-                    self.why.get_or_insert(Why::Signal(ending.exit_code() - 128));
+                    self.why.get_or_insert(EndReason::Signal(ending.exit_code() - 128));
                     self.run.cancel(ending.reason());
                 }
                 // The terminal has stopped the command as well.
@@ -175,10 +175,14 @@ impl Session {
             render::complaint(error["message"].as_str().unwrap_or("the command could not be run"));
         } else if let Some(verdict) = outcome.verdict.as_ref().filter(|verdict| verdict.kind.is_some()) {
             let ceiling = verdict.kind.filter(|_| verdict.source == Source::Ceiling);
-            render::verdict(verdict, ceiling.and_then(|kind| self.asked.config.ceiling_file(kind)), mid_line);
+            render::verdict(
+                verdict,
+                ceiling.and_then(|kind| self.request.config.ceiling_file(kind)),
+                mid_line,
+            );
         }
         for (kind, layer) in [(LimitKind::Memory, "memory limit"), (LimitKind::Processes, "process limit")] {
-            let is_chosen = self.asked.config.is_chosen(kind);
+            let is_chosen = self.request.config.is_chosen(kind);
             for degraded in outcome.isolation.degraded.iter().filter(|one| is_chosen && one.layer == layer) {
                 render::note(&format!("{layer}: {}", degraded.reason));
             }

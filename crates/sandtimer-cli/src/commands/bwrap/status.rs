@@ -1,4 +1,4 @@
-//! What `--info-fd` and `--json-status-fd` are told.
+//! What is written to `--info-fd` and `--json-status-fd`.
 
 use std::fs::File;
 use std::io::Write;
@@ -20,15 +20,15 @@ pub(super) struct Status {
 
 impl Status {
     pub(super) fn of(options: &Options) -> Self {
-        let asked = options.unshared;
-        let cgroup = asked.cgroup || asked.cgroup_try;
+        let request = options.unshared;
+        let cgroup = request.cgroup || request.cgroup_try;
         let list = [
             ("cgroup", cgroup),
-            ("ipc", asked.ipc),
+            ("ipc", request.ipc),
             ("mnt", true),
-            ("net", asked.net),
-            ("pid", asked.pid),
-            ("uts", asked.uts),
+            ("net", request.net),
+            ("pid", request.pid),
+            ("uts", request.uts),
         ];
         let namespaces = list.into_iter().filter(|(_, is_asked)| *is_asked).map(|(name, _)| name).collect();
         Status { info: options.descriptors.info, json: options.descriptors.json_status, namespaces }
@@ -40,7 +40,7 @@ impl Status {
     }
 
     /// The setup was started, in its namespaces.
-    pub(super) fn born(&self, pid: i32) -> Result<(), Failure> {
+    pub(super) fn report_start(&self, pid: i32) -> Result<(), Failure> {
         let mut fields = vec![format!("\"child-pid\": {pid}")];
         for name in &self.namespaces {
             if let Ok(found) = std::fs::metadata(format!("/proc/{pid}/ns/{name}")) {
@@ -60,7 +60,7 @@ impl Status {
     }
 
     /// The command, if it was executed, has ended.
-    pub(super) fn ended(&self, exit_code: u8, is_executed: bool, outcome: Option<&Outcome>) {
+    pub(super) fn report_end(&self, exit_code: u8, is_executed: bool, outcome: Option<&Outcome>) {
         let Some(number) = self.json else { return };
         let mut text = String::new();
         if is_executed {

@@ -4,34 +4,39 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandtimer::limits::{Key, Limits};
 use sandtimer::model::LimitKind;
-use sandtimer_bwrap::{Begin, Event, Failure, Limited};
+use sandtimer_bwrap::{Event, Failure, ProcessRlimit, StartRequest};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process::{self, End};
 use sandtimer_os::wire::{notice, order};
 
-use super::{Asked, Ended, Watched};
+use super::{BwrapRequest, CommandHandles, ExitDisposition};
 use crate::config::{NAMES, Uses, written};
 use crate::render;
 use crate::signals::{self, Arrived};
 
 /// Runs it to its end.
-pub(super) fn run(asked: &Asked, watched: Watched, reason: &sandtimer::Error) -> Result<Ended, Failure> {
-    let limits = OwnLimits::of(asked);
-    limits.report(asked, reason);
+pub(super) fn run(
+    request: &BwrapRequest,
+    handles: CommandHandles,
+    reason: &sandtimer::Error,
+) -> Result<ExitDisposition, Failure> {
+    let limits = OwnLimits::of(request);
+    limits.report(request, reason);
     let (wall, grace) = (limits.wall.unwrap_or(u64::MAX), limits.grace);
     let of_processes = &limits.of_processes;
-    let begin = Begin { cgroup: None, tasks: &[], outputs: [None, None], wall, grace, limits: of_processes };
+    let begin =
+        StartRequest { cgroup: None, tasks: &[], outputs: [None, None], wall, grace, limits: of_processes };
     // The guard has reported what failed.
-    let child = watched.guard.begin(&begin).map_err(|_| Failure::new(""))?;
-    watched.status.born(child)?;
-    asked.wait_for_maps();
-    let _ = watched.guard.proceed();
+    let child = handles.guard.begin(&begin).map_err(|_| Failure::new(""))?;
+    handles.status.report_start(child)?;
+    request.wait_for_maps();
+    let _ = handles.guard.proceed();
     let deadlines = Deadlines { wall, grace, ..Deadlines::default() };
     let mut waiting =
-        Waiting { asked, watched, deadlines, end: None, killed_by: None, is_interrupted: false };
+        CommandWait { request, handles, deadlines, end: None, killed_by: None, is_interrupted: false };
     while waiting.wait() {}
-    let Waiting { watched, deadlines, end, killed_by, is_interrupted, .. } = waiting;
-    let events = watched.guard.events();
+    let CommandWait { handles, deadlines, end, killed_by, is_interrupted, .. } = waiting;
+    let events = handles.guard.events();
     let is_executed = events.contains(&Event::Started) && !events.contains(&Event::NotExecuted);
     let own = end.map(|end| u8::try_from(end.exit_code()).unwrap_or(1));
     let code = own.or(killed_by.map(|signal| 128 + signal)).unwrap_or(1);
@@ -43,11 +48,11 @@ pub(super) fn run(asked: &Asked, watched: Watched, reason: &sandtimer::Error) ->
         ));
     }
     let code = if is_late { AT_LIMIT } else { code };
-    watched.status.ended(code, is_executed, None);
+    handles.status.report_end(code, is_executed, None);
     // A shell that waits for this process ends its loop only if the interrupt has ended both.
     let is_interrupted = is_interrupted && end.is_some_and(|end| end.status & 0x7f == i32::from(SIGINT));
     let signal = if is_interrupted && !is_late { Some(SIGINT) } else { killed_by.filter(|_| own.is_none()) };
-    Ok(Ended { code, signal })
+    Ok(ExitDisposition { code, signal })
 }
 
 const SIGINT: u8 = 2;
@@ -60,22 +65,25 @@ const AT_LIMIT: u8 = 124;
 struct OwnLimits {
     wall: Option<u64>,
     grace: u64,
-    of_processes: Vec<(Limited, u64)>,
+    of_processes: Vec<(ProcessRlimit, u64)>,
 }
 
 impl OwnLimits {
-    fn of(asked: &Asked) -> Self {
-        let effective = asked.config.effective(Uses::Commands, &Limits::new(), false);
+    fn of(request: &BwrapRequest) -> Self {
+        let effective = request.config.effective(Uses::Commands, &Limits::new(), false);
         let value = |key: Key| effective.get(key).map(|effect| effect.value);
         let of = |kind: LimitKind| value(kind.into());
         // The kernel counts processes by user, and those of this user are not all the command's.
-        let processes = of(LimitKind::Processes).filter(|_| asked.has_user_namespace);
+        let processes = of(LimitKind::Processes).filter(|_| request.has_user_namespace);
         let list = [
-            (Limited::CpuSeconds, of(LimitKind::Cpu).map(|nanoseconds| nanoseconds.div_ceil(1_000_000_000))),
-            (Limited::FileBytes, of(LimitKind::Disk)),
-            (Limited::OpenFiles, of(LimitKind::OpenFiles)),
-            (Limited::DataBytes, of(LimitKind::Memory)),
-            (Limited::Processes, processes),
+            (
+                ProcessRlimit::CpuSeconds,
+                of(LimitKind::Cpu).map(|nanoseconds| nanoseconds.div_ceil(1_000_000_000)),
+            ),
+            (ProcessRlimit::FileBytes, of(LimitKind::Disk)),
+            (ProcessRlimit::OpenFiles, of(LimitKind::OpenFiles)),
+            (ProcessRlimit::DataBytes, of(LimitKind::Memory)),
+            (ProcessRlimit::Processes, processes),
         ];
         OwnLimits {
             wall: of(LimitKind::Wall),
@@ -85,14 +93,14 @@ impl OwnLimits {
     }
 
     /// Reports the chosen limits that do not hold, and those that hold for each process only.
-    fn report(&self, asked: &Asked, reason: &sandtimer::Error) {
+    fn report(&self, request: &BwrapRequest, reason: &sandtimer::Error) {
         let chosen = |kinds: &[LimitKind]| -> Vec<&str> {
             let is_meant = |key: Key| kinds.iter().any(|kind| key == (*kind).into());
-            let list = NAMES.iter().filter(|name| is_meant(name.key) && asked.config.is_chosen(name.key));
+            let list = NAMES.iter().filter(|name| is_meant(name.key) && request.config.is_chosen(name.key));
             list.map(|name| name.file).collect()
         };
         let mut missing = vec![LimitKind::Stall, LimitKind::Output];
-        if !asked.has_user_namespace {
+        if !request.has_user_namespace {
             missing.push(LimitKind::Processes);
         }
         let missing = chosen(&missing);
@@ -142,9 +150,9 @@ impl Deadlines {
     }
 }
 
-struct Waiting<'a> {
-    asked: &'a Asked,
-    watched: Watched,
+struct CommandWait<'a> {
+    request: &'a BwrapRequest,
+    handles: CommandHandles,
     deadlines: Deadlines,
     end: Option<End>,
     /// The signal for which this process has ended the command.
@@ -152,14 +160,14 @@ struct Waiting<'a> {
     is_interrupted: bool,
 }
 
-impl Waiting<'_> {
+impl CommandWait<'_> {
     /// Waits for the next event; false when the guard has ended, and with it everything.
     fn wait(&mut self) -> bool {
         let is_parent_gone = {
-            let parent = self.watched.parent.as_ref().filter(|_| self.killed_by.is_none());
+            let parent = self.handles.parent.as_ref().filter(|_| self.killed_by.is_none());
             let mut fds = vec![
-                PollFd::new(&self.watched.guard.control, PollFlags::IN),
-                PollFd::new(&self.watched.signals, PollFlags::IN),
+                PollFd::new(&self.handles.guard.control, PollFlags::IN),
+                PollFd::new(&self.handles.signals, PollFlags::IN),
             ];
             fds.extend(parent.map(|parent| PollFd::new(parent, PollFlags::IN)));
             let timeout = self.deadlines.next().map(|at| {
@@ -174,9 +182,9 @@ impl Waiting<'_> {
             const SIGKILL: u8 = 9;
             self.end(SIGKILL);
         }
-        while let Some(arrived) = self.watched.signals.next() {
+        while let Some(arrived) = self.handles.signals.next() {
             match arrived {
-                Arrived::End(ending) if ending.is_interactive_interrupt() && !self.asked.new_session => {
+                Arrived::End(ending) if ending.is_interactive_interrupt() && !self.request.new_session => {
                     self.is_interrupted = true;
                 }
                 Arrived::End(ending) => self.end(ending.exit_code() - 128),
@@ -203,18 +211,18 @@ impl Waiting<'_> {
         };
         self.deadlines.stage = stage;
         // A guard that is gone has ended everything.
-        let _ = process::order(&self.watched.guard.control, kind, signal, 0);
+        let _ = process::order(&self.handles.guard.control, kind, signal, 0);
     }
 
     fn end(&mut self, signal: u8) {
         self.killed_by.get_or_insert(signal);
         // A guard that is gone has ended everything.
-        let _ = process::order(&self.watched.guard.control, order::END, 0, 0);
+        let _ = process::order(&self.handles.guard.control, order::END, 0, 0);
     }
 
     fn read(&mut self) -> bool {
         loop {
-            match process::notice(&self.watched.guard.control) {
+            match process::notice(&self.handles.guard.control) {
                 Ok(Some((notice, _))) if notice.kind == notice::EXITED => {
                     self.end = Some(End {
                         status: (notice.a as u32).cast_signed(),
