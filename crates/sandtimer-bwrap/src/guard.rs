@@ -1,8 +1,8 @@
 //! The guard: to the engine a sandbox's init, to the command the process that ends what it leaves.
 //!
 //! It is a copy of the caller, made while that has a single thread, in a session of its own: what signals the caller's process group
-//! does not reach it. It is outside of the command's control group and namespaces. States: waiting for [`StartRequest`], running, ending.
-//! It ends when the command has ended, at its own deadline, by an order, and if the caller is gone.
+//! does not reach it. It is outside of the command's control group and namespaces. States: waiting for [`StartRequest`], running,
+//! ending. It ends when the command has ended, at its own deadline, by an order, and if the caller is gone.
 
 use std::ffi::OsStr;
 use std::io;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use rustix::process::{PidfdFlags, Signal, getppid, pidfd_open, set_parent_process_death_signal};
-use sandtimer::engine::{Adopted, Beginning};
+use sandtimer::engine::{AdoptedInit, StartSettings};
 use sandtimer::limits::Limits;
 use sandtimer::model::{KillClass, LimitKind};
 use sandtimer::{Engine, Output, Run, Spec};
@@ -128,7 +128,7 @@ fn watch_parent(messages: Messages) -> Result<Option<OwnedFd>, Failure> {
         return Err(Failure::new("--die-with-parent: the parent process has ended"));
     }
     messages.warning(&format!(
-        "--die-with-parent: the parent process cannot be handles ({reason}); the command ends with the thread that started bwrap"
+        "--die-with-parent: the parent process cannot be watched ({reason}); the command ends with the thread that started bwrap"
     ));
     Ok(None)
 }
@@ -225,7 +225,7 @@ impl BwrapRequest {
         let copy = |fd: &OwnedFd| {
             fd.try_clone().map_err(|error| Failure::because("cannot copy a descriptor", error))
         };
-        let adopted = Adopted {
+        let adopted = AdoptedInit {
             control: copy(&guard.control)?,
             pidfd: copy(&guard.pidfd)?,
             kill: if self.has_pid_namespace { KillClass::K2 } else { KillClass::K1 },
@@ -234,14 +234,14 @@ impl BwrapRequest {
             layers: "as the command line asks, and no more".to_owned(),
         };
         let mut child = 0;
-        let run = engine.adopt(self.spec(), adopted, |beginning| {
-            let limits = limits(beginning);
+        let run = engine.adopt(self.spec(), adopted, |settings| {
+            let limits = limits(settings);
             child = guard.begin(&StartRequest {
-                cgroup: beginning.cgroup,
-                tasks: beginning.tasks,
-                outputs: beginning.outputs,
-                wall: beginning.wall,
-                grace: beginning.grace,
+                cgroup: settings.cgroup,
+                tasks: settings.tasks,
+                outputs: settings.outputs,
+                wall: settings.wall,
+                grace: settings.grace,
                 limits: &limits,
             })?;
             Ok(())
@@ -267,8 +267,8 @@ impl BwrapRequest {
 }
 
 /// What the command's processes limit for themselves.
-fn limits(beginning: &Beginning<'_>) -> Vec<(ProcessRlimit, u64)> {
-    let given = &beginning.limits;
+fn limits(settings: &StartSettings<'_>) -> Vec<(ProcessRlimit, u64)> {
+    let given = &settings.limits;
     let list = [
         (ProcessRlimit::CpuSeconds, given.cpu_seconds),
         (ProcessRlimit::FileBytes, given.disk_bytes),

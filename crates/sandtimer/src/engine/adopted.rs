@@ -1,7 +1,7 @@
 //! Runs whose processes another part of the program sets up: the engine limits, watches, ends and proves, and isolates nothing.
 //!
-//! The part brings a process that speaks as a sandbox's init does (`sandtimer_os::wire`), adopts every orphan of the run and sweeps
-//! what is left. The engine says when to begin, in which control groups.
+//! The part brings a process with the messages of a sandbox's init (`sandtimer_os::wire`), adopts every orphan of the run and sweeps
+//! what is left. The engine starts it, in control groups.
 
 use std::ffi::OsString;
 use std::io;
@@ -26,8 +26,8 @@ use crate::model::{Degraded, KillClass, LimitKind, Path as RunPath, Tier};
 
 /// A process that is to be a run's init, still without the run.
 #[derive(Debug)]
-pub struct Adopted {
-    /// The engine's end of the conversation.
+pub struct AdoptedInit {
+    /// The engine's socket.
     pub control: OwnedFd,
     pub pidfd: OwnedFd,
     /// How the run is ended where there is no control group.
@@ -42,7 +42,7 @@ pub struct Adopted {
 
 /// What a run begins with.
 #[derive(Debug)]
-pub struct Beginning<'a> {
+pub struct StartSettings<'a> {
     /// The v2 group to be born in.
     pub cgroup: Option<BorrowedFd<'a>>,
     /// `tasks` files of v1 groups to enter.
@@ -65,8 +65,8 @@ impl Engine {
     pub fn adopt(
         &self,
         spec: Spec,
-        adopted: Adopted,
-        begin: impl FnOnce(&Beginning<'_>) -> io::Result<()>,
+        adopted: AdoptedInit,
+        begin: impl FnOnce(&StartSettings<'_>) -> io::Result<()>,
     ) -> Result<Run, Error> {
         let inner = &self.inner;
         let opened = open(inner, &spec)?;
@@ -79,7 +79,7 @@ fn adopt(
     inner: &Arc<Inner>,
     mut spec: Spec,
     opened: Opened,
-    (adopted, begin): (Adopted, impl FnOnce(&Beginning<'_>) -> io::Result<()>),
+    (adopted, begin): (AdoptedInit, impl FnOnce(&StartSettings<'_>) -> io::Result<()>),
 ) -> Result<Run, Error> {
     let taken = inner.pool.take().map_err(Error::system("cannot make the run's control groups"))?;
     let mut slot = taken.ok_or(Error::Full(super::CAPACITY))?;
@@ -99,7 +99,7 @@ fn adopt(
         let piped = |kind: Output, number: usize| {
             inside.filter(|_| kind != Output::Null).map(|inside| inside[number])
         };
-        let beginning = Beginning {
+        let settings = StartSettings {
             cgroup: slot.unified(),
             tasks: &tasks,
             outputs: [piped(spec.stdout, 1), piped(spec.stderr, 2)],
@@ -109,13 +109,13 @@ fn adopt(
         };
         // Before anything runs: the enforcer watches from the start.
         inner.armed();
-        begin(&beginning).map_err(Error::system("cannot begin the run"))?;
+        begin(&settings).map_err(Error::system("cannot begin the run"))?;
         Ok(streams)
     });
     let streams = match begun {
         Ok(streams) => streams,
         Err(error) => {
-            let Adopted { control, pidfd, .. } = adopted;
+            let AdoptedInit { control, pidfd, .. } = adopted;
             drop(control);
             abandon(&slot, std::os::fd::AsFd::as_fd(&pidfd));
             inner.pool.give_back(row, None);
@@ -142,11 +142,11 @@ fn adopt(
 }
 
 /// Limits the slot; what is reported of the run's isolation, and the limits that its processes put on themselves.
-fn plan(opened: &Opened, slot: &mut Slot, adopted: &Adopted) -> (Plan, ProcessLimits) {
+fn plan(opened: &Opened, slot: &mut Slot, adopted: &AdoptedInit) -> (Plan, ProcessLimits) {
     let value = |kind: LimitKind| opened.effective.get(kind).map(|effect| effect.value);
     let mut limits = process_limits(&opened.effective);
     let mut degraded = vec![Degraded { layer: "isolation".to_owned(), reason: adopted.layers.clone() }];
-    // A slot lets one process more into its groups than it is told: its init, which is outside of these.
+    // A slot lets one process more into its groups than its limit: its init, which is outside of these.
     let others = u64::from(!adopted.has_uncounted);
     let processes = value(LimitKind::Processes).map(|most| most.saturating_sub(others).max(1));
     let refused = slot.limit(SlotLimits { memory_bytes: value(LimitKind::Memory), processes });

@@ -53,7 +53,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub use adopted::{Adopted, Beginning};
+pub use adopted::{AdoptedInit, StartSettings};
 pub use budgets::{AgentBudget, BudgetSpec};
 pub use calls::{Call, CallSpec, Calls, Ended, Said};
 pub use contexts::{
