@@ -156,7 +156,7 @@ fn wall_limit_has_its_other_names() {
     }
     // To some it is seconds, to others milliseconds.
     for (given, said) in [
-        (json!({"timeout": 3}), "use `3s` or `3ms` as a text, or `wall_ms`"),
+        (json!({"timeout": 3}), "use `3s` or `3ms` as a string, or `wall_ms`"),
         (json!({"timeout": "3s", "wall_ms": 5}), "give one of wall_ms, timeout_ms, timeout"),
         (json!({"timeout_ms": "soon"}), "timeout_ms: `soon` is not a duration"),
     ] {

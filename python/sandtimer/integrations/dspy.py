@@ -63,7 +63,7 @@ class SandtimerInterpreter:
         network: Whether the code has the host's network instead of none.
         preload: Modules that are imported before the first execution.
 
-    Example:
+    Examples:
         >>> from sandtimer.integrations.dspy import SandtimerInterpreter
         >>> with SandtimerInterpreter({"double": lambda number: 2 * number}, timeout=5.0) as interpreter:
         ...     interpreter.execute("double(x)", {"x": 21})

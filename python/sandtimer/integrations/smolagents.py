@@ -50,7 +50,7 @@ class SandtimerExecutor(PythonExecutor):  # type: ignore[misc]
         preload: Modules that are imported before the first step.
         logger: A logger of errors besides the agent's own.
 
-    Example:
+    Examples:
         >>> from sandtimer.integrations.smolagents import SandtimerExecutor
         >>> with SandtimerExecutor(timeout=5.0, memory="1GB") as executor:
         ...     executor("x = 40").output

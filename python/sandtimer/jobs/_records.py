@@ -323,7 +323,7 @@ class JobWorker:
         seen_ms: When it last announced itself, which it does every 30 s.
         jobs: The ids of its jobs.
 
-    Example:
+    Examples:
         >>> from sandtimer import jobs
         >>> with jobs.Worker(slots=3, queues=["listed"]):
         ...     [worker.slots for worker in jobs.workers() if worker.queues == ["listed"]]

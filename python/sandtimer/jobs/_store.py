@@ -467,7 +467,7 @@ class Jobs:
     def workers(self) -> List[JobWorker]:
         """Returns the live workers of the store. A killed worker is listed for up to 90 s.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> [worker.name for worker in jobs.workers() if worker.queues == ["nothing"]]
             []
@@ -494,7 +494,7 @@ class Jobs:
             JobNotFoundError: There is no such job.
             JobStateRefusedError: It has not ended, or has no webhook.
 
-        Example:
+        Examples:
             >>> from sandtimer import jobs
             >>> webhook = {"url": "http://127.0.0.1:9/", "events": ["dead"]}
             >>> record = jobs.run({"command": ["true"], "webhook": webhook})

@@ -67,11 +67,11 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
         ),
         (
             json!({"command": command, "timeout": 5}),
-            "`timeout`: `5` has no unit (from the job's spec); use `5s` or `5ms` as a text, or `wall_ms`",
+            "`timeout`: `5` has no unit (from the job's spec); use `5s` or `5ms` as a string, or `wall_ms`",
         ),
         (
             json!({"command": command, "limits": {"timeout": "5"}}),
-            "`limits.timeout`: `5` has no unit (from the job's spec); use `5s` or `5ms` as a text, or `wall_ms`",
+            "`limits.timeout`: `5` has no unit (from the job's spec); use `5s` or `5ms` as a string, or `wall_ms`",
         ),
         (json!({"command": command, "timeout_ms": "soon"}), "`timeout_ms`: `soon` is not a duration"),
         (
