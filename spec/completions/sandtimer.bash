@@ -46,6 +46,9 @@ _sandtimer() {
             sandtimer,jobs)
                 cmd="sandtimer__subcmd__jobs"
                 ;;
+            sandtimer,jupyter)
+                cmd="sandtimer__subcmd__jupyter"
+                ;;
             sandtimer,kill)
                 cmd="sandtimer__subcmd__kill"
                 ;;
@@ -163,6 +166,9 @@ _sandtimer() {
             sandtimer__subcmd__jobs,workers)
                 cmd="sandtimer__subcmd__jobs__subcmd__workers"
                 ;;
+            sandtimer__subcmd__jupyter,install)
+                cmd="sandtimer__subcmd__jupyter__subcmd__install"
+                ;;
             *)
                 ;;
         esac
@@ -170,7 +176,7 @@ _sandtimer() {
 
     case "${cmd}" in
         sandtimer)
-            opts="-h -V --help --version run python bash node ts bwrap serve mcp jobs ps logs kill extend pause resume estimate progress doctor bench config completions read-typescript generate"
+            opts="-h -V --help --version run python bash node ts bwrap serve mcp jobs jupyter ps logs kill extend pause resume estimate progress doctor bench config completions read-typescript generate"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1218,6 +1224,68 @@ _sandtimer() {
                     ;;
                 --store)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__jupyter)
+            opts="-h --help install"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__jupyter__subcmd__install)
+            opts="-h --user --sys-prefix --prefix --name --memory --timeout --wall --cell-timeout --network --workspace --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --prefix)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                --name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --wall)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cell-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --workspace)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
                     return 0
                     ;;
                 *)

@@ -35,6 +35,7 @@ complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "bwrap" -d 'Run 
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "serve" -d 'Serve runs over HTTP'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "mcp" -d 'Give an agent tools over stdin and stdout, by the Model Context Protocol'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "jobs" -d 'Submit durable jobs, execute them, and read their results'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "jupyter" -d 'Install a Jupyter kernel that runs in a sandbox'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "ps" -d 'List the runs, contexts and sessions of a server'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "logs" -d 'Print the output of a run of a server'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "kill" -d 'End a run of a server, or a context or session'
@@ -414,6 +415,18 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_see
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from workers" -l store -d 'The store: nats://[USER:PASSWORD@]HOST[:PORT], tls://…, or a directory as above; SANDTIMER_STORE sets it too. SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name files of credentials and certificates' -r -f
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from workers" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from workers" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jupyter; and not __fish_seen_subcommand_from install" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jupyter; and not __fish_seen_subcommand_from install" -f -a "install" -d 'Write a kernelspec of sealed Python kernels, by the python3 in PATH'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jupyter; and __fish_seen_subcommand_from install" -l prefix -d 'Install into the environment in this directory' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jupyter; and __fish_seen_subcommand_from install" -l name -d 'The kernelspec\'s name [default: sandtimer]' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jupyter; and __fish_seen_subcommand_from install" -l memory -d 'Memory of a kernel, such as 4G' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jupyter; and __fish_seen_subcommand_from install" -l wall -l timeout -d 'Wall-clock limit of a kernel, such as 12h' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jupyter; and __fish_seen_subcommand_from install" -l cell-timeout -d 'Wall-clock limit of a cell, such as 10m' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jupyter; and __fish_seen_subcommand_from install" -l workspace -d 'A directory that kernels may write to; `.` is the notebook\'s; may be repeated' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jupyter; and __fish_seen_subcommand_from install" -l user -d 'Install for this user [default: for all users]'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jupyter; and __fish_seen_subcommand_from install" -l sys-prefix -d 'Install into the environment of python3'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jupyter; and __fish_seen_subcommand_from install" -l network -d 'Give kernels the host\'s network'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jupyter; and __fish_seen_subcommand_from install" -s h -l help -d 'Print help'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ps" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ps" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ps" -s a -l all -d 'Also list ended runs'

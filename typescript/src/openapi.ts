@@ -1708,33 +1708,33 @@ export interface components {
         };
         JobBlocker: {
             queue: string;
-            /** @constant */
+            /** @enum {string} */
             reason: "queue_paused";
         } | {
             /** @description How many they are. */
             count: number;
             /** @description The first 20 of them. */
             ids: string[];
-            /** @constant */
+            /** @enum {string} */
             reason: "jobs";
         } | {
             /** @description When it may start, in milliseconds since 1970. */
             at_ms: number;
-            /** @constant */
+            /** @enum {string} */
             reason: "not_before";
         } | {
             /** @description When the next job with the key may start, in milliseconds since 1970. */
             at_ms: number | null;
             key: string;
-            /** @constant */
+            /** @enum {string} */
             reason: "rate";
         } | {
             key: string;
-            /** @constant */
+            /** @enum {string} */
             reason: "concurrency";
         } | {
             queue: string;
-            /** @constant */
+            /** @enum {string} */
             reason: "no_worker";
         };
         JobCancel: {
