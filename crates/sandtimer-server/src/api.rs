@@ -17,6 +17,8 @@ mod judge0;
 mod librechat;
 mod piston;
 
+use std::time::Duration;
+
 use axum::Router;
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
@@ -29,8 +31,10 @@ use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
 use crate::{Shared, compat};
 
-/// Answers whether the server is there, to everybody.
+/// The path that answers whether the server runs, with or without a token.
 pub(crate) const HEALTH: &str = "/health";
+
+const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(600);
 
 /// A system with an interface of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +70,26 @@ pub(crate) fn routes() -> Router<Shared> {
         .merge(judge0::routes())
         .merge(dify::routes())
         .merge(librechat::routes())
+}
+
+/// Removes what the clients' systems keep only for a time, and records what could not be recorded, until the server ends.
+pub(crate) async fn keep_house(app: Shared) {
+    let mut closing = app.closing.subscribe();
+    loop {
+        let kept = app.clone();
+        let work = tokio::task::spawn_blocking(move || {
+            if let Err(error) = kept.submissions.keep_house() {
+                (kept.host.complain)(&format!("records of submissions cannot be kept: {error}"));
+            }
+            librechat::remove_expired(&kept);
+        });
+        // A panic there was reported by itself.
+        let _ = work.await;
+        let ends = closing.wait_for(|closing| *closing);
+        if tokio::time::timeout(HOUSEKEEPING_INTERVAL, ends).await.is_ok() {
+            return;
+        }
+    }
 }
 
 /// Renders a refusal that was met before a handler, in the shape that the path's clients read.

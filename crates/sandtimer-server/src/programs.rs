@@ -6,10 +6,10 @@
 //! compiled   compiled programs, kept by the hash of what they were made of
 //! ending     how a stage ended, in the terms that judges share
 //! ```
-//! Compiling and running are two runs, each isolated and with its own limits; both are found under /v1/runs. Only so many
-//! programs are executed at a time that one which needs a quarter of its time limit in processor time is not ended by it
-//! because of others. Further ones wait for their turn, which does not count towards their limits; a program that only waits gives its
-//! turn up.
+//! Compiling and running are two runs, each isolated and with its own limits; both are found under /v1/runs. So few programs
+//! are executed at a time that a program which needs a quarter of its time limit in processor time is not ended by it because
+//! of others. Further ones wait for their turn, which does not count towards their limits. A program that has a turn waits for
+//! nothing else before it runs, and one that only waits while it runs releases its turn.
 
 mod compiled;
 mod ending;
@@ -21,6 +21,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use axum::body::Bytes;
 use sandtimer::Limits;
 use sandtimer::limits::Key;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -37,21 +38,25 @@ use compiled::CompileCache;
 use language::Toolchains;
 
 pub(crate) use ending::{StageEnd, StageReport};
-pub(crate) use execution::{execute, execute_in_turn};
+pub(crate) use execution::{execute, execute_queued};
 pub(crate) use language::Language;
 
-/// Programs that are executed at a time for each processor.
-const PER_PROCESSOR: usize = 4;
-/// How long a program waits for its turn at most: its sender waits only so long for an answer.
+/// Programs that are executed at a time for each processor, of all owners and of one.
+const MAX_PER_PROCESSOR: usize = 4;
+const MAX_PER_PROCESSOR_AND_OWNER: usize = 3;
+/// The longest wait for a turn of a program whose sender waits for the answer.
 const TURN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a program waits for room under its owner's quota before its sender is asked to come again.
-const ROOM_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often a place is tried for: no event reports that one is free.
-const ROOM_INTERVAL: Duration = Duration::from_millis(20);
+/// The longest wait for a place under the owner's quota of a program whose sender waits for the answer.
+const PLACE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The interval at which work is tried again that a quota does not allow: no event reports that it may succeed.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+/// The interval at which the processor time of a program is sampled, and the part of it that a program has to use to keep its
+/// turn.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+const COMPUTING_SHARE: u32 = 10;
 static TURNS: LazyLock<ConcurrencyLimit> = LazyLock::new(|| {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let turns = processors * PER_PROCESSOR;
-    ConcurrencyLimit::new(turns, turns)
+    ConcurrencyLimit::new(processors * MAX_PER_PROCESSOR_AND_OWNER, processors * MAX_PER_PROCESSOR)
 });
 
 /// A file that a program comes with.
@@ -59,7 +64,7 @@ static TURNS: LazyLock<ConcurrencyLimit> = LazyLock::new(|| {
 pub(crate) struct ProgramFile {
     /// Relative to the directory that the program starts in.
     pub path: String,
-    pub content: Vec<u8>,
+    pub content: Bytes,
 }
 
 /// The limits of one stage: those of the request, and those of the front door where neither it nor the operator chose.
@@ -89,7 +94,7 @@ pub(crate) struct Program {
     pub language: &'static Language,
     /// The file that the source is written to; that of the language if it has no name.
     pub file_name: Option<String>,
-    pub source: Vec<u8>,
+    pub source: Bytes,
     pub files: Vec<ProgramFile>,
     pub arguments: Vec<String>,
     pub compiler_options: Vec<String>,
@@ -107,7 +112,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    pub fn new(language: &'static Language, source: impl Into<Vec<u8>>) -> Self {
+    pub fn new(language: &'static Language, source: impl Into<Bytes>) -> Self {
         Program {
             language,
             file_name: None,
@@ -147,12 +152,12 @@ impl Program {
     }
 }
 
-/// What has been executed.
+/// The runs of a program that has been executed.
 #[derive(Debug)]
-pub(crate) struct Executed {
-    /// `None` where nothing had to be compiled.
+pub(crate) struct ProgramResult {
+    /// `None` if nothing had to be compiled.
     pub compile: Option<StageReport>,
-    /// The run of the program, which has ended; `None` where it did not compile.
+    /// The run of the program, which has ended; `None` if it did not compile.
     pub run: Option<Arc<LiveRun>>,
     /// Where it ran, if its directory is read after its end.
     pub workspace: Option<Arc<ScratchWorkspace>>,
@@ -192,17 +197,61 @@ pub(crate) fn ceiling(app: &Shared, owner: &Owner, key: impl Into<Key>) -> Optio
     [app.engine.ceilings().get(key), of_owner].into_iter().flatten().min()
 }
 
-/// Waits for a turn to execute a program, in a run or in a context. `None`: it begins without one, as it has waited for long.
+/// How long a program waits for its place and its turn.
+#[derive(Clone, Copy)]
+pub(crate) enum WaitLimit<'a> {
+    /// As long as a client waits for an answer; then it is executed without a turn, or refused without a place.
+    OfClient,
+    /// Until they come: no client waits for it. The function is called when the turn has come.
+    Unlimited(&'a (dyn Fn() + Sync)),
+}
+
+/// Waits for a turn to execute a program, in a run or in a context. `None`: it begins without a turn, at the timeout.
 pub(crate) async fn enter(owner: &Owner) -> Option<Permit> {
     tokio::time::timeout(TURN_TIMEOUT, TURNS.enter(owner)).await.ok()
+}
+
+/// Waits for a turn until it comes.
+async fn enter_queued(owner: &Owner) -> Permit {
+    TURNS.enter(owner).await
 }
 
 /// Waits for a place under an owner's quota.
 ///
 /// # Errors
-/// When there is none for long.
-async fn take_place(app: &Shared, owner: &Owner) -> Result<Taken, Refusal> {
-    while_quota(app, || std::future::ready(app.places.take(owner, Kind::Runs))).await
+/// At the timeout, and when the server ends.
+async fn take_place(app: &Shared, owner: &Owner, wait_limit: WaitLimit<'_>) -> Result<Taken, Refusal> {
+    let mut closing = app.closing.subscribe();
+    let timeout = async {
+        match wait_limit {
+            WaitLimit::OfClient => tokio::time::sleep(PLACE_TIMEOUT).await,
+            WaitLimit::Unlimited(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        taken = app.places.wait(owner, Kind::Runs) => Ok(taken),
+        () = timeout => app.places.take(owner, Kind::Runs),
+        _ = closing.wait_for(|closing| *closing) => app.places.take(owner, Kind::Runs),
+    }
+}
+
+/// Waits for the end of a run. A program that does not compute releases its turn for another one.
+pub(crate) async fn wait_ended(run: &LiveRun, turn: &mut Option<Permit>) {
+    let mut computed = 0;
+    while turn.is_some() {
+        if tokio::time::timeout(SAMPLE_INTERVAL, run.wait_ended(None)).await.is_ok() {
+            return;
+        }
+        let Ok(running) = run.running() else { continue };
+        let sample = tokio::task::spawn_blocking(move || running.look().cpu_ms);
+        let Ok(now) = sample.await else { continue };
+        if u128::from(now.saturating_sub(computed)) < (SAMPLE_INTERVAL / COMPUTING_SHARE).as_millis() {
+            *turn = None;
+        }
+        computed = now;
+    }
+    run.wait_ended(None).await;
 }
 
 /// Does again what a quota does not allow now, for a while.
@@ -217,14 +266,14 @@ where
     loop {
         match work().await {
             Err(refusal) if refusal.code == Code::Quota => {
-                let has_waited = monotonic_nanoseconds() - since > ROOM_TIMEOUT.as_nanos() as u64;
+                let has_waited = monotonic_nanoseconds() - since > PLACE_TIMEOUT.as_nanos() as u64;
                 if has_waited || *app.closing.borrow() {
                     return Err(refusal);
                 }
             }
             done => return done,
         }
-        tokio::time::sleep(ROOM_INTERVAL).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
 
@@ -234,7 +283,7 @@ pub(crate) async fn write(
     written: Vec<(ProgramFile, u32)>,
 ) -> Result<(), Refusal> {
     let placed = written.into_iter().map(|(file, mode)| Ok((Place::parse(&file.path)?, file.content, mode)));
-    let placed: Vec<(Place, Vec<u8>, u32)> = placed.collect::<Result<_, Refusal>>()?;
+    let placed: Vec<(Place, Bytes, u32)> = placed.collect::<Result<_, Refusal>>()?;
     files::act(workspace, move |tree| {
         for (place, content, mode) in &placed {
             let options = WriteOptions { parents: true, create_only: false, mode: Some(*mode) };

@@ -49,10 +49,10 @@ pub(crate) fn read(word: &str) -> Option<(Kind, Option<usize>)> {
     }
 }
 
-/// A place under a quota. Dropping it gives it back.
-#[derive(Debug)]
+/// A place under a quota, which several runs may share if they follow each other. Dropping the last copy gives it back.
+#[derive(Debug, Clone)]
 pub(crate) struct Taken {
-    _held: Option<OwnedSemaphorePermit>,
+    _held: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 /// All quotas there are.
@@ -81,7 +81,14 @@ impl Places {
                 .with("quota", name)
                 .with("limit", *most)
         })?;
-        Ok(Taken { _held: Some(taken) })
+        Ok(Taken { _held: Some(Arc::new(taken)) })
+    }
+
+    /// Waits for a place, in the order in which places are asked for.
+    pub async fn wait(&self, owner: &Owner, kind: Kind) -> Taken {
+        let Some((_, places)) = self.0.get(&(owner.clone(), kind)) else { return Taken { _held: None } };
+        // The semaphores are never closed.
+        Taken { _held: places.clone().acquire_owned().await.ok().map(Arc::new) }
     }
 }
 

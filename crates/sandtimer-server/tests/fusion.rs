@@ -340,3 +340,67 @@ fn cells_of_a_notebook_share_an_interpreter() {
         client.get("/v1/contexts").1["contexts"].as_array().is_some_and(Vec::is_empty)
     });
 }
+
+/// A compiler that a limit ends is started once for all requests that wait for it.
+#[test]
+fn compile_timeout_is_shared_by_requests_that_wait() {
+    let serving = Serving::start();
+    let client = serving.client();
+    if !is_served(&client, "cpp") {
+        return;
+    }
+    let before = client.get("/v1/runs").1["total"].as_u64().expect("a count");
+    let code = "template<int N, int M> struct F { enum { v = (F<N-1, M>::v + F<N-1, M+1>::v) & 1 }; };\n\
+                template<int M> struct F<0, M> { enum { v = M & 1 }; };\nint main() { return F<850, 0>::v; }";
+    let asked = json!({"code": code, "language": "cpp", "compile_timeout": 2, "run_timeout": 5});
+    std::thread::scope(|scope| {
+        let asking: Vec<_> = (0..4)
+            .map(|_| {
+                let (client, asked) = (serving.client(), &asked);
+                scope.spawn(move || run(&client, asked))
+            })
+            .collect();
+        for answer in asking {
+            let answer = answer.join().expect("answered");
+            assert_eq!(answer["compile_result"]["status"], "TimeLimitExceeded", "{answer}");
+        }
+    });
+    assert_eq!(client.get("/v1/runs").1["total"], before + 1);
+}
+
+#[test]
+fn failure_at_a_limit_is_not_cached() {
+    let serving = Serving::with(|settings| settings.maxima = Limits::new().processes(1));
+    if !is_served(&serving.client(), "cpp") {
+        return;
+    }
+    let asked = request("cpp", "int main() { return 0; }", "", 20);
+    let failed = run(&serving.client(), &asked);
+    assert_eq!((&failed["status"], &failed["run_result"]), (&json!("Failed"), &Value::Null), "{failed}");
+    let again = Serving::at(serving.stop(), |_| {});
+    let answer = run(&again.client(), &asked);
+    assert_eq!(answer["status"], "Success", "{answer}");
+}
+
+/// A cell that only waits releases its turn.
+#[test]
+fn idle_cells_leave_their_turns() {
+    let serving = Serving::start();
+    let processors = std::thread::available_parallelism().expect("a number").get();
+    let ended = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..3 * processors {
+            scope.spawn(|| {
+                let asked = json!({"cells": ["import time; print('x', flush=True); time.sleep(7)"]});
+                let answer = serving.client().post("/run_jupyter", &asked).1;
+                ended.fetch_add(1, Ordering::SeqCst);
+                assert_eq!(answer["status"], "Success", "{answer}");
+            });
+        }
+        let client = serving.client();
+        let executed = || client.get("/v1/runs").1["total"].as_u64().unwrap_or(0) >= 3 * processors as u64;
+        support::wait_until("all cells are executed", executed);
+        let answer = run(&client, &request("bash", "echo 1", "", 10));
+        assert_eq!((&answer["run_result"]["stdout"], ended.load(Ordering::SeqCst)), (&json!("1\n"), 0));
+    });
+}

@@ -302,3 +302,52 @@ fn languages_and_statuses_are_listed() {
     let answer = refused_for_its_length(&serving, "/submissions");
     assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("\"error\":"), "{answer}");
 }
+
+/// A token in a path is no path: what it names is not read, and neither are devices and fifos.
+#[test]
+fn tokens_that_are_paths_are_unknown() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let (_, workspace) = client.post("/v1/workspaces", &json!({}));
+    let id = workspace["workspace_id"].as_str().expect("an id");
+    let command = ["sh", "-c", "ln -s /dev/zero x.json; mkfifo y.json"];
+    let made = client.run(&json!({"command": command, "workspace": id}));
+    assert_eq!(made["outcome"]["exit_code"], 0, "{made}");
+    let tokens: Vec<String> = ["..", "../..", "%2e%2e"]
+        .iter()
+        .flat_map(|up| ["x", "y"].map(|name| format!("{up}/workspaces/kept/{id}/{name}")))
+        .collect();
+    let (code, shown) = client.get(&format!("/submissions/batch?tokens={}", tokens.join(",")));
+    assert_eq!((code, shown), (200, json!({"submissions": vec![Value::Null; tokens.len()]})));
+    let token = tokens[0].replace('/', "%2f");
+    assert_eq!(client.get(&format!("/submissions/{token}")).0, 404);
+}
+
+/// The queue of one token does not delay another token.
+#[test]
+fn queue_of_one_token_leaves_turns_to_others() {
+    let serving = Serving::with(|settings| {
+        settings.tokens = Some(tokens("one first-secret-token-1234\ntwo another-secret-token-1\n"));
+    });
+    let one = serving.client_with("first-secret-token-1234");
+    // It computes, so that it keeps its turn.
+    let busy = json!({
+        "language_id": BASH, "source_code": "while :; do :; done", "wall_time_limit": 8, "cpu_time_limit": 15,
+    });
+    let processors = std::thread::available_parallelism().expect("a number").get();
+    let submit_queued = || {
+        let (code, created) = one.post("/submissions", &busy);
+        assert_eq!(code, 201, "{created}");
+        created["token"].as_str().expect("a token").to_owned()
+    };
+    let all: Vec<String> = (0..5 * processors).map(|_| submit_queued()).collect();
+    let status_of = |token: &String| {
+        let shown = one.get(&format!("/submissions/{token}?fields=status_id")).1;
+        shown["status_id"].as_u64().expect("a status")
+    };
+    let count = |wanted: u64| all.iter().filter(|token| status_of(token) == wanted).count();
+    wait_until("the turns of the token are taken", || count(2) >= 3 * processors);
+    let two = serving.client_with("another-secret-token-1");
+    let other = submit(&two, &json!({"language_id": BASH, "source_code": "echo other"}));
+    assert_eq!((&other["stdout"], count(5)), (&json!("other\n"), 0), "{other}");
+}

@@ -171,3 +171,63 @@ fn wrong_requests_are_refused() {
     assert_eq!(client.get("/librechat/files/unknown").0, 404);
     assert_eq!(client.get("/librechat/download/unknown/unknown").0, 404);
 }
+
+#[test]
+fn files_of_a_program_that_a_limit_ends_are_kept() {
+    let serving = Serving::with(|settings| {
+        settings.maxima = sandtimer::Limits::new().wall(std::time::Duration::from_secs(2));
+    });
+    let client = serving.client();
+    let late = run(&client, &json!({"lang": "bash", "code": "echo partial > result; sleep 60"}));
+    assert_eq!(late["files"][0]["name"], "result", "{late}");
+    let (session, id) = (&late["session_id"], &late["files"][0]["id"]);
+    let (session, id) = (session.as_str().expect("an id"), id.as_str().expect("an id"));
+    let found = client.bytes(&format!("/librechat/download/{session}/{id}"), &[]);
+    assert_eq!(found, (200, b"partial\n".to_vec()));
+}
+
+#[test]
+fn session_of_a_client_that_left_is_removed() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let body = json!({"lang": "bash", "code": "touch left; sleep 60"}).to_string();
+    let request = format!(
+        "POST /librechat/exec HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        serving.address,
+        body.len()
+    );
+    let connection = support::raw(serving.address, request.as_bytes());
+    let sessions = || client.get("/v1/workspaces").1["workspaces"].as_array().map_or(0, Vec::len);
+    support::wait_until("its session is made", || sessions() == 1);
+    drop(connection);
+    support::wait_until("its session is removed", || sessions() == 0);
+}
+
+#[test]
+fn sessions_expire() {
+    let serving = Serving::start();
+    let made = run(&serving.client(), &json!({"lang": "bash", "code": "echo 1 > a"}));
+    let path = format!("/librechat/files/{}", made["session_id"].as_str().expect("an id"));
+    assert_eq!(serving.client().get(&path).0, 200);
+    let state = serving.stop();
+    let kept = state.path().join("workspaces/kept");
+    let record = std::fs::read_dir(&kept).expect("workspaces").map(|entry| entry.expect("an entry").path());
+    let record = record.into_iter().find(|path| path.extension().is_some()).expect("a record");
+    let mut value: Value = serde_json::from_slice(&std::fs::read(&record).expect("read")).expect("JSON");
+    value["created_at_ms"] = json!(value["created_at_ms"].as_u64().expect("a time") - 25 * 3_600_000);
+    std::fs::write(&record, value.to_string()).expect("written");
+    let again = Serving::at(state, |_| {});
+    assert_eq!(again.client().get(&path).0, 404);
+    support::wait_until("it is removed", || !record.exists());
+}
+
+#[test]
+fn only_so_many_files_are_handed_on() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let file = json!({"id": "x", "session_id": "code-0"});
+    let asked = json!({"lang": "py", "code": "1", "files": vec![file; 201]});
+    let (status, answer) = client.post("/librechat/exec", &asked);
+    let error = "files: it has 201 files; at most 200 are handed on";
+    assert_eq!((status, &answer["error"]), (400, &json!(error)));
+}

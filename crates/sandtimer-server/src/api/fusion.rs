@@ -23,9 +23,10 @@ use crate::contexts::{self, CellRequest, ContextRequest, LiveContext};
 use crate::error::{Code, Refusal};
 use crate::files::{self, Place};
 use crate::programs::{
-    self, Directory, Executed, Language, Program, ProgramFile, StageEnd, StageLimits, StageReport, language,
+    self, Directory, Language, Program, ProgramFile, ProgramResult, StageEnd, StageLimits, StageReport,
+    language,
 };
-use crate::quota::Permitted;
+use crate::quota::{Permit, Permitted};
 use crate::runs::CLIENT_GONE;
 
 /// The time limit of a stage for which neither the request nor the operator sets one, and that of a notebook.
@@ -176,7 +177,7 @@ fn sent_files(fields: &mut Fields) -> Result<Result<Vec<ProgramFile>, String>, F
     for (path, content) in object {
         match content {
             Value::String(text) if !path.contains(IGNORED) => match decoded(&text) {
-                Some(content) => files.push(ProgramFile { path, content }),
+                Some(content) => files.push(ProgramFile { path, content: content.into() }),
                 None => return Ok(Err(format!("files: the content of `{path}` is not base64"))),
             },
             Value::String(_) | Value::Null => {}
@@ -270,14 +271,14 @@ fn is_about_the_program(refusal: &Refusal) -> bool {
 
 /// Files that the request asks for, in base64, and why others are left out.
 #[derive(Debug, Default)]
-struct Fetched {
+struct FetchedFiles {
     files: Map<String, Value>,
     notes: Vec<String>,
 }
 
 /// Reads files that a program left. Those that are not there are left out, as SandboxFusion does.
-async fn fetch(workspace: Option<&Arc<crate::workspaces::Workspace>>, paths: &[String]) -> Fetched {
-    let mut fetched = Fetched::default();
+async fn fetch(workspace: Option<&Arc<crate::workspaces::Workspace>>, paths: &[String]) -> FetchedFiles {
+    let mut fetched = FetchedFiles::default();
     let Some(workspace) = workspace else { return fetched };
     let mut left = MAX_FETCHED;
     for path in paths {
@@ -298,7 +299,7 @@ async fn fetch(workspace: Option<&Arc<crate::workspaces::Workspace>>, paths: &[S
 }
 
 /// What is answered of a program.
-async fn answer(executed: &Executed, fetched: &Fetched) -> Result<Permitted<Value>, Refusal> {
+async fn answer(executed: &ProgramResult, fetched: &FetchedFiles) -> Result<Permitted<Value>, Refusal> {
     let mut notes = fetched.notes.clone();
     let compile = executed.compile.as_ref();
     let Some(run) = &executed.run else {
@@ -411,13 +412,14 @@ struct Notebook {
 
 impl Notebook {
     async fn execute(self, app: &Shared, owner: &Owner) -> Result<Value, Refusal> {
-        let _turn = programs::enter(owner).await;
-        let open = || {
+        // Without a turn while a quota does not allow it.
+        let open = || async {
+            let turn = programs::enter(owner).await;
             let usual = ContextRequest::usual(contexts::Language::Python);
             let request = ContextRequest { whole: self.whole.clone(), ..usual };
-            contexts::open(app.clone(), owner.clone(), request)
+            Ok((contexts::open(app.clone(), owner.clone(), request).await?, turn))
         };
-        let context = programs::while_quota(app, open).await?;
+        let (context, turn) = programs::while_quota(app, open).await?;
         let mut done = Err(Refusal::new(Code::Internal, "the cells were not executed"));
         let (closing, closed) = (app.clone(), context.clone());
         let close = move || {
@@ -425,7 +427,7 @@ impl Notebook {
                 runtime.spawn(async move { contexts::close(&closing, &closed).await });
             }
         };
-        unless_dropped(async { done = self.execute_in(app, owner, &context).await }, close).await;
+        unless_dropped(async { done = self.execute_in(app, owner, &context, turn).await }, close).await;
         contexts::close(app, &context).await;
         done
     }
@@ -435,15 +437,19 @@ impl Notebook {
         app: &Shared,
         owner: &Owner,
         context: &Arc<LiveContext>,
+        mut turn: Option<Permit>,
     ) -> Result<Value, Refusal> {
         let files = self.files.iter().cloned().map(|file| (file, 0o644)).collect();
         programs::write(&context.workspace, files).await?;
-        let began = monotonic_nanoseconds();
-        let spent = || Duration::from_nanos(monotonic_nanoseconds() - began);
+        let (mut spent, mut is_released) = (Duration::ZERO, false);
         let (mut results, mut failed) = (Vec::new(), None);
         let mut left = MAX_OUTPUT * 16;
         for source in &self.cells {
-            let remaining = self.total.saturating_sub(spent()).max(Duration::from_millis(1));
+            if is_released {
+                turn = programs::enter(owner).await;
+            }
+            let began = monotonic_nanoseconds();
+            let remaining = self.total.saturating_sub(spent).max(Duration::from_millis(1));
             let wall = self.cell.map_or(remaining, |cell| cell.min(remaining));
             let cell = CellRequest::of(source.clone(), Limits::new().wall(wall));
             let mut queued = contexts::send(app.clone(), owner.clone(), context.clone(), cell)?;
@@ -452,7 +458,10 @@ impl Notebook {
             unless_dropped(async { begun = queued.begun(None).await }, withdraw).await;
             let missing = || Refusal::new(Code::Internal, "the cell was not executed");
             let run = begun?.ok_or_else(missing)?;
-            unless_dropped(run.wait_ended(None), || run.cancel(CLIENT_GONE)).await;
+            let has_turn = turn.is_some();
+            unless_dropped(programs::wait_ended(&run, &mut turn), || run.cancel(CLIENT_GONE)).await;
+            is_released = has_turn && turn.is_none();
+            spent += Duration::from_nanos(monotonic_nanoseconds() - began);
             let outcome = run.outcome().await?.ok_or_else(missing)?;
             results.push(cell_result(&outcome, &mut left));
             if !matches!(outcome.ending, Ending::Returned | Ending::Raised) {
@@ -475,7 +484,7 @@ impl Notebook {
             "status": status,
             "message": notes.trim(),
             "driver": {
-                "status": driver, "execution_time": spent().as_secs_f64(),
+                "status": driver, "execution_time": spent.as_secs_f64(),
                 "return_code": failed.is_none().then_some(0), "stdout": "", "stderr": "",
             },
             "cells": results,

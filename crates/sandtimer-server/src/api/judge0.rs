@@ -28,13 +28,18 @@ use crate::auth::Owner;
 use crate::body::{self, Fields, Id, Object, Parameters};
 use crate::connection::{Connection, while_there};
 use crate::error::Refusal;
+use crate::intake::{MAX_SHORT_BYTES, Reserved};
 use crate::programs;
 
 pub(crate) use store::Submissions;
-use submission::{Rendered, Submission, View};
+use submission::{SubmissionView, View};
 
 /// Submissions of a batch.
 const MAX_BATCH: usize = 20;
+/// Bytes of the records of all submissions that an answer shows.
+const MAX_SHOWN_BYTES: usize = 128 << 20;
+/// For each byte of a record, the bytes in memory while it is shown: the record, its attributes, and the answer.
+const MEMORY_PER_BYTE: usize = 3;
 
 pub(super) fn routes() -> Router<Shared> {
     Router::new()
@@ -126,13 +131,41 @@ async fn create(
         return Ok(answer(StatusCode::CREATED, &json!({"token": token})));
     }
     while_there(&connection, submission.finished(), || {}).await;
-    match submission.render(&view) {
-        Rendered::Shown(shown) => Ok(answer(StatusCode::CREATED, &shown)),
-        Rendered::NotText => {
-            let shown = json!({"token": token, "error": submission::NOT_TEXT});
-            Ok(answer(StatusCode::CREATED, &shown))
-        }
+    let make = || match submission.render(&view) {
+        SubmissionView::Shown(shown) => Ok(shown),
+        SubmissionView::NotText => Ok(json!({"token": token, "error": submission::NOT_TEXT})),
+    };
+    long_answer(&app, &owner, StatusCode::CREATED, std::slice::from_ref(&token), make).await
+}
+
+/// An answer that shows submissions, made where that may block. Memory for it is reserved before, until it is sent.
+async fn long_answer<T: AsRef<str>>(
+    app: &Shared,
+    owner: &Owner,
+    status: StatusCode,
+    tokens: &[T],
+    make: impl FnOnce() -> Result<Value, Failure>,
+) -> Result<Response, Failure> {
+    let size = |token: &T| app.submissions.size(token.as_ref(), owner);
+    let bytes: usize = tokio::task::block_in_place(|| tokens.iter().map(size).sum());
+    if bytes > MAX_SHOWN_BYTES {
+        let error = format!(
+            "the submissions have {bytes} bytes together, and an answer shows at most {MAX_SHOWN_BYTES}; ask for fewer"
+        );
+        return Err(Failure::new(400, error));
     }
+    let memory = bytes * MEMORY_PER_BYTE;
+    let reserved = match memory > MAX_SHORT_BYTES {
+        true => Some(app.answers.reserve(owner, memory, app.patience).await?),
+        false => None,
+    };
+    tokio::task::block_in_place(|| {
+        let mut response = answer(status, &make()?);
+        if let Some(reserved) = reserved {
+            response.extensions_mut().insert(Reserved::new(reserved));
+        }
+        Ok(response)
+    })
 }
 
 async fn create_batch(
@@ -149,19 +182,30 @@ async fn create_batch(
     };
     check_batch(all.len())?;
     app.submissions.check_room(&owner, all.len())?;
-    let (mut answers, mut has_valid) = (Vec::new(), false);
+    let (mut answers, mut has_valid, mut refused) = (Vec::new(), false, None);
     for one in all {
         let fields = match one {
             Value::Object(object) => Fields::new(object),
             _ => Fields::new(Map::new()),
         };
         answers.push(match request::parse(&app, &owner, fields, view.is_base64).await {
-            Ok(request) => {
-                has_valid = true;
-                json!({"token": submission::submit(&app, &owner, request)?.token()})
-            }
+            Ok(request) => match submission::submit(&app, &owner, request) {
+                Ok(submission) => {
+                    has_valid = true;
+                    json!({"token": submission.token()})
+                }
+                // The tokens of the others are answered all the same.
+                Err(refusal) => {
+                    let error = json!({"error": refusal.message});
+                    refused = Some(refusal);
+                    error
+                }
+            },
             Err(errors) => errors.into(),
         });
+    }
+    if let Some(refusal) = refused.filter(|_| !has_valid) {
+        return Err(refusal.into());
     }
     let status = if has_valid { StatusCode::CREATED } else { StatusCode::UNPROCESSABLE_ENTITY };
     Ok(answer(status, &answers.into()))
@@ -177,11 +221,6 @@ fn check_batch(count: usize) -> Result<(), Failure> {
     ))
 }
 
-/// The submission of this owner.
-fn find(app: &Shared, owner: &Owner, token: &str) -> Option<Submission> {
-    tokio::task::block_in_place(|| app.submissions.find(token, owner))
-}
-
 async fn show(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
@@ -194,10 +233,11 @@ async fn show(
         let shown: String = token.chars().take(60).collect();
         Failure::new(404, format!("there is no submission with the token `{shown}`"))
     };
-    match find(&app, &owner, &token).ok_or_else(unknown)?.render(&view) {
-        Rendered::Shown(shown) => Ok(body::json(&shown)),
-        Rendered::NotText => Err(Failure::new(400, submission::NOT_TEXT)),
-    }
+    let make = || match app.submissions.find(&token, &owner).ok_or_else(unknown)?.render(&view) {
+        SubmissionView::Shown(shown) => Ok(shown),
+        SubmissionView::NotText => Err(Failure::new(400, submission::NOT_TEXT)),
+    };
+    long_answer(&app, &owner, StatusCode::OK, std::slice::from_ref(&token), make).await
 }
 
 async fn show_batch(
@@ -210,24 +250,26 @@ async fn show_batch(
     let view = view(&mut parameters)?;
     let of_header = headers.get("tokens").and_then(|tokens| tokens.to_str().ok()).map(str::to_owned);
     let tokens = of_header.or(parameters.text("tokens")?).unwrap_or_default();
-    let tokens: Vec<&str> = tokens.trim().split(',').filter(|token| !token.is_empty()).collect();
+    let tokens: Vec<&str> =
+        tokens.trim().split(',').filter(|token| !token.is_empty()).map(str::trim).collect();
     if tokens.is_empty() {
         return Err(Failure::new(400, "there should be at least one submission in a batch"));
     }
     check_batch(tokens.len())?;
-    let mut shown = Vec::new();
-    for token in tokens {
-        shown.push(match find(&app, &owner, token.trim()).map(|submission| submission.render(&view)) {
-            None => Value::Null,
-            Some(Rendered::Shown(one)) => one,
-            Some(Rendered::NotText) => {
-                let error = "some attributes for one or more submissions cannot be converted to UTF-8, \
-                             use base64_encoded=true query parameter";
-                return Err(Failure::new(400, error));
-            }
-        });
-    }
-    Ok(body::json(&json!({"submissions": shown})))
+    let show = |token: &&str| match app.submissions.find(token, &owner).map(|found| found.render(&view)) {
+        None => Ok(Value::Null),
+        Some(SubmissionView::Shown(one)) => Ok(one),
+        Some(SubmissionView::NotText) => {
+            let error = "some attributes for one or more submissions cannot be converted to UTF-8, \
+                         use base64_encoded=true query parameter";
+            Err(Failure::new(400, error))
+        }
+    };
+    let make = || {
+        let shown: Vec<Value> = tokens.iter().map(show).collect::<Result<_, Failure>>()?;
+        Ok(json!({"submissions": shown}))
+    };
+    long_answer(&app, &owner, StatusCode::OK, &tokens, make).await
 }
 
 async fn list_languages(State(app): State<Shared>) -> Response {

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Extension, Path, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 use sandtimer::time::instant;
-use sandtimer_os::clock::calendar_milliseconds;
+use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -28,7 +28,8 @@ use crate::body::{self, Fields, Object, Parameters};
 use crate::connection::Connection;
 use crate::error::{Code, Refusal};
 use crate::files::{self, Asked, Entry, Kind, Place};
-use crate::programs::{self, Directory, Executed, Language, Program, ProgramFile, language};
+use crate::intake::Reservation;
+use crate::programs::{self, Directory, Language, Program, ProgramFile, ProgramResult, language};
 use crate::quota::Permitted;
 use crate::workspaces::Workspace;
 
@@ -40,7 +41,10 @@ const MARK: &str = "\nlibrechat";
 const PREFIX: &str = "code-";
 /// How long files are kept.
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
-/// Files that an answer lists, and bytes of those that are handed on to a program.
+/// The longest wait for the runs of a session that is not kept, and the interval at which they are counted.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
+const CLOSE_INTERVAL: Duration = Duration::from_millis(100);
+/// Files that an answer lists or a program is handed, and bytes of the latter.
 const MAX_FILES: usize = 200;
 const MAX_HANDED: u64 = 256 << 20;
 
@@ -121,40 +125,75 @@ fn file_id(path: &str) -> String {
 fn find(app: &Shared, owner: &Owner, session: &str) -> Result<Arc<Workspace>, Failure> {
     let id = session.strip_prefix(PREFIX);
     let found = id.and_then(|id| app.workspaces.find(id, owner));
-    found.filter(|workspace| workspace.is_of_sandbox(MARK)).ok_or_else(|| Failure::not_found("Session"))
+    found
+        .filter(|workspace| workspace.is_of_sandbox(MARK) && !is_expired(workspace))
+        .ok_or_else(|| Failure::not_found("Session"))
 }
 
-/// Makes a session, and removes those that are too old.
-async fn open(app: &Shared, owner: &Owner) -> Result<Arc<Workspace>, Refusal> {
+/// Makes a session.
+async fn open(app: &Shared, owner: &Owner) -> Result<NewSession, Refusal> {
     let (app, owner) = (app.clone(), owner.clone());
     let made = tokio::task::spawn_blocking(move || {
-        let oldest = calendar_milliseconds().saturating_sub(MAX_AGE.as_millis() as u64);
-        let all = app.workspaces.of(&owner).into_iter();
-        for old in all.filter(|workspace| workspace.is_of_sandbox(MARK) && workspace.created_at_ms() < oldest)
-        {
-            if old.close()
-                && let Err(refusal) = app.workspaces.remove(&old)
-            {
-                (app.host.complain)(&refusal.message);
-            }
-        }
-        app.workspaces.create(&owner, Some(MARK))
+        let workspace = app.workspaces.create(&owner, Some(MARK))?;
+        Ok(NewSession { app, workspace, is_kept: false })
     });
     made.await.map_err(|_| Refusal::new(Code::Internal, "the session could not be made"))?
 }
 
-/// Removes a session that has no files.
-async fn discard(app: &Shared, workspace: Arc<Workspace>) {
-    let app = app.clone();
-    let removed = tokio::task::spawn_blocking(move || {
-        if workspace.close()
-            && let Err(refusal) = app.workspaces.remove(&workspace)
-        {
-            (app.host.complain)(&refusal.message);
+/// A session that is being made. If it is dropped before it is kept, it is removed.
+#[derive(Debug)]
+struct NewSession {
+    app: Shared,
+    workspace: Arc<Workspace>,
+    is_kept: bool,
+}
+
+impl NewSession {
+    fn keep(mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for NewSession {
+    fn drop(&mut self) {
+        if self.is_kept {
+            return;
         }
-    });
-    // A panic there was reported by itself.
-    let _ = removed.await;
+        // Without a runtime the server has ended: the session expires in the next one.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (app, workspace) = (self.app.clone(), self.workspace.clone());
+        runtime.spawn(async move {
+            // A run that was cancelled leaves it soon; what does not is left to the housekeeping.
+            let since = monotonic_nanoseconds();
+            while !workspace.close() && monotonic_nanoseconds() - since < CLOSE_TIMEOUT.as_nanos() as u64 {
+                tokio::time::sleep(CLOSE_INTERVAL).await;
+            }
+            // A panic there was reported by itself.
+            let _ = tokio::task::spawn_blocking(move || remove(&app, &workspace)).await;
+        });
+    }
+}
+
+/// Removes a session that nothing uses. Blocks.
+fn remove(app: &Shared, workspace: &Workspace) {
+    if workspace.close()
+        && let Err(refusal) = app.workspaces.remove(workspace)
+    {
+        (app.host.complain)(&refusal.message);
+    }
+}
+
+fn is_expired(workspace: &Workspace) -> bool {
+    let oldest = calendar_milliseconds().saturating_sub(MAX_AGE.as_millis() as u64);
+    workspace.created_at_ms() < oldest
+}
+
+/// Removes the sessions that are too old. Blocks.
+pub(super) fn remove_expired(app: &Shared) {
+    let all = app.workspaces.all().into_iter();
+    for old in all.filter(|workspace| workspace.is_of_sandbox(MARK) && is_expired(workspace)) {
+        remove(app, &old);
+    }
 }
 
 /// The files of a session.
@@ -192,40 +231,36 @@ async fn execute(
         let shown: String = name.chars().take(60).collect();
         return Err(Failure::bad(format!("lang: this server does not have `{shown}`")));
     };
-    let (handed, origins) = handed(&app, &owner, &mut fields).await?;
-    let workspace = open(&app, &owner).await?;
+    let mut handed = handed(&app, &owner, &mut fields).await?;
+    let new_session = open(&app, &owner).await?;
+    let workspace = new_session.workspace.clone();
     let session = session_id(&workspace);
     let program = Program {
-        files: handed.clone(),
+        files: std::mem::take(&mut handed.files),
         arguments,
         directory: Directory::Named(workspace.clone()),
         directory_link: Some("/mnt/data"),
         ..Program::new(language, code)
     };
-    let executed = match attended(&connection, programs::execute(&app, &owner, program)).await {
-        Ok(executed) => executed,
-        Err(refusal) => {
-            discard(&app, workspace).await;
-            return Err(refusal.into());
-        }
-    };
+    let executed = attended(&connection, programs::execute(&app, &owner, program)).await?;
     remove_program(&workspace, language, &handed).await?;
     let made = made(&workspace, &executed, &handed).await?;
-    if made.is_empty() {
-        discard(&app, workspace).await;
-    }
     let view = |path: &String| {
         let mut view = reference(&session, path);
-        if let Some(origin) = origins.get(path) {
-            view["modified_from"] = origin.clone();
+        if let Some(file) = handed.origins.get(path) {
+            view["modified_from"] = file.origin.clone();
         }
         view
     };
     let listed: Vec<Value> = made.iter().map(view).collect();
     let answer = body::long_json(&app, &owner, || result(&session, &executed, &listed)).await;
-    answer.map_err(|refusal: Refusal| {
-        refusal.after_execution(executed.run.as_ref().map(|run| run.id_text())).into()
-    })
+    let answer = answer.map_err(|refusal: Refusal| {
+        refusal.after_execution(executed.run.as_ref().map(|run| run.id_text()))
+    })?;
+    if !made.is_empty() {
+        new_session.keep();
+    }
+    Ok(answer)
 }
 
 fn arguments(given: Option<Value>) -> Result<Vec<String>, Failure> {
@@ -240,47 +275,76 @@ fn arguments(given: Option<Value>) -> Result<Vec<String>, Failure> {
     }
 }
 
-/// The files of other sessions that a program is handed, and where each of them is from, by its path.
-async fn handed(
-    app: &Shared,
-    owner: &Owner,
-    fields: &mut Fields,
-) -> Result<(Vec<ProgramFile>, HashMap<String, Value>), Failure> {
+/// The files of other sessions that a program is handed.
+#[derive(Debug, Default)]
+struct HandedFiles {
+    files: Vec<ProgramFile>,
+    /// By the paths of the files.
+    origins: HashMap<String, FileOrigin>,
+    /// Memory for the contents.
+    _memory: Vec<Reservation>,
+}
+
+/// The session that a file is from, and its content there.
+#[derive(Debug)]
+struct FileOrigin {
+    origin: Value,
+    size: u64,
+    hash: [u8; 32],
+}
+
+async fn handed(app: &Shared, owner: &Owner, fields: &mut Fields) -> Result<HandedFiles, Failure> {
     let list = match fields.value("files") {
-        None => return Ok((Vec::new(), HashMap::new())),
+        None => return Ok(HandedFiles::default()),
         Some(Value::Array(list)) => list,
         Some(_) => return Err(Failure::bad("files: it is not a list of files")),
     };
-    let (mut files, mut origins, mut left) = (Vec::new(), HashMap::new(), MAX_HANDED);
+    if list.len() > MAX_FILES {
+        return Err(Failure::bad(format!(
+            "files: it has {} files; at most {MAX_FILES} are handed on",
+            list.len()
+        )));
+    }
+    let (mut handed, mut left) = (HandedFiles::default(), MAX_HANDED);
+    let mut sessions: HashMap<&str, (Arc<Workspace>, Vec<Entry>)> = HashMap::new();
     for file in &list {
         let part = |key: &str| file[key].as_str();
         let session = part("storage_session_id").or(part("session_id"));
         let (Some(session), Some(id)) = (session, part("id")) else {
             return Err(Failure::bad("files: each needs `id` and `session_id`"));
         };
-        let workspace = find(app, owner, session)?;
-        let entries = entries(&workspace).await?;
+        if !sessions.contains_key(session) {
+            let workspace = find(app, owner, session)?;
+            let entries = entries(&workspace).await?;
+            sessions.insert(session, (workspace, entries));
+        }
+        let Some((workspace, entries)) = sessions.get(session) else { continue };
         let entry = entries.iter().find(|entry| file_id(&entry.path) == id);
         let entry = entry.ok_or_else(|| Failure::not_found("File"))?;
-        let place = Place::parse(&entry.path)?;
-        let content = files::act(&workspace, move |tree| tree.read(&place, left)).await?;
-        left -= content.len() as u64;
+        let (place, most) = (Place::parse(&entry.path)?, entry.size.min(left));
+        handed._memory.push(app.intake.try_reserve(owner, usize::try_from(most).unwrap_or(usize::MAX))?);
+        let content = files::act(workspace, move |tree| tree.read(&place, most)).await?;
+        let size = content.len() as u64;
+        left -= size;
         let path = part("name").filter(|name| !name.is_empty()).unwrap_or(&entry.path).to_owned();
         Place::parse(&path)?;
-        origins.insert(path.clone(), json!({"id": id, "session_id": session}));
-        files.push(ProgramFile { path, content });
+        let origin = json!({"id": id, "session_id": session});
+        handed
+            .origins
+            .insert(path.clone(), FileOrigin { origin, size, hash: Sha256::digest(&content).into() });
+        handed.files.push(ProgramFile { path, content: content.into() });
     }
-    Ok((files, origins))
+    Ok(handed)
 }
 
 /// Removes the file that the program was written to, which does not belong to the session.
 async fn remove_program(
     workspace: &Arc<Workspace>,
     language: &'static Language,
-    handed: &[ProgramFile],
+    handed: &HandedFiles,
 ) -> Result<(), Refusal> {
     for name in language.written() {
-        if handed.iter().any(|file| file.path == *name) {
+        if handed.origins.contains_key(*name) {
             continue;
         }
         let place = Place::parse(name)?;
@@ -294,28 +358,27 @@ async fn remove_program(
     Ok(())
 }
 
-/// The paths of the files that a program has made or changed, if it has succeeded: what another leaves is not kept.
+/// The paths of the files that a program has made or changed, if it exited with 0 or a limit ended it: those of a program that
+/// failed are not kept.
 async fn made(
     workspace: &Arc<Workspace>,
-    executed: &Executed,
-    handed: &[ProgramFile],
+    executed: &ProgramResult,
+    handed: &HandedFiles,
 ) -> Result<Vec<String>, Refusal> {
-    let has_succeeded = match &executed.run {
-        Some(run) => programs::report(run).await?.is_success(),
+    let is_kept = match &executed.run {
+        Some(run) => programs::report(run).await?.has_files(),
         None => false,
     };
-    if !has_succeeded {
+    if !is_kept {
         return Ok(Vec::new());
     }
-    let before: HashMap<&str, &[u8]> =
-        handed.iter().map(|file| (file.path.as_str(), file.content.as_slice())).collect();
     let mut made = Vec::new();
     for entry in entries(workspace).await? {
-        let is_unchanged = match before.get(entry.path.as_str()) {
-            Some(content) if content.len() as u64 == entry.size => {
+        let is_unchanged = match handed.origins.get(&entry.path) {
+            Some(origin) if origin.size == entry.size => {
                 let (place, most) = (Place::parse(&entry.path)?, entry.size);
                 let now = files::act(workspace, move |tree| tree.read(&place, most)).await?;
-                now == *content
+                <[u8; 32]>::from(Sha256::digest(&now)) == origin.hash
             }
             _ => false,
         };
@@ -326,7 +389,11 @@ async fn made(
     Ok(made)
 }
 
-async fn result(session: &str, executed: &Executed, files: &[Value]) -> Result<Permitted<Value>, Refusal> {
+async fn result(
+    session: &str,
+    executed: &ProgramResult,
+    files: &[Value],
+) -> Result<Permitted<Value>, Refusal> {
     let view = |stdout: String, stderr: String| json!({"session_id": session, "stdout": stdout, "stderr": stderr, "files": files});
     let Some(run) = &executed.run else {
         let compile = executed.compile.as_ref();
@@ -353,7 +420,7 @@ async fn upload(
 ) -> Result<Response, Failure> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let boundary = kind.and_then(multipart::boundary);
-    let bytes = body::bytes(request, &app, None).await?;
+    let bytes = Bytes::from(body::bytes(request, &app, None).await?);
     let parts = multipart::parts(&bytes, boundary.as_deref()).ok_or_else(|| {
         Failure::bad("the body is not multipart/form-data with a part `file` that has a file name")
     })?;
@@ -368,15 +435,22 @@ async fn upload(
                 path.chars().take(60).collect::<String>()
             ))
         })?;
-        written.push((ProgramFile { path, content: part.content.to_vec() }, 0o644));
+        written.push((ProgramFile { path, content: bytes.slice_ref(part.content) }, 0o644));
     }
     if written.is_empty() {
         return Err(Failure::bad("the body has no part with a file name"));
     }
-    let workspace = open(&app, &owner).await?;
-    let session = session_id(&workspace);
+    if written.len() > MAX_FILES {
+        return Err(Failure::bad(format!(
+            "the body has {} files; a session has at most {MAX_FILES}",
+            written.len()
+        )));
+    }
+    let new_session = open(&app, &owner).await?;
+    let session = session_id(&new_session.workspace);
     let names: Vec<String> = written.iter().map(|(file, _)| file.path.clone()).collect();
-    programs::write(&workspace, written).await?;
+    programs::write(&new_session.workspace, written).await?;
+    new_session.keep();
     let listed: Vec<Value> =
         names.iter().map(|name| json!({"fileId": file_id(name), "filename": name})).collect();
     Ok(body::json(&json!({

@@ -20,7 +20,7 @@ use crate::body::{self, Fields, Object};
 use crate::connection::Connection;
 use crate::error::{Code, Refusal};
 use crate::programs::{
-    self, Executed, Language, Program, ProgramFile, StageEnd, StageLimits, StageReport, language,
+    self, Language, Program, ProgramFile, ProgramResult, StageEnd, StageLimits, StageReport, language,
 };
 use crate::quota::Permitted;
 
@@ -234,7 +234,7 @@ fn files(given: Option<Value>) -> Result<Vec<(ProgramFile, bool)>, Failure> {
         let content = content.ok_or_else(|| Failure::bad(wrong()))?;
         crate::files::Place::parse(&path)
             .map_err(|refusal| Failure::bad(format!("files[{index}].name: {}", refusal.message)))?;
-        Ok((ProgramFile { path, content }, !matches!(encoding, Some("base64" | "hex"))))
+        Ok((ProgramFile { path, content: content.into() }, !matches!(encoding, Some("base64" | "hex"))))
     };
     list.into_iter().enumerate().map(file).collect()
 }
@@ -332,7 +332,11 @@ fn satisfies(version: &str, range: &str) -> bool {
     })
 }
 
-async fn answer(runtime: &Runtime, version: &str, executed: &Executed) -> Result<Permitted<Value>, Refusal> {
+async fn answer(
+    runtime: &Runtime,
+    version: &str,
+    executed: &ProgramResult,
+) -> Result<Permitted<Value>, Refusal> {
     let base = |compile: Option<&StageReport>, run: Map<String, Value>| {
         let mut answer = json!({"run": run, "language": runtime.name, "version": version});
         if let Some(compile) = compile {

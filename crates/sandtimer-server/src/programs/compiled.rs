@@ -4,13 +4,15 @@
 //! programs/KEY   a line of JSON (the report of the compiler), then the program
 //! ```
 //! The key covers the owner, so that an owner is only ever given what its own sources were compiled to. Programs that were
-//! not used for longest are removed first. What does not compile is kept too: a trainer sends it once for each test case.
+//! not used for longest are removed first. Errors in a program are kept too: a trainer sends it once for each test case. What a
+//! limit had part in is not: it is given to those that waited for it.
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde_json::Value;
@@ -23,7 +25,7 @@ use crate::auth::Owner;
 /// Bytes of all programs that are kept.
 const MAX_BYTES: u64 = 256 << 20;
 /// Changes when the compilers' commands or the form of the files do.
-const FORM: &str = "1";
+const FORM: &str = "2";
 
 /// What a compiler made.
 #[derive(Debug, Clone)]
@@ -61,20 +63,52 @@ pub(super) fn key(owner: &Owner, version: &str, program: &Program) -> String {
 #[derive(Debug)]
 pub(crate) struct CompileCache {
     directory: PathBuf,
-    kept: Mutex<Kept>,
-    /// One of those who want the same program compiles it; the others wait for it.
-    gates: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
+    index: Mutex<ProgramIndex>,
+    gates: Mutex<HashMap<String, Weak<CompileGate>>>,
 }
 
+/// A result of a compiler that is not cached, and its number.
+type NumberedResult = Option<(u64, Compiled)>;
+
+/// Lets one of the requests for the same program compile it; the others wait for the result.
 #[derive(Debug, Default)]
-struct Kept {
+pub(super) struct CompileGate {
+    /// How many results were published.
+    results: AtomicU64,
+    latest: tokio::sync::Mutex<NumberedResult>,
+}
+
+impl CompileGate {
+    pub fn results(&self) -> u64 {
+        self.results.load(Ordering::Acquire)
+    }
+
+    pub async fn enter(&self) -> tokio::sync::MutexGuard<'_, NumberedResult> {
+        self.latest.lock().await
+    }
+
+    /// The result that was published since there were so many.
+    pub fn result_since(&self, since: u64, latest: &NumberedResult) -> Option<Compiled> {
+        latest.as_ref().filter(|(number, _)| *number > since).map(|(_, compiled)| compiled.clone())
+    }
+
+    /// Gives a result to all that have waited for it: a later request is compiled again.
+    pub fn publish(&self, latest: &mut NumberedResult, compiled: &Compiled) {
+        let number = self.results.fetch_add(1, Ordering::AcqRel) + 1;
+        *latest = Some((number, compiled.clone()));
+    }
+}
+
+/// The programs in the cache, without their content.
+#[derive(Debug, Default)]
+struct ProgramIndex {
     /// The size of each program, and its last use in the order of all uses.
     programs: HashMap<String, (u64, u64)>,
     bytes: u64,
     uses: u64,
 }
 
-impl Kept {
+impl ProgramIndex {
     fn add(&mut self, key: String, bytes: u64) {
         self.uses += 1;
         let before = self.programs.insert(key, (bytes, self.uses));
@@ -119,31 +153,35 @@ impl CompileCache {
             }
         }
         found.sort();
-        let mut kept = Kept::default();
-        found.into_iter().for_each(|(_, key, bytes)| kept.add(key, bytes));
-        Ok(CompileCache { directory, kept: Mutex::new(kept), gates: Mutex::default() })
+        let mut index = ProgramIndex::default();
+        found.into_iter().for_each(|(_, key, bytes)| index.add(key, bytes));
+        Ok(CompileCache { directory, index: Mutex::new(index), gates: Mutex::default() })
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn index(&self) -> MutexGuard<'_, ProgramIndex> {
         // Each change is one call on it.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What those who want the same program hold in turn.
-    pub fn gate(&self, key: &str) -> Arc<tokio::sync::Mutex<()>> {
+    /// The gate of this key.
+    pub fn gate(&self, key: &str) -> Arc<CompileGate> {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(gate) = gates.get(key).and_then(Weak::upgrade) {
             return gate;
         }
         gates.retain(|_, gate| gate.strong_count() > 0);
-        let gate = Arc::default();
+        let gate = Arc::<CompileGate>::default();
         gates.insert(key.to_owned(), Arc::downgrade(&gate));
         gate
     }
 
+    pub fn has(&self, key: &str) -> bool {
+        self.index().programs.contains_key(key)
+    }
+
     /// The program of this key, if it is kept. Reads the disk.
     pub fn load(&self, key: &str) -> Option<Compiled> {
-        if !self.kept().programs.contains_key(key) {
+        if !self.has(key) {
             return None;
         }
         let read = || -> io::Result<Compiled> {
@@ -153,45 +191,42 @@ impl CompileCache {
             bytes.drain(..=end);
             Ok(Compiled { report, program: bytes })
         };
-        let mut kept = self.kept();
-        match read() {
-            Ok(compiled) => {
-                let bytes = kept.programs.get(key).map_or(0, |(bytes, _)| *bytes);
-                kept.add(key.to_owned(), bytes);
-                Some(compiled)
-            }
-            Err(_) => {
-                kept.remove(key);
-                None
-            }
+        let found = read().ok();
+        let mut index = self.index();
+        match (&found, index.programs.get(key).map(|(bytes, _)| *bytes)) {
+            (Some(_), Some(bytes)) => index.add(key.to_owned(), bytes),
+            // It was removed while it was read.
+            (Some(_), None) => {}
+            (None, _) => index.remove(key),
         }
+        found
     }
 
-    /// Keeps a program. Writes the disk.
+    /// Keeps a program unless it is too large; returns whether it is kept. Writes the disk.
     ///
     /// # Errors
     /// When the disk does not take it; nothing of it is left then.
-    pub fn store(&self, key: &str, compiled: &Compiled) -> io::Result<()> {
+    pub fn store(&self, key: &str, compiled: &Compiled) -> io::Result<bool> {
         let (path, part) = (self.directory.join(key), self.directory.join(format!("{key}.part")));
         let report: Value = serde_json::to_value(&compiled.report)?;
         let mut bytes = report.to_string().into_bytes();
         bytes.push(b'\n');
         bytes.extend_from_slice(&compiled.program);
         if bytes.len() as u64 > MAX_BYTES / 4 {
-            return Ok(());
+            return Ok(false);
         }
         let written = fs::write(&part, &bytes).and_then(|()| fs::rename(&part, &path));
         written.inspect_err(|_| drop(fs::remove_file(&part)))?;
         let excess = {
-            let mut kept = self.kept();
-            kept.add(key.to_owned(), bytes.len() as u64);
-            kept.excess()
+            let mut index = self.index();
+            index.add(key.to_owned(), bytes.len() as u64);
+            index.excess()
         };
         for key in excess {
             // One that cannot be removed is counted at the next start.
             let _ = fs::remove_file(self.directory.join(key));
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -218,9 +253,22 @@ mod tests {
         assert!(again.load("a").is_none() && again.load("a").is_none());
     }
 
+    #[tokio::test]
+    async fn gate_gives_result_to_those_that_waited() {
+        let gate = CompileGate::default();
+        let since = gate.results();
+        let mut latest = gate.enter().await;
+        assert!(gate.result_since(since, &latest).is_none());
+        gate.publish(&mut latest, &compiled(b"one"));
+        let found = gate.result_since(since, &latest).map(|compiled| compiled.program);
+        assert_eq!(found, Some(b"one".to_vec()));
+        // A request that comes later compiles again.
+        assert!(gate.result_since(gate.results(), &latest).is_none());
+    }
+
     #[test]
     fn cache_is_bounded() {
-        let mut kept = Kept::default();
+        let mut kept = ProgramIndex::default();
         for key in ["a", "b", "c", "d"] {
             kept.add(key.to_owned(), MAX_BYTES / 3);
         }

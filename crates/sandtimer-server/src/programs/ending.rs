@@ -17,13 +17,13 @@ pub(crate) enum StageEnd {
     TimeLimit,
     MemoryLimit,
     OutputLimit,
-    /// The processes or the disk of the run were used up.
+    /// The processes or the disk of the run were used up, and it was ended.
     OtherLimit,
     /// It was cancelled, or could not be run to its end.
     Failed,
 }
 
-/// What is known of a stage that has ended.
+/// The end of a stage, its output and its usage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StageReport {
     pub end: StageEnd,
@@ -31,6 +31,8 @@ pub(crate) struct StageReport {
     pub stderr: Vec<u8>,
     /// Why a limit, or anything but the program, ended it.
     pub sentence: Option<String>,
+    /// Whether a limit, or the server, had part in its end, even if it exited by itself.
+    pub is_limited: bool,
     /// Whether a time limit counted processor time.
     pub is_cpu_limit: bool,
     pub wall_ms: u64,
@@ -49,6 +51,10 @@ impl StageReport {
             stdout: bytes(&outcome.stdout, outcome.stdout_encoding),
             stderr: bytes(&outcome.stderr, outcome.stderr_encoding),
             sentence: outcome.verdict.as_ref().map(|verdict| verdict.sentence.clone()),
+            is_limited: !matches!(
+                outcome.ending,
+                Ending::Exited | Ending::Signaled | Ending::Returned | Ending::Raised
+            ),
             is_cpu_limit: outcome
                 .verdict
                 .as_ref()
@@ -67,6 +73,7 @@ impl StageReport {
             stdout: Vec::new(),
             stderr: format!("{message}\n").into_bytes(),
             sentence: None,
+            is_limited: false,
             is_cpu_limit: false,
             wall_ms: 0,
             cpu_ms: 0,
@@ -77,6 +84,17 @@ impl StageReport {
 
     pub fn is_success(&self) -> bool {
         self.end == StageEnd::Exited(0)
+    }
+
+    /// Whether the files that it made are results: it exited with 0, or a limit ended it.
+    pub fn has_files(&self) -> bool {
+        let is_at_limit = self.is_limited && self.end != StageEnd::Failed;
+        self.is_success() || is_at_limit
+    }
+
+    /// Whether the same program would end in the same way again.
+    pub fn is_repeatable(&self) -> bool {
+        self.exit_code().is_some() && !self.is_limited
     }
 
     /// The exit code; `None` if it ended otherwise.

@@ -10,23 +10,23 @@ use sandtimer::model::{Interpreted, LimitKind};
 use super::compiled::{self, Compiled};
 use super::ending::{StageEnd, StageReport};
 use super::language::{BASH, COMPILED, JAVASCRIPT, PYTHON, TYPESCRIPT};
-use super::{Directory, Executed, Program, ProgramFile, enter, report, take_place, version, write};
+use super::{
+    Directory, Program, ProgramFile, ProgramResult, WaitLimit, enter, enter_queued, report, take_place,
+    version, wait_ended, write,
+};
 use crate::Shared;
 use crate::auth::Owner;
 use crate::connection::unless_dropped;
 use crate::error::{Code, Refusal};
 use crate::files::{self, Place};
-use crate::quota::Permit;
+use crate::quota::{Permit, Taken};
 use crate::runs::{self, CLIENT_GONE, LiveRun, ProgramRun, RunRequest};
 use crate::workspaces::ScratchWorkspace;
 
 /// Bytes of each stream of a compiler that are kept.
 const MAX_COMPILER_OUTPUT: u64 = 64 << 10;
 /// The largest program that a compiler may leave.
-const MAX_COMPILED: u64 = 128 << 20;
-/// How often the processor time of a program is sampled, and the part of the interval that it has to use to keep its turn.
-const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-const COMPUTING_SHARE: u32 = 10;
+const MAX_COMPILED: u64 = 32 << 20;
 /// Sets the size of the stack as far as it may be, and becomes the command after it.
 const WITH_STACK: &str = "ulimit -s \"$1\" 2>/dev/null; shift; exec \"$@\"";
 
@@ -34,47 +34,63 @@ const WITH_STACK: &str = "ulimit -s \"$1\" 2>/dev/null; shift; exec \"$@\"";
 ///
 /// # Errors
 /// When a run of it cannot be started, or its files cannot be written.
-pub(crate) async fn execute(app: &Shared, owner: &Owner, program: Program) -> Result<Executed, Refusal> {
-    let turn = enter(owner).await;
-    execute_in_turn(app, owner, turn, program).await
+pub(crate) async fn execute(app: &Shared, owner: &Owner, program: Program) -> Result<ProgramResult, Refusal> {
+    Execution::new(app, owner, program, WaitLimit::OfClient)?.execute().await
 }
 
-/// As [`execute`], once the turn has come.
+/// Executes a program that no client waits for, however long it waits for its turn; `note` is called when that has come.
 ///
 /// # Errors
 /// As [`execute`].
-pub(crate) async fn execute_in_turn(
+pub(crate) async fn execute_queued(
     app: &Shared,
     owner: &Owner,
-    turn: Option<Permit>,
     program: Program,
-) -> Result<Executed, Refusal> {
-    if program.network {
-        app.tenants.check_network(owner, "programs")?;
-    }
-    Execution { app, owner, turn, program }.execute().await
+    note: &(dyn Fn() + Sync),
+) -> Result<ProgramResult, Refusal> {
+    Execution::new(app, owner, program, WaitLimit::Unlimited(note))?.execute().await
 }
 
 /// A program that is being executed.
 struct Execution<'a> {
     app: &'a Shared,
     owner: &'a Owner,
-    /// `None` once it has shown that it only waits.
-    turn: Option<Permit>,
     program: Program,
+    wait_limit: WaitLimit<'a>,
+    /// Under the owner's quota, for all its runs.
+    place: Option<Taken>,
+    /// `None` before it has come, and once the program has shown that it only waits.
+    turn: Option<Permit>,
+    /// The turn has not come in time: it is executed without one.
+    has_missed_turn: bool,
 }
 
-impl Execution<'_> {
-    async fn execute(mut self) -> Result<Executed, Refusal> {
+impl<'a> Execution<'a> {
+    fn new(
+        app: &'a Shared,
+        owner: &'a Owner,
+        program: Program,
+        wait_limit: WaitLimit<'a>,
+    ) -> Result<Self, Refusal> {
+        if program.network {
+            app.tenants.check_network(owner, "programs")?;
+        }
+        Ok(Execution { app, owner, program, wait_limit, place: None, turn: None, has_missed_turn: false })
+    }
+
+    async fn execute(mut self) -> Result<ProgramResult, Refusal> {
         let language = self.program.language;
+        if !language.is_compiled() {
+            self.prepare().await?;
+        }
         if language.is_compiled() {
             let compiled = self.compile().await?;
             if !compiled.report.is_success() {
-                return Ok(Executed { compile: Some(compiled.report), run: None, workspace: None });
+                return Ok(ProgramResult { compile: Some(compiled.report), run: None, workspace: None });
             }
-            let program = ProgramFile { path: COMPILED.to_owned(), content: compiled.program };
+            let program = ProgramFile { path: COMPILED.to_owned(), content: compiled.program.into() };
             let executed = self.run_in_directory(Some(program)).await?;
-            return Ok(Executed { compile: Some(compiled.report), ..executed });
+            return Ok(ProgramResult { compile: Some(compiled.report), ..executed });
         }
         if language == &TYPESCRIPT && self.program.text().is_some() {
             return self.execute_typescript().await;
@@ -95,7 +111,11 @@ impl Execution<'_> {
     }
 
     /// Runs a program that its interpreter is given without a file.
-    async fn run_text(&mut self, code: Interpreted, python: Option<String>) -> Result<Executed, Refusal> {
+    async fn run_text(
+        &mut self,
+        code: Interpreted,
+        python: Option<String>,
+    ) -> Result<ProgramResult, Refusal> {
         let mut request = ProgramRun { python, ..self.request(code) };
         request.code.command.append(&mut self.program.arguments);
         if let Directory::Named(workspace) = &self.program.directory {
@@ -103,7 +123,7 @@ impl Execution<'_> {
             request.workspace = Some(workspace.id_text().to_owned());
         }
         let run = self.run(request).await?;
-        Ok(Executed { compile: None, run: Some(run), workspace: None })
+        Ok(ProgramResult { compile: None, run: Some(run), workspace: None })
     }
 
     /// The run of the program itself.
@@ -126,7 +146,7 @@ impl Execution<'_> {
     }
 
     /// TypeScript becomes JavaScript, which is its compiling.
-    async fn execute_typescript(mut self) -> Result<Executed, Refusal> {
+    async fn execute_typescript(mut self) -> Result<ProgramResult, Refusal> {
         let text = self.program.text().unwrap_or_default().to_owned();
         let within = match self.program.compile.limits.get(LimitKind::Wall) {
             Setting::At(nanoseconds) => Some(Duration::from_nanos(nanoseconds)),
@@ -139,7 +159,7 @@ impl Execution<'_> {
                 let file = self.program.file();
                 let message = format!("{file}:{}:{}: {}", error.line, error.column, error.message);
                 let report = StageReport::unreadable(&message);
-                return Ok(Executed { compile: Some(report), run: None, workspace: None });
+                return Ok(ProgramResult { compile: Some(report), run: None, workspace: None });
             }
             read => read?,
         };
@@ -151,7 +171,7 @@ impl Execution<'_> {
     }
 
     /// Runs the program in a directory with its files.
-    async fn run_in_directory(&mut self, compiled: Option<ProgramFile>) -> Result<Executed, Refusal> {
+    async fn run_in_directory(&mut self, compiled: Option<ProgramFile>) -> Result<ProgramResult, Refusal> {
         let command = self.program.language.command(self.program.file());
         self.finish_in_directory((command, None), compiled).await
     }
@@ -160,7 +180,7 @@ impl Execution<'_> {
         &mut self,
         (mut command, code): (Vec<String>, Option<String>),
         compiled: Option<ProgramFile>,
-    ) -> Result<Executed, Refusal> {
+    ) -> Result<ProgramResult, Refusal> {
         command.append(&mut self.program.arguments);
         if let Some(stack) = self.program.stack_kibibytes {
             let shell = ["sh", "-c", WITH_STACK, "sh", &stack.to_string()].map(str::to_owned);
@@ -174,7 +194,7 @@ impl Execution<'_> {
         }
         let run = self.run(request).await?;
         let workspace = scratch.filter(|_| matches!(self.program.directory, Directory::Kept));
-        Ok(Executed { compile: None, run: Some(run), workspace })
+        Ok(ProgramResult { compile: None, run: Some(run), workspace })
     }
 
     /// The directory that the program runs in, with its files; `None` where that is a workspace with a name, which has them then.
@@ -211,30 +231,33 @@ impl Execution<'_> {
         made.map_err(|_| Refusal::new(Code::Internal, "the program's directory could not be made"))?
     }
 
-    /// Starts a run and waits for its end.
-    async fn run(&mut self, mut request: ProgramRun) -> Result<Arc<LiveRun>, Refusal> {
-        request.place = Some(take_place(self.app, self.owner).await?);
-        let run = runs::start_here(self.app, self.owner, RunRequest::program(request)?).await?;
-        unless_dropped(self.wait(&run), || run.cancel(CLIENT_GONE)).await;
-        Ok(run)
+    /// Waits for what the program needs before it may run: its place under the owner's quota, then its turn. Nothing is
+    /// waited for while it has the turn.
+    async fn prepare(&mut self) -> Result<(), Refusal> {
+        if self.place.is_none() {
+            self.place = Some(take_place(self.app, self.owner, self.wait_limit).await?);
+        }
+        match self.wait_limit {
+            _ if self.turn.is_some() || self.has_missed_turn => {}
+            WaitLimit::OfClient => {
+                self.turn = enter(self.owner).await;
+                self.has_missed_turn = self.turn.is_none();
+            }
+            WaitLimit::Unlimited(note) => {
+                self.turn = Some(enter_queued(self.owner).await);
+                note();
+            }
+        }
+        Ok(())
     }
 
-    /// Waits for the end of a run. One that does not compute gives its turn to another program.
-    async fn wait(&mut self, run: &LiveRun) {
-        let mut computed = 0;
-        while self.turn.is_some() {
-            if tokio::time::timeout(SAMPLE_INTERVAL, run.wait_ended(None)).await.is_ok() {
-                return;
-            }
-            let Ok(running) = run.running() else { continue };
-            let sample = tokio::task::spawn_blocking(move || running.look().cpu_ms);
-            let Ok(now) = sample.await else { continue };
-            if u128::from(now.saturating_sub(computed)) < (SAMPLE_INTERVAL / COMPUTING_SHARE).as_millis() {
-                self.turn = None;
-            }
-            computed = now;
-        }
-        run.wait_ended(None).await;
+    /// Starts a run and waits for its end.
+    async fn run(&mut self, mut request: ProgramRun) -> Result<Arc<LiveRun>, Refusal> {
+        self.prepare().await?;
+        request.place = self.place.clone();
+        let run = runs::start_here(self.app, self.owner, RunRequest::program(request)?).await?;
+        unless_dropped(wait_ended(&run, &mut self.turn), || run.cancel(CLIENT_GONE)).await;
+        Ok(run)
     }
 
     /// Compiles the program, or finds it compiled.
@@ -242,20 +265,43 @@ impl Execution<'_> {
         let version = version(self.app, self.program.language).await.unwrap_or_default();
         let cache = &self.app.program_service.cache;
         let key = compiled::key(self.owner, &version, &self.program);
-        let gate = cache.gate(&key);
-        let _held = gate.lock().await;
-        if let Some(found) = tokio::task::block_in_place(|| cache.load(&key)) {
-            return Ok(found);
-        }
-        let compiled = self.run_compiler().await?;
-        // What a limit ended may end otherwise the next time.
-        if compiled.report.exit_code().is_some() {
-            let stored = tokio::task::block_in_place(|| cache.store(&key, &compiled));
-            if let Err(error) = stored {
-                (self.app.host.complain)(&format!("a compiled program is not kept: {error}"));
+        // Under other limits it may end in another way.
+        let gate = cache.gate(&format!("{key} {:?}", self.program.compile));
+        let since = gate.results();
+        loop {
+            let mut latest = gate.enter().await;
+            if let Some(found) = gate.result_since(since, &latest) {
+                return Ok(found);
             }
+            if !cache.has(&key) {
+                self.prepare().await?;
+                let compiled = self.run_compiler().await?;
+                if !self.store(&key, &compiled) {
+                    gate.publish(&mut latest, &compiled);
+                }
+                return Ok(compiled);
+            }
+            // The others need not wait while this one waits for its turn.
+            drop(latest);
+            self.prepare().await?;
+            if let Some(found) = tokio::task::block_in_place(|| cache.load(&key)) {
+                return Ok(found);
+            }
+            // It was removed in the meantime. The gate is not waited for with a turn.
+            (self.place, self.turn) = (None, None);
         }
-        Ok(compiled)
+    }
+
+    /// Stores what would be compiled to the same again; returns whether it is stored.
+    fn store(&self, key: &str, compiled: &Compiled) -> bool {
+        if !compiled.report.is_repeatable() {
+            return false;
+        }
+        let stored = tokio::task::block_in_place(|| self.app.program_service.cache.store(key, compiled));
+        stored.unwrap_or_else(|error| {
+            (self.app.host.complain)(&format!("a compiled program is not cached: {error}"));
+            false
+        })
     }
 
     /// Runs the compiler in a directory of its own.
@@ -293,6 +339,7 @@ impl Execution<'_> {
                 Ok(bytes) => program = bytes,
                 Err(refusal) => {
                     report.end = StageEnd::Exited(1);
+                    report.is_limited = true;
                     let note = format!("the compiler left no program: {}\n", refusal.message);
                     report.stderr.extend(note.bytes());
                 }

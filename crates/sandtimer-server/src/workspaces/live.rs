@@ -238,6 +238,11 @@ impl Workspaces {
         self.registry.of(owner)
     }
 
+    /// Those of all owners.
+    pub fn all(&self) -> Vec<Arc<Workspace>> {
+        self.registry.all()
+    }
+
     /// The one that belongs to a sandbox of another interface.
     pub fn of_sandbox(&self, owner: &Owner, name: &str) -> Option<Arc<Workspace>> {
         self.registry.of(owner).into_iter().find(|workspace| workspace.sandbox.as_deref() == Some(name))

@@ -2,9 +2,9 @@
 
 use crate::programs::{Language, language};
 
-/// A language by its numbers.
+/// The number of a language.
 #[derive(Debug)]
-pub(super) struct Numbered {
+pub(super) struct LanguageNumber {
     pub id: u64,
     /// The numbers of other versions of it there, for which the installed one stands.
     others: &'static [u64],
@@ -13,33 +13,33 @@ pub(super) struct Numbered {
     implementation: &'static str,
 }
 
-const fn numbered(
+const fn language_number(
     id: u64,
     others: &'static [u64],
     language: &'static Language,
     implementation: &'static str,
-) -> Numbered {
-    Numbered { id, others, language, implementation }
+) -> LanguageNumber {
+    LanguageNumber { id, others, language, implementation }
 }
 
-static NUMBERED: [Numbered; 14] = [
-    numbered(46, &[], &language::BASH, ""),
-    numbered(50, &[48, 49, 103], &language::C, "GCC "),
-    numbered(54, &[52, 53, 105], &language::CPP, "GCC "),
-    numbered(60, &[95, 106, 107], &language::GO, ""),
-    numbered(62, &[91], &language::JAVA, "OpenJDK "),
-    numbered(63, &[93, 97, 102], &language::JAVASCRIPT, "Node.js "),
-    numbered(64, &[], &language::LUA, ""),
-    numbered(68, &[98], &language::PHP, ""),
-    numbered(71, &[92, 100, 109, 113], &language::PYTHON, ""),
-    numbered(72, &[], &language::RUBY, ""),
-    numbered(73, &[108], &language::RUST, ""),
-    numbered(74, &[94, 101], &language::TYPESCRIPT, "Node.js "),
-    numbered(80, &[99], &language::R, ""),
-    numbered(85, &[], &language::PERL, ""),
+static LANGUAGE_NUMBERS: [LanguageNumber; 14] = [
+    language_number(46, &[], &language::BASH, ""),
+    language_number(50, &[48, 49, 103], &language::C, "GCC "),
+    language_number(54, &[52, 53, 105], &language::CPP, "GCC "),
+    language_number(60, &[95, 106, 107], &language::GO, ""),
+    language_number(62, &[91], &language::JAVA, "OpenJDK "),
+    language_number(63, &[93, 97, 102], &language::JAVASCRIPT, "Node.js "),
+    language_number(64, &[], &language::LUA, ""),
+    language_number(68, &[98], &language::PHP, ""),
+    language_number(71, &[92, 100, 109, 113], &language::PYTHON, ""),
+    language_number(72, &[], &language::RUBY, ""),
+    language_number(73, &[108], &language::RUST, ""),
+    language_number(74, &[94, 101], &language::TYPESCRIPT, "Node.js "),
+    language_number(80, &[99], &language::R, ""),
+    language_number(85, &[], &language::PERL, ""),
 ];
 
-impl Numbered {
+impl LanguageNumber {
     /// Its name with a version, such as `C (GCC 12.2.0)`.
     pub fn name(&self, version: &str) -> String {
         format!("{} ({}{version})", self.language.title, self.implementation)
@@ -47,11 +47,11 @@ impl Numbered {
 }
 
 /// The language of a number.
-pub(super) fn find(id: u64) -> Option<&'static Numbered> {
-    NUMBERED.iter().find(|known| known.id == id || known.others.contains(&id))
+pub(super) fn find(id: u64) -> Option<&'static LanguageNumber> {
+    LANGUAGE_NUMBERS.iter().find(|known| known.id == id || known.others.contains(&id))
 }
 
 /// The number of a language.
-pub(super) fn of(language: &Language) -> Option<&'static Numbered> {
-    NUMBERED.iter().find(|known| known.language == language)
+pub(super) fn of(language: &Language) -> Option<&'static LanguageNumber> {
+    LANGUAGE_NUMBERS.iter().find(|known| known.language == language)
 }

@@ -1,12 +1,13 @@
 //! The fields of a submission: all that is wrong is reported, each by its field, as Rails does.
 
+use axum::body::Bytes;
 use sandtimer::Limits;
 use sandtimer::limits::{Key, Setting};
 use sandtimer::model::LimitKind;
 use serde_json::{Map, Value, json};
 
 use super::super::{decoded, number};
-use super::languages::{self, Numbered};
+use super::languages::{self, LanguageNumber};
 use crate::Shared;
 use crate::auth::Owner;
 use crate::body::Fields;
@@ -68,8 +69,8 @@ impl Bound {
 #[derive(Debug)]
 pub(super) struct SubmissionRequest {
     pub language_id: u64,
-    pub language: &'static Numbered,
-    pub source: Vec<u8>,
+    pub language: &'static LanguageNumber,
+    pub source: Bytes,
     pub stdin: Option<Vec<u8>>,
     pub expected_output: Option<Vec<u8>>,
     pub compiler_options: Option<String>,
@@ -188,7 +189,7 @@ pub(super) async fn parse(
     Ok(SubmissionRequest {
         language_id,
         language,
-        source,
+        source: source.into(),
         stdin,
         expected_output,
         compiler_options,
@@ -221,7 +222,11 @@ fn text(fields: &mut Fields, name: &'static str, is_base64: bool, errors: &mut E
     bytes
 }
 
-async fn language(app: &Shared, value: &Value, errors: &mut Errors) -> (u64, Option<&'static Numbered>) {
+async fn language(
+    app: &Shared,
+    value: &Value,
+    errors: &mut Errors,
+) -> (u64, Option<&'static LanguageNumber>) {
     let id = number(value).filter(|id| id.fract() == 0.0 && *id >= 0.0).map(|id| id as u64);
     let known = id.and_then(languages::find);
     let is_installed = match known {

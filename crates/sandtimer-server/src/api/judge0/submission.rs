@@ -1,6 +1,6 @@
 //! A submission from its creation to its record.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use sandtimer::limits::Setting;
@@ -19,7 +19,6 @@ use crate::error::{Refusal, storage};
 use crate::intake::Reservation;
 use crate::owned::Owned;
 use crate::programs::{self, Program, StageEnd, StageLimits, StageReport};
-use crate::quota::Permit;
 
 /// All attributes, `status` and `language` included.
 pub(super) const FIELDS: &[&str] = &[
@@ -68,6 +67,8 @@ const TEXTS: [&str; 7] =
 const DECIMALS: [&str; 5] = ["time", "wall_time", "cpu_time_limit", "cpu_extra_time", "wall_time_limit"];
 /// What is answered where a text attribute is not text.
 pub(super) const NOT_TEXT: &str = "some attributes for this submission cannot be converted to UTF-8, use base64_encoded=true query parameter";
+/// Letters of a token.
+pub(super) const TOKEN_LENGTH: usize = 36;
 /// Letters of a line of base64, as Ruby writes it.
 const LINE: usize = 60;
 
@@ -81,7 +82,7 @@ pub(super) struct View {
 
 /// A submission as it is shown.
 #[derive(Debug)]
-pub(super) enum Rendered {
+pub(super) enum SubmissionView {
     Shown(Value),
     /// One of its attributes is not text, which was asked for.
     NotText,
@@ -109,12 +110,35 @@ impl Owned for LiveSubmission {
 }
 
 impl LiveSubmission {
-    pub fn record(&self) -> Map<String, Value> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn new(token: String, owner: Owner, memory: Option<Reservation>) -> Arc<Self> {
+        let mut record = empty_record(FIELDS);
+        record.remove("status");
+        record.insert("status_id".to_owned(), verdict::IN_QUEUE.into());
+        let (record, has_finished) = (Mutex::new(record), watch::Sender::new(false));
+        Arc::new(LiveSubmission { token, owner, record, has_finished, _memory: memory })
+    }
+
+    /// Its attributes, which cannot change before what is returned is dropped.
+    pub fn record(&self) -> MutexGuard<'_, Map<String, Value>> {
+        // Each change is one call on the map.
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn has_finished(&self) -> bool {
+        *self.has_finished.borrow()
+    }
+
+    pub fn finish(&self) {
+        self.has_finished.send_replace(true);
+    }
+
+    /// About as many bytes as its record has.
+    pub fn bytes(&self) -> usize {
+        self.record().values().filter_map(Value::as_str).map(str::len).sum()
     }
 
     fn set(&self, attributes: Value) {
-        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut record = self.record();
         if let Value::Object(attributes) = attributes {
             record.extend(attributes);
         }
@@ -166,27 +190,30 @@ impl Submission {
         }
     }
 
-    pub fn render(&self, view: &View) -> Rendered {
-        let record = match self {
-            Submission::Live(live) => live.record(),
-            Submission::Stored { record, .. } => record.clone(),
-        };
-        let wanted: Vec<&str> = if view.fields.iter().any(|name| name == "*") {
-            FIELDS.iter().copied().chain(["language"]).collect()
-        } else if view.fields.is_empty() {
-            USUAL.to_vec()
-        } else {
-            view.fields.iter().map(String::as_str).collect()
-        };
-        let mut shown = Map::new();
-        for name in wanted {
-            let Some(value) = shown_attribute(&record, name, view.is_base64) else {
-                return Rendered::NotText;
-            };
-            shown.insert(name.to_owned(), value);
+    pub fn render(&self, view: &View) -> SubmissionView {
+        match self {
+            Submission::Live(live) => render(&live.record(), view),
+            Submission::Stored { record, .. } => render(record, view),
         }
-        Rendered::Shown(shown.into())
     }
+}
+
+fn render(record: &Map<String, Value>, view: &View) -> SubmissionView {
+    let wanted: Vec<&str> = if view.fields.iter().any(|name| name == "*") {
+        FIELDS.iter().copied().chain(["language"]).collect()
+    } else if view.fields.is_empty() {
+        USUAL.to_vec()
+    } else {
+        view.fields.iter().map(String::as_str).collect()
+    };
+    let mut shown = Map::new();
+    for name in wanted {
+        let Some(value) = shown_attribute(record, name, view.is_base64) else {
+            return SubmissionView::NotText;
+        };
+        shown.insert(name.to_owned(), value);
+    }
+    SubmissionView::Shown(shown.into())
 }
 
 /// An attribute as it is shown; `None` where it is not text, which it is to be.
@@ -229,26 +256,17 @@ fn new_token() -> String {
 
 /// Takes a submission in, which is executed when its turn comes.
 pub(super) fn submit(app: &Shared, owner: &Owner, request: SubmissionRequest) -> Result<Submission, Refusal> {
-    let bytes = [Some(&request.source), request.stdin.as_ref(), request.expected_output.as_ref()];
-    let bytes = bytes.into_iter().flatten().map(Vec::len).sum();
+    let others = [&request.stdin, &request.expected_output].into_iter().flatten();
+    let bytes = request.source.len() + others.map(Vec::len).sum::<usize>();
     let memory = app.intake.reserve_long(owner, bytes)?;
     let token = new_token();
-    let mut record = empty_record(FIELDS);
-    record.remove("status");
-    let live = Arc::new(LiveSubmission {
-        token: token.clone(),
-        owner: owner.clone(),
-        record: Mutex::new(record),
-        has_finished: watch::Sender::new(false),
-        _memory: memory,
-    });
+    let live = LiveSubmission::new(token.clone(), owner.clone(), memory);
     live.set(json!({
         "token": token,
         "source_code": encoded(&request.source),
         "stdin": request.stdin.as_deref().map(encoded),
         "expected_output": request.expected_output.as_deref().map(encoded),
         "language_id": request.language_id,
-        "status_id": verdict::IN_QUEUE,
         "created_at": now(),
         "compiler_options": request.compiler_options,
         "command_line_arguments": request.arguments,
@@ -266,12 +284,7 @@ pub(super) fn submit(app: &Shared, owner: &Owner, request: SubmissionRequest) ->
 
 /// Executes a submission and records how it ended.
 async fn execute(app: Shared, live: Arc<LiveSubmission>, request: SubmissionRequest) {
-    let ended = {
-        let turn = programs::enter(&live.owner).await;
-        live.set(json!({"status_id": verdict::PROCESSING}));
-        execute_all(&app, &live.owner, &request, turn).await
-    };
-    let attributes = ended.unwrap_or_else(|refusal| {
+    let attributes = execute_all(&app, &live, &request).await.unwrap_or_else(|refusal| {
         json!({"status_id": verdict::INTERNAL_ERROR, "message": encoded(refusal.message.as_bytes())})
     });
     live.set(attributes);
@@ -279,7 +292,7 @@ async fn execute(app: Shared, live: Arc<LiveSubmission>, request: SubmissionRequ
     if let Err(error) = tokio::task::block_in_place(|| app.submissions.end(&live)) {
         (app.host.complain)(&format!("the record of a submission is kept in memory only: {error}"));
     }
-    live.has_finished.send_replace(true);
+    live.finish();
 }
 
 /// What it used, of each of its runs.
@@ -291,21 +304,16 @@ struct Used {
     memory: f64,
 }
 
-/// Executes a program as often as it asks for, while it is accepted.
+/// Executes a program as often as it asks for, while it is accepted. Each time it waits for its turn.
 async fn execute_all(
     app: &Shared,
-    owner: &Owner,
+    live: &LiveSubmission,
     request: &SubmissionRequest,
-    turn: Option<Permit>,
 ) -> Result<Value, Refusal> {
-    let mut turn = Some(turn);
     let mut used = Used::default();
+    let note = || live.set(json!({"status_id": verdict::PROCESSING}));
     loop {
-        let program = program(request);
-        let executed = match turn.take() {
-            Some(turn) => programs::execute_in_turn(app, owner, turn, program).await?,
-            None => programs::execute(app, owner, program).await?,
-        };
+        let executed = programs::execute_queued(app, &live.owner, program(request), &note).await?;
         let compile = executed.compile.as_ref();
         let Some(run) = &executed.run else { return Ok(not_compiled(compile)) };
         let report = StageReport::clone(&*programs::report(run).await?);
@@ -313,8 +321,9 @@ async fn execute_all(
         used.cpu += report.cpu_ms as f64 / 1_000.0;
         used.wall += report.wall_ms as f64 / 1_000.0;
         used.memory += (report.memory_bytes / 1024) as f64;
-        let limit = request.number("cpu_time_limit");
-        let limit = (limit > 0.0).then_some((limit * 1_000.0) as u64);
+        let in_force = run.effective()["cpu_ms"]["limit"].as_f64();
+        let limit =
+            cpu_limit_ms(in_force, request.number("cpu_time_limit"), request.number("cpu_extra_time"));
         let verdict = verdict::of(&report, limit, request.expected_output.as_deref());
         if verdict.status != verdict::ACCEPTED || used.runs >= request.number("number_of_runs") {
             let output = compile.map(compiler_output).unwrap_or_default();
@@ -332,6 +341,15 @@ async fn execute_all(
             }));
         }
     }
+}
+
+/// The processor time that a program may use, in milliseconds, by the limit that is in force and those of the request in
+/// seconds: without the extra time, if that is in the limit.
+fn cpu_limit_ms(in_force_ms: Option<f64>, limit: f64, extra: f64) -> Option<u64> {
+    let in_force = in_force_ms.filter(|in_force| *in_force > 0.0)?;
+    // Rounding is no other limit.
+    let is_of_another = limit <= 0.0 || in_force > (limit + extra) * 1e3 + 1.0;
+    Some(if is_of_another { in_force } else { limit * 1e3 } as u64)
 }
 
 fn compiler_output(report: &StageReport) -> Vec<u8> {
@@ -388,6 +406,17 @@ fn compile_limits() -> sandtimer::Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cpu_limit_is_the_one_in_force_without_extra_time() {
+        // Those of the request or of Judge0, also under a ceiling.
+        assert_eq!(cpu_limit_ms(Some(6_000.0), 5.0, 1.0), Some(5_000));
+        assert_eq!(cpu_limit_ms(Some(15_000.0), 15.0, 5.0), Some(15_000));
+        // The operator's default in place of Judge0's, and a ceiling without another limit.
+        assert_eq!(cpu_limit_ms(Some(30_000.0), 5.0, 1.0), Some(30_000));
+        assert_eq!(cpu_limit_ms(Some(30_000.0), 0.0, 1.0), Some(30_000));
+        assert_eq!((cpu_limit_ms(None, 5.0, 1.0), cpu_limit_ms(Some(0.0), 5.0, 1.0)), (None, None));
+    }
 
     #[test]
     fn tokens_are_uuids() {

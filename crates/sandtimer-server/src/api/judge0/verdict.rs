@@ -89,15 +89,19 @@ pub(super) fn of(report: &StageReport, cpu_limit_ms: Option<u64>, expected: Opti
 
 /// Whether two outputs differ only in white space at the ends of lines and at their end.
 fn is_same(expected: &[u8], found: &[u8]) -> bool {
-    let lines = |text: &[u8]| -> Vec<Vec<u8>> {
-        let mut lines: Vec<Vec<u8>> =
-            text.split(|byte| *byte == b'\n').map(|line| line.trim_ascii_end().to_vec()).collect();
-        while lines.last().is_some_and(Vec::is_empty) {
-            lines.pop();
+    fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+        text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end)
+    }
+    let (mut expected, mut found) = (lines(expected), lines(found));
+    loop {
+        match (expected.next(), found.next()) {
+            (None, None) => return true,
+            (Some(one), Some(other)) if one == other => {}
+            (Some(_), Some(_)) => return false,
+            (Some(line), None) => return line.is_empty() && expected.all(<[u8]>::is_empty),
+            (None, Some(line)) => return line.is_empty() && found.all(<[u8]>::is_empty),
         }
-        lines
-    };
-    lines(expected) == lines(found)
+    }
 }
 
 #[cfg(test)]
@@ -134,5 +138,6 @@ mod tests {
     fn white_space_at_ends_is_no_difference() {
         let status = |expected: &[u8]| of(&report(StageEnd::Exited(0)), None, Some(expected)).status;
         assert_eq!((status(b"1\n2"), status(b"1\n2 \n"), status(b"1\n\n2"), status(b" 1\n2")), (3, 3, 4, 4));
+        assert_eq!((status(b"1\n2\n\n\n \n"), status(b"1"), status(b"1\n2\n\n3"), status(b"")), (3, 4, 4, 4));
     }
 }
