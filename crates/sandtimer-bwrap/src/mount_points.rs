@@ -270,10 +270,9 @@ impl MountPointList {
 
 impl MountPoint {
     fn remove(&self) -> rustix::io::Result<()> {
-        match flock(&self.lock, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => return Ok(()),
-            // Locked, or a file system without locks.
-            _ => {}
+        // Any other error is that of a file system without locks.
+        if flock(&self.lock, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+            return Ok(());
         }
         let found = statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW)?;
         let is_same = (found.st_dev, found.st_ino) == (self.device, self.inode);
