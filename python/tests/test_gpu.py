@@ -191,7 +191,7 @@ def test_a_node_that_only_a_group_opens_is_opened_by_it(run: Run) -> None:
 def nobodys_python() -> tuple[str, ...]:
     """An interpreter that a user without privileges can execute, with this package."""
     packages = os.path.dirname(os.path.dirname(sandtimer.__file__))
-    probe = "import os, sys, sandtimer; os.stat(sys.executable)"
+    probe = "import os, sys; from sandtimer import Sandbox; os.stat(sys.executable)"
     for python in (sys.executable, "/usr/bin/python3"):
         command = (*_AS_NOBODY, "env", f"PYTHONPATH={packages}", "HOME=/tmp", python)
         try:
@@ -247,7 +247,7 @@ def test_a_node_that_goes_away_refuses_the_next_call(run: Run) -> None:
                         print(type(error).__name__)
                         break
     """)
-    assert said == "True\nSandboxUnavailable\n"
+    assert said == "True\nSandboxUnavailableError\n"
 
 
 def test_which_gpus_it_is_to_use_is_told_and_nothing_else_of_the_environment(run: Run) -> None:

@@ -83,7 +83,7 @@ def test_large_results_come_whole() -> None:
             outcome = box.run(exec, "raise ValueError('x' * 90_000)")
             print(type(outcome.error).__name__, len(str(outcome.error)))
     """)
-    assert said == "True\nb'' True True cccccccccc 19999\nResultTooLarge 0\nValueError 90000\n"
+    assert said == "True\nb'' True True cccccccccc 19999\nResultTooLargeError 0\nValueError 90000\n"
 
 
 def test_arrays_come_whole() -> None:
