@@ -169,7 +169,7 @@ impl Submissions {
             let Ok(status) = entry.metadata() else { continue };
             found.push((status.modified()?, status.len(), entry.path()));
         }
-        found.sort_by(|one, other| other.0.cmp(&one.0));
+        found.sort_by_key(|record| std::cmp::Reverse(record.0));
         let oldest =
             SystemTime::UNIX_EPOCH + Duration::from_millis(calendar_milliseconds()).saturating_sub(MAX_AGE);
         let live: HashSet<String> = self.live.all().iter().map(|live| live.id().to_owned()).collect();
