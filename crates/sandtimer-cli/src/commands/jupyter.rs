@@ -1,5 +1,6 @@
 //! `sandtimer jupyter install`: writes a kernelspec whose kernels run in sandboxes, by the Python package, which knows
 //! Jupyter's directories and has the provisioner.
+#![allow(clippy::disallowed_methods, reason = "it is the user's own interpreter, not untrusted code")]
 
 use std::ffi::OsString;
 use std::process::{Command, ExitCode};
@@ -24,7 +25,6 @@ pub(crate) fn main(given: &JupyterArguments) -> Result<ExitCode, Failure> {
     }))
 }
 
-#[allow(clippy::disallowed_methods, reason = "it is the user's own interpreter, not untrusted code")]
 fn python() -> Command {
     Command::new(PYTHON)
 }
