@@ -155,7 +155,7 @@ pub(super) fn blockers_of_queued_jobs(part: &Part<'_>) {
     assert!(key == "blocked" && *at_ms > part.store.now_ms() + 3_000_000, "{key} {at_ms}");
     let one = || part.submit(json!({"concurrency": {"key": "narrow", "most": 1}}));
     let (holder, waiter) = (one(), one());
-    assert_eq!(part.ids(1), [holder.clone()]);
+    assert_eq!(part.ids(1), std::slice::from_ref(&holder));
     assert_eq!(part.get(&waiter).blocked_by, [JobBlocker::Concurrency { key: "narrow".to_owned() }]);
     part.store.pause(part.name, true).expect("paused");
     let paused = part.get(&waiter).blocked_by;
