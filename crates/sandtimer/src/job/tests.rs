@@ -33,7 +33,7 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
             json!({}),
             "`command`: is missing; use one of `command`, `code` with `language`, `handler`, `steps`, `loop`",
         ),
-        (json!({"command": ["a"], "steps": []}), "`command`: stands beside `steps`; a job has exactly one"),
+        (json!({"command": ["a"], "steps": []}), "`command`: cannot be used together with `steps`; a job has exactly one"),
         (
             json!({"command": command, "prioriti": 1}),
             "`prioriti`: unknown field; the nearest known one is `priority`",
@@ -88,7 +88,7 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
         (json!({"command": [""]}), "`command`: is missing; use a program and its arguments"),
         (json!({"command": []}), "`command`: is missing; use a program and its arguments"),
         (json!({"code": "1"}), "`language`: is missing"),
-        (json!({"handler": "h", "command": command}), "`command`: stands beside `handler`"),
+        (json!({"handler": "h", "command": command}), "`command`: cannot be used together with `handler`"),
         (json!({"handler": 7}), "`handler`: 7 is not allowed; use a text"),
         (json!({"command": command, "input": 1}), "`input`: unknown field"),
         (json!({"handler": "h", "network": true}), "`network`: is of commands and code"),
@@ -176,7 +176,7 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
         ),
         (
             json!({"command": command, "outputs": ["a"], "cwd": "/tmp"}),
-            "`cwd`: stands beside `inputs` or `outputs`",
+            "`cwd`: cannot be used together with `inputs` or `outputs`",
         ),
         (json!({"handler": "h", "outputs": ["a"]}), "`outputs`: is of commands and code"),
         (json!({"command": command, "webhook": {}}), "`webhook.url`: is missing"),
