@@ -89,7 +89,7 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
         (json!({"command": []}), "`command`: is missing; use a program and its arguments"),
         (json!({"code": "1"}), "`language`: is missing"),
         (json!({"handler": "h", "command": command}), "`command`: cannot be used together with `handler`"),
-        (json!({"handler": 7}), "`handler`: 7 is not allowed; use a text"),
+        (json!({"handler": 7}), "`handler`: 7 is not allowed; use a string"),
         (json!({"command": command, "input": 1}), "`input`: unknown field"),
         (json!({"handler": "h", "network": true}), "`network`: is of commands and code"),
         (json!({"code": "1", "language": "pyton"}), "the nearest is `python`"),
@@ -120,7 +120,7 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
         ),
         (
             json!({"steps": [step("fetch", &[]), step("b", &["fetsh"])]}),
-            "`fetsh` is no step; the nearest one is `fetch`",
+            "`fetsh` is not a step; the nearest one is `fetch`",
         ),
         (
             json!({"steps": [step("z", &["a"]), step("a", &["b"]), step("b", &["c"]), step("c", &["a"])]}),
@@ -145,11 +145,11 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
         ),
         (
             json!({"command": command, "inputs": {"a": 7}}),
-            "`inputs[\"a\"]`: 7 is not allowed; use a text, or a table",
+            "`inputs[\"a\"]`: 7 is not allowed; use a string, or a table",
         ),
         (
             json!({"command": command, "inputs": {"a": {"base64": "_"}}}),
-            "`inputs[\"a\"].base64`: is no base64",
+            "`inputs[\"a\"].base64`: is not base64",
         ),
         (
             json!({"command": command, "inputs": {"a": {"text": "x"}}}),
@@ -172,7 +172,7 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
         (json!({"command": command, "outputs": ["a", "../*"]}), "`outputs[1]`: is not a plain path"),
         (
             json!({"command": command, "outputs": ["[a"]}),
-            "`outputs[0]`: is no pattern: unclosed character class",
+            "`outputs[0]`: is not a pattern: unclosed character class",
         ),
         (
             json!({"command": command, "outputs": ["a"], "cwd": "/tmp"}),
@@ -201,7 +201,7 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
         ),
         (
             json!({"command": command, "webhook": {"url": "http://h", "secret": true}}),
-            "`webhook.secret`: is no text",
+            "`webhook.secret`: is not a string",
         ),
         (
             json!({"command": command, "webhook": {"url": "http://h", "secret": "whsec_no key"}}),
