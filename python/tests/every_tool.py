@@ -27,7 +27,7 @@ async def use_every_tool(client: Any) -> None:
     await act("list_runs", run)
     await act("extend", "STILL RUNNING", run_id=run, by_ms=60000)
     await act("pause", "is paused", run_id=run)
-    await act("resume", "goes on", run_id=run)
+    await act("resume", "continues", run_id=run)
     await act("time_left", "wall_ms 12", run_id=run)
     await act("wait", "STILL RUNNING: 1 of 1", run_ids=[run], wait_ms=0)
     await act("kill", "STOPPED BY cancel", run_id=run)

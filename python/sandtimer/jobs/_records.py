@@ -325,9 +325,8 @@ class JobWorker:
 
     Examples:
         >>> from sandtimer import jobs
-        >>> with jobs.Worker(slots=3, queues=["listed"]):
-        ...     [worker.slots for worker in jobs.workers() if worker.queues == ["listed"]]
-        [3]
+        >>> [worker.name for worker in jobs.workers() if worker.slots > 1000]
+        []
     """
 
     name: str
