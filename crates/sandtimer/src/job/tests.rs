@@ -189,7 +189,7 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
         (json!({"command": command, "webhook": {"url": "http://h/ x"}}), "`webhook.url`"),
         (
             json!({"command": command, "webhook": {"url": "http://h", "headers": {"Host": "x"}}}),
-            "`webhook.headers.\"Host\"`: is set by whoever sends",
+            "`webhook.headers.\"Host\"`: is set by the sender of",
         ),
         (
             json!({"command": command, "webhook": {"url": "http://h", "headers": {"A": "x\r\nB: y"}}}),
@@ -209,7 +209,7 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
         ),
         (
             json!({"command": command, "webhook": {"url": "http://h", "headers": {"Webhook-Id": "x"}}}),
-            "`webhook.headers.\"Webhook-Id\"`: is set by whoever sends",
+            "`webhook.headers.\"Webhook-Id\"`: is set by the sender of",
         ),
         (
             json!({"command": command, "webhook": {"url": "http://h", "events": ["ok", "done"]}}),
