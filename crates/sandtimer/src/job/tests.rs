@@ -33,7 +33,10 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
             json!({}),
             "`command`: is missing; use one of `command`, `code` with `language`, `handler`, `steps`, `loop`",
         ),
-        (json!({"command": ["a"], "steps": []}), "`command`: cannot be used together with `steps`; a job has exactly one"),
+        (
+            json!({"command": ["a"], "steps": []}),
+            "`command`: cannot be used together with `steps`; a job has exactly one",
+        ),
         (
             json!({"command": command, "prioriti": 1}),
             "`prioriti`: unknown field; the nearest known one is `priority`",
