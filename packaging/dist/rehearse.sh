@@ -1,21 +1,22 @@
 #!/bin/sh
 # Rehearses the installation of a release in a root of Debian. `cargo xtask dist --rehearse` starts it in mount, network
-# and pid namespaces of its own: nothing it mounts, starts or writes is left, and no network can be reached.
+# and pid namespaces of its own: nothing that it mounts or starts is left, and no network can be
+# reached. It makes /run/sandtimer, as every engine does.
 #
-# ROOT is the root, WORK an empty directory, RELEASE has the release, INDEX the Python packages that it needs, FILES the
+# ROOT is the root, SCRATCH an empty directory, RELEASE has the release, INDEX the Python packages that it needs, FILES the
 # scripts and examples, PYTHON has pypiserver and twine, VERDACCIO is the program.
 set -eu
 
 ip link set lo up
-mount -t tmpfs tmpfs "$WORK"
-mkdir "$WORK/index" "$WORK/registry" "$WORK/upper" "$WORK/overlay" "$WORK/root"
+mount -t tmpfs tmpfs "$SCRATCH"
+mkdir "$SCRATCH/index" "$SCRATCH/registry" "$SCRATCH/upper" "$SCRATCH/overlay" "$SCRATCH/debian"
 
 echo "== registries on loopback"
-cp "$INDEX"/* "$WORK/index/"
+cp "$INDEX"/* "$SCRATCH/index/"
 "$PYTHON" -m pypiserver run --interface 127.0.0.1 --port 8080 --disable-fallback \
-    --authenticate . --passwords . "$WORK/index" 2>"$WORK/pypiserver.log" &
-cp "$FILES/verdaccio.yaml" "$WORK/registry/"
-node "$VERDACCIO" --config "$WORK/registry/verdaccio.yaml" --listen 127.0.0.1:4873 >"$WORK/verdaccio.log" 2>&1 &
+    --authenticate . --passwords . "$SCRATCH/index" 2>"$SCRATCH/pypiserver.log" &
+cp "$FILES/verdaccio.yaml" "$SCRATCH/registry/"
+node "$VERDACCIO" --config "$SCRATCH/registry/verdaccio.yaml" --listen 127.0.0.1:4873 >"$SCRATCH/verdaccio.log" 2>&1 &
 
 # Waits at most 60 s until the port accepts connections.
 await() {
@@ -23,7 +24,7 @@ await() {
     until "$PYTHON" -c "import socket; socket.create_connection(('127.0.0.1', $1), 1)" 2>/dev/null; do
         attempts=$((attempts + 1))
         if [ "$attempts" -ge 120 ]; then
-            cat "$WORK"/*.log >&2
+            cat "$SCRATCH"/*.log >&2
             echo "no registry listens on port $1 after 60 s" >&2
             exit 1
         fi
@@ -39,13 +40,13 @@ echo "== upload to them"
 npm publish --loglevel=error --registry http://127.0.0.1:4873/ --//127.0.0.1:4873/:_authToken=any \
     "$RELEASE/sandtimer-$VERSION.tgz"
 
-mount -t overlay overlay -o "lowerdir=$ROOT,upperdir=$WORK/upper,workdir=$WORK/overlay" "$WORK/root"
+mount -t overlay overlay -o "lowerdir=$ROOT,upperdir=$SCRATCH/upper,workdir=$SCRATCH/overlay" "$SCRATCH/debian"
 # The control groups are the host's, so the locks that say whose they are have to be its own, too: without them an engine
 # in the root and one of the host would take each other for dead.
-mkdir -p -m 700 /run/sandtimer "$WORK/root/run/sandtimer"
-mount --bind /run/sandtimer "$WORK/root/run/sandtimer"
-mkdir "$WORK/root/release"
-cp "$RELEASE"/* "$WORK/root/release/"
-cp -R "$FILES" "$WORK/root/rehearsal"
+mkdir -p -m 700 /run/sandtimer "$SCRATCH/debian/run/sandtimer"
+mount --bind /run/sandtimer "$SCRATCH/debian/run/sandtimer"
+mkdir "$SCRATCH/debian/release"
+cp "$RELEASE"/* "$SCRATCH/debian/release/"
+cp -R "$FILES" "$SCRATCH/debian/rehearsal"
 
-exec unshare --mount sh "$FILES/enter.sh" "$WORK/root" sh /rehearsal/operator.sh
+exec unshare --mount sh "$FILES/enter.sh" "$SCRATCH/debian" sh /rehearsal/operator.sh

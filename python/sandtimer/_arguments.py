@@ -66,7 +66,7 @@ def encoded(name: str, value: Any) -> bytes:
     try:
         return text(name, value, "use a text or bytes").encode()
     except UnicodeEncodeError as error:
-        raise InvalidArgumentError(f"{name} is no text that UTF-8 can hold ({error}): pass bytes") from error
+        raise InvalidArgumentError(f"{name} cannot be encoded as UTF-8 ({error}): pass bytes") from error
 
 
 def _seconds(name: str, value: Any) -> None:
@@ -149,7 +149,7 @@ def modules(value: Any) -> list[str]:
         if not isinstance(name, str):
             raise InvalidArgumentTypeError(f"preload holds {name!r:.200}, of type {type(name).__name__}: {wanted}")
         if not all(name.split(".")) or "\0" in name or not _is_utf8(name):
-            raise InvalidArgumentError(f"preload holds {name!r:.200}, which is no module's name: {wanted}")
+            raise InvalidArgumentError(f"preload holds {name!r:.200}, which is not the name of a module: {wanted}")
     return names
 
 
@@ -214,7 +214,7 @@ def paths() -> list[str]:
             kind = type(entry).__name__
             raise InvalidArgumentTypeError(f"sys.path holds {entry!r}, of type {kind}, where no import looks: remove it, or make it a text")
         if "\0" in path or not _is_utf8(path):
-            raise InvalidArgumentError(f"sys.path holds {entry!r}, which is no path in UTF-8: rename the directory, or remove it")
+            raise InvalidArgumentError(f"sys.path holds {entry!r}, which is not a path in UTF-8: rename the directory, or remove it")
         try:
             found.append(os.path.abspath(path))
         except FileNotFoundError:

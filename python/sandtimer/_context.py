@@ -313,7 +313,7 @@ class Context:
         if listener.lost is not None:
             state, reason = listener.lost
             self._lost = reason
-            back = "it went back to before its last run" if state == "rolled_back" else "it began anew, with nothing"
+            back = "it went back to before its last run" if state == "rolled_back" else "it started again, with nothing"
             warnings.warn(f"the context's interpreter was lost between two runs ({reason}): {back}", ContextLostError, stacklevel=3)
         ended, _ = execution.ended()
         return self._rebuilt(ended, listener.raised)

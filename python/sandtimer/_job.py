@@ -91,7 +91,7 @@ def arguments(argv: Sequence[Union[str, bytes, "os.PathLike[Any]"]]) -> list[byt
         except TypeError as error:
             raise InvalidArgumentTypeError(f"argv has {argument!r}: use texts, bytes and paths") from error
         except UnicodeEncodeError as error:
-            raise InvalidArgumentError(f"argv has {argument!r}, which is no text: {error.reason}") from error
+            raise InvalidArgumentError(f"argv has {argument!r}, which is not a string in UTF-8: {error.reason}") from error
         if b"\0" in encoded[-1]:
             raise InvalidArgumentError(f"argv has {argument!r}: an argument cannot hold a NUL byte")
     if not encoded:

@@ -399,14 +399,14 @@ def test_what_happened_to_a_context_since_its_last_run_is_a_warning(
     async def noted(*given: Any, **options: Any) -> Any:
         # When an interpreter is lost between two runs is not for a test to say.
         answer = await ask(*given, **options)
-        return {**answer, "notes": ["the context began anew: it was killed"]} if "notes" in (answer or ()) else answer
+        return {**answer, "notes": ["the context started again: it was killed"]} if "notes" in (answer or ()) else answer
 
     async def awaited(ctx: sandtimer.ClientContext) -> sandtimer.Outcome:
         return await ctx.arun("6 * 7")
 
     with client.context() as ctx:
         monkeypatch.setattr(_client_wire.Server, "ask", noted)
-        with pytest.warns(sandtimer.ContextLostError, match="began anew") as warned:
+        with pytest.warns(sandtimer.ContextLostError, match="started again") as warned:
             assert ctx.run("6 * 7").value == 42
             assert asyncio.run(awaited(ctx)).value == 42
         assert [warning.filename for warning in warned] == [__file__] * 2

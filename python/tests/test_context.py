@@ -224,7 +224,7 @@ def test_an_interpreter_lost_between_runs_is_said(ctx: sandtimer.Context) -> Non
         if ctx.info.checkpoint:
             break
         pause.wait(0.02)
-    with pytest.warns(sandtimer.ContextLostError, match="began anew"):
+    with pytest.warns(sandtimer.ContextLostError, match="started again"):
         assert ctx.run("'os' in globals()").value is False
     assert "the interpreter" in str(ctx.info.lost)
 

@@ -40,10 +40,8 @@ def mypy(file: pathlib.Path, tmp_path: pathlib.Path) -> subprocess.CompletedProc
 
 def pyright(file: pathlib.Path, tmp_path: pathlib.Path) -> subprocess.CompletedProcess[str]:
     modules = pathlib.Path(os.environ.get("SANDTIMER_TEST_NPM") or ROOT / "target/npm/node_modules")
-    if shutil.which("node") is None:
-        pytest.skip("there is no node, which pyright needs: apt-get install nodejs npm")
-    if not (modules / "pyright").is_dir():
-        pytest.skip(f"{modules} has no pyright: cargo xtask npm")
+    assert shutil.which("node") is not None, "there is no node, which pyright needs: apt-get install nodejs npm"
+    assert (modules / "pyright").is_dir(), f"{modules} has no pyright: cargo xtask python installs it"
     return checked(["node", str(modules / "pyright/index.js"), "--pythonpath", sys.executable, str(file)], {})
 
 

@@ -47,8 +47,8 @@ _READ_BY_SANDTIMER = re.compile(r"(SANDTIMER_(?!TOKEN|NATS)|LD_|XDG_).*|PATH|HOM
 def find_binary() -> str:
     """The path of the `sandtimer` program. Raises `RuntimeError` where there is none."""
     named = os.environ.get("SANDTIMER_BIN")
-    beside = os.path.join(os.path.dirname(sys.executable), "sandtimer")
-    found = shutil.which(named) if named else shutil.which("sandtimer") or shutil.which(beside)
+    sibling = os.path.join(os.path.dirname(sys.executable), "sandtimer")
+    found = shutil.which(named) if named else shutil.which("sandtimer") or shutil.which(sibling)
     if found is None:
         where = f"SANDTIMER_BIN={named!r} does not name it" if named else "it is not on PATH"
         raise RuntimeError(f"kernels are sealed by the program `sandtimer`, and {where}; install it, or set SANDTIMER_BIN to its path")

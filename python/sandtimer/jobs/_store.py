@@ -362,7 +362,7 @@ class Jobs:
         _arguments.text("name", name)
         found = [file for file in await self._files(io, id) if file.name == name]
         if not found:
-            raise JobFileUnknownError(f"job {id} has left no file {name!r}; `files` lists what there is, once it is over", id, name)
+            raise JobFileUnknownError(f"job {id} has no file {name!r}; `files` lists its files, once it has ended", id, name)
         content = bytearray()
         while len(content) < found[0].bytes:
             piece = await self._ask(io, "read_file", id, name, len(content))
@@ -634,7 +634,7 @@ class Jobs:
                 left = None if total is None else begun + total - time.monotonic()
                 if left is not None and left <= 0:
                     states = ", ".join(f"{each.id} is {each.state or 'not seen yet'}" for each in following[:3])
-                    raise JobStillRunningError(f"the wait of {timeout} s is over, and the work goes on: {states}")
+                    raise JobStillRunningError(f"the wait of {timeout} s has passed, and the jobs continue: {states}")
                 if bar is not None:
                     bar.note(states_of(following))
                 await io.sleep(LOOK if left is None else min(LOOK, left))

@@ -99,7 +99,7 @@ fn rehearse(release: &Release, files: &Path, path: &Path) -> Result {
     make(&work)?;
     let mut command = step::command("unshare", &["--mount", "--net", "--pid", "--fork", "--kill-child"]);
     command.arg("--mount-proc").arg("sh").arg(root().join("packaging/dist/rehearse.sh"));
-    command.env("ROOT", path).env("WORK", work).env("FILES", files).env("INDEX", index());
+    command.env("ROOT", path).env("SCRATCH", work).env("FILES", files).env("INDEX", index());
     command.env("RELEASE", &release.directory).env("VERSION", VERSION).env("PYTHON", TOOLS.python(&root()));
     command.env("VERDACCIO", registry().join("node_modules/verdaccio/bin/verdaccio"));
     step::run(command)
