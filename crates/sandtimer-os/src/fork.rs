@@ -144,7 +144,7 @@ pub fn has_children() -> bool {
 #[allow(clippy::disallowed_methods, reason = "the number of a child that was not reaped is not reused")]
 pub fn signal_child(pid: i32, signal: i32) {
     if pid > 1 {
-        // SAFETY: takes plain numbers. A child that has ended meanwhile is as good.
+        // SAFETY: takes plain numbers. A child that has ended by itself needs no signal.
         unsafe { libc::kill(pid, signal) };
     }
 }

@@ -20,7 +20,7 @@ mod piston;
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
@@ -29,7 +29,7 @@ pub(crate) use judge0::Submissions;
 
 use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
-use crate::{Shared, compat};
+use crate::{Shared, body, compat};
 
 /// The path that answers whether the server runs, with or without a token.
 pub(crate) const HEALTH: &str = "/health";
@@ -125,6 +125,16 @@ pub(crate) fn token(path: &str, headers: &HeaderMap) -> Option<Vec<u8>> {
     Some(pair[colon + 1..].to_vec())
 }
 
+/// An error in a system's own shape. `scheme` is how its clients authenticate, for those without a token.
+fn error_response(status: u16, error: &Value, scheme: &'static str) -> Response {
+    let mut response = body::json(error);
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    if status == 401 {
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
+    }
+    response
+}
+
 /// Waits for work while the client is there.
 async fn attended<T>(
     connection: &Connection,
@@ -146,17 +156,6 @@ fn number(value: &Value) -> Option<f64> {
     number.filter(|number| number.is_finite())
 }
 
-/// The name of a signal.
-fn signal_name(number: i32) -> String {
-    const NAMES: [&str; 31] = [
-        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
-        "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
-        "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
-    ];
-    let name = usize::try_from(number - 1).ok().and_then(|index| NAMES.get(index));
-    name.map_or_else(|| format!("SIG{number}"), |name| format!("SIG{name}"))
-}
-
 /// Base64 with or without line breaks.
 fn decoded(text: &str) -> Option<Vec<u8>> {
     let compact: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
@@ -165,8 +164,6 @@ fn decoded(text: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
-
     use super::*;
 
     #[test]

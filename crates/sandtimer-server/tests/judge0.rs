@@ -303,7 +303,7 @@ fn languages_and_statuses_are_listed() {
     assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("\"error\":"), "{answer}");
 }
 
-/// A token in a path is no path: what it names is not read, and neither are devices and fifos.
+/// A token that is a path is unknown: the file that it names is not read, nor are devices and fifos.
 #[test]
 fn tokens_that_are_paths_are_unknown() {
     let serving = Serving::start();

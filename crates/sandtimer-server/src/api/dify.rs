@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Extension, State};
-use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use sandtimer::Limits;
+use sandtimer::supervise::signal_name;
 use serde_json::{Value, json};
 
-use super::{HEALTH, attended};
+use super::{HEALTH, attended, error_response};
 use crate::Shared;
 use crate::auth::Owner;
 use crate::body::{self, Fields, Object, Parameters};
@@ -69,13 +69,7 @@ impl From<Refusal> for Failure {
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let code = -i32::from(self.status);
-        let mut response = body::json(&json!({"code": code, "message": self.message, "data": null}));
-        *response.status_mut() =
-            StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        if self.status == 401 {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        response
+        error_response(self.status, &json!({"code": code, "message": self.message, "data": null}), "Bearer")
     }
 }
 
@@ -144,7 +138,7 @@ fn execution_error(report: &StageReport, stderr: &str) -> String {
     let mut lines = vec![format!("process exited with code {}", report.exit_code().unwrap_or(-1))];
     match report.end {
         StageEnd::TimeLimit => lines.push("error: timeout".to_owned()),
-        StageEnd::Signaled(signal) => lines.push(format!("error: signal: {}", super::signal_name(signal))),
+        StageEnd::Signaled(signal) => lines.push(format!("error: signal: {}", signal_name(signal))),
         _ => {}
     }
     lines.extend(report.sentence.clone());

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Extension, State};
-use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -14,7 +13,7 @@ use sandtimer::model::{Ending, LimitKind, Outcome};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Map, Value, json};
 
-use super::{attended, decoded, number};
+use super::{attended, decoded, error_response, number};
 use crate::Shared;
 use crate::auth::Owner;
 use crate::body::{self, Fields, Object};
@@ -114,13 +113,7 @@ impl From<Refusal> for Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let mut response = body::json(&json!({"detail": self.detail}));
-        *response.status_mut() =
-            StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        if self.status == 401 {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic"));
-        }
-        response
+        error_response(self.status, &json!({"detail": self.detail}), "Basic")
     }
 }
 

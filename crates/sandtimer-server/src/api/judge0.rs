@@ -18,11 +18,12 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Extension, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Map, Value, json};
 
+use super::error_response;
 use crate::Shared;
 use crate::auth::Owner;
 use crate::body::{self, Fields, Id, Object, Parameters};
@@ -75,13 +76,7 @@ impl From<Refusal> for Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let mut response = body::json(&self.answer);
-        *response.status_mut() =
-            StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        if self.status == 401 {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        response
+        error_response(self.status, &self.answer, "Bearer")
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Extension, Path, Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
@@ -21,7 +21,7 @@ use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::attended;
+use super::{attended, error_response};
 use crate::Shared;
 use crate::auth::Owner;
 use crate::body::{self, Fields, Object, Parameters};
@@ -96,13 +96,7 @@ impl From<Refusal> for Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let mut response = body::json(&json!({"error": self.error, "message": self.error}));
-        *response.status_mut() =
-            StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        if self.status == 401 {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        response
+        error_response(self.status, &json!({"error": self.error, "message": self.error}), "Bearer")
     }
 }
 

@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Extension, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use sandtimer::Limits;
 use sandtimer::limits::{Key, Setting};
 use sandtimer::model::LimitKind;
+use sandtimer::supervise::signal_name;
 use serde_json::{Map, Value, json};
 
-use super::{attended, decoded, signal_name};
+use super::{attended, decoded, error_response};
 use crate::Shared;
 use crate::auth::Owner;
 use crate::body::{self, Fields, Object};
@@ -96,13 +97,7 @@ impl From<Refusal> for Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let mut response = body::json(&json!({"message": self.message}));
-        *response.status_mut() =
-            StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        if self.status == 401 {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        response
+        error_response(self.status, &json!({"message": self.message}), "Bearer")
     }
 }
 

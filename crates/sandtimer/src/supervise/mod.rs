@@ -33,4 +33,4 @@ pub(crate) mod waiting;
 pub(crate) mod words;
 
 pub use seen::{Look, SeenProcess};
-pub use sentence::signal_number;
+pub use sentence::{signal_name, signal_number};

@@ -163,7 +163,7 @@ pub fn signal_number(name: &str) -> Option<i32> {
 }
 
 /// `SIGSEGV` and the like; `SIG<n>` for one without a name.
-pub(crate) fn signal_name(number: i32) -> String {
+pub fn signal_name(number: i32) -> String {
     const NAMES: [&str; 32] = [
         "", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
         "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU",

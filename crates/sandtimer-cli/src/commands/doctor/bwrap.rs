@@ -81,7 +81,7 @@ fn version(path: &Path) -> String {
     let pidfd =
         Pid::from_raw(child.id().cast_signed()).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     if !pidfd.is_some_and(|pidfd| wait_readable(pidfd.as_fd(), TIMEOUT_MILLISECONDS)) {
-        // One that has ended meanwhile is as good.
+        // A process that has ended by itself needs no signal.
         let _ = child.kill();
     }
     let output = child.wait_with_output().map(|output| output.stdout).unwrap_or_default();

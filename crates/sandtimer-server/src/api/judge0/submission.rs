@@ -347,7 +347,7 @@ async fn execute_all(
 /// seconds: without the extra time, if that is in the limit.
 fn cpu_limit_ms(in_force_ms: Option<f64>, limit: f64, extra: f64) -> Option<u64> {
     let in_force = in_force_ms.filter(|in_force| *in_force > 0.0)?;
-    // Rounding is no other limit.
+    // A difference by rounding is not another limit.
     let is_of_another = limit <= 0.0 || in_force > (limit + extra) * 1e3 + 1.0;
     Some(if is_of_another { in_force } else { limit * 1e3 } as u64)
 }
