@@ -63,7 +63,7 @@ def test_one_text_is_refused_with_the_remedy(box: sandtimer.Sandbox, argv: Any) 
         ([], ValueError, "empty"),
         (["echo", "a\0b"], ValueError, "NUL"),
         ([b"ec\0ho"], ValueError, "NUL"),
-        (["echo", "\ud800"], ValueError, "no text"),
+        (["echo", "\ud800"], ValueError, "UTF-8"),
         (["echo", 3], TypeError, "use texts"),
         (["echo", None], TypeError, "use texts"),
     ],

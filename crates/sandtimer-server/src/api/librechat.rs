@@ -129,43 +129,50 @@ async fn open(app: &Shared, owner: &Owner) -> Result<NewSession, Refusal> {
     let (app, owner) = (app.clone(), owner.clone());
     let made = tokio::task::spawn_blocking(move || {
         let workspace = app.workspaces.create(&owner, Some(MARK))?;
-        Ok(NewSession { app, workspace, is_kept: false })
+        Ok(NewSession { app, workspace, is_settled: false })
     });
     made.await.map_err(|_| Refusal::new(Code::Internal, "the session could not be made"))?
 }
 
-/// A session that is being made. If it is dropped before it is kept, it is removed.
+/// A session that is being made. If it is dropped before it is settled, it is removed.
 #[derive(Debug)]
 struct NewSession {
     app: Shared,
     workspace: Arc<Workspace>,
-    is_kept: bool,
+    is_settled: bool,
 }
 
 impl NewSession {
     fn keep(mut self) {
-        self.is_kept = true;
+        self.is_settled = true;
+    }
+
+    /// Removes the session and returns once that is done, so that no later request finds it.
+    async fn discard(mut self) {
+        close_and_remove(self.app.clone(), self.workspace.clone()).await;
+        self.is_settled = true;
     }
 }
 
 impl Drop for NewSession {
     fn drop(&mut self) {
-        if self.is_kept {
+        if self.is_settled {
             return;
         }
         // Without a runtime the server has ended: the session expires in the next one.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (app, workspace) = (self.app.clone(), self.workspace.clone());
-        runtime.spawn(async move {
-            // A run that was cancelled leaves it soon; what does not is left to the housekeeping.
-            let since = monotonic_nanoseconds();
-            while !workspace.close() && monotonic_nanoseconds() - since < CLOSE_TIMEOUT.as_nanos() as u64 {
-                tokio::time::sleep(CLOSE_INTERVAL).await;
-            }
-            // A panic there was reported by itself.
-            let _ = tokio::task::spawn_blocking(move || remove(&app, &workspace)).await;
-        });
+        runtime.spawn(close_and_remove(self.app.clone(), self.workspace.clone()));
     }
+}
+
+async fn close_and_remove(app: Shared, workspace: Arc<Workspace>) {
+    // A run that was cancelled leaves it soon; what does not is left to the housekeeping.
+    let since = monotonic_nanoseconds();
+    while !workspace.close() && monotonic_nanoseconds() - since < CLOSE_TIMEOUT.as_nanos() as u64 {
+        tokio::time::sleep(CLOSE_INTERVAL).await;
+    }
+    // A panic there was reported by itself.
+    let _ = tokio::task::spawn_blocking(move || remove(&app, &workspace)).await;
 }
 
 /// Removes a session that nothing uses. Blocks.
@@ -251,7 +258,9 @@ async fn execute(
     let answer = answer.map_err(|refusal: Refusal| {
         refusal.after_execution(executed.run.as_ref().map(|run| run.id_text()))
     })?;
-    if !made.is_empty() {
+    if made.is_empty() {
+        new_session.discard().await;
+    } else {
         new_session.keep();
     }
     Ok(answer)
@@ -359,11 +368,11 @@ async fn made(
     executed: &ProgramResult,
     handed: &HandedFiles,
 ) -> Result<Vec<String>, Refusal> {
-    let is_kept = match &executed.run {
+    let is_settled = match &executed.run {
         Some(run) => programs::report(run).await?.has_files(),
         None => false,
     };
-    if !is_kept {
+    if !is_settled {
         return Ok(Vec::new());
     }
     let mut made = Vec::new();
