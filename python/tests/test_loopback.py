@@ -129,7 +129,7 @@ def test_listener_of_the_host_is_reached_with_the_network(doors: Doors, listener
         seen = [getattr(given, door)(code) for door in ("exec", "command", "call", "context", "judge")]
     seen += [getattr(doors, door)(code, flags=("--network",)) for door in ("cli_python", "cli_run")]
     seen += [getattr(doors, door)(code, network=True) for door in ("http_code", "http_command")]
-    assert [ended.stdout for ended in seen] == ["connected 0\n"] * 9
+    assert [ended.stdout for ended in seen] == ["connected 0\n"] * 9, [ended.whole for ended in seen]
     assert callers(listener) == 9
 
 

@@ -381,7 +381,7 @@ class TestRefused:
         assert [type(key) for key in back] == [Plain, Named, Number]
         assert back[Named(1, 2)] == 2 and back[3] == 3
 
-    @pytest.mark.parametrize("value", [print, len, lambda: 0, carry.decode, Plain().__init__], ids=str)
+    @pytest.mark.parametrize("value", [print, len, lambda: 0, carry.decode, Plain().__init__], ids=["built-in print", "built-in len", "lambda", "function", "method"])
     def test_a_function(self, value: Any) -> None:
         with pytest.raises((ResultRefusedError, TypeError)):
             carry.carried(value)

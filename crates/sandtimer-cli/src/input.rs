@@ -220,7 +220,7 @@ pub(crate) fn feed_stream(to: OwnedFd, dead: Bell) -> io::Result<()> {
     let is_terminal = rustix::termios::isatty(stdin());
     start(move || {
         let mut buffer = vec![0; most];
-        while wait_for(to.as_fd(), PollFlags::OUT, &dead) && wait_for_stdin(is_terminal, &dead, &|| {}) {
+        while wait_for(to.as_fd(), PollFlags::OUT, &dead) && wait_for_stdin(is_terminal, &dead) {
             let count = read_some(stdin(), &mut buffer);
             if count == 0 || !write_all(&to, &buffer[..count]) {
                 return;
@@ -229,8 +229,8 @@ pub(crate) fn feed_stream(to: OwnedFd, dead: Bell) -> io::Result<()> {
     })
 }
 
-/// Passes what is typed on our terminal on to the run's, until either is closed or the run is dead. `on_typed` sees it first;
-/// `on_foreground` is called where this process was in the background and is not any more.
+/// Passes what is typed on our terminal on to the run's, until either is closed or the run is dead. `before_reading` is called each
+/// time that this process can read it, and says whether that took time; `on_typed` gets what was read.
 ///
 /// # Errors
 /// When the system refuses a thread.
@@ -238,11 +238,14 @@ pub(crate) fn feed_terminal(
     to: OwnedFd,
     dead: Bell,
     mut on_typed: impl FnMut(&OwnedFd, &[u8]) + Send + 'static,
-    on_foreground: impl Fn() + Send + 'static,
+    before_reading: impl Fn() -> bool + Send + 'static,
 ) -> io::Result<()> {
     start(move || {
         let mut buffer = vec![0; PAGE_BYTES];
-        while wait_for_stdin(true, &dead, &on_foreground) {
+        while wait_for_stdin(true, &dead) {
+            if before_reading() && !wait_for_stdin(true, &dead) {
+                return;
+            }
             let count = read_some(stdin(), &mut buffer);
             on_typed(&to, &buffer[..count]);
             if count == 0 || !write_all(&to, &buffer[..count]) {
@@ -272,16 +275,11 @@ fn write_all(to: &OwnedFd, mut rest: &[u8]) -> bool {
 
 /// Waits until there is something to read, or the end of it. A terminal that is another's at the moment is left alone: reading it would
 /// stop this process (SIGTTIN).
-fn wait_for_stdin(is_terminal: bool, dead: &Bell, on_foreground: &dyn Fn()) -> bool {
-    let mut was_in_background = false;
+fn wait_for_stdin(is_terminal: bool, dead: &Bell) -> bool {
     while wait_for(stdin(), PollFlags::IN, dead) {
         if !is_terminal || is_foreground() {
-            if was_in_background {
-                on_foreground();
-            }
             return true;
         }
-        was_in_background = true;
         let pause = Timespec { tv_sec: 0, tv_nsec: i64::from(BACKGROUND_PAUSE.subsec_nanos()) };
         let _ = poll(&mut [PollFd::new(dead, PollFlags::IN)], Some(&pause));
     }

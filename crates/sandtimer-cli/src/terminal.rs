@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{FileType, fstat, major, minor};
 use rustix::stdio::{stderr, stdin, stdout};
@@ -82,21 +82,25 @@ pub(crate) fn copy_size(master: impl AsFd) {
 #[derive(Debug)]
 pub(crate) struct Raw {
     before: Termios,
+    is_raw: Arc<AtomicBool>,
 }
 
 impl Raw {
-    pub(crate) fn enter() -> io::Result<Self> {
+    /// `is_raw` says whether there is such a guard.
+    pub(crate) fn enter(is_raw: Arc<AtomicBool>) -> io::Result<Self> {
         let before = tcgetattr(stdin())?;
         let mut raw = before.clone();
         raw.make_raw();
-        let guard = Raw { before };
+        let guard = Raw { before, is_raw };
         tcsetattr(stdin(), OptionalActions::Now, &raw)?;
+        guard.is_raw.store(true, Ordering::Relaxed);
         Ok(guard)
     }
 }
 
 impl Drop for Raw {
     fn drop(&mut self) {
+        self.is_raw.store(false, Ordering::Relaxed);
         // In the background it is another's by now, and setting it would stop this process (SIGTTOU).
         if is_foreground() {
             // Fails only when the terminal is gone. Drain would wait for a reader that has stopped the output.

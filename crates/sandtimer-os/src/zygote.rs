@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use crate::launcher::Spawned;
 use crate::process;
 use crate::processors::Processors;
@@ -214,18 +216,33 @@ pub fn dispatch(
     socket::send(channel, &packet, files, false)
 }
 
-/// The next packet of a job, as [`packet`] and into a buffer of its length; empty when the other end is closed.
+/// The next packet of a job, as [`packet`] without waiting and into a buffer of its length; empty when the other end is closed.
 ///
 /// # Errors
 /// As `recv(2)`; `InvalidData` for one that is longer than [`wire::CHANNEL_PACKET`], or that another reader has taken meanwhile.
-pub fn whole_packet(channel: BorrowedFd<'_>, wait: bool) -> io::Result<Vec<u8>> {
+pub fn whole_packet(channel: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     use rustix::net::{RecvFlags, recv};
-    let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
-    let (_, length) = recv(channel, &mut [0; 0][..], flags | RecvFlags::PEEK | RecvFlags::TRUNC)?;
+    let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK | RecvFlags::TRUNC;
+    let (_, length) = recv(channel, &mut [0; 0][..], flags)?;
     let mut bytes = vec![0; length.min(wire::CHANNEL_PACKET)];
-    match packet(channel, &mut bytes, wait)? {
+    match packet(channel, &mut bytes, false)? {
         length if length != bytes.len() => Err(io::ErrorKind::InvalidData.into()),
         _ => Ok(bytes),
+    }
+}
+
+/// How long [`wait_for_packet`] waits.
+const MAX_PACKET_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
+/// Waits for a packet or the end of the channel.
+///
+/// # Errors
+/// `Interrupted` by a signal, and after 50 ms: a signal that arrives just before the wait does not interrupt it, so that the caller
+/// has to check for signals now and then.
+pub fn wait_for_packet(channel: BorrowedFd<'_>) -> io::Result<()> {
+    match poll(&mut [PollFd::new(&channel, PollFlags::IN)], Some(&MAX_PACKET_WAIT))? {
+        0 => Err(io::ErrorKind::Interrupted.into()),
+        _ => Ok(()),
     }
 }
 

@@ -355,10 +355,10 @@ impl Call {
     #[allow(clippy::type_complexity)]
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyBytes>, Vec<(u64, bool)>)> {
         let said = loop {
-            match py.detach(|| self.call.wait()) {
-                Ok(Said::Progress) => {}
-                Ok(said) => break said,
-                Err(_) => py.check_signals().inspect_err(|_| self.cancel("interrupted"))?,
+            let said = interruptible(py, |give_up| self.call.wait_interruptibly(give_up));
+            match said.inspect_err(|_| self.cancel("interrupted"))? {
+                Said::Progress => {}
+                said => break said,
             }
         };
         match said {

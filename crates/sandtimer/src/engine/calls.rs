@@ -443,16 +443,33 @@ impl Call {
     /// Waits for the answer, the verdict, or word of progress.
     ///
     /// # Errors
-    /// Interrupted by a signal: see to it and wait again.
+    /// As [`Call::wait_interruptibly`], without its `Interrupted`.
     pub fn wait(&self) -> std::io::Result<Said> {
+        self.wait_interruptibly(&mut || false)
+    }
+
+    /// As [`Call::wait`]; `give_up` is asked now and then, and whenever a signal interrupts the wait.
+    ///
+    /// # Errors
+    /// `Interrupted` where `give_up` says so.
+    pub fn wait_interruptibly(&self, give_up: &mut dyn FnMut() -> bool) -> std::io::Result<Said> {
+        use std::io::ErrorKind;
         let Some(job) = self.job() else { return Ok(Said::Nothing) };
-        let packet = match os::whole_packet(job.channel.as_fd(), true) {
-            Ok(packet) if !packet.is_empty() => packet,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => return Err(error),
-            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-                return Ok(Said::Malformed(Malformed("the packet is too long")));
+        let channel = job.channel.as_fd();
+        let packet = loop {
+            match os::wait_for_packet(channel).and_then(|()| os::whole_packet(channel)) {
+                Ok(packet) if !packet.is_empty() => break packet,
+                // Another thread may have taken the packet.
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {
+                    if give_up() {
+                        return Err(ErrorKind::Interrupted.into());
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::InvalidData => {
+                    return Ok(Said::Malformed(Malformed("the packet is too long")));
+                }
+                Ok(_) | Err(_) => return Ok(Said::Nothing),
             }
-            Ok(_) | Err(_) => return Ok(Said::Nothing),
         };
         if let Some(report) = packet.strip_prefix(REPORT) {
             self.run.running.hear_report(report, monotonic_nanoseconds());

@@ -32,7 +32,7 @@ pub(super) enum Parts {
 }
 
 impl Parts {
-    /// Reads the next part. `give_up` is asked whenever a signal interrupts the wait.
+    /// Reads the next part. `give_up` is asked now and then, and whenever a signal interrupts the wait.
     pub fn read(
         &mut self,
         job: &Job,
@@ -88,11 +88,13 @@ pub(super) fn receive(
 ) -> io::Result<()> {
     for chunk in buffer.chunks_mut(SENT_AT_A_TIME) {
         loop {
-            match os::packet(from, chunk, true) {
+            match os::wait_for_packet(from).and_then(|()| os::packet(from, chunk, false)) {
                 Ok(length) if length == chunk.len() => break,
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(_) => return Err(Errno::PROTO.into()),
-                Err(error) if error.kind() == ErrorKind::Interrupted && !give_up() => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock)
+                        && !give_up() => {}
                 Err(error) => return Err(error),
             }
         }

@@ -9,7 +9,9 @@ use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
@@ -49,6 +51,9 @@ const INTERRUPTED: u8 = 128 + 2;
 /// Nanoseconds within which a command ends that the interrupt key has ended.
 const MAX_INTERRUPT_DELAY: u64 = 2_000_000_000;
 
+/// How long what is typed waits for the terminal's raw mode after the run came back to the foreground.
+const TAKE_TERMINAL_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Why this process ended the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Why {
@@ -73,10 +78,13 @@ pub(super) struct Session<'a> {
     pumps: Vec<Pump>,
     terminal: Option<OwnedFd>,
     raw: Option<Raw>,
+    is_raw: Arc<AtomicBool>,
     /// How often an end was asked for on the job's terminal.
     asked: Arc<AtomicUsize>,
-    /// A shell has brought this process to the foreground again, without a signal: it was running.
-    is_foreground_again: Arc<AtomicBool>,
+    /// A shell has brought this process to the foreground again, without a signal: it was running. The thread that reads what is
+    /// typed detects it, and waits until the other end of what it sends here is dropped: what is read before the terminal is in raw
+    /// mode is shown twice.
+    foreground: (Sender<SyncSender<()>>, Receiver<SyncSender<()>>),
     /// Ctrl-Z was typed there.
     is_stop_requested: Arc<AtomicBool>,
     why: Option<Why>,
@@ -112,8 +120,9 @@ impl<'a> Session<'a> {
             pumps: Vec::new(),
             terminal: None,
             raw: None,
+            is_raw: Arc::default(),
             asked: Arc::default(),
-            is_foreground_again: Arc::default(),
+            foreground: channel(),
             is_stop_requested: Arc::default(),
             why: None,
             is_interrupted: false,
@@ -188,7 +197,10 @@ impl<'a> Session<'a> {
     /// Passes on what is typed.
     fn feed_terminal(&mut self, master: OwnedFd) -> Result<(), Failure> {
         let copy = master.try_clone().map_err(Failure::system("cannot copy the terminal"))?;
-        self.raw = Some(Raw::enter().map_err(Failure::system("cannot set the terminal to raw mode"))?);
+        self.raw = Some(
+            Raw::enter(self.is_raw.clone())
+                .map_err(Failure::system("cannot set the terminal to raw mode"))?,
+        );
         let (asked, is_stop_requested, wake) =
             (self.asked.clone(), self.is_stop_requested.clone(), self.wake.clone());
         let mut interrupts = Interrupts::default();
@@ -201,12 +213,18 @@ impl<'a> Session<'a> {
                 wake.ring();
             }
         };
-        let (is_foreground_again, wake) = (self.is_foreground_again.clone(), self.wake.clone());
-        let on_foreground = move || {
-            is_foreground_again.store(true, Ordering::Relaxed);
-            wake.ring();
+        let (is_raw, foreground, wake) = (self.is_raw.clone(), self.foreground.0.clone(), self.wake.clone());
+        let before_reading = move || {
+            let (taken, is_taken) = sync_channel(0);
+            // Cannot be sent where the run has ended.
+            let takes = !is_raw.load(Ordering::Relaxed) && foreground.send(taken).is_ok();
+            if takes {
+                wake.ring();
+                let _ = is_taken.recv_timeout(TAKE_TERMINAL_TIMEOUT);
+            }
+            takes
         };
-        input::feed_terminal(copy, self.dead.clone(), on_typed, on_foreground)
+        input::feed_terminal(copy, self.dead.clone(), on_typed, before_reading)
             .map_err(Failure::system("cannot start a thread"))?;
         self.terminal = Some(master);
         Ok(())
@@ -259,7 +277,7 @@ impl<'a> Session<'a> {
                 // Includes this process, which handles it as a SIGTSTP from a shell.
                 let _ = rustix::process::kill_current_process_group(Signal::TSTP);
             }
-            if self.is_foreground_again.swap(false, Ordering::Relaxed) {
+            while let Ok(_taken) = self.foreground.1.try_recv() {
                 self.take_terminal();
             }
             for _ in 0..self.asked.swap(0, Ordering::Relaxed) {
@@ -308,7 +326,7 @@ impl<'a> Session<'a> {
         {
             // First as the shell has left it.
             self.raw = None;
-            self.raw = Raw::enter().ok();
+            self.raw = Raw::enter(self.is_raw.clone()).ok();
             copy_size(master);
         }
     }
