@@ -35,6 +35,8 @@ use crate::terminal::{Interrupts, KeyRequests, Raw, copy_size, is_foreground};
 const DELIVERY_PATIENCE: u64 = 5_000_000_000;
 /// How long the verdict's line waits for the last output, so that it comes behind it.
 const VERDICT_PATIENCE: u64 = 20_000_000;
+/// How long the command's begin is waited for where Ctrl-C was pressed before the engine has noticed it.
+const START_PATIENCE: u64 = 300_000_000;
 /// What a shell sees of a command that wrote to a closed pipe.
 const BROKEN_PIPE: u8 = 128 + 13;
 
@@ -300,13 +302,30 @@ impl<'a> Session<'a> {
 
     /// The first Ctrl-C is the command's: as on a terminal that it shares, it may have something to do. False where it is not to have it.
     fn pass_interrupt_on(&mut self) -> bool {
-        let has_begun =
-            Pin::new(&mut self.run.started()).poll(&mut Context::from_waker(Waker::noop())).is_ready();
-        if self.is_interrupted || self.why.is_some() || !has_begun {
+        if self.is_interrupted || self.why.is_some() || !self.has_begun() {
             return false;
         }
         self.is_interrupted = true;
         self.run.signal(Signal::INT.as_raw()).is_ok()
+    }
+
+    /// Whether the command has begun. What it has written may be shown here before the engine has noticed that.
+    fn has_begun(&self) -> bool {
+        let waker = Waker::from(Arc::new(self.wake.clone()));
+        let mut started = self.run.started();
+        let until = monotonic_nanoseconds() + START_PATIENCE;
+        loop {
+            if Pin::new(&mut started).poll(&mut Context::from_waker(&waker)).is_ready() {
+                return true;
+            }
+            let left = until.saturating_sub(monotonic_nanoseconds());
+            if left == 0 {
+                return false;
+            }
+            // What else rings is seen by the loop that comes back to all of it.
+            let _ = poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], Some(&timespec(left)));
+            self.wake.silence();
+        }
     }
 
     /// Stops the run and this process, until a shell continues both. The limits of the run are in force all the while.
@@ -333,10 +352,7 @@ impl<'a> Session<'a> {
 
     /// Waits for a ring, a signal or the timeout; the signal, if it asks for an end.
     fn listen(&mut self, timeout: Option<u64>) -> Option<crate::signals::Ending> {
-        let timeout = timeout.map(|nanoseconds| Timespec {
-            tv_sec: (nanoseconds / 1_000_000_000) as i64,
-            tv_nsec: (nanoseconds % 1_000_000_000) as i64,
-        });
+        let timeout = timeout.map(timespec);
         let mut watched = [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
         // An interrupted wait is one that ended early; every caller looks again.
         let _ = poll(&mut watched, timeout.as_ref());
@@ -495,4 +511,8 @@ impl<'a> Session<'a> {
             _ => own,
         }
     }
+}
+
+fn timespec(nanoseconds: u64) -> Timespec {
+    Timespec { tv_sec: (nanoseconds / 1_000_000_000) as i64, tv_nsec: (nanoseconds % 1_000_000_000) as i64 }
 }
