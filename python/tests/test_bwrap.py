@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import pty
-import select
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 from serving import BINARY
+from waiting import readable
 
 WITHIN = 60
 HOST = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
@@ -415,7 +415,7 @@ def test_userns_block_fd_waits_for_the_maps(bwrap: str) -> None:
         assert process.stdout
         with os.fdopen(read_info) as info:
             child = pathlib.Path(f"/proc/{json.load(info)['child-pid']}")
-        assert select.select([process.stdout], [], [], 0.3)[0] == []
+        assert readable([process.stdout], 0.3) == []
         (child / "setgroups").write_text("deny")
         (child / "uid_map").write_text(f"4321 {os.getuid()} 1")
         (child / "gid_map").write_text(f"4321 {os.getgid()} 1")

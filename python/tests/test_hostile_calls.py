@@ -7,7 +7,6 @@ import ctypes
 import errno
 import inspect
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from typing import Any, Iterator
 
 import pytest
 import sandtimer
+from waiting import readable
 
 # The descriptor that a job answers on; any job can find it.
 CHANNEL = 3
@@ -91,11 +91,12 @@ def test_what_the_filter_refuses_is_refused_in_calls(start: str) -> None:
 
 def test_what_the_filter_refuses_is_refused_in_contexts() -> None:
     with sandtimer.Sandbox(timeout=20.0) as box, box.context() as context:
-        context.run("from typing import Any\n" + inspect.getsource(refusals))
+        defined = context.run("from typing import Any\n" + inspect.getsource(refusals))
+        assert defined.ok, defined
         outcome = context.run(f"refusals({_REFUSED!r})")
     # An interpreter goes on as its checkpoint, which may be looked at again.
     expected = {name: expected for name, (_, expected) in _REFUSED.items()}
-    assert outcome.value == {**expected, "prctl PR_SET_DUMPABLE 1": 0}
+    assert outcome.value == {**expected, "prctl PR_SET_DUMPABLE 1": 0}, outcome
 
 
 def filters(status: str) -> int:
@@ -376,7 +377,7 @@ def test_nothing_outlives_a_caller_that_is_killed() -> None:
         limit = time.monotonic() + 10
         waiting = set(pidfds.values())
         while waiting and time.monotonic() < limit:
-            waiting -= set(select.select(list(waiting), [], [], 1)[0])
+            waiting -= set(readable(waiting, 1))
         assert not waiting, [pid for pid, fd in pidfds.items() if fd in waiting]
         for fd in pidfds.values():
             os.close(fd)
@@ -400,9 +401,9 @@ except KeyboardInterrupt:
     try:
         assert caller.stdout is not None and caller.stdout.readline() == "ready\n"
         # Long enough for most to be in the call; one that comes before is raised by the same handler.
-        select.select([caller.stdout], [], [], 0.3)
+        readable([caller.stdout], 0.3)
         caller.send_signal(signal.SIGINT)
-        assert select.select([caller.stdout], [], [], 30)[0]
+        assert readable([caller.stdout], 30)
         assert caller.stdout.readline() == "interrupted 1\n"
     finally:
         caller.kill()

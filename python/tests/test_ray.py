@@ -10,7 +10,6 @@ import contextlib
 import os
 import pathlib
 import pickle
-import select
 import signal
 import subprocess
 import sys
@@ -35,6 +34,7 @@ import sandtimer
 from learned_subjects import plain
 from ray.cluster_utils import Cluster
 from sandtimer import _job
+from waiting import readable
 from sandtimer.adtools import SandboxExecutorRay, sandbox_run
 from sandtimer.ray import Pool
 from sandtimer.ray._pool import _Work
@@ -123,7 +123,7 @@ def die(descriptors: list[int], seconds: float = 20.0) -> bool:
     limit = time.monotonic() + seconds
     for descriptor in descriptors:
         left = max(0.0, limit - time.monotonic())
-        if not select.select([descriptor], [], [], left)[0]:
+        if not readable([descriptor], left):
             return False
     return True
 

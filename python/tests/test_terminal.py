@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pathlib
 import pty
-import select
 import signal
 import subprocess
 import time
@@ -13,6 +12,7 @@ from typing import Callable
 
 import pytest
 from serving import BINARY
+from waiting import readable
 
 PATIENCE = 30.0
 # The key would end cat(1), too.
@@ -27,7 +27,7 @@ def on_terminal(script: str, key: bytes, is_time: Callable[[str], bool]) -> tupl
         os.execvp("bash", ["bash", "--norc", "--noprofile", "-c", script])
     shown, pressed, until = "", False, time.monotonic() + PATIENCE
     while time.monotonic() < until:
-        ready, _, _ = select.select([master], [], [], 1.0)
+        ready = readable([master], 1.0)
         try:
             part = os.read(master, 65536) if ready else b""
         except OSError:
@@ -105,7 +105,7 @@ def typed_in_bash(command: str, steps: list[tuple[str, bytes]]) -> str:
                 mark, typed = left.pop(0)
                 seen += shown[seen:].index(mark) + len(mark)
                 os.write(master, typed)
-            ready, _, _ = select.select([master], [], [], 1.0)
+            ready = readable([master], 1.0)
             assert time.monotonic() < until, (left, shown)
             shown += os.read(master, 65536).decode("utf-8", "replace") if ready else ""
     except OSError:
@@ -195,7 +195,7 @@ def test_other_terminal_gets_what_is_redirected_there(tmp_path: pathlib.Path) ->
     inside = f"test -t 2 && echo one >{tmp_path}/found; echo two >&2"
     command = f"echo up; {BINARY} run --wall 50 --workspace {tmp_path} -- sh -c '{inside}' 2>{name}"
     shown, _ = on_terminal(command, b"", is_up)
-    ready, _, _ = select.select([master], [], [], 5.0)
+    ready = readable([master], 5.0)
     there = os.read(master, 65536) if ready else b""
     os.close(master)
     os.close(other)

@@ -44,138 +44,138 @@ struct Facts {
 }
 
 codes! {
-    /// What was sent is no request of HTTP/1.1.
+    /// The request is not valid HTTP/1.1.
     BadHttp = "bad_http", 400, 125, false, "send an HTTP/1.1 request: a first line, header lines and an empty line, each ended by CR LF";
     /// The body is not a JSON object in UTF-8.
     BadJson = "bad_json", 400, 125, false, "send one JSON object, encoded in UTF-8";
     /// The body ended before it was whole.
     BodyBroken = "body_broken", 400, 125, true, "send all of the body; nothing was changed";
-    /// A field or parameter is missing or has a value it cannot have.
+    /// A field or parameter is missing, or its value is not valid.
     BadField = "bad_field", 400, 125, false, "see /openapi.json for the fields and their types";
-    /// A field or parameter that does not exist here.
+    /// The request has a field or parameter that does not exist.
     UnknownField = "unknown_field", 400, 125, false, "remove it, or correct its name; see /openapi.json";
-    /// The spec of a job is refused; `details.path` is the way to the field, and of a batch `details.index` the job's place in it.
+    /// The spec of a job was rejected; `details.path` is the path of the field and, in a batch, `details.index` the index of the job.
     BadSpec = "bad_spec", 400, 125, false, "correct the field that the message names; nothing was submitted";
-    /// A value that cannot be a limit.
+    /// The value is not a valid limit.
     BadLimit = "bad_limit", 400, 125, false, "leave it out to inherit; 0, null or \"unlimited\" for none; else a positive value";
     /// The body is not an archive that can be unpacked; nothing was changed.
     BadArchive = "bad_archive", 400, 125, false, "send an uncompressed tar archive of files, directories and links, as `tar cf -` and Python's tarfile write it";
-    /// A NUL byte where the system has none.
+    /// A string contains a NUL byte where the system does not allow one.
     NulByte = "nul_byte", 400, 125, false, "NUL bytes can go to stdin, not into arguments, variables or code";
-    /// An argument, a variable or all of them are longer than the kernel takes.
+    /// An argument or a variable, or all of them together, are longer than the kernel accepts.
     TooLong = "too_long", 400, 125, false, "pass long data by stdin";
     /// The request was not sent in time.
     RequestTimeout = "request_timeout", 408, 125, true, "send the whole request without pauses";
-    /// The body is larger than the server takes.
+    /// The body is larger than the server accepts.
     BodyTooLarge = "body_too_large", 413, 125, false, "a body has at most 64 MiB";
-    /// The JSON of the body or message has more bytes, values or depth than the server takes; `details.counted` says which.
+    /// The JSON of the body or message has more bytes, values or levels than the server accepts; `details.counted` says which.
     JsonTooLarge = "json_too_large", 413, 125, false, "send long text as a string of code, command, stdin, data, content or inputs, many jobs in several requests, and data as files";
-    /// The path and query are longer than the server takes.
+    /// The path and query are longer than the server accepts.
     UriTooLong = "uri_too_long", 414, 125, false, "path and query have at most 16 KiB; send long values in the body";
-    /// The head of the request has more lines or bytes than the server takes.
-    HeadTooLarge = "head_too_large", 431, 125, false, "a request has at most 64 header lines, and 64 KiB before its body; send less of them";
-    /// No token, or not one of this server's.
-    Unauthorized = "unauthorized", 401, 125, false, "send `Authorization: Bearer TOKEN` with a token of the server's file";
-    /// The other end of the connection does not belong to the server's own user.
-    PeerRefused = "peer_refused", 403, 125, false, "connect as the user who runs the server, or have it started with --token-file";
-    /// The Host header is neither loopback nor the address that is listened on.
-    HostRefused = "host_refused", 403, 125, false, "address the server by the address it listens on";
-    /// A browser's page from another origin.
+    /// The head of the request has more lines or bytes than the server accepts.
+    HeadTooLarge = "head_too_large", 431, 125, false, "a request has at most 64 header lines, and 64 KiB before its body; send fewer";
+    /// The request has no token, or a token that this server does not know.
+    Unauthorized = "unauthorized", 401, 125, false, "send `Authorization: Bearer TOKEN` with a token from the server's token file";
+    /// The connection comes from a user other than the one who runs the server.
+    PeerRefused = "peer_refused", 403, 125, false, "connect as the user who runs the server, or start the server with --token-file";
+    /// The Host header names neither loopback nor the address on which the server listens.
+    HostRefused = "host_refused", 403, 125, false, "use the address on which the server listens";
+    /// The request comes from a web page of another origin.
     OriginRefused = "origin_refused", 403, 125, false, "leave Origin out, or serve the page from this server's own origin";
     /// The token may not give runs the host's network.
-    NetworkRefused = "network_refused", 403, 125, false, "leave `network` out; or have `network` added to the token's line in the server's file";
-    /// The token is none of an operator's.
-    OperatorOnly = "operator_only", 403, 125, false, "use a token whose line in the server's file has the word `operator`";
-    /// The mode of the file or of a directory on the way forbids it to the files' owner.
-    FilePermission = "file_permission", 403, 125, false, "have a run change its mode";
-    /// The path leaves the workspace, by itself or over a link.
-    PathOutside = "path_outside", 403, 125, false, "give a path without `..`, relative or below /workspace; links may lead only to places in the workspace";
-    /// No such path.
+    NetworkRefused = "network_refused", 403, 125, false, "omit `network`, or have the operator add `network` to the token's line in the server's token file";
+    /// The token does not belong to an operator.
+    OperatorOnly = "operator_only", 403, 125, false, "use a token whose line in the server's token file has the word `operator`";
+    /// The mode of the file, or of a directory in its path, does not permit this to the owner of the files.
+    FilePermission = "file_permission", 403, 125, false, "change its mode in a run (chmod)";
+    /// The path leads out of the workspace, by `..` or through a symbolic link.
+    PathOutside = "path_outside", 403, 125, false, "give a path without `..`, relative or below /workspace; symbolic links may lead only to paths in the workspace";
+    /// The API has no such path.
     NotFound = "not_found", 404, 125, false, "see /openapi.json for the paths";
-    /// No such run, or another owner's.
+    /// There is no such run, or it belongs to another owner.
     RunNotFound = "run_not_found", 404, 125, false, "GET /v1/runs lists your runs; old ones are removed";
-    /// No such context or session, or another owner's.
-    ContextNotFound = "context_not_found", 404, 125, false, "GET /v1/contexts lists yours; one that is not used for its idle_ms ends";
-    /// No such task, or another owner's.
-    TaskNotFound = "task_not_found", 404, 125, false, "GET /v1/tasks lists yours; POST /v1/tasks begins one";
-    /// No such job, or another owner's.
-    JobNotFound = "job_not_found", 404, 125, false, "GET /v1/jobs lists yours; ended ones are removed after their `retention_ms`";
-    /// The job has left no file of this name.
-    JobFileNotFound = "job_file_not_found", 404, 125, false, "GET /v1/jobs/{id}/files lists its files, once it has ended";
-    /// No such workspace, or another owner's.
-    WorkspaceNotFound = "workspace_not_found", 404, 125, false, "GET /v1/workspaces lists yours; POST /v1/workspaces makes one";
-    /// Nothing is at this path of the workspace.
-    FileNotFound = "file_not_found", 404, 125, false, "GET /v1/files/list shows what is there; `parents: true` makes directories on the way";
-    /// The path is there, but not with this method.
+    /// There is no such context or session, or it belongs to another owner.
+    ContextNotFound = "context_not_found", 404, 125, false, "GET /v1/contexts lists yours; a context that is not used for its idle_ms ends";
+    /// There is no such task, or it belongs to another owner.
+    TaskNotFound = "task_not_found", 404, 125, false, "GET /v1/tasks lists yours; POST /v1/tasks starts one";
+    /// There is no such job, or it belongs to another owner.
+    JobNotFound = "job_not_found", 404, 125, false, "GET /v1/jobs lists yours; finished jobs are removed after their `retention_ms`";
+    /// The job kept no file with this name.
+    JobFileNotFound = "job_file_not_found", 404, 125, false, "GET /v1/jobs/{id}/files lists its files once it has finished";
+    /// There is no such workspace, or it belongs to another owner.
+    WorkspaceNotFound = "workspace_not_found", 404, 125, false, "GET /v1/workspaces lists yours; POST /v1/workspaces creates one";
+    /// The workspace has nothing at this path.
+    FileNotFound = "file_not_found", 404, 125, false, "GET /v1/files/list shows what is there; `parents: true` creates missing directories";
+    /// The path does not support this method.
     MethodNotAllowed = "method_not_allowed", 405, 125, false, "see /openapi.json for the methods";
-    /// What was asked for needs a run that goes on.
+    /// The run has finished, and the request needs one that is running.
     RunEnded = "run_ended", 409, 125, false, "GET /v1/runs/{id} has its outcome";
-    /// What was asked for needs a task that goes on.
-    TaskEnded = "task_ended", 409, 125, false, "GET /v1/tasks/{id} shows how it ended; POST /v1/tasks begins another";
+    /// The task has finished, and the request needs one that is running.
+    TaskEnded = "task_ended", 409, 125, false, "GET /v1/tasks/{id} shows how it ended; POST /v1/tasks starts another";
     /// The idempotency key belongs to a job with another spec; `details.job_id` is that job.
-    JobConflict = "job_conflict", 409, 125, false, "use another key, or the same spec; GET /v1/jobs/{id} shows the job there is";
-    /// The job is not in a state that this needs: it is not over, it succeeded, or it has no webhook to redeliver.
+    JobConflict = "job_conflict", 409, 125, false, "use another key, or the same spec; GET /v1/jobs/{id} shows the existing job";
+    /// The job is not in a state that this needs: it has not finished, it succeeded, or it has no webhook to redeliver.
     JobState = "job_state", 409, 125, false, "GET /v1/jobs/{id} shows its state; a job that failed, is dead or was cancelled can be retried, and the webhook of a job that has ended can be redelivered";
-    /// What was asked for needs a run that has begun.
-    RunQueued = "run_queued", 409, 125, true, "wait for its turn: GET /v1/runs/{id} shows its status; POST /v1/runs/{id}/kill gives it up";
-    /// What was asked for needs a run that is over.
+    /// The run is still queued, and the request needs one that has started.
+    RunQueued = "run_queued", 409, 125, true, "wait for its turn: GET /v1/runs/{id} shows its status; POST /v1/runs/{id}/kill cancels it";
+    /// The run is still running, and the request needs one that has finished.
     RunRunning = "run_running", 409, 125, false, "wait for its end, or POST /v1/runs/{id}/kill first";
     /// The run is not in the state that this needs: paused already, not paused, or past its limit.
     WrongState = "wrong_state", 409, 125, false, "GET /v1/runs/{id} shows its state";
-    /// There is no earlier state of the context to go back to.
-    NothingToUndo = "nothing_to_undo", 409, 125, false, "one run can be undone, and none where no checkpoint could be made; GET the context for the reason";
-    /// A branch of the context would not be what the context is; the message says why.
+    /// The context has no earlier state to return to.
+    NothingToUndo = "nothing_to_undo", 409, 125, false, "only the last run can be undone, and only if a checkpoint could be made; GET the context for the reason";
+    /// The context cannot be branched, because a branch would differ from it; the message says why.
     NoBranch = "no_branch", 409, 125, false, "Python contexts can be branched while they have no threads, child processes, open files or sockets, and no more than 64 MiB of files";
-    /// The run's stdin was not opened for later, or is closed.
+    /// The run's stdin was not kept open, or has been closed.
     StdinClosed = "stdin_closed", 409, 125, false, "start the run with `stdin_open: true` to write to it later";
-    /// The run has no network, and what was asked for needs one.
+    /// The run has no network, and the request needs one.
     NoNetwork = "no_network", 409, 125, false, "start the run with `network: true`; or use a Unix socket or a file in /workspace, or wait for its output";
-    /// The request was carried out, and no memory is left for its answer: the answers that its owner does not read take all of it.
-    /// `details.run_id` is the run, where it was one.
-    AnswerUnavailable = "answer_unavailable", 409, 125, false, "do not send it again: it was carried out; read your open answers to their end, then GET /v1/runs/{run_id}, and its output in pieces by GET /v1/runs/{run_id}/output";
+    /// The request was carried out, but there is no memory for its answer: unread answers of the same owner occupy all of it.
+    /// `details.run_id` is the run, if there was one.
+    AnswerUnavailable = "answer_unavailable", 409, 125, false, "do not send it again: it was carried out; read your open answers to the end, then GET /v1/runs/{run_id}, and its output in pieces by GET /v1/runs/{run_id}/output";
     /// The run has no terminal.
     NoTerminal = "no_terminal", 409, 125, false, "start the run with `terminal`, such as {\"columns\": 80, \"rows\": 24}";
-    /// Runs, contexts or sessions work in the workspace.
+    /// Runs, contexts or sessions use the workspace.
     WorkspaceInUse = "workspace_in_use", 409, 125, true, "end them first: GET /v1/runs?status=running and GET /v1/contexts show yours";
-    /// Something is at the path already.
-    FileExists = "file_exists", 409, 125, false, "delete it first, or say that it may be replaced";
-    /// The directory has something in it.
+    /// The path already exists.
+    FileExists = "file_exists", 409, 125, false, "delete it first, or allow the request to replace it";
+    /// The directory is not empty.
     DirectoryNotEmpty = "directory_not_empty", 409, 125, false, "`recursive=true` deletes all that is in it";
-    /// What is at the path, or on the way to it, has another type than this needs.
+    /// The path, or a directory in it, has another file type than this needs.
     WrongFileType = "wrong_file_type", 409, 125, false, "files are read and written, directories listed; FIFOs, sockets and devices are neither";
-    /// What is at the path is being changed by others.
+    /// Other processes are changing what is at the path.
     FileBusy = "file_busy", 409, 125, true, "try again when the runs that change it have ended";
-    /// The context or session ended with an earlier server; `details` has when, and the workspace that remains.
+    /// The context or session ended with an earlier server; `details` has the time and the workspace that remains.
     ContextEnded = "context_ended", 410, 125, false, "open another; GET /v1/runs has the records of its runs";
-    /// The file is larger than is taken or read at once.
+    /// The file is larger than the server writes or reads at once.
     FileTooLarge = "file_too_large", 413, 125, false, "write at most 4 GiB at a time; read large files by GET /v1/files in parts";
-    /// The range begins behind the end of the file.
+    /// The range begins after the end of the file.
     RangeOutside = "range_outside", 416, 125, false, "GET /v1/files/stat shows its size";
-    /// The path is for WebSockets, and the request is for none.
+    /// The path needs a WebSocket, and the request is not a WebSocket upgrade.
     UpgradeRequired = "upgrade_required", 426, 125, false, "connect with a WebSocket client (RFC 6455), such as `new WebSocket(…)`";
     /// The command is not found.
-    CommandNotFound = "command_not_found", 422, 127, false, "give a program of the host, by name or by path";
+    CommandNotFound = "command_not_found", 422, 127, false, "name a program of the host, or give its path";
     /// The command cannot be executed.
-    CommandNotExecutable = "command_not_executable", 422, 126, false, "give a file that is executable";
-    /// This host cannot give what was asked for.
+    CommandNotExecutable = "command_not_executable", 422, 126, false, "give an executable file";
+    /// This host cannot provide what was requested.
     Refused = "refused", 422, 125, false, "GET /v1/host shows what this host can enforce";
     /// A quota of the token is used up.
-    Quota = "quota", 429, 125, true, "try again when one of yours has ended, or end one; details.quota names what is counted";
-    /// The budget of an agent's connection is over.
-    BudgetOver = "budget_over", 429, 125, false, "runs that were started continue under their limits and can be read; open another connection for more";
-    /// All places for runs are taken.
+    Quota = "quota", 429, 125, true, "try again when one of yours has ended, or end one; `details.quota` names what is counted";
+    /// The budget of the agent's connection is used up.
+    BudgetOver = "budget_over", 429, 125, false, "running runs continue under their limits and can be read; open another connection to start more";
+    /// All slots for runs are taken.
     Capacity = "capacity", 503, 125, true, "try again when a run has ended";
-    /// The time to start an interpreter or a shell is over; nothing of it is left alive.
-    SpawnTimeout = "spawn_timeout", 503, 125, true, "try again; where interpreters are slow to start, raise INTERPRETER_SPAWN_TIMEOUT_MS of the server";
-    /// The system refused something that Sandtimer needs.
+    /// An interpreter or a shell did not start in time; nothing of it is left alive.
+    SpawnTimeout = "spawn_timeout", 503, 125, true, "try again; if interpreters are slow to start, raise INTERPRETER_SPAWN_TIMEOUT_MS of the server";
+    /// The operating system refused something that Sandtimer needs.
     System = "system", 503, 125, true, "GET /v1/host shows what is missing; try again";
     /// A record cannot be written or read.
-    Storage = "storage", 503, 125, true, "make room in the server's state directory";
-    /// The store of jobs is on another machine, or in another process, and does not answer.
-    StoreUnreachable = "store_unreachable", 503, 125, true, "try again when the server's store of jobs is back; a job that is submitted with an idempotency_key is taken in once";
-    /// The server is ending.
-    ShuttingDown = "shutting_down", 503, 125, true, "try again when it is back";
-    /// A mistake in Sandtimer.
+    Storage = "storage", 503, 125, true, "free disk space in the server's state directory";
+    /// The job store, on another machine or in another process, does not answer.
+    StoreUnreachable = "store_unreachable", 503, 125, true, "try again when the job store is available; a job submitted with an idempotency_key is accepted once";
+    /// The server is shutting down.
+    ShuttingDown = "shutting_down", 503, 125, true, "try again when it has restarted";
+    /// An internal error of Sandtimer.
     Internal = "internal", 500, 125, false, "please report it";
 }
 

@@ -26,20 +26,20 @@ pub enum Error {
     /// The command, a workspace or the starting directory is not usable.
     #[error(transparent)]
     Files(#[from] FilesError),
-    /// A limit's text or number is not one.
+    /// A limit's value is not valid.
     #[error(transparent)]
     Limit(#[from] LimitError),
-    /// An outer scope is gone or its time is over.
+    /// An outer scope has ended or has no time left.
     #[error(transparent)]
     Scope(#[from] ScopeError),
-    /// A stall limit by progress, and nobody who reads the output.
+    /// A stall limit by progress needs output that is read.
     #[error("a stall limit by progress needs output that is captured, or a progress channel")]
     NothingToFollow,
-    /// A signal that no process can handle.
-    #[error("signal {0} cannot be a notice, for no process can handle it; use one such as SIGUSR1")]
+    /// No process can handle this signal.
+    #[error("signal {0} cannot be a notice, because no process can handle it; use one such as SIGUSR1")]
     NoticeSignal(i32),
-    /// A signal for a notice without a time.
-    #[error("a notice by signal needs how long before the limit it is to come")]
+    /// A notice by signal has no time.
+    #[error("a notice by signal needs a time before the limit")]
     NoticeTime,
     /// Options of a budget contradict its limits.
     #[error(transparent)]
@@ -53,10 +53,10 @@ pub enum Error {
     /// All slots are taken; try again when a run has ended.
     #[error("all {0} slots of this engine are taken")]
     Full(usize),
-    /// The interpreter of a profile cannot be a zygote: what is wrong with it.
+    /// The interpreter of a profile cannot be a zygote, and why.
     #[error("the interpreter {0}")]
     Interpreter(String),
-    /// The time to start an interpreter or a shell is over; nothing of it is left alive.
+    /// An interpreter or a shell did not start in time; nothing of it is left alive.
     #[error("the interpreter was not ready within the spawn limit of {0:?}")]
     SpawnLimit(Duration),
     /// A call's bytes are more than a packet holds, and no file came with them.
@@ -65,28 +65,28 @@ pub enum Error {
     /// The pool of calls was closed.
     #[error("the pool of calls is closed")]
     Closed,
-    /// Whoever asked for it has left.
+    /// The caller cancelled the run before it started.
     #[error("the caller cancelled the run")]
     Withdrawn,
-    /// The context cannot be branched: why.
+    /// The context cannot be branched, and why.
     #[error("the context cannot be branched: {0}")]
     NoBranch(String),
-    /// No number of branches.
+    /// The number of branches is out of range.
     #[error("count = {0}: give a number from 1 to {most}", most = BRANCHES)]
     BranchCount(usize),
-    /// Where and why TypeScript cannot be read.
+    /// Where the TypeScript is not valid, and why.
     #[cfg(feature = "javascript")]
     #[error(transparent)]
     Script(#[from] crate::script::SyntaxError),
     /// A NUL byte in an argument, a variable or a path.
     #[error("{what} `{value}` contains a NUL byte")]
     Nul { what: &'static str, value: String },
-    /// A context cannot begin in the directory that was asked for.
+    /// A context cannot start in the requested directory.
     #[error(
-        "the directory `{directory}` can be neither made nor entered: {reason}; give one below /workspace or /tmp"
+        "the directory `{directory}` can be neither created nor entered: {reason}; give one below /workspace or /tmp"
     )]
     Directory { directory: String, reason: String },
-    /// There is no directory for output that outgrows memory.
+    /// The directory for output that does not fit into memory is not usable.
     #[error("cannot use `{}` for output that outgrows memory: {source}; {}", path.display(), other_directory(*is_temporary))]
     SpoolDirectory {
         path: PathBuf,
@@ -106,7 +106,7 @@ fn other_directory(is_temporary: bool) -> &'static str {
     }
 }
 
-/// What to do about a system's refusal, where that is known.
+/// The remedy for an error of the system, if it is known.
 fn remedy(source: &io::Error) -> String {
     use rustix::process::{Resource, getrlimit};
     if source.raw_os_error() != Some(rustix::io::Errno::MFILE.raw_os_error()) {
