@@ -12,10 +12,8 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+import pages
 import pytest
-
-ROOT = pathlib.Path(__file__).parents[2]
-PAGES = ["README.md", "python/README.md", "docs/python.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs/guides").glob("*.md")))]
 
 # What a reader already has, by a line of the example.
 PRELUDES = {
@@ -27,15 +25,6 @@ PRELUDES = {
         "driver = lambda turn: ('add', next(inputs))"
     ),
 }
-# Examples that cannot run here are compiled only.
-COMPILED_ONLY = {
-    "gpu=True": "it needs a GPU",
-    "jobs.work(": "it starts a worker, which runs until SIGTERM",
-    "ray.init()": "it needs Ray; test_ray.py has these calls",
-    "import dspy": "it needs DSPy, which `cargo xtask prove` installs; prove_dspy.py has these calls",
-}
-if sys.version_info < (3, 10):
-    COMPILED_ONLY["from smolagents"] = "smolagents has no package for this Python"
 
 # Executes a file, and writes as JSON what each of its lines printed.
 RUNNER = """
@@ -74,12 +63,7 @@ class Example(NamedTuple):
 
 
 def examples() -> list[Example]:
-    found = []
-    for page in PAGES:
-        text = (ROOT / page).read_text(encoding="utf-8")
-        for block in re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-            found.append(Example(page, text.count("\n", 0, block.start()) + 1, block[1]))
-    return found
+    return [Example(block.page, block.line, block.text) for block in pages.blocks("python")]
 
 
 def outputs(code: str, prelude: str, directory: pathlib.Path) -> dict[int, str]:
@@ -107,10 +91,8 @@ def differences(expected: dict[int, str], found: dict[int, str]) -> list[str]:
 def test_example_prints_what_it_shows(
     example: Example, server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
-    compile(example.code, example.page, "exec")
-    for mark, reason in COMPILED_ONLY.items():
-        if mark in example.code:
-            pytest.skip(f"only compiled: {reason}")
+    if "from smolagents" in example.code and sys.version_info < (3, 10):
+        pytest.skip("smolagents has no package for this Python")
     monkeypatch.setenv("SANDTIMER_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("SANDTIMER_SERVER", server)
     preludes = [prelude for mark, prelude in PRELUDES.items() if mark in example.code]
@@ -118,9 +100,16 @@ def test_example_prints_what_it_shows(
     assert differences(example.expected(), found) == []
 
 
-def test_every_prelude_and_exception_belongs_to_an_example() -> None:
+def test_every_prelude_belongs_to_an_example() -> None:
     code = "\n".join(example.code for example in examples())
-    assert [mark for mark in (*PRELUDES, *COMPILED_ONLY) if mark not in code] == []
+    assert [mark for mark in PRELUDES if mark not in code] == []
+
+
+def test_examples_that_are_not_tested_compile() -> None:
+    found = [block for block in pages.all_blocks() if block.language == "python" and (block.reason or block.tested_elsewhere)]
+    for block in found:
+        compile(block.text, block.location, "exec")
+    assert found != []
 
 
 def test_other_output_than_shown_is_found(tmp_path: pathlib.Path) -> None:
@@ -128,3 +117,47 @@ def test_other_output_than_shown_is_found(tmp_path: pathlib.Path) -> None:
     expected = Example("page", 1, code).expected()
     assert expected == {1: "42", 3: "a, b", 5: "one …", 6: "2"}
     assert differences(expected, outputs(code, "", tmp_path)) == ["line 6: expected '2', printed '1'"]
+
+
+def test_every_block_is_executed_parsed_or_marked_with_a_reason() -> None:
+    faults = [fault for fault in map(pages.fault, pages.all_blocks()) if fault]
+    assert faults == [], "\n".join(faults)
+
+
+def test_unmarked_blocks_are_found() -> None:
+    text = """
+```sh
+make
+```
+```toml
+a =
+```
+```ts title="example"
+run();
+```
+```rust
+fn main() {}
+```
+```console title="Docker (not tested: needs Docker)"
+$ docker ps
+```
+```yaml title="not tested: "
+a: 1
+```
+"""
+    found = [pages.fault(block) for block in pages.parse("docs/page.md", text)]
+    assert [(fault or "").partition(": ")[0] for fault in found] == [
+        "docs/page.md:2",
+        "docs/page.md:5",
+        "docs/page.md:8",
+        "docs/page.md:11",
+        "",
+        "docs/page.md:17",
+    ]
+
+
+def test_every_test_elsewhere_has_the_example() -> None:
+    texts = [block.text for block in pages.all_blocks()]
+    for mark, (text, test) in pages.TESTED_ELSEWHERE.items():
+        assert any(mark in found for found in texts), f"no block has {mark}"
+        assert text in (pages.ROOT / test).read_text(encoding="utf-8"), f"{test} does not have {text}"

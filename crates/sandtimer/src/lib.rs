@@ -39,3 +39,14 @@ pub use engine::{Engine, Error, Options, Output, Run, Spec, Stdin};
 
 pub use limits::Limits;
 pub use model::{Ending, Outcome};
+
+/// The Rust examples of the pages, which documentation tests run.
+#[cfg(doctest)]
+#[allow(rustdoc::invalid_codeblock_attributes)]
+#[doc = include_str!("../../../README.md")]
+struct ReadmeExamples;
+
+#[cfg(doctest)]
+#[allow(rustdoc::invalid_codeblock_attributes)]
+#[doc = include_str!("../../../docs/guides/rust.md")]
+struct GuideExamples;
