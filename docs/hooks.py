@@ -7,6 +7,7 @@ made from that file, or to a copy of the file below `files/`.
 from __future__ import annotations
 
 import functools
+import os
 import posixpath
 import re
 from pathlib import Path
@@ -49,6 +50,10 @@ LINKS = re.compile(
 # A name of the Python package whose documentation mkdocstrings puts here, and its options.
 NAMES = re.compile(r"^::: (?P<name>[\w.]+)\n(?: {4}.*\n?)*", re.MULTILINE)
 
+# Where the guide of the Rust library links to its documentation, if `cargo xtask docs --rust` adds it to the site.
+RUST_GUIDE = "guides/rust.md"
+RUST_LINK = '\n\n<a href="../rust/sandtimer/index.html">The documentation of every public name</a> is on this site.\n'
+
 SUMMARY = (
     "Sandtimer runs untrusted code for exactly as long as it is allowed: when a limit is reached it kills the whole "
     "process tree, proves that no process is left, and reports which limit it was and why."
@@ -79,6 +84,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         start, end = (index - match.start() for index in match.span(name))
         return match[0][:start] + site_link(target, page.file, config, files) + match[0][end:]
 
+    if page.file.src_uri == RUST_GUIDE and os.environ.get("SANDTIMER_SITE_WITH_RUST"):
+        markdown += RUST_LINK
     # A side bar that would be empty leaves its room to the text.
     empty = {"navigation": page.parent is None, "toc": not re.search("^(##|:::)", markdown, re.MULTILINE)}
     page.meta["hide"] = [name for name, is_empty in empty.items() if is_empty]

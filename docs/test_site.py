@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -23,10 +24,11 @@ class Site(unittest.TestCase):
         ignored = shutil.ignore_patterns(".git", "target", "node_modules", "__pycache__")
         shutil.copytree(ROOT, self.root, ignore=ignored, dirs_exist_ok=True)
 
-    def build(self) -> subprocess.CompletedProcess[str]:
+    def build(self, **environment: str) -> subprocess.CompletedProcess[str]:
         # Not with `--quiet`: the warnings that it hides are not counted either.
         command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
-        return subprocess.run(command, cwd=self.root, capture_output=True, text=True, timeout=120)
+        env = {**os.environ, **environment}
+        return subprocess.run(command, cwd=self.root, env=env, capture_output=True, text=True, timeout=120)
 
     def append(self, text: str) -> None:
         with open(self.root / PAGE, "a", encoding="utf-8") as file:
@@ -35,7 +37,7 @@ class Site(unittest.TestCase):
     def test_links_twins_and_llms_txt(self) -> None:
         self.append("[a](../GUARANTEES.md#estimates) `[b](../GUARANTEES.md)` [c](../packaging/nginx.conf)")
         self.append("```\n[d](../GUARANTEES.md)\n```\n\n[e]\n\n[e]: ../spec/errors.md")
-        built = self.build()
+        built = self.build(SANDTIMER_SITE_WITH_RUST="1")
         self.assertEqual(built.returncode, 0, built.stderr)
         site = self.root / "target/site"
         page = (site / "install.html").read_text(encoding="utf-8")
@@ -44,6 +46,7 @@ class Site(unittest.TestCase):
         self.assertIn('<a href="files/packaging/nginx.conf.txt">c</a>', page)
         self.assertIn("[d](../GUARANTEES.md)", page)
         self.assertIn('<a href="reference/errors.html">e</a>', page)
+        self.assertIn('href="../rust/sandtimer/index.html"', (site / "guides/rust.html").read_text(encoding="utf-8"))
         self.assertTrue((site / "files/packaging/nginx.conf.txt").is_file())
         twin = (site / "install.md").read_text(encoding="utf-8")
         self.assertIn("[a](guarantees.md#estimates) `[b](../GUARANTEES.md)`", twin)

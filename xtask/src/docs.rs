@@ -2,25 +2,58 @@
 //!
 //! Every warning is an error there: a broken link or anchor, and a page without a place in the navigation.
 
-use crate::{Result, setup, step};
+use std::fs;
+use std::io::ErrorKind;
+use std::process::Command;
+
+use crate::{Result, root, setup, step};
+
+/// Set while the site has the documentation of the Rust library: its guide then links to it (docs/hooks.py).
+const WITH_RUST: &str = "SANDTIMER_SITE_WITH_RUST";
 
 /// The minor version of Python 3 that the pinned packages of the site need.
 const MIN_PYTHON_MINOR: u32 = 11;
 
 /// Builds the site.
 pub(crate) fn build() -> Result {
+    pages(false)?;
+    println!("target/site/index.html");
+    Ok(())
+}
+
+/// Builds the site, and the documentation of the Rust library below `rust/`.
+pub(crate) fn build_with_rust() -> Result {
+    pages(true)?;
+    let built = root().join("target/doc");
+    // Documentation of other crates, from other calls of cargo.
+    match fs::remove_dir_all(&built) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(format!("cannot remove {}: {error}", built.display()));
+        }
+        _ => {}
+    }
+    step::cargo(&["doc", "--no-deps", "--package", "sandtimer"])?;
+    step::run(step::command("cp", &["-R", "target/doc", "target/site/rust"]))?;
+    println!("target/site/index.html, target/site/rust/sandtimer/index.html");
+    Ok(())
+}
+
+fn pages(with_rust: bool) -> Result {
     supported()?;
     setup::SITE.prepare()?;
     // Not with `--quiet`: the warnings that it hides are not counted either.
-    mkdocs(&["-m", "mkdocs", "build", "--strict"])?;
-    println!("target/site/index.html");
-    Ok(())
+    let mut command = mkdocs(&["-m", "mkdocs", "build", "--strict"]);
+    command.env_remove(WITH_RUST);
+    if with_rust {
+        command.env(WITH_RUST, "1");
+    }
+    step::run(command)
 }
 
 /// Tests that a fault in a page fails the build.
 pub(crate) fn test() -> Result {
     setup::SITE.prepare()?;
-    mkdocs(&["-m", "unittest", "--failfast", "docs/test_site.py"])
+    step::run(mkdocs(&["-m", "unittest", "--failfast", "docs/test_site.py"]))
 }
 
 /// Fails, with the reason, if this machine's Python cannot build the site.
@@ -30,11 +63,11 @@ pub(crate) fn supported() -> Result {
     supports_site(&version)
 }
 
-fn mkdocs(arguments: &[&str]) -> Result {
+fn mkdocs(arguments: &[&str]) -> Command {
     let mut command = setup::SITE.command(arguments);
     // The theme prints news of its project otherwise.
     command.env("NO_MKDOCS_2_WARNING", "1").env("PYTHONDONTWRITEBYTECODE", "1");
-    step::run(command)
+    command
 }
 
 fn supports_site(version: &str) -> Result {

@@ -30,6 +30,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   lint --commits RANGE
                       check the subjects of commits, such as those of main..HEAD
   docs                build the documentation site into target/site
+  docs --rust         the same with the documentation of the Rust library, which takes minutes
   test                everything a change must pass, set-up included
   python              the part of test that checks the Python package
   typescript          the part of test that checks the TypeScript client
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         ["lint"] => lint::words().and_then(|()| step::cargo(test::CLIPPY)),
         ["lint", "--commits", range] => lint::commits(range),
         ["docs"] => docs::build(),
+        ["docs", "--rust"] => docs::build_with_rust(),
         ["test"] => test::run(),
         ["python"] => test::python(),
         ["typescript"] => test::typescript(),
