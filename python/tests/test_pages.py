@@ -17,6 +17,7 @@ import pytest
 
 # What a reader already has, by a line of the example.
 PRELUDES = {
+    "for judgement in box.judge_many(programs, [((1, 2), 3)": "box = sandtimer.Sandbox()",
     'judgement = box.judge("print(int(input()) ** 2)"': 'programs, cases = ["print(1)"], [("", "1")]; box = sandtimer.Sandbox()',
     "def train():": "import signal; save_checkpoint = lambda *_: None",
     "breaker = sandtimer.CircuitBreaker(": "box = sandtimer.Sandbox(); approximate = lambda text: 0; calculate = eval",
@@ -91,12 +92,13 @@ def differences(expected: dict[int, str], found: dict[int, str]) -> list[str]:
 def test_example_prints_what_it_shows(
     example: Example, server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
-    if "from smolagents" in example.code and sys.version_info < (3, 10):
-        pytest.skip("smolagents has no package for this Python")
+    if any(f"from {package} " in example.code for package in ("smolagents", "mcp")) and sys.version_info < (3, 10):
+        pytest.skip("the package that the example imports does not exist for this Python")
     monkeypatch.setenv("SANDTIMER_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("SANDTIMER_SERVER", server)
     preludes = [prelude for mark, prelude in PRELUDES.items() if mark in example.code]
-    found = outputs(example.code, "\n".join(preludes), tmp_path)
+    code = example.code.replace("http://127.0.0.1:7880", server)
+    found = outputs(code, "\n".join(preludes), tmp_path)
     assert differences(example.expected(), found) == []
 
 
