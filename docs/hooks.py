@@ -54,6 +54,9 @@ NAMES = re.compile(r"^::: (?P<name>[\w.]+)\n(?: {4}.*\n?)*", re.MULTILINE)
 RUST_GUIDE = "guides/rust.md"
 RUST_LINK = '\n\n<a href="../rust/sandtimer/index.html">The documentation of every public name</a> is on this site.\n'
 
+TABLE_ROWS = re.compile(r"^\|.*$", re.MULTILINE)
+CODE = re.compile(r"`[^`]+`")
+
 SUMMARY = (
     "Sandtimer runs untrusted code for exactly as long as it is allowed: when a limit is reached it kills the whole "
     "process tree, proves that no process is left, and reports which limit it was and why."
@@ -91,7 +94,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     page.meta["hide"] = [name for name, is_empty in empty.items() if is_empty]
     linked = LINKS.sub(replace, markdown)
     page.meta["twin"] = NAMES.sub(lambda match: documentation(match["name"]), linked)
-    return linked
+    # GitHub needs a backslash before each of these; MkDocs would show it.
+    return TABLE_ROWS.sub(lambda row: CODE.sub(lambda code: code[0].replace("\\|", "|"), row[0]), linked)
 
 
 def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:

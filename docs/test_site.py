@@ -36,6 +36,7 @@ class Site(unittest.TestCase):
 
     def test_links_twins_and_llms_txt(self) -> None:
         self.append("[a](../GUARANTEES.md#estimates) `[b](../GUARANTEES.md)` [c](../packaging/nginx.conf)")
+        self.append("| a | b |\n|---|---|\n| `x\\|y` | z |")
         self.append("```\n[d](../GUARANTEES.md)\n```\n\n[e]\n\n[e]: ../spec/errors.md")
         built = self.build(SANDTIMER_SITE_WITH_RUST="1")
         self.assertEqual(built.returncode, 0, built.stderr)
@@ -45,6 +46,7 @@ class Site(unittest.TestCase):
         self.assertIn("<code>[b](../GUARANTEES.md)</code>", page)
         self.assertIn('<a href="files/packaging/nginx.conf.txt">c</a>', page)
         self.assertIn("[d](../GUARANTEES.md)", page)
+        self.assertIn("<td><code>x|y</code></td>", page)
         self.assertIn('<a href="reference/errors.html">e</a>', page)
         self.assertIn('href="../rust/sandtimer/index.html"', (site / "guides/rust.html").read_text(encoding="utf-8"))
         self.assertTrue((site / "files/packaging/nginx.conf.txt").is_file())

@@ -1,7 +1,7 @@
 """The blocks of code of the pages, and what executes them.
 
 Every block of a language is executed or parsed by a test, or its fence has the reason why not in its title, which the
-site shows above the block: ```console title="not tested: needs Docker".
+site shows above the block: ```console title="not run in tests: needs Docker".
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Block(NamedTuple):
     @property
     def reason(self) -> Optional[str]:
         """Why the block is not tested, as its title has it."""
-        found = re.search(r"not tested: ([^)]*[^) ])\)?$", self.title)
+        found = re.search(r"not run in tests: ([^)]*[^) ])\)?$", self.title)
         return found[1] if found else None
 
     @property
@@ -99,7 +99,7 @@ def fault(block: Block) -> Optional[str]:
         return None if f'{block.page}")]' in known else f"{block.location}: no documentation test includes this page"
     parsers: dict[str, Any] = {"json": json.loads, "toml": tomllib.loads, "ini": configparser.ConfigParser().read_string}
     if block.language not in parsers:
-        return f'{block.location}: nothing executes blocks of {block.language}; give it title="not tested: REASON"'
+        return f'{block.location}: nothing executes blocks of {block.language}; give it title="not run in tests: REASON"'
     try:
         parsers[block.language](block.text)
     except (ValueError, configparser.Error) as error:

@@ -140,10 +140,10 @@ run();
 ```rust
 fn main() {}
 ```
-```console title="Docker (not tested: needs Docker)"
+```console title="Docker (not run in tests: needs Docker)"
 $ docker ps
 ```
-```yaml title="not tested: "
+```yaml title="not run in tests: "
 a: 1
 ```
 """

@@ -24,7 +24,7 @@ function blocks(page: string, text: string, directory: URL): Block[] {
   const found: Block[] = [];
   for (const match of text.matchAll(/^```(?:ts|js)( [^\n`]*)?\n(.*?)^```$/gms)) {
     const [, title = "", code = ""] = match;
-    if (title.includes("not tested: ")) continue;
+    if (title.includes("not run in tests: ")) continue;
     const line = text.slice(0, match.index).split("\n").length;
     const file = new URL(`${page.replace(/\W+/g, "-")}-${line}.ts`, directory).pathname;
     found.push({ name: `${page}:${line}`, file, code: code.includes("new Client(") ? code : CLIENT + code });
@@ -84,7 +84,7 @@ for (const { name, file, code } of BLOCKS) {
 }
 
 test("a wrong type and another output than shown are found", () => {
-  const text = "```ts\nconsole.log(1 + 1);   // 3\nconst text: string = 1;\n```\n```js title=\"not tested: planted\"\nthrow 1;\n```\n";
+  const text = "```ts\nconsole.log(1 + 1);   // 3\nconst text: string = 1;\n```\n```js title=\"not run in tests: planted\"\nthrow 1;\n```\n";
   const found = blocks("planted.md", text, DIRECTORY);
   assert.deepEqual(found.map(({ name }) => name), ["planted.md:1"]);
   assert.match(compile(found).join("\n"), /planted-md-1\.ts: Type 'number' is not assignable to type 'string'/);
