@@ -29,7 +29,7 @@ Command = Union[str, Sequence[str], None]
 
 @named_parameters
 class Client:
-    """A client of a server that `sandtimer serve` has started.
+    """A client of a server: one that `sandtimer serve` has started, or the user's own.
 
     Options have the names and units of `Sandbox`: durations in seconds, sizes in bytes or as
     "512MB"; None and 0 mean unlimited, and the server has the defaults. All exceptions but those
@@ -37,7 +37,9 @@ class Client:
     an `a` before its name.
 
     Args:
-        url: The address of the server; None for SANDTIMER_SERVER, else http://127.0.0.1:7880.
+        url: The address of the server. None: SANDTIMER_SERVER, else http://127.0.0.1:7880 if a
+            server answers there, else the server of this user, as for `sandtimer mcp`. That one is
+            started if it is not running, and ends 60 s after its last use.
         token: The token; None for SANDTIMER_TOKEN, else none.
 
     Examples:

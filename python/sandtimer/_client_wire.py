@@ -13,10 +13,12 @@ import os
 import random
 import socket
 import ssl
+import struct
 import time
 import urllib.parse
-from typing import Any, AsyncGenerator, Coroutine, Generator, NamedTuple, Optional, TypeVar
+from typing import Any, AsyncGenerator, Callable, Coroutine, Generator, NamedTuple, Optional, TypeVar
 
+from ._binary import start_own_server
 from .errors import (
     InvalidArgumentError,
     ServerError,
@@ -37,12 +39,22 @@ SILENCE = 60.0
 _CONNECT = 30.0
 _PIECE = 256 * 1024
 _MOST_HEAD = 64 * 1024
+DEFAULT_URL = "http://127.0.0.1:7880"
+_UNREACHABLE_HINT = "start a server with `sandtimer serve`, or give the address of one: Client(url), SANDTIMER_SERVER"
 
 
 class Io:
     """A way to wait."""
 
     async def connect(self, host: str, port: int, tls: Optional[ssl.SSLContext]) -> Connection:
+        raise NotImplementedError
+
+    async def connect_socket(self, path: str) -> Connection:
+        """Connects to a Unix socket."""
+        raise NotImplementedError
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """The result of a function that blocks."""
         raise NotImplementedError
 
     async def sleep(self, seconds: float) -> None:
@@ -76,6 +88,20 @@ class Blocking(Io):
             raise
         return _BlockingConnection(connected)
 
+    async def connect_socket(self, path: str) -> Connection:
+        connected = socket.socket(socket.AF_UNIX)
+        try:
+            connected.settimeout(_CONNECT)
+            connected.connect(path)
+            _check_owner(connected)
+        except BaseException:
+            connected.close()
+            raise
+        return _BlockingConnection(connected)
+
+    async def call(self, function: Callable[[], T]) -> T:
+        return function()
+
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
@@ -104,6 +130,18 @@ class Awaiting(Io):
         _watch(writer.get_extra_info("socket"))
         return _AwaitingConnection(reader, writer)
 
+    async def connect_socket(self, path: str) -> Connection:
+        reader, writer = await asyncio.wait_for(asyncio.open_unix_connection(path), _CONNECT)
+        try:
+            _check_owner(writer.get_extra_info("socket"))
+        except BaseException:
+            writer.close()
+            raise
+        return _AwaitingConnection(reader, writer)
+
+    async def call(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(None, function)
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
@@ -129,6 +167,13 @@ def _watch(connected: Any) -> None:
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)):
         if hasattr(socket, name):
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _check_owner(connected: Any) -> None:
+    """Raises `PermissionError` if the server at the other end of a Unix socket belongs to another user."""
+    _, uid, _ = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    if uid != os.geteuid():
+        raise PermissionError(f"the server belongs to user {uid}")
 
 
 BLOCKING = Blocking()
@@ -283,7 +328,11 @@ class Server:
     """One server: how it is asked, and what its answers mean."""
 
     def __init__(self, url: Optional[str], token: Optional[str]) -> None:
-        url = url or os.environ.get("SANDTIMER_SERVER") or "http://127.0.0.1:7880"
+        url = url or os.environ.get("SANDTIMER_SERVER")
+        # Without an address, the user's own server is started if none answers at the usual one.
+        self._is_named = url is not None
+        self._own_socket: Optional[str] = None
+        url = url or DEFAULT_URL
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidArgumentError(f"url={url!r}: use an address with its scheme, such as http://127.0.0.1:7880")
@@ -370,7 +419,27 @@ class Server:
         return "\r\n".join([*lines, "", ""]).encode("latin-1") + content
 
     async def open(self, io: Io) -> Connection:
-        return await io.connect(self._host, self._port, self._tls)
+        if self._own_socket is None:
+            try:
+                return await io.connect(self._host, self._port, self._tls)
+            except ConnectionRefusedError:
+                if self._is_named:
+                    raise
+        return await self._open_own(io)
+
+    async def _open_own(self, io: Io) -> Connection:
+        if self._own_socket is not None:
+            try:
+                return await io.connect_socket(self._own_socket)
+            except (FileNotFoundError, ConnectionRefusedError):
+                # It ends when it is not used, and is started again.
+                pass
+        try:
+            self._own_socket = await io.call(start_own_server)
+        except RuntimeError as error:
+            message = f"no server answers at {self.url}, and none was started: {error}; {_UNREACHABLE_HINT}"
+            raise said(ServerUnreachableError, "unreachable", message, _UNREACHABLE_HINT) from error
+        return await io.connect_socket(self._own_socket)
 
 
 class _Asked:
@@ -408,8 +477,7 @@ class _Asked:
 
 
 def _unreachable(url: str, why: str) -> ServerError:
-    hint = "see that the server runs (`sandtimer serve`) and that the address is its own"
-    return said(ServerUnreachableError, "unreachable", f"{url} does not answer: {why}", hint, True)
+    return said(ServerUnreachableError, "unreachable", f"{url} does not answer: {why}; {_UNREACHABLE_HINT}", _UNREACHABLE_HINT, True)
 
 
 def _refusal(status: int, text: bytes) -> ServerError:

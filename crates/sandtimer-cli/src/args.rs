@@ -184,6 +184,10 @@ pub(crate) struct ServeArguments {
     /// [default: the 5s of open requests]; 0 and a second SIGTERM give them back at once
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) drain: Option<OsString>,
+    /// Start the server of this user in the background unless it is running, print the path of its socket, and exit; the server
+    /// is that of `sandtimer mcp`, and ends 60 s after its last use
+    #[arg(long, exclusive = true)]
+    pub(crate) on_demand: bool,
     /// End when no client is connected and nothing runs; for the server that `sandtimer mcp` starts
     #[arg(long, hide = true)]
     pub(crate) end_when_unused: bool,

@@ -90,6 +90,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(Command::Ts(given)) => run::language(run::Language::TypeScript, given),
         Some(Command::Jupyter(given)) => jupyter::main(&given),
         Some(Command::Bwrap(given)) => Ok(bwrap::main("sandtimer bwrap".as_ref(), given.arguments)),
+        Some(Command::Serve(given)) if given.on_demand => mcp::start_on_demand(),
         Some(Command::Serve(given)) => serve::main(&given),
         Some(Command::Mcp(given)) => mcp::main(&given),
         Some(Command::Jobs(given)) => jobs::main(given),

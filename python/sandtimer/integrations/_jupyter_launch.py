@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
-import sys
 import threading
 from typing import Any, Iterable, Mapping, Optional, Sequence
+
+from .._binary import find_binary
 
 # The kernel takes the place of this shell. What is left of it sends signals to the kernel and what
 # that has started in its process group, by the numbers that it reads, and writes texts to the
@@ -44,17 +44,6 @@ _NOT_PASSED = ("JPY_PARENT_PID",)
 _READ_BY_SANDTIMER = re.compile(r"(SANDTIMER_(?!TOKEN|NATS)|LD_|XDG_).*|PATH|HOME|TMPDIR|TERM|NO_COLOR|RUST_.*")
 
 
-def find_binary() -> str:
-    """The path of the `sandtimer` program. Raises `RuntimeError` where there is none."""
-    named = os.environ.get("SANDTIMER_BIN")
-    sibling = os.path.join(os.path.dirname(sys.executable), "sandtimer")
-    found = shutil.which(named) if named else shutil.which("sandtimer") or shutil.which(sibling)
-    if found is None:
-        where = f"SANDTIMER_BIN={named!r} does not name it" if named else "it is not on PATH"
-        raise RuntimeError(f"kernels are sealed by the program `sandtimer`, and {where}; install it, or set SANDTIMER_BIN to its path")
-    return found
-
-
 def connection_path(directory: str) -> str:
     """The path of the connection file of a kernel whose sockets are in `directory`."""
     return os.path.join(directory, "connection.json")
@@ -81,7 +70,7 @@ def command(directory: str, mark: str, kernel: Sequence[str], options: Sequence[
         f"--env={name}={value}" if _READ_BY_SANDTIMER.fullmatch(name) else f"--env={name}"
         for name, value in variables.items()
     ]
-    run = [find_binary(), "run", "--json", "--errors=replace", f"--workspace={directory}", *options, *passed]
+    run = [find_binary("a sealed kernel"), "run", "--json", "--errors=replace", f"--workspace={directory}", *options, *passed]
     return [*run, "--", "/bin/sh", "-c", _PROGRAM, directory, mark, *kernel]
 
 

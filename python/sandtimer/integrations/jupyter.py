@@ -28,11 +28,11 @@ try:
 except ImportError as error:
     raise ImportError(f'sandtimer.integrations.jupyter needs jupyter_client ({error}): pip install "jupyter_client>=8"') from error
 
+from .._binary import find_binary
 from ._jupyter_launch import (
     SealedProcess,
     command,
     connection_path,
-    find_binary,
     kernel_variables,
     reason,
 )
@@ -92,7 +92,7 @@ class SandtimerProvisioner(LocalProvisioner):  # type: ignore[misc]
         manager = self.parent
         if not sys.platform.startswith("linux"):
             raise RuntimeError(f"sealed kernels need Linux, and this is {sys.platform}; use a kernelspec without sandtimer-provisioner")
-        find_binary()
+        find_binary("a sealed kernel")
         self._duration("cell_timeout"), self._duration("cell_grace")
         if manager is not None:
             # Sockets have names of at most 107 bytes, and no other kernel's sockets are there.

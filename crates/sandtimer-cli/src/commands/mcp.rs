@@ -54,8 +54,16 @@ struct Place {
 pub(crate) fn main(given: &McpArguments) -> Result<ExitCode, Failure> {
     let query = query(given)?;
     let place = Place::find(given.state_dir.as_deref())?.prepared()?;
-    let stream = join(&place, &query)?;
+    let stream = join(&place, |stream| upgraded(stream, &query))?;
     carry(stream)
+}
+
+/// `sandtimer serve --on-demand`: starts the server of this user if it is not running, and prints the path of its socket.
+pub(crate) fn start_on_demand() -> Result<ExitCode, Failure> {
+    let place = Place::find(None)?.prepared()?;
+    join(&place, healthy)?;
+    render::print(&format!("unix:{}\n", place.socket.display()));
+    Ok(ExitCode::SUCCESS)
 }
 
 /// A connection to this user's server for MCP clients, where there is one.
@@ -176,17 +184,17 @@ fn own_directory(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A stream of lines with the server of this user.
-fn join(place: &Place, query: &str) -> Result<UnixStream, Failure> {
+/// What `first` returns for a connection to the server of this user, which is started if it is not running. A server that is just
+/// ending closes the connection before it answers: then `first` returns `None`, and is called again.
+fn join<T>(place: &Place, first: impl Fn(UnixStream) -> Result<Option<T>, Failure>) -> Result<T, Failure> {
     let begun = monotonic_nanoseconds();
     let (until, mut start_at) = (begun + STARTS.as_nanos() as u64, begun);
     let (mut started, mut said) = (None, "nothing".to_owned());
     loop {
         match UnixStream::connect(&place.socket) {
             Ok(stream) => {
-                // One that was just ending closes before it answers.
-                if let Some(stream) = upgraded(stream, query)? {
-                    return Ok(stream);
+                if let Some(answered) = first(stream)? {
+                    return Ok(answered);
                 }
             }
             Err(error)
@@ -290,17 +298,18 @@ fn open_log(path: &Path) -> io::Result<(File, u64)> {
     Ok((log, 0))
 }
 
-/// Asks for a stream of lines. `None` where the connection was closed first.
-fn upgraded(mut stream: UnixStream, query: &str) -> Result<Option<UnixStream>, Failure> {
-    let failed = |error: io::Error| Failure::usage(format!("the server does not answer: {error}"));
-    if socket_peercred(&stream).map_err(|error| failed(error.into()))?.uid != rustix::process::geteuid() {
+fn no_answer(error: io::Error) -> Failure {
+    Failure::usage(format!("the server does not answer: {error}"))
+}
+
+/// Sends the head of a request, and reads the head of the answer. `None` if the connection was closed first.
+fn exchange(stream: &mut UnixStream, request: &str) -> Result<Option<Vec<u8>>, Failure> {
+    let owner = socket_peercred(&*stream).map_err(|error| no_answer(error.into()))?.uid;
+    if owner != rustix::process::geteuid() {
         return Err(Failure::usage("the server belongs to another user"));
     }
-    stream.set_read_timeout(Some(STARTS)).map_err(failed)?;
-    let asked = format!(
-        "GET /mcp/stdio?{query} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: sandtimer-mcp\r\n\r\n"
-    );
-    if stream.write_all(asked.as_bytes()).is_err() {
+    stream.set_read_timeout(Some(STARTS)).map_err(no_answer)?;
+    if stream.write_all(request.as_bytes()).is_err() {
         return Ok(None);
     }
     let (mut head, mut byte) = (Vec::new(), [0]);
@@ -310,14 +319,30 @@ fn upgraded(mut stream: UnixStream, query: &str) -> Result<Option<UnixStream>, F
             Ok(_) => head.push(byte[0]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(no_answer(error)),
         }
     }
+    Ok(Some(head))
+}
+
+/// Checks that the server answers. `None` if it does not, because it is ending.
+fn healthy(mut stream: UnixStream) -> Result<Option<()>, Failure> {
+    let request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let head = exchange(&mut stream, request)?;
+    Ok(head.filter(|head| head.starts_with(b"HTTP/1.1 200")).map(drop))
+}
+
+/// Asks for a stream of lines. `None` if the connection was closed first.
+fn upgraded(mut stream: UnixStream, query: &str) -> Result<Option<UnixStream>, Failure> {
+    let request = format!(
+        "GET /mcp/stdio?{query} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: sandtimer-mcp\r\n\r\n"
+    );
+    let Some(head) = exchange(&mut stream, &request)? else { return Ok(None) };
     if head.starts_with(b"HTTP/1.1 101") {
         if let Some(remark) = header_of(&head, "sandtimer-remark") {
             render::note(&remark);
         }
-        stream.set_read_timeout(None).map_err(failed)?;
+        stream.set_read_timeout(None).map_err(no_answer)?;
         return Ok(Some(stream));
     }
     let mut body = vec![0; HEAD];
