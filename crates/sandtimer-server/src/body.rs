@@ -320,13 +320,14 @@ impl Fields {
         Ok(limits)
     }
 
-    /// The refusal of a field that is another tool's name for one of these, which are missing.
+    /// The refusal of a field that is another tool's name for one of these, which are missing, or one of them misspelled.
     pub fn misnamed(&self, names: &[&str]) -> Option<Refusal> {
-        let meant =
-            |name: &String| vocabulary::meant(name, names.iter().copied()).map(|meant| (name.clone(), meant));
-        let (name, meant) = self.left.keys().find_map(meant)?;
-        let message = format!("unknown field `{}`, which is `{meant}` here", shortened(&name));
-        Some(Refusal::new(Code::UnknownField, message).with("key", name).with("nearest", meant))
+        let names = names.iter().copied();
+        self.left.keys().find_map(|name| {
+            let (meant, hint) = vocabulary::meant_or_misspelled(name, names.clone())?;
+            let message = format!("unknown field `{}`{hint}", shortened(name));
+            Some(Refusal::new(Code::UnknownField, message).with("key", name.clone()).with("nearest", meant))
+        })
     }
 
     /// Refuses what was not taken.

@@ -131,6 +131,8 @@ fn names_of_other_tools_are_named_by_ours() {
     }
     let (status, refused) = client.post("/v1/runs", &json!({"cmd": ["true"]}));
     assert_eq!((status, &refused["details"]["nearest"]), (400, &json!("command")), "{refused}");
+    let (status, refused) = client.post("/v1/runs", &json!({"comand": "ls"}));
+    assert_eq!((status, &refused["details"]["nearest"]), (400, &json!("command")), "{refused}");
     for (language, code) in [("py", "print(2)"), ("js", "console.log(2)"), ("sh", "echo 2")] {
         assert_eq!(
             client.run(&json!({"language": language, "code": code}))["outcome"]["stdout"],

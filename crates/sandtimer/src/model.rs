@@ -248,6 +248,13 @@ pub struct PythonFrame {
     pub line: Option<u32>,
 }
 
+impl PythonFrame {
+    /// Whether it is of the program that calls functions, and not of the function's own code.
+    pub(crate) fn is_internal(&self) -> bool {
+        self.file == "<sandtimer>"
+    }
+}
+
 impl fmt::Display for PythonFrame {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let PythonFrame { function, file, line } = self;
@@ -459,6 +466,11 @@ pub fn time(milliseconds: u64) -> String {
         60..3600 => format!("{} m {} s", seconds / 60, seconds % 60),
         _ => format!("{} h {} m", seconds / 3600, seconds % 3600 / 60),
     }
+}
+
+/// `1 attempt`, `3 attempts`.
+pub fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// What became of the run's processes.

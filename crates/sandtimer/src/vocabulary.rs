@@ -197,6 +197,27 @@ pub fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Op
     spelled.or_else(|| candidates.flat_map(|(_, ours)| ours.iter()).find_map(|ours| find(ours)))
 }
 
+/// The name among `known` that differs from this one by a typing error: in one character, or in one of four.
+pub fn misspelled<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let shortened: String = name.chars().take(64).collect();
+    known
+        .map(|known| (strsim::osa_distance(known, &shortened), known))
+        .filter(|(distance, known)| *distance <= (known.len() / 4).max(1))
+        .min()
+        .map(|(_, known)| known)
+}
+
+/// The name among `known` that an unknown name stands for, as words that follow `unknown field`.
+pub fn meant_or_misspelled<'a>(
+    name: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+) -> Option<(&'a str, String)> {
+    let synonym = meant(name, known.clone()).map(|meant| (meant, format!(", which is `{meant}` here")));
+    synonym.or_else(|| {
+        misspelled(name, known).map(|meant| (meant, format!("; the nearest known one is `{meant}`")))
+    })
+}
+
 /// Our name of a language, where this is another of it; else as it is given.
 pub fn language(name: &str) -> &str {
     let given = name.trim().to_ascii_lowercase();

@@ -216,12 +216,13 @@ impl Table {
         self.left.into_iter().map(one).collect()
     }
 
-    /// The refusal of a field that is another tool's name for one of these, which are missing.
+    /// The error for a field that is another tool's name for one of these, which are missing, or one of them misspelled.
     pub fn misnamed(&self, names: &[&'static str]) -> Option<SpecError> {
-        let meant =
-            |key: &String| vocabulary::meant(key, names.iter().copied()).map(|name| (self.at(key), name));
-        let (path, name) = self.left.keys().find_map(meant)?;
-        Some(SpecError { path, problem: format!("unknown field, which is `{name}` here") })
+        let names = names.iter().copied();
+        self.left.keys().find_map(|key| {
+            let (_, hint) = vocabulary::meant_or_misspelled(key, names.clone())?;
+            Some(SpecError { path: self.at(key), problem: format!("unknown field{hint}") })
+        })
     }
 
     /// Refuses what nobody took.

@@ -46,6 +46,7 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
             "`priority`: 101 is not allowed; use a whole number from -100 to 100",
         ),
         (json!({"cmd": command}), "`cmd`: unknown field, which is `command` here"),
+        (json!({"comand": command}), "`comand`: unknown field; the nearest known one is `command`"),
         (
             json!({"command": command, "max_retries": 3}),
             "`max_retries`: unknown field, which is `attempts` here",

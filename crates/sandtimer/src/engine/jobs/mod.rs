@@ -39,7 +39,7 @@ use crate::job::{
     Leased, Phase, Status, StepRecord, StepSpec, StoreError, Work,
 };
 use crate::limits::Limits;
-use crate::model::{Layer, Outcome, Source, time};
+use crate::model::{Layer, Outcome, Source, counted, time};
 use crate::resilience::{BreakerSnapshot, Breakers, Budgets, SharedBreakers};
 use crate::scope::ScopeId;
 use crate::time::Moment;
@@ -479,8 +479,9 @@ fn breakers(place: &Place, leased: &Leased, choice: &BreakerChoice) -> Breakers 
 fn where_time_went(spent: JobSpent) -> String {
     let JobSpent { queued_ms, attempts_ms, backoff_ms, driver_ms, attempts, .. } = spent;
     let driver = if driver_ms > 0 { format!(", {} to the driver", time(driver_ms)) } else { String::new() };
+    let attempts = counted(attempts, "attempt");
     format!(
-        " Of its time {} went to {attempts} attempts, {} to pauses between them{driver}, {} to waiting for a worker.",
+        " Of its time {} went to {attempts}, {} to pauses between them{driver}, {} to waiting for a worker.",
         time(attempts_ms),
         time(backoff_ms),
         time(queued_ms)
