@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import venv
 from pathlib import Path
 from typing import Iterator
 
@@ -46,3 +48,50 @@ def test_links_on_the_callers_path_are_found(linked: Path, monkeypatch: pytest.M
         # What lies next to where a link leads is not shown.
         secret = linked.parent / "store/b2/secret.py"
         assert box.call(os.path.exists, secret) is False and secret.exists()
+
+
+CODE = """
+import linked_files, linked_module, linked_package
+from linked_package import part
+
+[linked_package.NAME, part.NAME, linked_module.NAME, linked_files.NAME]
+"""
+NAMES = ["package", "part", "module", "files"]
+
+
+def test_links_of_named_directories_are_found(linked: Path) -> None:
+    with sandtimer.Sandbox(timeout=30.0, paths=[linked]) as box:
+        outcome = box.exec(CODE)
+        assert outcome.value == NAMES, outcome.stderr
+        secret = linked.parent / "store/b2/secret.py"
+        assert box.exec(f"import os; os.path.exists({str(secret)!r})").value is False and secret.exists()
+
+
+def test_named_directory_does_not_show_what_only_its_owner_may_read(linked: Path) -> None:
+    private = linked.parent / "store/a1/linked_package/private.py"
+    private.write_text("")
+    private.chmod(0o600)
+    closed = linked.parent / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "file").write_text("secret")
+    (linked / "closed").symlink_to(closed)
+    with sandtimer.Sandbox(timeout=30.0, paths=[linked]) as box:
+        for path in (private, closed / "file"):
+            outcome = box.exec(f"open({str(path)!r}).read()")
+            assert outcome.ending == "raised", (path, outcome)
+
+
+@pytest.mark.parametrize("named_by", ["link", "pth"])
+def test_links_of_another_environment_are_found(linked: Path, tmp_path: Path, named_by: str) -> None:
+    environment = tmp_path / "environment"
+    venv.create(environment, symlinks=True)
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    packages = environment / "lib" / version / "site-packages"
+    if named_by == "pth":
+        (packages / "linked.pth").write_text(f"# a comment\n{linked}\nimport os\n")
+    else:
+        for each in linked.iterdir():
+            (packages / each.name).symlink_to(each.resolve() if each.is_symlink() else each)
+    with sandtimer.Sandbox(timeout=30.0, python=environment / "bin" / "python") as box:
+        outcome = box.exec(CODE)
+        assert outcome.value == NAMES, outcome.stderr

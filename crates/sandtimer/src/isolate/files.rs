@@ -24,8 +24,10 @@ use crate::isolate::toolchain::lookup::{Host, Resolved};
 use credentials::Searched;
 pub use devices::{DeviceUser, Gpus};
 use guard::{Guard, Refusal};
+use packages::Part;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use tree::Tree;
@@ -67,7 +69,8 @@ pub struct FilesRequest<'a> {
     /// Further files and directories to show: the entries of Python's `sys.path`. Those that may not be shown
     /// are left out with a note.
     pub extra_read_only: &'a [PathBuf],
-    /// Shows where the links of packages in those lead, too.
+    /// Shows where the links of packages lead, too: in those, in `world_readable`, and, where there are none of those, in what the command
+    /// is installed with.
     pub follows_package_links: bool,
     /// Shows credentials too, where a directory holds them.
     pub show_credentials: bool,
@@ -504,7 +507,7 @@ impl Planner<'_> {
             }
             self.tree.link_all(&found.links);
             if self.request.follows_package_links && found.metadata.is_dir() {
-                self.add_linked_packages(&found.path);
+                self.add_linked_packages(&found.path, Part::Whole);
             }
         }
     }
@@ -514,31 +517,45 @@ impl Planner<'_> {
     fn add_world_readable(&mut self) {
         for typed in self.request.world_readable {
             let Ok(found) = self.host.resolve(&self.request.host_cwd.join(typed)) else { continue };
-            if !self.tree.shows(&found.path) {
-                let refusal = self.guard.refusal(&found.path).map(|refusal| refusal.to_string());
-                let parts = match refusal {
-                    Some(refusal) => Err(refusal),
-                    None => readable::private_parts(self.host, &found.path),
-                };
-                match parts {
-                    Ok(parts) => {
-                        let (source, target) = (found.path.clone(), found.path.clone());
-                        let kind = Kind::Directory;
-                        let (writable, identity_mapped) = (false, false);
-                        self.tree.add(Mount::Bind { source, target, writable, identity_mapped, kind });
-                        for (path, kind) in parts {
-                            self.tree.hide(path, kind);
-                        }
-                    }
-                    Err(reason) => {
-                        let text = format!("{} is not shown because it {reason}", typed.display());
-                        self.note(NoteKind::Extra, text);
-                        continue;
-                    }
-                }
+            if !self.tree.shows(&found.path)
+                && let Err(reason) = self.show_world_readable(&found.path)
+            {
+                let text = format!("{} is not shown because it {reason}", typed.display());
+                self.note(NoteKind::Extra, text);
+                continue;
             }
             self.tree.link_all(&found.links);
+            if self.request.follows_package_links && found.metadata.is_dir() {
+                self.add_linked_packages(&found.path, Part::WorldReadable);
+            }
         }
+    }
+
+    /// Shows a file or a directory (canonical) without what only its owner may read. Fails with the end of a sentence about it.
+    fn show_world_readable(&mut self, path: &Path) -> Result<(), String> {
+        if let Some(refusal) = self.guard.refusal(path) {
+            return Err(refusal.to_string());
+        }
+        let found = self.host.resolve(path).map_err(|cause| format!("cannot be used ({cause})"))?;
+        let (kind, readable_by_others) =
+            if found.metadata.is_dir() { (Kind::Directory, 0o055) } else { (Kind::File, 0o044) };
+        let mode = found.metadata.permissions().mode();
+        if mode & readable_by_others == 0 {
+            return Err(format!(
+                "can be read by its owner only (mode {:04o}); let others read it",
+                mode & 0o777
+            ));
+        }
+        let parts = match kind {
+            Kind::Directory => readable::private_parts(self.host, path)?,
+            Kind::File => Vec::new(),
+        };
+        let (source, target) = (path.to_path_buf(), path.to_path_buf());
+        self.tree.add(Mount::Bind { source, target, writable: false, identity_mapped: false, kind });
+        for (path, kind) in parts {
+            self.tree.hide(path, kind);
+        }
+        Ok(())
     }
 
     /// The directory to start in, checked to exist inside.

@@ -1,7 +1,7 @@
 //! Packages that are symbolic links into a store, as uv, Nix and Bazel install them: where the links lead is shown, too.
 //!
-//! Only for the caller's own `sys.path`: what can write there has the caller execute its code, so a link there shows nothing that
-//! it could not read. Links of an environment that a run may have written, in a workspace for instance, are not followed.
+//! Of the caller's own `sys.path` all of it: what can write there has the caller execute its code, so a link there shows nothing that
+//! it could not read. Of directories and interpreters that the caller names, which a run may have written, what everybody may read.
 
 use std::path::{Path, PathBuf};
 
@@ -15,33 +15,111 @@ const MAX_PLACES: usize = 256;
 const MOST_PLAIN: usize = 16;
 /// Levels of directories below a package.
 const MAX_DEPTH: usize = 32;
+/// Files in a directory of packages that name further directories, and directories that one of them names.
+const MAX_PATH_FILES: usize = 64;
+const MAX_NAMED: usize = 64;
+/// Where an interpreter's packages are, below its prefix and a directory that is named after its version.
+const LIBRARIES: [&str; 3] = ["lib", "lib64", "local/lib"];
+const PACKAGES: [&str; 2] = ["site-packages", "dist-packages"];
+
+/// What of the place that a link leads to is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Whole,
+    WorldReadable,
+}
 
 impl Planner<'_> {
     /// Shows where the links of a directory of packages lead, as far as that may be shown.
-    pub(super) fn add_linked_packages(&mut self, directory: &Path) {
+    pub(super) fn add_linked_packages(&mut self, directory: &Path, part: Part) {
         let mut places = Places { host: self.host, directory, found: Vec::new(), entries: 0, depth: 0 };
         places.look_at(directory);
         for link in places.found {
             let Ok(found) = self.host.resolve(&link) else { continue };
             let place = place_of(&link, &found);
-            if !self.tree.shows(place) {
-                if let Some(refusal) = self.guard.refusal(place) {
-                    let text = format!(
-                        "{}, where {} leads, is not shown because it {refusal}",
-                        place.display(),
-                        link.display()
-                    );
-                    self.note(NoteKind::Extra, text);
-                    continue;
-                }
-                let kind = if self.host.is_directory(place) { Kind::Directory } else { Kind::File };
-                self.tree.bind(place, kind, false);
-                if kind == Kind::Directory && !credentials::is_of_packages(place) {
-                    self.searched.push(Searched::at_own_path(place, false));
-                }
+            if !self.tree.shows(place)
+                && let Err(reason) = self.show_packages(place, part)
+            {
+                let text = format!(
+                    "{}, where {} leads, is not shown because it {reason}",
+                    place.display(),
+                    link.display()
+                );
+                self.note(NoteKind::Extra, text);
+                continue;
             }
             self.tree.link_all(&found.links);
         }
+    }
+
+    /// Shows a file or a directory (canonical). Fails with the end of a sentence about it.
+    fn show_packages(&mut self, place: &Path, part: Part) -> Result<(), String> {
+        let kind = if self.host.is_directory(place) { Kind::Directory } else { Kind::File };
+        match part {
+            Part::WorldReadable => self.show_world_readable(place)?,
+            Part::Whole => match self.guard.refusal(place) {
+                Some(refusal) => return Err(refusal.to_string()),
+                None => self.tree.bind(place, kind, false),
+            },
+        }
+        if kind == Kind::Directory && !credentials::is_of_packages(place) {
+            self.searched.push(Searched::at_own_path(place, false));
+        }
+        Ok(())
+    }
+
+    /// Shows what the packages of an interpreter are that lie outside of its prefix: where links lead, and the directories that its
+    /// `.pth` files name.
+    pub(super) fn add_packages_of(&mut self, prefix: &Path) {
+        for library in LIBRARIES.map(|library| prefix.join(library)) {
+            for version in self.host.names(&library, &["python"]) {
+                for packages in PACKAGES.map(|packages| library.join(&version).join(packages)) {
+                    let Some(packages) = self.host.canonical(&packages) else { continue };
+                    self.add_linked_packages(&packages, Part::WorldReadable);
+                    self.add_named_directories(&packages);
+                }
+            }
+        }
+    }
+
+    /// Shows the directories that the `.pth` files of a directory of packages name.
+    fn add_named_directories(&mut self, packages: &Path) {
+        let entries = std::fs::read_dir(self.host.on_disk(packages)).into_iter().flatten().flatten();
+        let files = entries.take(MAX_ENTRIES).map(|entry| packages.join(entry.file_name()));
+        let mut files: Vec<PathBuf> =
+            files.filter(|path| path.extension().is_some_and(|extension| extension == "pth")).collect();
+        files.sort();
+        for file in files.iter().take(MAX_PATH_FILES) {
+            let text = self.host.text(file).unwrap_or_default();
+            // Other lines are code, or a comment.
+            let is_path = |line: &&str| {
+                !line.trim().is_empty()
+                    && !["#", "import ", "import\t"].iter().any(|start| line.starts_with(start))
+            };
+            for line in text.lines().filter(is_path).take(MAX_NAMED) {
+                self.add_named_directory(&packages.join(line.trim_end()), file);
+            }
+        }
+    }
+
+    fn add_named_directory(&mut self, directory: &Path, file: &Path) {
+        let Ok(found) = self.host.resolve(directory) else { return };
+        if !found.metadata.is_dir() {
+            return;
+        }
+        if !self.tree.shows(&found.path)
+            && let Err(reason) = self.show_packages(&found.path, Part::WorldReadable)
+        {
+            let text = format!(
+                "{}, which {} names, is not shown because it {reason}",
+                found.path.display(),
+                file.display()
+            );
+            self.note(NoteKind::Extra, text);
+            return;
+        }
+        self.tree.link_all(&found.links);
+        self.add_linked_packages(&found.path, Part::WorldReadable);
     }
 }
 

@@ -49,6 +49,8 @@ pub(super) struct Search<'p, 'a> {
     directories: HashSet<PathBuf>,
     /// Prefixes of the installations shown so far.
     pub(super) installed: Vec<PathBuf>,
+    /// Directories that the command, its interpreters and the links to them lie in.
+    pub(super) stops: Vec<PathBuf>,
     environment: Vec<(&'static str, OsString)>,
 }
 
@@ -61,10 +63,12 @@ pub(super) fn add(planner: &mut Planner<'_>) -> Result<Programs, FilesError> {
     let command = planner.request.command;
     let (entries, installed, environment) = (Vec::new(), Vec::new(), Vec::new());
     let directories = HashSet::new();
-    let mut search = Search { planner, directory, entries, directories, installed, environment };
+    let stops = Vec::new();
+    let mut search = Search { planner, directory, entries, directories, installed, stops, environment };
     search.read_path();
     search.add_environments();
     let executable = command.map(|command| search.executable(command)).transpose()?;
+    search.add_linked_packages();
     let path_variable = search.path_inside();
     Ok(Programs { executable, path_variable, environment: search.environment })
 }
@@ -140,6 +144,23 @@ impl Search<'_, '_> {
         for name in ENVIRONMENTS {
             install(self, &source.join(name).join("bin"), 0);
         }
+    }
+
+    /// Shows where the packages lie that an interpreter, the command, finds by links. Where its search path is given, they are shown.
+    fn add_linked_packages(&mut self) {
+        let request = self.planner.request;
+        if !request.follows_package_links || !request.extra_read_only.is_empty() {
+            return;
+        }
+        let stops = std::mem::take(&mut self.stops);
+        let mut prefixes: Vec<PathBuf> = Vec::new();
+        for bin in stops.iter().filter_map(|stop| self.planner.host.canonical(stop)) {
+            let prefix = bin.parent().filter(|_| bin.file_name().is_some_and(|name| name == "bin"));
+            if let Some(prefix) = prefix.filter(|prefix| !prefixes.iter().any(|known| known == prefix)) {
+                prefixes.push(prefix.to_path_buf());
+            }
+        }
+        prefixes.iter().for_each(|prefix| self.planner.add_packages_of(prefix));
     }
 
     /// Puts the real programs in front of rustup's proxies. The proxies go on working by their full paths.
