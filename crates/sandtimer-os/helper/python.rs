@@ -111,7 +111,7 @@ const fn plain(
     Method { name: name.as_ptr(), function: Some(function), flags, documentation: null() }
 }
 
-static METHODS: Static<[Method; 21]> = Static(core::cell::UnsafeCell::new([
+static METHODS: Static<[Method; 25]> = Static(core::cell::UnsafeCell::new([
     method(c"lay_out", lay_out),
     method(c"shelve", shelve),
     method(c"restrict", restrict),
@@ -128,6 +128,10 @@ static METHODS: Static<[Method; 21]> = Static(core::cell::UnsafeCell::new([
     method(c"address", address),
     plain(c"open_output", stdout::open, METH_O),
     plain(c"open_timed_output", stdout::open_timed, METH_O),
+    plain(c"open_cell_output", stdout::open_for_cells, METH_O),
+    plain(c"begin_output", stdout::begin_cell, METH_O),
+    plain(c"end_output", stdout::end_cell, METH_NOARGS),
+    plain(c"drop_output", stdout::drop_memory, METH_NOARGS),
     plain(c"forked_output", stdout::forked, METH_NOARGS),
     plain(c"write_text", stdout::write_text, METH_O),
     plain(c"write_bytes", stdout::write_bytes, METH_O),
@@ -378,11 +382,16 @@ unsafe extern "C" fn checkpoint(_module: Object, arguments: Object) -> Object {
 /// Whether the at-fork handlers that are being called are those of a checkpoint.
 static IS_CHECKPOINT: Static<bool> = Static(core::cell::UnsafeCell::new(false));
 
+fn is_resumed_checkpoint() -> bool {
+    // SAFETY: one thread, GIL held.
+    unsafe { *IS_CHECKPOINT.0.get() }
+}
+
 /// `is_checkpoint() -> int`: whether the at-fork handlers that are being called are those of a checkpoint, which is to be the
 /// interpreter, and not of a process that the code has forked.
 unsafe extern "C" fn is_checkpoint(_module: Object, _arguments: Object) -> Object {
-    // SAFETY: one thread, GIL held; the format makes a Python int of a C int.
-    unsafe { Py_BuildValue(c"i".as_ptr(), c_int::from(*IS_CHECKPOINT.0.get())) }
+    // SAFETY: the format makes a Python int of a C int.
+    unsafe { Py_BuildValue(c"i".as_ptr(), c_int::from(is_resumed_checkpoint())) }
 }
 
 /// `note_written() -> int`: see `written.rs`. Always 0.

@@ -5,6 +5,8 @@
 //! print ─▶ memory ─┬─▶ the pipe: at once where nothing was written for a moment, when it is full, flushed, or at the end
 //!                  └─▶ the engine: a moment after it read the pipe, and when the process is dead
 //! ```
+//! The cells of a context (`open_cell_output`) have memory of their interpreter's, which each brings again: a copy of the interpreter from
+//! before the first cell takes up the same.
 //! Elsewhere (`open_timed_output`) the memory is the process's own, and a timer writes what waits there (`stdout_timer.rs`).
 //!
 //! One word says what is in the memory (`wire::stdout`): how much was written, how much of it was taken, and whether its process is
@@ -19,7 +21,7 @@ use crate::image::nr;
 use crate::sys::{self, Fd, PollFd, call};
 use crate::wire::stdout::{BUSY, CAPACITY, GENERATION, HEADER, LENGTH, PRIVATE, SIZE, TAKEN};
 use crate::stdout_timer;
-use crate::{Buffer, Object, Py_BuildValue, PyBuffer_Release, PyExc_OSError, Static};
+use crate::{Buffer, Object, Py_BuildValue, PyBuffer_Release, PyExc_OSError, Static, is_resumed_checkpoint};
 
 unsafe extern "C" {
     fn clock_gettime(clock: c_int, time: *mut [i64; 2]) -> c_int;
@@ -34,6 +36,7 @@ unsafe extern "C" {
     fn PyUnicode_AsUTF8AndSize(text: Object, length: *mut isize) -> *const u8;
     fn PyUnicode_GetLength(text: Object) -> isize;
     fn PyLong_FromSsize_t(number: isize) -> Object;
+    fn PyLong_AsLong(number: Object) -> core::ffi::c_long;
     fn Py_IncRef(object: Object);
 }
 
@@ -61,6 +64,10 @@ struct Output {
     is_fork: bool,
     /// No engine looks into the memory.
     is_timed: bool,
+    /// No cell is executed: what threads write then is written at once.
+    is_between_cells: bool,
+    /// Device and inode of the memory that a cell has brought.
+    file: [u64; 2],
     /// What takes a text that has no UTF-8: the stream's own way to write.
     other_way: Object,
 }
@@ -72,6 +79,8 @@ static OUTPUT: Static<Output> = Static(core::cell::UnsafeCell::new(Output {
     is_mid_line: false,
     is_fork: false,
     is_timed: false,
+    is_between_cells: false,
+    file: [0; 2],
     other_way: null_mut(),
 }));
 
@@ -94,7 +103,7 @@ pub unsafe extern "C" fn open(_module: Object, other_way: Object) -> Object {
     let output = output();
     // The engine looks into the memory only once something has come by the pipe.
     (output.written_at, output.is_mid_line) = (0, false);
-    match identity() {
+    match identity(STDOUT) {
         Some(pipe) if output.memory != 0 => output.pipe = pipe,
         _ => output.memory = 0,
     }
@@ -103,6 +112,66 @@ pub unsafe extern "C" fn open(_module: Object, other_way: Object) -> Object {
         Py_IncRef(other_way);
         output.other_way = other_way;
         PyLong_FromSsize_t(isize::from(output.memory != 0))
+    }
+}
+
+/// `open_cell_output(other_way) -> int`: has this process write through the memory that cells bring, while they are executed; 1.
+pub unsafe extern "C" fn open_for_cells(_module: Object, other_way: Object) -> Object {
+    let output = output();
+    (output.memory, output.is_between_cells) = (0, true);
+    // SAFETY: the interpreter's own object, which is kept for good; an int of a C long.
+    unsafe {
+        Py_IncRef(other_way);
+        output.other_way = other_way;
+        PyLong_FromSsize_t(1)
+    }
+}
+
+/// `begin_output(file) -> int`: a cell begins, whose pipe is standard output now and whose memory is this file, which is closed. Whether
+/// it could be mapped; else everything is written at once.
+pub unsafe extern "C" fn begin_cell(_module: Object, number: Object) -> Object {
+    // SAFETY: any object may be asked; what is no number is no file.
+    let file = unsafe { PyLong_AsLong(number) } as Fd;
+    let output = output();
+    let found = identity(file).unwrap_or_default();
+    if output.memory == 0 || output.file != found {
+        unmap(output);
+        map(file);
+        output.file = found;
+    }
+    call!(nr::CLOSE, file);
+    output.pipe = identity(STDOUT).unwrap_or_default();
+    (output.written_at, output.is_mid_line, output.is_between_cells) = (0, false, false);
+    // SAFETY: an int of a C long.
+    unsafe {
+        PyErr_Clear();
+        PyLong_FromSsize_t(isize::from(output.memory != 0))
+    }
+}
+
+/// `end_output(_)`: a cell has ended: what waits is written to its pipe, and what comes later is at once.
+pub unsafe extern "C" fn end_cell(_module: Object, _arguments: Object) -> Object {
+    if output().memory != 0 && !flush() {
+        // The pipe is broken: no reader is left.
+        // SAFETY: the GIL is held.
+        unsafe { PyErr_Clear() };
+    }
+    output().is_between_cells = true;
+    // SAFETY: an int of a C long.
+    unsafe { PyLong_FromSsize_t(0) }
+}
+
+/// `drop_output(_)`: between two cells, has this process share no memory; the next cell brings it again.
+pub unsafe extern "C" fn drop_memory(_module: Object, _arguments: Object) -> Object {
+    unmap(output());
+    // SAFETY: an int of a C long.
+    unsafe { PyLong_FromSsize_t(0) }
+}
+
+fn unmap(output: &mut Output) {
+    if output.memory != 0 {
+        call!(nr::MUNMAP, output.memory, SIZE);
+        output.memory = 0;
     }
 }
 
@@ -125,7 +194,9 @@ pub unsafe extern "C" fn open_timed(module: Object, other_way: Object) -> Object
 /// `forked_output(_)`: in a fork, which shares neither the memory nor what is in it.
 pub unsafe extern "C" fn forked(_module: Object, _arguments: Object) -> Object {
     let output = output();
-    if output.is_timed {
+    if is_resumed_checkpoint() {
+        // A copy that takes the interpreter's place, and its memory.
+    } else if output.is_timed {
         // It has a copy of what waits, as of any buffer, and nothing that writes it.
         word(output.memory).fetch_and(!BUSY, Ordering::AcqRel);
         stdout_timer::forget();
@@ -206,7 +277,7 @@ pub unsafe extern "C" fn flush_all(_module: Object, _arguments: Object) -> Objec
 
 /// Whether all of it is written, or kept; an exception is set where not.
 fn write(bytes: &[u8]) -> bool {
-    if output().memory == 0 {
+    if output().memory == 0 || output().is_between_cells {
         return write_through(bytes);
     }
     let mut rest = bytes;
@@ -267,7 +338,7 @@ fn is_empty(state: u64) -> bool {
 
 /// Begins the memory again, and notes whether the engine may take what will be there.
 fn settle(output: &Output, word: &AtomicU64, state: u64) -> u64 {
-    let private = if identity() == Some(output.pipe) { 0 } else { PRIVATE };
+    let private = if identity(STDOUT) == Some(output.pipe) { 0 } else { PRIVATE };
     let settled = (state & !(LENGTH | TAKEN | PRIVATE)).wrapping_add(GENERATION) | private;
     match word.compare_exchange(state, settled, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => settled,
@@ -434,10 +505,10 @@ fn word(memory: usize) -> &'static AtomicU64 {
     unsafe { &*(memory as *const AtomicU64) }
 }
 
-/// Device and inode of what descriptor 1 is.
-fn identity() -> Option<[u64; 2]> {
+/// Device and inode of what a descriptor is.
+fn identity(file: Fd) -> Option<[u64; 2]> {
     let mut status = [0u64; 18];
-    (call!(nr::FSTAT, STDOUT, status.as_mut_ptr()) == 0).then_some([status[0], status[1]])
+    (call!(nr::FSTAT, file, status.as_mut_ptr()) == 0).then_some([status[0], status[1]])
 }
 
 pub fn now() -> u64 {

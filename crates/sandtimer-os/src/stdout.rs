@@ -81,15 +81,19 @@ impl UnwrittenOutput {
         Ok(if is_taken { bytes } else { Vec::new() })
     }
 
-    /// What was left when the process died; once.
+    /// What was left when the process died, which another may use the memory after; once.
     ///
     /// # Errors
     /// The memory cannot be mapped now.
     pub fn rest(&self) -> io::Result<Vec<u8>> {
         let mut word = [0u8; 8];
         rustix::io::pread(&self.0, &mut word, 0)?;
-        let (start, end) = waiting(u64::from_ne_bytes(word));
+        let state = u64::from_ne_bytes(word);
+        let (start, end) = waiting(state);
         if start == end {
+            if state & (BUSY | LENGTH | PRIVATE) != 0 {
+                rustix::io::pwrite(&self.0, &[0; 8], 0)?;
+            }
             return Ok(Vec::new());
         }
         let mut bytes = vec![0; end - start];
@@ -145,5 +149,13 @@ mod tests {
         write(&output, 5 | BUSY, b"hello");
         assert_eq!(output.take(|| true).expect("mapped"), b"", "its process is writing it");
         assert_eq!(output.rest().expect("read"), b"hello");
+        // What the process was about to write elsewhere died with it, and the next one begins with empty memory.
+        for state in [BUSY, 5 | PRIVATE, 5 | (5 * (LENGTH + 1))] {
+            write(&output, state, b"hello");
+            assert_eq!(output.rest().expect("read"), b"", "{state:x}");
+            let mut word = [1; 8];
+            rustix::io::pread(&output.0, &mut word, 0).expect("read");
+            assert_eq!(word, [0; 8], "{state:x}");
+        }
     }
 }

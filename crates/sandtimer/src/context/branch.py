@@ -27,6 +27,7 @@ def image(context, packet, files):
     try:
         check(context, files)
         directory = os.getcwd()
+        native.drop_output()
         said = native.image(files[0], base)
         if said == 0:
             become(context, directory)

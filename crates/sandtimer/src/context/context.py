@@ -5,7 +5,8 @@ Shares its process with child.py, displays.py, cells.py, magics.py and handlers.
 Requests, by the channel:
 
     C nonce                   make a checkpoint
-    X flags nonce [source]    run a cell; with it the files of its stdout and stderr, and as the flags say of its stdin and its source
+    X flags nonce [source]    run a cell; with it the files of its stdout and stderr, the memory that its stdout is written to first, and as
+                              the flags say the files of its stdin and its source
     B ...                     become an image, or a branch of one: branch.py
 
 Answers:
@@ -20,6 +21,7 @@ Answers:
 The engine takes none of it on trust, and nothing of what another process sends.
 """
 
+import _posixsubprocess
 import _signal
 import _thread
 import asyncio
@@ -28,6 +30,7 @@ import functools
 import inspect
 import select
 import signal
+import subprocess
 import time
 
 # Bytes of a display that fit into one packet.
@@ -48,7 +51,7 @@ SIGINT = int(signal.SIGINT)
 INTERRUPT = {SIGINT}
 # Length of what the engine knows the packets of one cell by.
 NONCE = 8
-# What a cell request has beside its stdout and stderr.
+# What a cell request has besides its stdout and stderr.
 HAS_STDIN, HAS_FILE = 1, 2
 # Rehearsals from one look at what is written to in them to the next.
 NOTED_EVERY = 16
@@ -159,7 +162,7 @@ class Context:
     # -- a cell ------------------------------------------------------------------------------------------------------
 
     def cell(self, kind, text, files):
-        stdout, stderr, *others = files
+        stdout, stderr, memory, *others = files
         self.has_stdin = kind & HAS_STDIN
         stdin = others.pop(0) if self.has_stdin else -1
         source = (read_all(others[0]) if kind & HAS_FILE else text).decode("utf-8")
@@ -167,6 +170,7 @@ class Context:
         if failed:
             # What it prints would come where it is not looked for.
             raise OSError(-failed, os.strerror(-failed))
+        native.begin_output(memory)
         self.displayed = 0
         self.may_display = True
         reply = self.reply(source, self.main)
@@ -185,6 +189,7 @@ class Context:
         flush()
         # Writing down a value may show something itself.
         packet, kept = self.packet(reply)
+        native.end_output()
         with self.display_lock:
             self.may_display = False
         os.write(self.channel, self.nonce + packet)
@@ -395,6 +400,27 @@ def give_cells_a_loop():
 
 
 give_cells_a_loop()
+
+
+def flush_before(module, name):
+    """Has what was printed written before another program is started, which writes to the same pipe, or the descriptor is another file's."""
+    function = getattr(module, name, None)
+    if function is None:
+        return
+
+    @functools.wraps(function)
+    def flushed(*arguments, **keywords):
+        native.flush_output()
+        return function(*arguments, **keywords)
+
+    setattr(module, name, flushed)
+
+
+for each in ("system", "posix_spawn", "posix_spawnp", "execv", "execve", "dup2"):
+    flush_before(os, each)
+flush_before(_posixsubprocess, "fork_exec")
+# Where it has a name of its own for that.
+flush_before(subprocess, "_fork_exec")
 
 
 def read(path):

@@ -110,7 +110,7 @@ struct Born {
     channel: OwnedFd,
     outputs: [OwnedFd; 2],
     /// What it writes its standard output to first.
-    unwritten: Option<UnwrittenOutput>,
+    unwritten: Option<Arc<UnwrittenOutput>>,
 }
 
 /// What an interpreter that stands ready consists of.
@@ -213,7 +213,7 @@ impl Child {
         }
         let (channel, theirs) = socket::pair().map_err(Error::system("cannot make a socket"))?;
         // Cells have streams of their own.
-        let unwritten = if parent.is_live { None } else { Some(UnwrittenOutput::new()) };
+        let unwritten = if parent.is_live { None } else { Some(UnwrittenOutput::new().map(Arc::new)) };
         let unwritten = unwritten.transpose().map_err(Error::system("cannot make a file in memory"))?;
         let mut extra: Vec<_> = entrance.tasks.iter().map(AsFd::as_fd).collect();
         let cgroup = sandbox.slot.unified().map(|unified| {
@@ -236,7 +236,7 @@ impl Child {
             namespaces: &others,
             channel: theirs.as_fd(),
             stdio: [null.as_fd(), stdout_write.as_fd(), stderr_write.as_fd()],
-            output: unwritten.as_ref().map_or(null.as_fd(), AsFd::as_fd),
+            output: unwritten.as_ref().map_or(null.as_fd(), |memory| memory.as_fd()),
             extra: &extra,
             cgroup,
             users,
@@ -469,7 +469,7 @@ impl Child {
     }
 }
 
-type TakenJob = (Sandbox, Job, [OwnedFd; 2], Option<UnwrittenOutput>);
+type TakenJob = (Sandbox, Job, [OwnedFd; 2], Option<Arc<UnwrittenOutput>>);
 
 /// A job that was sent.
 #[derive(Debug)]

@@ -39,7 +39,7 @@ pub(super) struct Streams {
     /// Its master, to resize it by; its slave, so that it does not hang up while something of the run lives.
     terminal: Option<(OwnedFd, OwnedFd)>,
     /// What stdout is written to before it is in its pipe, where the engine has both.
-    pub(super) unwritten: Option<UnwrittenOutput>,
+    pub(super) unwritten: Option<Arc<UnwrittenOutput>>,
     /// Both ends of the progress channel, the engine's first.
     reports: Option<(OwnedFd, OwnedFd)>,
     /// Both ends of the notice channel, the engine's first.

@@ -75,12 +75,16 @@ pub(super) fn settle(
 ) -> Option<Box<Attachment>> {
     // Of a sandbox that was left, no process has a stream any more.
     let is_drained = |left: Left| left == Left::Closed || left == Left::Nothing && !facts.vacant;
-    let is_all =
-        |attachment: &Attachment| !facts.goes_on && drain(attachment).iter().all(|left| is_drained(*left));
+    let is_kept = facts.is_interpreter_kept();
+    let is_all = |attachment: &Attachment| {
+        !facts.goes_on && drain(attachment, is_kept).iter().all(|left| is_drained(*left))
+    };
     match streams {
-        Some(attachment) if is_all(&attachment) => {
+        Some(mut attachment) if is_all(&attachment) => {
             let spools =
                 [0, 1].map(|index: usize| attachment.outputs[index].as_ref().map(|(_, spool)| spool.clone()));
+            // The memory is the next run's.
+            attachment.unwritten = None;
             run.waiting.outcome(sentence::outcome(&run, &facts, &spools), true);
             return Some(attachment);
         }
@@ -92,16 +96,16 @@ pub(super) fn settle(
     None
 }
 
-/// Reads what a run has written, if there is nothing else to do for it.
-fn drain(attachment: &Attachment) -> [Left; 2] {
+/// Reads what a run has written, if there is nothing else to do for it. `is_kept`: its interpreter lives.
+fn drain(attachment: &Attachment, is_kept: bool) -> [Left; 2] {
     let is_plain =
         attachment.stdin.is_none() && attachment.reports.is_none() && attachment.terminal.is_none();
-    if is_plain { read(attachment) } else { [Left::More; 2] }
+    if is_plain { read(attachment, is_kept) } else { [Left::More; 2] }
 }
 
 /// Reads what a run has written after its end. Whether no process has a stream of it any more.
 pub(crate) fn is_over(attachment: &Attachment) -> bool {
-    read(attachment).iter().all(|left| *left == Left::Closed)
+    read(attachment, true).iter().all(|left| *left == Left::Closed)
 }
 
 /// What is left of a stream when it was read.
@@ -112,7 +116,7 @@ enum Left {
     More,
 }
 
-fn read(attachment: &Attachment) -> [Left; 2] {
+fn read(attachment: &Attachment, is_kept: bool) -> [Left; 2] {
     let mut buffer = [0u8; PIECE];
     let left = [0, 1].map(|index: usize| {
         let Some((fd, spool)) = &attachment.outputs[index] else { return Left::Closed };
@@ -131,14 +135,14 @@ fn read(attachment: &Attachment) -> [Left; 2] {
     });
     match left[0] {
         Left::More => left,
-        _ => [store_unwritten(attachment).unwrap_or(left[0]), left[1]],
+        _ => [store_unwritten(attachment, is_kept).unwrap_or(left[0]), left[1]],
     }
 }
 
-/// Stores what a dead process has not written to its pipe, which was read.
-fn store_unwritten(attachment: &Attachment) -> Option<Left> {
+/// Stores what a process has not written to its pipe, which was read.
+fn store_unwritten(attachment: &Attachment, is_kept: bool) -> Option<Left> {
     let (unwritten, (_, spool)) = attachment.unwritten.as_ref().zip(attachment.outputs[0].as_ref())?;
-    match unwritten.rest() {
+    match if is_kept { unwritten.take(|| true) } else { unwritten.rest() } {
         Ok(bytes) if bytes.is_empty() => {}
         Ok(bytes) => drop(store(&attachment.run, 0, spool, &bytes)),
         // The collector tries again.

@@ -364,6 +364,7 @@ impl Collector {
         for row in done {
             let Some(mut streams) = self.streams.remove(&row) else { continue };
             streams.take_unwritten(None);
+            streams.forget_unwritten();
             let Some(facts) = streams.dead.take() else { continue };
             if !facts.stands {
                 streams.close_outputs(&self.own_handle.epoll);

@@ -80,7 +80,7 @@ pub(crate) struct Attachment {
     /// Read ends with the spools they go to; `None` where the owner reads the stream itself.
     pub outputs: [Option<(Arc<OwnedFd>, SharedSpool)>; 2],
     /// What stdout is written to before it is in its pipe.
-    pub unwritten: Option<UnwrittenOutput>,
+    pub unwritten: Option<Arc<UnwrittenOutput>>,
     /// What is still to be written to stdin.
     pub stdin: Option<(OwnedFd, Vec<u8>)>,
     /// The slave of its terminal, which would hang up whenever no process of the run has it open.

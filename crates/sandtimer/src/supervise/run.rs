@@ -253,6 +253,13 @@ pub(crate) struct Facts {
 pub(crate) struct PrivateDirectory(PathBuf);
 
 impl PrivateDirectory {
+impl Facts {
+    /// Whether the interpreter of its live sandbox continues, and not a checkpoint of that.
+    pub fn is_interpreter_kept(&self) -> bool {
+        self.stands && self.state == Some(State::Kept)
+    }
+}
+
     /// Makes it with mode 0700, for `owner` (uid and gid) where that is another than this process's.
     pub fn make(path: PathBuf, owner: Option<u32>) -> io::Result<Self> {
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;

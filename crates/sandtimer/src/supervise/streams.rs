@@ -31,7 +31,7 @@ pub(super) struct Streams {
     pub outputs: [Option<Arc<OwnedFd>>; 2],
     pub spools: [Option<SharedSpool>; 2],
     /// What stdout is written to before it is in its pipe, and when it is looked into next; `u64::MAX` for never.
-    unwritten: Option<UnwrittenOutput>,
+    unwritten: Option<Arc<UnwrittenOutput>>,
     pub look_at: u64,
     /// With the bytes that it is fed, and how many of them were written.
     stdin: Option<(OwnedFd, Vec<u8>, usize)>,
@@ -172,9 +172,11 @@ impl Streams {
     pub fn take_unwritten(&mut self, enforcer: Option<&EnforcerHandle>) {
         self.look_at = u64::MAX;
         let (Some(unwritten), Some(_)) = (&self.unwritten, &self.spools[0]) else { return };
-        let taken = match self.dead.is_some() {
-            true => unwritten.rest(),
-            false => {
+        let taken = match &self.dead {
+            // Its threads may write there now.
+            Some(facts) if facts.is_interpreter_kept() => unwritten.take(|| true),
+            Some(_) => unwritten.rest(),
+            None => {
                 let pipe = self.outputs[0].as_ref();
                 unwritten.take(|| {
                     pipe.is_some_and(|fd| rustix::io::ioctl_fionread(fd).is_ok_and(|left| left == 0))
@@ -202,6 +204,11 @@ impl Streams {
                 enforcer.send(Command::Limit { row, id, kind: LimitKind::Output });
             }
         }
+    }
+
+    /// The memory is another run's from now on.
+    pub fn forget_unwritten(&mut self) {
+        self.unwritten = None;
     }
 
     /// Closes what is left of the outputs.

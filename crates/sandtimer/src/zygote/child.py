@@ -245,8 +245,7 @@ def open_plain_streams():
 def child(channel, hurried):
     native.channel = channel
     reseed()
-    if not live:
-        share_output(native.open_output)
+    share_output(native.open_cell_output if live else native.open_output)
     if not hurried:
         rehearse_script() if programs else warm()
     interpreter = Context(channel) if live else None

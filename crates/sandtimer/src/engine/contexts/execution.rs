@@ -269,8 +269,9 @@ impl Context {
         // Its time begins when somebody begins to read it.
         let begun_at = monotonic_nanoseconds();
         let sent = self.source(standing, cell.source, (&opened, spec.parent)).and_then(|source| {
-            let streams = Streams::make(inner, &mut spec, &opened.effective)?;
+            let mut streams = Streams::make(inner, &mut spec, &opened.effective)?;
             let until = standing.send_cell((&source, begun_at), has_stdin, &streams, &opened)?;
+            streams.unwritten = standing.unwritten();
             Ok((streams, until))
         });
         let (streams, until) = sent.inspect_err(|_| {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::stdout::UnwrittenOutput;
 use sandtimer_os::wire::{Notice, channel};
 use sandtimer_os::{process, socket, zygote as os};
 
@@ -96,6 +97,8 @@ pub(super) struct Standing {
     at_rest: Option<Used>,
     /// The streams of the last run, until the next one has taken their place in the interpreter.
     held: Option<Box<Attachment>>,
+    /// What Python's cells write to before it is in their pipes.
+    unwritten: Option<Arc<UnwrittenOutput>>,
 }
 
 impl Standing {
@@ -168,6 +171,7 @@ impl Standing {
             is_endless: false,
             at_rest: None,
             held: None,
+            unwritten: None,
         }
     }
 
@@ -183,6 +187,15 @@ impl Standing {
 
     pub fn is_shell(&self) -> bool {
         self.shell.is_some()
+    }
+
+    /// What the cell that was sent last writes to before it is in its pipe.
+    pub fn unwritten(&self) -> Option<Arc<UnwrittenOutput>> {
+        self.unwritten.clone()
+    }
+
+    fn is_python(&self) -> bool {
+        !self.is_shell() && !self.is_script()
     }
 
     pub fn is_script(&self) -> bool {
@@ -304,8 +317,12 @@ impl Standing {
                 Some(os::sealed_text("sandtimer-cell", source.as_bytes()).map_err(Error::system(doing))?)
             }
         };
+        if self.is_python() && self.unwritten.is_none() {
+            self.unwritten = Some(Arc::new(UnwrittenOutput::new().map_err(Error::system(doing))?));
+        }
         let [stdin, stdout, stderr] = streams.inside();
         let mut files = vec![stdout, stderr];
+        files.extend(self.unwritten.as_ref().map(|memory| memory.as_fd()));
         files.extend(has_stdin.then_some(stdin));
         files.extend(file.as_ref().map(AsFd::as_fd));
         let until = hard_end(opened, &opened.effective, begun_at);

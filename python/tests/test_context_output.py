@@ -1,0 +1,117 @@
+"""What cells print goes through memory of their interpreter: as fast as a buffer, seen at once, and kept when a limit ends the cell."""
+
+from __future__ import annotations
+
+import time
+from typing import Iterator
+
+import pytest
+import sandtimer
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[sandtimer.Sandbox]:
+    with sandtimer.Sandbox(timeout=60.0) as made:
+        yield made
+
+
+@pytest.fixture()
+def ctx(box: sandtimer.Sandbox) -> Iterator[sandtimer.Context]:
+    with box.context() as opened:
+        yield opened
+
+
+WRITES = """
+def writes():
+    with open("/proc/self/io") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("syscw"))
+
+before = writes()
+for number in range(20_000):
+    print(number)
+writes() - before
+"""
+
+
+def test_line_is_no_system_call(ctx: sandtimer.Context) -> None:
+    for _ in range(2):
+        outcome = ctx.run(WRITES)
+        assert outcome.stdout == "".join(f"{number}\n" for number in range(20_000))
+        assert outcome.value < 2_000
+
+
+def test_branch_prints_as_its_origin(ctx: sandtimer.Context) -> None:
+    assert ctx.run("print(1)\nx = 2\nprint(x)").stdout == "1\n2\n"
+    branches = ctx.branch(2)
+    for each in (*branches, ctx):
+        outcome = each.run(WRITES)
+        assert outcome.value < 2_000 and outcome.stdout.endswith("\n19999\n")
+        assert each.run("print(x)\nprint(x + 1)").stdout == "2\n3\n"
+    for each in branches:
+        each.close()
+
+
+PRINTS = "print('first')\nprint('second')\nprint('third', end='')\n"
+
+
+@pytest.mark.parametrize(("end", "ending"), [("sum(range(10**12))", "timeout"), ("import os; os._exit(3)", "no_result"), ("import os; os.kill(os.getpid(), 9)", "signaled")])
+def test_output_before_an_end_is_kept(ctx: sandtimer.Context, end: str, ending: str) -> None:
+    ctx.run("y = 1\nprint(y)")
+    for _ in range(2):
+        outcome = ctx.run(PRINTS + end, timeout=1.0)
+        assert (outcome.ending, outcome.stdout) == (ending, "first\nsecond\nthird"), outcome
+        # The interpreter that takes its place begins with nothing.
+        assert ctx.run("print(y)\nprint(y)").stdout == "1\n1\n"
+
+
+def test_endless_output_is_kept_up_to_the_limit(ctx: sandtimer.Context) -> None:
+    code = """
+import sys
+number = 0
+while True:
+    try:
+        while True:
+            sys.stdout.write(f"{number}\\n")
+            number += 1
+    except BaseException:
+        pass
+"""
+    outcome = ctx.run(code, timeout=0.5)
+    lines = outcome.stdout.splitlines()
+    assert outcome.ending == "timeout" and len(lines) > 1_000
+    # An interrupt between writing and counting repeats a line; none is missing.
+    numbers = [int(line) for line in lines[:-1]]
+    assert all(after - before in (0, 1) for before, after in zip(numbers, numbers[1:]))
+
+
+def test_output_is_seen_while_the_cell_runs(ctx: sandtimer.Context) -> None:
+    seen: list[tuple[float, str]] = []
+    code = "import time\nprint('a')\nprint('b')\ntime.sleep(3)\nprint('c')"
+    ctx.run(code, on_stdout=lambda text: seen.append((time.monotonic(), text)))
+    assert "".join(text for _, text in seen) == "a\nb\nc\n"
+    before_sleep = [at for at, text in seen if "b" in text]
+    assert seen[-1][0] - before_sleep[0] > 1.5
+
+
+def test_order_with_other_programs_is_kept(ctx: sandtimer.Context) -> None:
+    code = "import os, subprocess\nprint('a')\nprint('b')\nsubprocess.run(['echo', 'c'])\nprint('d')\nprint('e')\nos.system('echo f')\nprint('g')"
+    assert ctx.run(code).stdout == "a\nb\nc\nd\ne\nf\ng\n"
+    forks = "print('a')\nprint('b')\npid = os.fork()\nif pid == 0:\n    print('child')\n    sys.stdout.flush()\n    os._exit(0)\nos.waitpid(pid, 0)\nprint('c')"
+    assert ctx.run("import sys\n" + forks).stdout == "a\nb\nchild\nc\n"
+    # The interpreter still writes to the memory, and not the fork.
+    assert ctx.run(WRITES).value < 2_000
+
+
+def test_odd_texts_are_written(ctx: sandtimer.Context) -> None:
+    ctx.run("import sys, io, contextlib")
+    assert ctx.run("print('\\ud800ä')\nprint('x')").stdout == "\\ud800ä\nx\n"
+    assert ctx.run("print('x' * 200_000)\nprint('y')").stdout == "x" * 200_000 + "\ny\n"
+    assert ctx.run("sys.stdout.buffer.write(b'raw\\n')\nprint('text')").stdout == "raw\ntext\n"
+    code = "inner = io.StringIO()\nwith contextlib.redirect_stdout(inner):\n    print('in')\nprint(inner.getvalue(), end='')"
+    assert ctx.run(code).stdout == "in\n"
+
+
+def test_threads_print_between_cells(ctx: sandtimer.Context) -> None:
+    ctx.run("import threading\ngo, done = threading.Event(), threading.Event()\ndef work():\n    go.wait()\n    print('late')\n    print('later')\n    done.set()\nthreading.Thread(target=work).start()\nprint('now')")
+    outcome = ctx.run("go.set()\ndone.wait()\nprint('end')")
+    assert outcome.stdout == "late\nlater\nend\n"
