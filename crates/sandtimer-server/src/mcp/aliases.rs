@@ -1,6 +1,7 @@
 //! The names that agents were trained on, over the same tools. Behind our answer they print the lines that agents know.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
@@ -15,6 +16,8 @@ use crate::runs::{self, LiveRun};
 
 /// The longest `timeout` that is waited for in the call itself; a longer one goes on in the background.
 const MOST_WAIT: u64 = 45_000;
+/// What these tools call the id of a command.
+pub(super) const IDS: [&str; 2] = ["bash_id", "shell_id"];
 
 /// `Bash`: what it is called there becomes what `bash` calls it.
 pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
@@ -36,16 +39,23 @@ pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refu
         given.insert("wait_ms".to_owned(), MOST_WAIT.into());
     }
     let mut answer = start::bash(call, Fields::new(given)).await?;
-    if answer.structured["status"] != "ended" {
-        let id = answer.structured["run_id"].as_str().unwrap_or_default().to_owned();
+    // A command in the background may have ended by now, and its id is still what the next call names.
+    if background || answer.structured["status"] != "ended" {
+        let id = format!("bash_{}", answer.structured["run_id"].as_str().unwrap_or_default());
         // Writing to a String cannot fail.
-        let _ = write!(answer.text, "\n\nStarted background process: bash_{id}");
-        answer.structured["bash_id"] = format!("bash_{id}").into();
+        let _ = write!(
+            answer.text,
+            "\n\nCommand running in background with ID: {id} (bash_id of BashOutput, shell_id of KillShell)\n\
+             Started background process: {id}"
+        );
+        for name in IDS {
+            answer.structured[name] = id.clone().into();
+        }
     }
     Ok(answer)
 }
 
-fn named(call: &Call, fields: &mut Fields, name: &'static str) -> Result<std::sync::Arc<LiveRun>, Refusal> {
+fn named(call: &Call, fields: &mut Fields, name: &'static str) -> Result<Arc<LiveRun>, Refusal> {
     let id = required(fields, name)?;
     runs::find(call.app(), bare(&id), call.owner())
 }

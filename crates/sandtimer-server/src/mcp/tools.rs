@@ -211,8 +211,8 @@ const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "Bash",
-        description: "Another name of bash: runs a command; with background it answers at once with a bash_id for BashOutput and \
-            KillShell. timeout is in milliseconds and ends the command.",
+        description: "Another name of bash: runs a command; with run_in_background it answers at once with the id that BashOutput takes as bash_id \
+            and KillShell as shell_id. timeout is in milliseconds and ends the command.",
         nature: Nature::Runs,
         action: Action::AliasBash,
         inputs: inputs::ALIAS_BASH,
@@ -339,6 +339,7 @@ impl Tool {
 
     /// The arguments of a call, each with a name that the tool knows.
     pub fn fields(&self, arguments: Map<String, Value>) -> Result<Fields, Refusal> {
+        let arguments = self.with_own_id(arguments);
         let known = || self.inputs.iter().map(|input| input.name);
         if let Some(name) = arguments.keys().find(|name| !known().any(|known| known == *name)) {
             let mut message = format!("{} has no argument `{}`", self.name, shortened(name));
@@ -365,6 +366,17 @@ impl Tool {
             }
             None => Ok(Fields::new(self.coerced(arguments))),
         }
+    }
+
+    /// Arguments in which the id of a command has this tool's name: models take it from one tool's answer for another.
+    fn with_own_id(&self, mut arguments: Map<String, Value>) -> Map<String, Value> {
+        let own = self.inputs.iter().find(|input| aliases::IDS.contains(&input.name));
+        if let Some(own) = own.filter(|own| !arguments.contains_key(own.name))
+            && let Some(id) = aliases::IDS.into_iter().find_map(|name| arguments.remove(name))
+        {
+            arguments.insert(own.name.to_owned(), id);
+        }
+        arguments
     }
 
     /// Arguments of the types that the tool takes, where they say the same in another: models are not strict.

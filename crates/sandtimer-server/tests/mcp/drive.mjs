@@ -186,6 +186,19 @@ const scenarios = {
     assert.ok(text(late).includes("had ended before it was to be killed: COMPLETED (exit code: 0)"), text(late));
     assert.ok(!text(late).includes("Killed") && late.structuredContent.killed === false);
 
+    const started = await call(client, "Bash", { command: "sleep 300", run_in_background: true });
+    const id = started.structuredContent.bash_id;
+    assert.ok(id.startsWith("bash_") && started.structuredContent.shell_id === id, text(started));
+    assert.ok(text(started).includes(`Command running in background with ID: ${id}`), text(started));
+    for (const name of ["bash_id", "shell_id"]) {
+      const read = await call(client, "BashOutput", { [name]: id });
+      assert.ok(text(read).includes("=== Status: RUNNING ==="), text(read));
+    }
+    assert.ok((await call(client, "KillShell", { bash_id: id })).structuredContent.killed);
+    const soon = (await call(client, "Bash", { command: "true", run_in_background: true })).structuredContent;
+    await call(client, "wait", { run_ids: [soon.bash_id], wait_ms: 20000 });
+    assert.ok(text(await call(client, "BashOutput", { bash_id: soon.bash_id })).includes("COMPLETED (exit code: 0)"));
+
     const nowhere = await call(client, "bash", { command: "pwd", cwd: "/nowhere" });
     assert.ok(nowhere.isError && text(nowhere).includes("`/nowhere` is not a directory of the run"), text(nowhere));
     await call(client, "bash", { command: "mkdir -p sub && touch file" });
