@@ -198,3 +198,9 @@ def test_limit_is_raised_for_contexts_and_warm_sandboxes() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, cwd=Path(__file__).parent)
     assert done.stdout == "True True\n", done.stderr
+
+
+@pytest.mark.parametrize(("processors", "limit"), [(16, 256), (64, 512), (256, 256)])
+def test_caller_keeps_descriptors_with_a_low_limit(processors: int, limit: int) -> None:
+    seen, workers, left = run_script(processors, limit, limit)
+    assert (seen, left) == ("True Counter({'accepted': 100}) 0", limit) and workers >= 1

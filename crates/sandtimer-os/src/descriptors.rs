@@ -32,6 +32,23 @@ pub fn close_others(kept: &[i32]) {
     }
 }
 
+/// How many descriptors this process may have at once (RLIMIT_NOFILE); `None` without a limit.
+pub fn limit() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+}
+
+/// How many descriptors this process has open. Since Linux 6.2 the size of the directory says so; before, they are counted.
+///
+/// # Errors
+/// Their directory cannot be read: this process has no descriptor left, or no /proc.
+pub fn opened() -> io::Result<u64> {
+    const DIRECTORY: &str = "/proc/self/fd";
+    let size = std::fs::metadata(DIRECTORY)?.len();
+    // The directory's own descriptor is counted, too.
+    let count = || std::fs::read_dir(DIRECTORY).map(|entries| (entries.count() as u64).saturating_sub(1));
+    if size > 0 { Ok(size) } else { count() }
+}
+
 /// Makes `number` another descriptor of the same open file; dup2(2).
 pub fn replace(number: i32, by: impl AsFd) -> io::Result<()> {
     // SAFETY: a live descriptor; `number` is one of the standard ones, which no value owns.
@@ -100,6 +117,16 @@ mod tests {
         drop(one);
         assert!(!is_byte_locked(&other, 0));
         std::fs::remove_file(&path).expect("removed");
+    }
+
+    #[test]
+    fn open_descriptors_are_counted() {
+        // Other tests of this process open some at the same time.
+        let files: Vec<_> = (0..200).map(|_| std::fs::File::open("/dev/null").expect("a file")).collect();
+        let with_files = opened().expect("counted");
+        assert!(with_files >= files.len() as u64, "{with_files}");
+        drop(files);
+        assert!(opened().expect("counted") < with_files);
     }
 
     #[test]

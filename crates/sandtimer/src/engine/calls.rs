@@ -5,7 +5,7 @@
 //! ```
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -90,6 +90,7 @@ impl Engine {
             lacking: Condvar::new(),
             closing,
             source: Mutex::default(),
+            calls_begun: AtomicUsize::new(0),
             failed_starts: AtomicU64::new(0),
             vacancies: Arc::default(),
         });
@@ -128,6 +129,7 @@ impl Calls {
         };
         let mut begun = begin(&shared.inner, &shared.profile, call, take)?;
         begun.shared = Arc::downgrade(shared);
+        shared.call_begun();
         Ok(begun)
     }
 
@@ -409,7 +411,7 @@ impl Drop for Call {
         }
         self.end_answered();
         if let Some(shared) = self.shared.upgrade() {
-            shared.call_ended();
+            shared.call_dropped();
         }
     }
 }

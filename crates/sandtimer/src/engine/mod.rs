@@ -30,6 +30,7 @@ mod programs;
 #[cfg(feature = "javascript")]
 mod reading;
 mod refill;
+mod room;
 mod run;
 mod scopes;
 mod spec;

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,6 +21,7 @@ use super::Inner;
 use super::answered::Answered;
 use super::children::{Child, OwnWorkspace, Parent};
 use super::error::Error;
+use super::room;
 use super::vacancies::{Vacancies, Vacant};
 use super::workspace::NamedDirectories;
 use super::zygotes::{self, NotServing, Zygote};
@@ -40,6 +41,8 @@ const LULL_OF_CONTEXTS: u64 = 20_000_000;
 const ANSWERED_LIMIT: u64 = 5_000_000;
 /// So many answered jobs one refiller sees to at a time.
 const MOST_ANSWERED: usize = 4;
+/// How often it is checked whether the caller has closed descriptors that a child needs.
+const ROOM_INTERVAL: Duration = Duration::from_millis(5);
 /// How often a waiting caller looks up.
 pub(super) const LOOK_UP: Duration = Duration::from_millis(50);
 /// After a failure, how long until the next try.
@@ -56,6 +59,8 @@ pub(super) struct Shared {
     pub source: Mutex<Source>,
     /// Sandboxes that jobs have left.
     pub vacancies: Arc<Vacancies>,
+    /// Calls that have begun and whose callers have not let go of them.
+    pub calls_begun: AtomicUsize,
     /// Zygotes that did not come to serve; counted with the source held.
     pub failed_starts: AtomicU64,
     /// For those who wait for children.
@@ -203,6 +208,17 @@ impl State {
 }
 
 impl Shared {
+    /// A call has begun, and its caller holds it.
+    pub fn call_begun(&self) {
+        self.calls_begun.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The caller has let go of a call that had begun.
+    pub fn call_dropped(&self) {
+        self.calls_begun.fetch_sub(1, Ordering::Relaxed);
+        self.call_ended();
+    }
+
     /// A call is over: there is room for the next child to be made.
     pub fn call_ended(&self) {
         let mut state = self.lock();
@@ -219,7 +235,7 @@ impl Shared {
 
     /// A refiller's life.
     pub fn refill(self: &Arc<Self>) {
-        while let Some(hurried) = self.wait_for_want() {
+        while let Some((hurried, _making)) = self.wait_for_want() {
             let zygote = match self.profile.language {
                 Language::JavaScript => None,
                 Language::Python => match self.zygote() {
@@ -350,7 +366,7 @@ impl Shared {
     }
 
     /// Waits until another child is wanted, and says whether somebody waits for it; none when no more will be.
-    fn wait_for_want(&self) -> Option<bool> {
+    fn wait_for_want(&self) -> Option<(bool, room::Making)> {
         let lull = if self.profile.live { LULL_OF_CONTEXTS } else { LULL };
         let mut state = self.lock();
         loop {
@@ -377,19 +393,28 @@ impl Shared {
             // Tried in vain and nobody asks: it stays so until somebody does.
             let vain = state.failure.is_some() && state.waiting == 0;
             let lacking = state.coming() < state.wanted.max(state.waiting) && !vain;
-            if lacking && (state.is_short() || quiet >= lull) {
+            let is_due = lacking && (state.is_short() || quiet >= lull);
+            if is_due && self.may_make(&state) {
                 let hurried = state.waiting > state.coming() || quiet < LULL && state.is_short();
                 state.making += 1;
                 if state.coming() < state.wanted.max(state.waiting) {
                     self.lacking.notify_one();
                 }
-                return Some(hurried);
+                return Some((hurried, room::Making::begin()));
             }
             let old = self.vacancies.take_old();
             if !old.is_empty() {
                 drop(state);
                 self.end(old);
                 state = self.lock();
+                continue;
+            }
+            if is_due {
+                // What is made ahead of need can wait until something happens.
+                let is_urgent = state.waiting > state.making || !state.answered.is_empty();
+                let most = if is_urgent { ROOM_INTERVAL } else { IDLE };
+                let waited = self.lacking.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner);
+                state = waited.0;
                 continue;
             }
             let awaits_lull = lacking || !state.answered.is_empty();
@@ -411,6 +436,14 @@ impl Shared {
                 state = self.lock();
             }
         }
+    }
+
+    /// Whether the caller's descriptors allow another child now. The first one that a caller waits for is tried in any case, if no
+    /// call is there whose end makes room.
+    fn may_make(&self, state: &State) -> bool {
+        let is_only_way =
+            state.waiting > 0 && state.making == 0 && self.calls_begun.load(Ordering::Relaxed) == 0;
+        is_only_way || room::has_room_for_child(state.waiting <= state.making)
     }
 
     /// Makes a child, of a zygote where its language has them, with these directories. A workspace that is not named is its own.

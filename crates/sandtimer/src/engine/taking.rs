@@ -7,21 +7,16 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, PoisonError};
 
-use rustix::process::{Resource, getrlimit};
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_os::thread;
+use sandtimer_os::{descriptors, thread};
 
 use super::children::Child;
 use super::error::Error;
 use super::refill::{Failure, LOOK_UP, Shared, TRIES};
+use super::room;
 use super::workspace::NamedDirectories;
 use super::zygotes::Zygote;
 use crate::zygote::Language;
-
-/// Descriptors of this process for each child: its own, and those of the sandbox that its job leaves.
-const DESCRIPTORS_OF_ONE: u64 = 40;
-/// Descriptors that are left to the caller at least; else a quarter of its limit is.
-const LEAST_LEFT: u64 = 64;
 
 impl Shared {
     /// A child of this zygote, whichever serves now, made while the caller waits.
@@ -111,9 +106,7 @@ impl Shared {
     /// How large the pool may grow: by the processors, and by the descriptors that this process may have.
     fn most(&self) -> usize {
         let usual = (4 * sandtimer_os::probe::processors()).max(16);
-        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let left = limit.saturating_sub((limit / 4).max(LEAST_LEFT));
-        let by_descriptors = usize::try_from(left / DESCRIPTORS_OF_ONE).unwrap_or(usize::MAX);
+        let by_descriptors = descriptors::limit().map_or(usize::MAX, room::most_children);
         usual.min(by_descriptors).max(self.size)
     }
 

@@ -15,6 +15,7 @@ use sandtimer_os::process;
 
 use super::error::Error;
 use super::park::Namespaces;
+use super::room;
 use super::start::Sandbox;
 use crate::isolate::plan::{Plan, StepName};
 use crate::model::Tier;
@@ -150,7 +151,7 @@ pub(super) fn after(
     entrance: Entrance,
     vacancies: Arc<Vacancies>,
 ) -> Option<Box<dyn Vacancy>> {
-    if entrance.is_old() {
+    if entrance.is_old() || !room::has_room_for_vacancy() {
         return None;
     }
     let mut sandbox = sandbox.again().ok()?;
