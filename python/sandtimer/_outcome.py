@@ -394,7 +394,8 @@ class Outcome:
         """Facts about the run that a caller may not expect.
 
         Each has a `kind` ("killed_leftovers", "no_network", "shortened_grace", "output_not_stored",
-        "shortened") and a `message`: what happened, and what leads to another result.
+        "shortened") and a `message`: what happened, and what leads to another result. `str()` of the
+        outcome includes the messages.
         """
         return list(self._wait().get("remarks", ()))
 
@@ -451,6 +452,10 @@ class Outcome:
         # What Sandtimer itself has to say takes its words from the verdict.
         is_verdict = isinstance(error, SandtimerError) and not error.args
         return f"<Outcome {self.ending}: {repr(error) if is_verdict else _values.short_repr(error):.200}>"
+
+    def __str__(self) -> str:
+        # Waits for the end of the run, unlike repr().
+        return " ".join([repr(self), *(each["message"] for each in self.remarks)])
 
 
 # Scopes of this package's own, which their names say little of: the parameter that each is made for.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import shutil
 import sys
@@ -114,6 +115,60 @@ def test_leftovers_of_a_session_live_on_and_are_not_told(doors: Doors) -> None:
         started = opened.run("sleep 300 > /dev/null 2>&1 & echo started")
         assert (started.stdout, list(started.remarks)) == ("started\n", [])
         assert opened.run("kill -0 $! && echo alive").stdout == "alive\n"
+
+
+def leave_process(count: int = 1) -> int:
+    import subprocess
+
+    for _ in range(count):
+        subprocess.Popen(["sleep", "300"])
+    return count
+
+
+def leave_and_raise() -> None:
+    leave_process()
+    raise ValueError("left")
+
+
+def leave_and_exit() -> None:
+    leave_process()
+    os._exit(3)
+
+
+def leave_nothing() -> int:
+    import subprocess
+    import threading
+
+    subprocess.run(["true"], check=True)
+    # Its own threads end with it, and are no processes.
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    return 1
+
+
+STARTS = "import subprocess\nsubprocess.Popen(['sleep', '300'])\n"
+
+
+def test_leftovers_of_calls_and_programs_are_told() -> None:
+    with sandtimer.Sandbox(timeout=60.0) as box:
+        outcomes = {
+            "run": box.run(leave_process),
+            "raised": box.run(leave_and_raise),
+            "exited": box.run(leave_and_exit),
+            "map": next(iter(box.map(leave_process, [1]))),
+            "exec": box.exec(STARTS),
+            "value": box.exec(STARTS + "1"),
+            "judge": box.judge(STARTS + "print(1)", [("", "1")]).outcomes[0],
+        }
+        for name, outcome in outcomes.items():
+            said = {each["kind"]: each["message"] for each in outcome.remarks}
+            assert said.get("killed_leftovers", "").startswith("1 process that it had left behind was killed: a call ends"), name
+            assert "Sandbox.context()" in said["killed_leftovers"] and "detach" not in said["killed_leftovers"], name
+            assert str(outcome) == f"{outcome!r} {said['killed_leftovers']}", name
+        assert box.run(leave_process, 3).remarks[0]["message"].startswith("3 processes that it had left behind were killed")
+        command = box.command(["sh", "-c", "sleep 300 & exit 0"])
+        assert command.remarks[0]["message"].startswith("1 process that it had left behind was killed") and "context" in str(command)
+        for outcome in (box.run(leave_nothing), box.exec("1"), box.command(["true"])):
+            assert list(outcome.remarks) == [] and str(outcome) == repr(outcome)
 
 
 LOOKS = """

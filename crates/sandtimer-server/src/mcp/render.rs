@@ -420,7 +420,9 @@ pub(super) fn sentence(run: &LiveRun, outcome: &Outcome) -> String {
         }
     };
     for remark in &outcome.remarks {
-        text += &match (remark.kind, outcome.tree.killed) {
+        // The message begins with how many processes there were; `tree` counts threads as well.
+        let count = remark.message.split(' ').next().and_then(|count| count.parse().ok());
+        text += &match (remark.kind, count.unwrap_or(outcome.tree.killed)) {
             (RemarkKind::KilledLeftovers, 1) => format!(" 1 process it had left behind was killed; {KEEP}."),
             (RemarkKind::KilledLeftovers, count) => {
                 format!(" {count} processes it had left behind were killed; {KEEP}.")

@@ -446,6 +446,7 @@ impl Child {
             program,
             answered: AtomicU8::new(0),
             killed: AtomicU64::new(0),
+            leftovers: AtomicU64::new(0),
             live: None,
             one_of_many: vacancy.is_some().then_some(handed.stamp),
             vacancy: Mutex::new(vacancy),

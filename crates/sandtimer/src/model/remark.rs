@@ -18,7 +18,7 @@ pub struct Remark {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RemarkKind {
-    /// The command ended, and processes that it had started were killed with the run.
+    /// The command, call or program ended, and processes that it had started were killed with it.
     KilledLeftovers,
     /// The run has no network, and its output says that it looked for one.
     NoNetwork,

@@ -367,6 +367,7 @@ impl Ending {
         let killed = run.job.as_ref().map_or(0, |job| job.killed.load(Ordering::Acquire));
         if killed > 0 {
             self.facts.killed = killed - 1;
+            self.facts.leftovers = run.job.as_ref().map_or(0, |job| job.leftovers.load(Ordering::Relaxed));
             self.facts.killed_at = Some(now);
             self.phase = Phase::Killed;
             self.last_resort = self.leaves().then_some(now + VACATE_LIMIT);
@@ -375,6 +376,9 @@ impl Ending {
         // Without a controller that counts them, the last sample; the command itself is known to be one.
         let counted = run.slot.processes_now().map(|count| count.saturating_sub(1));
         self.facts.killed = counted.unwrap_or(self.facts.sampled_processes.max(1));
+        if matches!(self.facts.cause, Some(Cause::Exit | Cause::Answer { .. })) {
+            self.facts.leftovers = counted.map_or(0, |tasks| run.leftovers(tasks));
+        }
         let by_cgroup = run.slot.kill_all();
         if !by_cgroup && run.sweeps_itself {
             let ordered = process::order(&*run.control, order::END, 0, 0);

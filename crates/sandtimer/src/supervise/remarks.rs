@@ -33,6 +33,13 @@ const NETWORK_ERRORS: [&str; 14] = [
 
 const NO_NETWORK: &str = "This run has no network except a loopback of its own, and its output shows that it tried to use one; give it the host's by `\"network\": true` over HTTP, `network=True` in Python or `--network` on the command line.";
 
+/// What a call or a program that answers is told of the processes that it had left.
+const CALL_ENDS: &str = "a call ends with its answer. To have its work done, wait for the process before the answer; to keep it, start it in \
+     a context (`Sandbox.context()` in Python), which keeps what its cells start.";
+/// The same for a command, and a program that is a run of its own.
+const COMMAND_ENDS: &str = "a run ends with its command. To keep a process, start it as the command of a run of its own, in the background \
+     (`\"detach\": true` over HTTP, `background: true` over MCP), or in a context (`Sandbox.context()` in Python).";
+
 /// All that there is to remark of a run that is dead.
 pub(super) fn remarks(
     run: &Running,
@@ -95,20 +102,18 @@ fn shortened_grace(run: &Running) -> Option<Remark> {
 
 /// What was killed after a command had ended by itself.
 fn leftovers(run: &Running, facts: &Facts) -> Option<String> {
-    if run.job.as_ref().is_some_and(|job| !job.program || job.live.is_some())
-        || facts.cause != Some(Cause::Exit)
-    {
+    let has_answered = matches!(facts.cause, Some(Cause::Answer { .. }));
+    if run.live().is_some() || !(has_answered || facts.cause == Some(Cause::Exit)) {
         return None;
     }
-    let what = match facts.killed {
+    let what = match if run.job.is_some() { facts.leftovers } else { facts.killed } {
         0 => return None,
         1 => "1 process that it had left behind was".to_owned(),
         count => format!("{count} processes that it had left behind were"),
     };
-    Some(format!(
-        "{what} killed: a run ends with its command. To keep a process, start it as the command of a run of its own, in the background \
-         (`\"detach\": true` over HTTP, `background: true` over MCP)."
-    ))
+    let is_call = run.job.as_ref().is_some_and(|job| has_answered || !job.program);
+    let why = if is_call { CALL_ENDS } else { COMMAND_ENDS };
+    Some(format!("{what} killed: {why}"))
 }
 
 fn names_network_error(output: &[u8]) -> bool {

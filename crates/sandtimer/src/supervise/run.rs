@@ -17,6 +17,7 @@ use sandtimer_os::process;
 use sandtimer_os::remove::remove_tree;
 
 use super::follower::Follower;
+use super::look::number_of;
 use super::orders::Shown;
 use super::seen::{Moves, Noted};
 use super::waiting::Waiting;
@@ -61,6 +62,8 @@ pub(crate) struct Job {
     pub answered: AtomicU8,
     /// 0, or one more than there were processes when its answer was taken and they were ended, or 1 for a program that exited.
     pub killed: AtomicU64,
+    /// How many processes it had left when its answer was taken and they were ended.
+    pub leftovers: AtomicU64,
     /// What it is in a live sandbox.
     pub live: Option<Live>,
     /// What becomes of its sandbox if it leaves nothing there; taken by whoever uses it.
@@ -223,6 +226,8 @@ pub(crate) struct Facts {
     pub due_at: u64,
     pub signals: Vec<(&'static str, u64)>,
     pub killed: u64,
+    /// How many of them a call or program had left when it ended by itself.
+    pub leftovers: u64,
     pub killed_at: Option<u64>,
     pub dead_at: Option<u64>,
     /// No word of its death within the bounds: `Some(true)` once it counts as unkillable.
@@ -248,11 +253,6 @@ pub(crate) struct Facts {
     pub goes_on: bool,
 }
 
-/// A directory on the host that goes with the run.
-#[derive(Debug)]
-pub(crate) struct PrivateDirectory(PathBuf);
-
-impl PrivateDirectory {
 impl Facts {
     /// Whether the interpreter of its live sandbox continues, and not a checkpoint of that.
     pub fn is_interpreter_kept(&self) -> bool {
@@ -260,6 +260,11 @@ impl Facts {
     }
 }
 
+/// A directory on the host that goes with the run.
+#[derive(Debug)]
+pub(crate) struct PrivateDirectory(PathBuf);
+
+impl PrivateDirectory {
     /// Makes it with mode 0700, for `owner` (uid and gid) where that is another than this process's.
     pub fn make(path: PathBuf, owner: Option<u32>) -> io::Result<Self> {
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
@@ -413,6 +418,7 @@ impl Running {
             return true;
         }
         let count = self.slot.processes_now().map_or(1, |count| count.saturating_sub(1));
+        job.leftovers.store(self.leftovers(count), Ordering::Relaxed);
         let killed = if job.one_of_many.is_some() {
             // By a descriptor of the one process: it may be dead by now, and its sandbox the next job's.
             count == 1 && process::kill(job.pidfd.as_fd()).is_ok()
@@ -423,6 +429,20 @@ impl Running {
             job.killed.store(count + 1, Ordering::Release);
         }
         killed
+    }
+
+    /// How many processes are in its sandbox besides init and the job itself, which may be dead. `tasks`: how many tasks are there without
+    /// init; threads are tasks, too.
+    pub fn leftovers(&self, tasks: u64) -> u64 {
+        let Some(job) = self.job.as_ref().filter(|_| tasks > 0) else { return 0 };
+        if tasks == 1 && !process::is_dead(job.pidfd.as_fd()) {
+            return 0;
+        }
+        let own = [number_of(self.pidfd.as_fd()), number_of(job.pidfd.as_fd())];
+        let is_left = |pid: &u32| !own.contains(&Some(*pid));
+        self.slot
+            .process_ids()
+            .map_or(0, |processes| processes.iter().filter(|pid| is_left(pid)).count() as u64)
     }
 
     /// What it is in a live sandbox, if it is in one.

@@ -409,6 +409,7 @@ impl Standing {
             program: self.is_shell(),
             answered: AtomicU8::new(0),
             killed: AtomicU64::new(0),
+            leftovers: AtomicU64::new(0),
             live: Some(live),
             vacancy: Mutex::default(),
             one_of_many: None,
