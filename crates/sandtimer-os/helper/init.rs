@@ -8,7 +8,7 @@ use crate::census;
 use crate::checkpoints::Checkpoints;
 use crate::execute;
 use crate::proc;
-use crate::steps::{self, Program, Step};
+use crate::steps::{self, Builder, Program, Step};
 use crate::sys::{self, Fd, PollFd, call, nr};
 use crate::traces::Traces;
 use crate::wire::{INIT_SLACK_NANOSECONDS, Notice, Order, notice, op, order};
@@ -75,9 +75,11 @@ pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
     }
     // Forked first: the child does what needs no root directory while this process builds it.
     let pipes = if step.header.op == op::FORK { init.fork(rest, stdio, extra) } else { init.serve_others() };
+    let mut builder = Builder::new();
     for (number, step) in program.take_while(|step| !is_last(step)).enumerate() {
-        init.build(number as u64, &step, extra);
+        init.build(number as u64, &step, (&mut builder, extra));
     }
+    drop(builder);
     if let Some(file) = proc::take_memory_file() {
         notify_with(control, notice::MEMORY_FILE, [0; 6], Some(file));
         sys::close(file);
@@ -209,12 +211,12 @@ impl Init {
     }
 
     /// Carries out one step of what the child waits for.
-    fn build(&self, number: u64, step: &Step, extra: &[Fd]) {
+    fn build(&self, number: u64, step: &Step, (builder, extra): (&mut Builder, &[Fd])) {
         let required = step.header.required == 1;
         let result = match step.header.op {
             op::PROC => proc::mount_with_files(step),
             op::PROC_OF_PROCESSES => proc::mount_of_processes(step),
-            _ => steps::apply(step, extra),
+            _ => builder.apply(step, extra),
         };
         if result > steps::NOTE {
             notify(self.control, notice::STEP_FAILED, [number, (result - steps::NOTE) as u64, 0, 0, 0, 0]);

@@ -7,7 +7,7 @@
 use crate::clone::{self, CLONE_PARENT, CLONE_PIDFD};
 use crate::init;
 use crate::networks;
-use crate::steps::{self, Program};
+use crate::steps::{self, Builder, Program};
 use crate::sys::{self, Fd, call, nr};
 use crate::zygote;
 use crate::wire::{ENGINE_SOCKET, FD_CONTROL, FD_EXTRA, FD_PROGRAM, FD_STDIN, Reply, Request, request};
@@ -196,12 +196,15 @@ fn prepare(request: &Request, program: Fd) -> isize {
     };
     let start = program.start();
     let mut result = 0;
+    let mut builder = Builder::new();
     for step in program {
-        result = steps::apply(&step, &[]);
+        result = builder.apply(&step, &[]);
         if result < 0 {
             break;
         }
     }
+    // It has a path of the program.
+    drop(builder);
     call!(nr::MUNMAP, start, length);
     call!(nr::CHDIR, c"/".as_ptr());
     result

@@ -97,32 +97,179 @@ impl Iterator for Program {
 
 /// Carries out one step that needs no knowledge of init or child; `extra` are the descriptors steps name by index.
 pub fn apply(step: &Step, extra: &[Fd]) -> isize {
-    match step.header.op {
-        op::WRITE => sys::write(extra[step.number(0) as usize], step.string(0).bytes()),
-        op::PRIVATE_MOUNTS => mount(c"none".as_ptr().cast(), c"/".as_ptr().cast(), core::ptr::null(), (1 << 14) | (1 << 18), core::ptr::null()),
-        op::MOUNT => {
-            let [source, kind, data] = [2, 3, 4].map(|index| step.string(index).pointer);
-            enter(Place::of(step).open())
-                .map_or_else(|error| error, |here| mount(source, here, kind, step.number(0) as usize, data))
-        }
-        op::BIND => bind(step, extra),
-        op::DIRECTORY => make(step, |parent, name| call!(nr::MKDIRAT, parent, name, step.number(0))),
-        op::SYMLINK => make(step, |parent, name| call!(nr::SYMLINKAT, step.string(2).pointer, parent, name)),
-        op::FILE => make(step, |parent, name| {
-            make_file(parent, name, step.number(0) as usize, step.string(2).bytes())
-        }),
-        op::SESSION => call!(nr::SETSID),
-        op::PIVOT => pivot(Place::of(step)),
-        op::MOUNT_ATTRIBUTES => match Place::of(step).open() {
-            Ok(place) => {
-                let result = set_attributes(place as isize, EMPTY, [step.number(0), 0, 0, 0], AT_EMPTY_PATH);
-                sys::close(place);
-                result
+    Builder::new().apply(step, extra)
+}
+
+/// Carries out steps one after another, and keeps from one to the next what many of them need: the directory below which the places of
+/// steps are, and a mask that takes nothing from the modes of what is made. Dropping it closes the one and restores the other.
+pub struct Builder {
+    /// The directory that was opened last, by its path.
+    root: Option<(Text, Fd)>,
+    /// The process's own mask, if it is replaced.
+    mask: Option<isize>,
+}
+
+impl Builder {
+    pub fn new() -> Self {
+        Builder { root: None, mask: None }
+    }
+
+    /// As [`apply`].
+    pub fn apply(&mut self, step: &Step, extra: &[Fd]) -> isize {
+        match step.header.op {
+            op::WRITE => sys::write(extra[step.number(0) as usize], step.string(0).bytes()),
+            op::PRIVATE_MOUNTS => {
+                let (none, root) = (c"none".as_ptr().cast(), c"/".as_ptr().cast());
+                mount(none, root, core::ptr::null(), (1 << 14) | (1 << 18), core::ptr::null())
             }
-            Err(error) => error,
-        },
-        op::UNMOUNT => enter(Place::of(step).open())
-            .map_or_else(|error| error, |here| call!(nr::UMOUNT2, here, MNT_DETACH)),
+            op::MOUNT => {
+                let [source, kind, data] = [2, 3, 4].map(|index| step.string(index).pointer);
+                let here = enter(self.open(Place::of(step)));
+                // What is mounted may cover the directory.
+                self.close_root();
+                here.map_or_else(|error| error, |here| mount(source, here, kind, step.number(0) as usize, data))
+            }
+            op::BIND => self.bind(step, extra),
+            op::DIRECTORY => self.make(step, |parent, name| call!(nr::MKDIRAT, parent, name, step.number(0))),
+            op::SYMLINK => {
+                self.make(step, |parent, name| call!(nr::SYMLINKAT, step.string(2).pointer, parent, name))
+            }
+            op::FILE => self.make(step, |parent, name| {
+                make_file(parent, name, step.number(0) as usize, step.string(2).bytes())
+            }),
+            op::SESSION => call!(nr::SETSID),
+            op::PIVOT => {
+                let here = enter(self.open(Place::of(step)));
+                self.close_root();
+                here.map_or_else(|error| error, pivot)
+            }
+            op::MOUNT_ATTRIBUTES => match self.open(Place::of(step)) {
+                Ok(place) => {
+                    let result =
+                        set_attributes(place as isize, EMPTY, [step.number(0), 0, 0, 0], AT_EMPTY_PATH);
+                    sys::close(place);
+                    result
+                }
+                Err(error) => error,
+            },
+            op::UNMOUNT => {
+                let here = enter(self.open(Place::of(step)));
+                self.close_root();
+                here.map_or_else(|error| error, |here| call!(nr::UMOUNT2, here, MNT_DETACH))
+            }
+            op::UMASK => {
+                self.mask = None;
+                call!(nr::UMASK, step.number(0))
+            }
+            _ => apply_to_process(step),
+        }
+    }
+
+    /// What a place names.
+    fn open(&mut self, place: Place) -> Result<Fd, isize> {
+        locate(self.root(place.root)? as isize, place.path.pointer, resolve::INSIDE)
+    }
+
+    /// The directory at `path`, which stays open.
+    fn root(&mut self, path: Text) -> Result<Fd, isize> {
+        if let Some((known, root)) = &self.root
+            && known.bytes() == path.bytes()
+        {
+            return Ok(*root);
+        }
+        self.close_root();
+        let root = locate(sys::AT_FDCWD, path.pointer, resolve::NO_LINKS)?;
+        self.root = Some((path, root));
+        Ok(root)
+    }
+
+    fn close_root(&mut self) {
+        if let Some((_, root)) = self.root.take() {
+            sys::close(root);
+        }
+    }
+
+    /// Makes something at the place that a step names, with exactly the mode it asks for. What exists there stays.
+    fn make(&mut self, step: &Step, make: impl Fn(Fd, *const u8) -> isize) -> isize {
+        let place = Place::of(step);
+        let root = match self.root(place.root) {
+            Ok(root) => root,
+            Err(error) => return error,
+        };
+        let (parent, name) = match place.parent(root) {
+            Ok(found) => found,
+            Err(error) => return error,
+        };
+        self.mask.get_or_insert_with(|| call!(nr::UMASK, 0));
+        let result = make(parent, name);
+        if parent != root {
+            sys::close(parent);
+        }
+        if result == sys::EEXIST { 0 } else { result }
+    }
+
+    /// Clones the source tree, sets its attributes while no process can reach it, then attaches it to what exists at the target.
+    fn bind(&mut self, step: &Step, extra: &[Fd]) -> isize {
+        let (attributes, namespace) = (step.number(0), step.number(1));
+        // The plan's sources are canonical. A link that appeared there since must not lead elsewhere.
+        let source = match locate(sys::AT_FDCWD, step.string(2).pointer, resolve::NO_LINKS) {
+            Ok(source) => source,
+            Err(error) => return error,
+        };
+        let tree = call!(nr::OPEN_TREE, source, EMPTY, 1 | sys::O_CLOEXEC | AT_RECURSIVE | AT_EMPTY_PATH);
+        sys::close(source);
+        if tree < 0 {
+            return tree;
+        }
+        let mut refused = 0;
+        let mut result =
+            set_attributes(tree, EMPTY, [attributes, 0, 1 << 18, 0], AT_EMPTY_PATH | AT_RECURSIVE);
+        if result >= 0 && namespace != u64::MAX {
+            let mapped = [ATTRIBUTE_IDMAP, 0, 0, extra[namespace as usize] as u64];
+            // With all that is mounted below; a file system there that cannot be mapped must not keep the top from it.
+            refused = set_attributes(tree, EMPTY, mapped, AT_EMPTY_PATH | AT_RECURSIVE).min(0);
+            if refused < 0 {
+                refused = set_attributes(tree, EMPTY, mapped, AT_EMPTY_PATH).min(0);
+            }
+        }
+        if result >= 0 {
+            result = self.attach(tree as Fd, Place::of(step));
+        }
+        sys::close(tree as Fd);
+        // A file system that cannot be idmapped is shown as it is: what works, and reported.
+        if result >= 0 && refused < 0 { NOTE - refused } else { result }
+    }
+
+    /// move_mount(2) from a descriptor to a descriptor.
+    fn attach(&mut self, tree: Fd, target: Place) -> isize {
+        const FROM_EMPTY_PATH: usize = 0x4;
+        const TO_EMPTY_PATH: usize = 0x40;
+        let covers_root = target.path.bytes() == b".";
+        let target = match self.open(target) {
+            Ok(target) => target,
+            Err(error) => return error,
+        };
+        let result = call!(nr::MOVE_MOUNT, tree, EMPTY, target, EMPTY, FROM_EMPTY_PATH | TO_EMPTY_PATH);
+        sys::close(target);
+        if covers_root {
+            self.close_root();
+        }
+        result
+    }
+}
+
+impl Drop for Builder {
+    fn drop(&mut self) {
+        self.close_root();
+        if let Some(mask) = self.mask {
+            call!(nr::UMASK, mask);
+        }
+    }
+}
+
+/// Carries out a step that changes this process alone.
+fn apply_to_process(step: &Step) -> isize {
+    match step.header.op {
         op::HOSTNAME => call!(nr::SETHOSTNAME, step.string(0).pointer, step.string(0).length),
         op::RLIMIT => {
             let limits = [step.number(1), step.number(2)];
@@ -141,7 +288,6 @@ pub fn apply(step: &Step, extra: &[Fd]) -> isize {
         op::LANDLOCK => landlock(step, -1),
         op::SECCOMP => seccomp(step.string(0), 0),
         op::WORKING_DIRECTORY => call!(nr::CHDIR, step.string(0).pointer),
-        op::UMASK => call!(nr::UMASK, step.number(0)),
         op::SUBREAPER => sys::prctl(sys::PR_SET_CHILD_SUBREAPER, 1),
         _ => sys::EINVAL,
     }
@@ -281,30 +427,26 @@ impl Place {
     }
 
     pub fn open(self) -> Result<Fd, isize> {
-        self.locate(self.path.pointer, resolve::INSIDE)
-    }
-
-    fn locate(self, path: *const u8, how: u64) -> Result<Fd, isize> {
         let root = locate(sys::AT_FDCWD, self.root.pointer, resolve::NO_LINKS)?;
-        let found = locate(root as isize, path, how);
+        let found = locate(root as isize, self.path.pointer, resolve::INSIDE);
         sys::close(root);
         found
     }
 
-    /// The directory that the last name of the path lies in, on the very mount of the root: below another mount, which may be
-    /// a part of the host, this fails.
-    fn parent(self) -> Result<(Fd, *const u8), isize> {
+    /// The directory that the last name of the path lies in, on the very mount of `root`, which is where the place is below: below
+    /// another mount, which may be a part of the host, this fails. It is `root` itself for a path of one name.
+    fn parent(self, root: Fd) -> Result<(Fd, *const u8), isize> {
         let bytes = self.path.bytes();
-        let how = resolve::INSIDE | resolve::NO_MOUNT_CROSSING;
         let Some(slash) = bytes.iter().rposition(|byte| *byte == b'/') else {
-            return Ok((self.locate(HERE, how)?, self.path.pointer));
+            return Ok((root, self.path.pointer));
         };
         let mut parent = [0u8; 4096];
         if slash >= parent.len() {
             return Err(sys::ENAMETOOLONG);
         }
         parent[..slash].copy_from_slice(&bytes[..slash]);
-        Ok((self.locate(parent.as_ptr(), how)?, self.path.pointer.wrapping_add(slash + 1)))
+        let how = resolve::INSIDE | resolve::NO_MOUNT_CROSSING;
+        Ok((locate(root as isize, parent.as_ptr(), how)?, self.path.pointer.wrapping_add(slash + 1)))
     }
 }
 
@@ -316,69 +458,12 @@ pub fn enter(place: Result<Fd, isize>) -> Result<*const u8, isize> {
     if result < 0 { Err(result) } else { Ok(HERE) }
 }
 
-/// Makes something at the place that a step names, with exactly the mode it asks for. What exists there stays.
-fn make(step: &Step, make: impl Fn(Fd, *const u8) -> isize) -> isize {
-    let (parent, name) = match Place::of(step).parent() {
-        Ok(found) => found,
-        Err(error) => return error,
-    };
-    let mask = call!(nr::UMASK, 0);
-    let result = make(parent, name);
-    call!(nr::UMASK, mask);
-    sys::close(parent);
-    if result == sys::EEXIST { 0 } else { result }
-}
-
 /// mount_setattr(2): `attributes` are to-set, to-clear, propagation, user namespace.
 pub fn set_attributes(directory: isize, path: *const u8, attributes: [u64; 4], flags: usize) -> isize {
     call!(nr::MOUNT_SETATTR, directory, path, flags, attributes.as_ptr(), 32)
 }
 
 const ATTRIBUTE_IDMAP: u64 = 0x0010_0000;
-
-/// Clones the source tree, sets its attributes while no process can reach it, then attaches it to what exists at the target.
-fn bind(step: &Step, extra: &[Fd]) -> isize {
-    let (attributes, namespace) = (step.number(0), step.number(1));
-    // The plan's sources are canonical. A link that appeared there since must not lead elsewhere.
-    let source = match locate(sys::AT_FDCWD, step.string(2).pointer, resolve::NO_LINKS) {
-        Ok(source) => source,
-        Err(error) => return error,
-    };
-    let tree = call!(nr::OPEN_TREE, source, EMPTY, 1 | sys::O_CLOEXEC | AT_RECURSIVE | AT_EMPTY_PATH);
-    sys::close(source);
-    if tree < 0 {
-        return tree;
-    }
-    let mut refused = 0;
-    let mut result = set_attributes(tree, EMPTY, [attributes, 0, 1 << 18, 0], AT_EMPTY_PATH | AT_RECURSIVE);
-    if result >= 0 && namespace != u64::MAX {
-        let mapped = [ATTRIBUTE_IDMAP, 0, 0, extra[namespace as usize] as u64];
-        // With all that is mounted below; a file system there that cannot be mapped must not keep the top from it.
-        refused = set_attributes(tree, EMPTY, mapped, AT_EMPTY_PATH | AT_RECURSIVE).min(0);
-        if refused < 0 {
-            refused = set_attributes(tree, EMPTY, mapped, AT_EMPTY_PATH).min(0);
-        }
-    }
-    if result >= 0 {
-        result = attach(tree as Fd, Place::of(step));
-    }
-    sys::close(tree as Fd);
-    // A file system that cannot be idmapped is shown as it is: what works, and reported.
-    if result >= 0 && refused < 0 { NOTE - refused } else { result }
-}
-
-/// move_mount(2) from a descriptor to a descriptor.
-fn attach(tree: Fd, target: Place) -> isize {
-    const FROM_EMPTY_PATH: usize = 0x4;
-    const TO_EMPTY_PATH: usize = 0x40;
-    let target = match target.open() {
-        Ok(target) => target,
-        Err(error) => return error,
-    };
-    let result = call!(nr::MOVE_MOUNT, tree, EMPTY, target, EMPTY, FROM_EMPTY_PATH | TO_EMPTY_PATH);
-    sys::close(target);
-    result
-}
 
 fn make_file(parent: Fd, name: *const u8, mode: usize, contents: &[u8]) -> isize {
     const O_EXCL: usize = 0o200;
@@ -392,11 +477,8 @@ fn make_file(parent: Fd, name: *const u8, mode: usize, contents: &[u8]) -> isize
 }
 
 /// pivot_root(2) onto itself stacks the old root over the new one, from where it is detached.
-fn pivot(place: Place) -> isize {
-    let mut result = match enter(place.open()) {
-        Ok(here) => call!(nr::PIVOT_ROOT, here, here),
-        Err(error) => error,
-    };
+fn pivot(here: *const u8) -> isize {
+    let mut result = call!(nr::PIVOT_ROOT, here, here);
     if result >= 0 {
         result = call!(nr::UMOUNT2, HERE, MNT_DETACH);
     }
