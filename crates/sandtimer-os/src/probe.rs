@@ -74,6 +74,25 @@ pub fn allows_idmap(path: &Path, namespace: BorrowedFd<'_>) -> io::Result<bool> 
     Ok(result == 0)
 }
 
+/// Reads a file of /proc or /sys whole, in as few system calls as it takes: such files have no size to ask for, and most are short.
+///
+/// # Errors
+/// As open(2) and read(2), and if it is not UTF-8.
+pub fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
+    use rustix::fs::{Mode, OFlags};
+    const USUAL_BYTES: usize = 4096;
+    let file = rustix::fs::open(path.as_ref(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut text = Vec::new();
+    loop {
+        text.reserve(USUAL_BYTES);
+        let read = || rustix::io::read(&file, rustix::buffer::spare_capacity(&mut text));
+        if rustix::io::retry_on_intr(read)? == 0 {
+            return String::from_utf8(text)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error));
+        }
+    }
+}
+
 /// Memory of the machine in bytes.
 pub fn total_memory_bytes() -> u64 {
     // SAFETY: sysinfo is plain data that the kernel fills in.
@@ -87,4 +106,28 @@ pub fn total_memory_bytes() -> u64 {
 pub fn try_lock(file: BorrowedFd<'_>) -> bool {
     // SAFETY: a live descriptor.
     unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_longer_than_one_read_is_whole() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("helper/wire.rs");
+        let text = include_str!("../helper/wire.rs");
+        assert!(text.len() > 2 * 4096, "{} bytes", text.len());
+        assert_eq!(read_text(file).expect("read"), text);
+        let own = std::fs::read_to_string("/proc/self/comm").expect("read");
+        assert_eq!(read_text("/proc/self/comm").expect("read"), own);
+    }
+
+    #[test]
+    fn text_that_cannot_be_read_is_an_error() {
+        let kind = |path: &str| read_text(path).expect_err("an error").kind();
+        assert_eq!(kind("/proc/self/absent"), io::ErrorKind::NotFound);
+        assert_eq!(kind("/proc"), io::ErrorKind::IsADirectory);
+        // It has addresses of the stack, whose bytes are not UTF-8.
+        assert_eq!(kind("/proc/self/auxv"), io::ErrorKind::InvalidData);
+    }
 }

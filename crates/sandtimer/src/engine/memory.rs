@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sandtimer_os::probe::total_memory_bytes;
+use sandtimer_os::probe::{read_text, total_memory_bytes};
 
 use crate::limits::{Limits, Setting};
 use crate::model::LimitKind;
@@ -14,7 +14,7 @@ const ALL_RUNS_PERCENT: u64 = 90;
 
 /// Returns the machine's memory in bytes, or the least limit of this process's control groups (a container's) where that is less.
 pub fn machine_memory() -> u64 {
-    let cgroups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let cgroups = read_text("/proc/self/cgroup").unwrap_or_default();
     limits(&cgroups, Path::new("/sys/fs/cgroup")).into_iter().fold(total_memory_bytes(), u64::min)
 }
 
@@ -51,9 +51,7 @@ fn limits(cgroups: &str, mounted: &Path) -> Vec<u64> {
         let files =
             roots.iter().flat_map(|root| path.ancestors().map(move |above| root.join(above).join(name)));
         // Where none is set there is a word, or no file.
-        limits.extend(
-            files.filter_map(|file: PathBuf| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok()),
-        );
+        limits.extend(files.filter_map(|file: PathBuf| read_text(file).ok()?.trim().parse::<u64>().ok()));
     }
     limits
 }

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use rustix::thread::CapabilitySet;
-use sandtimer_os::probe::try_lock;
+use sandtimer_os::probe::{read_text, try_lock};
 use sandtimer_os::wire::ROWS;
 
 /// Engines that can live on one host at a time, for each user.
@@ -47,7 +47,7 @@ fn may_change_users() -> bool {
 /// Whether this namespace has every uid and gid that engines use.
 fn maps_all() -> bool {
     let wanted = u64::from(WORKSPACES)..u64::from(FIRST_UID) + u64::from(ENGINES) * ROWS as u64;
-    ["/proc/self/uid_map", "/proc/self/gid_map"].iter().all(|map| match fs::read_to_string(map) {
+    ["/proc/self/uid_map", "/proc/self/gid_map"].iter().all(|map| match read_text(map) {
         Ok(map) => map.lines().any(|line| covers(line, &wanted)),
         // A kernel without user namespaces has no such file.
         Err(error) => error.kind() == io::ErrorKind::NotFound && Path::new("/proc/self/status").exists(),
@@ -235,7 +235,8 @@ fn open(directory: &Path, number: u32) -> io::Result<File> {
 
 fn default_directory(uid: u32) -> PathBuf {
     let common = Path::new("/run/sandtimer");
-    if uid == 0 && (has_uids() || prepare(common, uid).is_ok()) {
+    // Last what takes reading files.
+    if uid == 0 && (prepare(common, uid).is_ok() || has_uids()) {
         return common.to_owned();
     }
     match std::env::var_os("XDG_RUNTIME_DIR") {

@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
+use sandtimer_os::probe::read_text;
 
 use crate::isolate::lease::{Group, own_name};
 
@@ -42,7 +43,7 @@ fn nearest_with(controllers: &[&str], own: &Path, mount: &Path) -> Option<PathBu
 fn is_limited(group: &Path) -> bool {
     ["memory.max", "memory.high", "pids.max", "cpu.max"].iter().any(|file| {
         // Where a controller is not given there is no such file, and no limit.
-        fs::read_to_string(group.join(file)).is_ok_and(|limit| !limit.starts_with("max"))
+        read_text(group.join(file)).is_ok_and(|limit| !limit.starts_with("max"))
     })
 }
 
@@ -51,7 +52,7 @@ fn gives(group: &Path, controllers: &[&str]) -> bool {
     let may_use = access(group, Access::WRITE_OK | Access::EXEC_OK)
         .and_then(|()| access(group.join("cgroup.procs"), Access::WRITE_OK));
     let has = |file: &str| {
-        let names = fs::read_to_string(group.join(file)).unwrap_or_default();
+        let names = read_text(group.join(file)).unwrap_or_default();
         controllers.iter().all(|wanted| names.split_whitespace().any(|name| name == *wanted))
     };
     let given = "cgroup.subtree_control";
@@ -60,8 +61,8 @@ fn gives(group: &Path, controllers: &[&str]) -> bool {
 }
 
 fn find() -> Found {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let mounts = read_text("/proc/self/mountinfo").unwrap_or_default();
+    let own = read_text("/proc/self/cgroup").unwrap_or_default();
     let mut found = Found::default();
     let mut unified_mount = PathBuf::new();
     for line in mounts.lines() {
