@@ -213,6 +213,7 @@ impl Cgroups {
             tasks: Vec::new(),
             kept: Arc::new(Kept::of_row(row)),
             v2_limits: self.layout == Layout::V2,
+            is_new: false,
             limits: None,
             peak: None,
             start: Counters::default(),
@@ -220,6 +221,7 @@ impl Cgroups {
             engine_hits_at_start: 0,
             engine: self.engine.clone(),
         };
+        slot.is_new = new && new_memory;
         slot.tasks = slot.open_task_files()?;
         if let Some(unified) = &slot.unified {
             // Its proof of death is to need no descriptor, which there may be none of by then.

@@ -131,6 +131,7 @@ mod tests {
             pids: None,
             tasks: Vec::new(),
             kept: Arc::new(Kept::of_row(0)),
+            is_new: false,
             v2_limits: is_v2,
             limits: None,
             peak: None,

@@ -86,6 +86,8 @@ pub struct Slot {
     pub(super) tasks: Vec<OwnedFd>,
     pub(super) kept: Arc<Kept>,
     pub(super) v2_limits: bool,
+    /// No limit was put on its groups since they were made.
+    pub(super) is_new: bool,
     /// What is in force, if it is known.
     pub(super) limits: Option<SlotLimits>,
     /// `memory.peak`, where it counts from when it was last written to through this descriptor (Linux 6.12).
@@ -181,16 +183,21 @@ impl Slot {
         } else if self.memory.is_some() || self.pids.is_some() {
             let bytes = memory.map_or_else(|| "-1".to_owned(), |bytes| bytes.to_string());
             // Lowering needs memory before memory+swap, raising the other order: open both first.
-            self.write(&self.memory, "memory.memsw.limit_in_bytes", "-1");
+            if !self.is_new {
+                self.write(&self.memory, "memory.memsw.limit_in_bytes", "-1");
+            }
             if !self.write(&self.memory, "memory.limit_in_bytes", &bytes) {
                 refused.push("memory");
             }
             self.write(&self.memory, "memory.memsw.limit_in_bytes", &bytes);
-            self.write(&self.memory, "memory.max_usage_in_bytes", "0");
+            if !self.is_new {
+                self.write(&self.memory, "memory.max_usage_in_bytes", "0");
+            }
             if !self.write(&self.pids, "pids.max", &count) {
                 refused.push("processes");
             }
         }
+        self.is_new = false;
         self.limits = refused.is_empty().then_some(limits);
         refused
     }
@@ -206,6 +213,7 @@ impl Slot {
             tasks: Vec::new(),
             kept: self.kept.clone(),
             v2_limits: self.v2_limits,
+            is_new: false,
             limits: self.limits,
             peak: None,
             start: Counters::default(),
