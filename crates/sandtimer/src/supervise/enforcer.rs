@@ -34,6 +34,7 @@ use super::deliveries::{CollectorHandle, Discarded, ToCollector};
 use super::ending::Ending;
 use super::offer::Offer;
 use super::orders::{CONTROL, Command, EnforcerHandle, JOB, PIDFD, Shown, kill_by, token};
+use super::rows::RowMap;
 use super::unsent::UnsentRows;
 
 /// Watchdogs are started at most this often.
@@ -76,9 +77,9 @@ pub(crate) struct Enforcer {
     watchdog_due: Option<u64>,
     own_handle: EnforcerHandle,
     /// By row.
-    runs: Vec<Option<Box<Ending>>>,
+    runs: RowMap<Box<Ending>>,
     /// By row, until something is due or happens: most of the answered ones are taken back before.
-    offered: Vec<Option<Offered>>,
+    offered: RowMap<Offered>,
     /// When to look at which row; entries of runs that are gone are passed over.
     timers: BinaryHeap<Reverse<(u64, usize)>>,
     sweep_directories: Vec<OwnedFd>,
@@ -123,8 +124,8 @@ impl Enforcer {
             shown: None,
             watchdog_due: None,
             own_handle: own_handle.clone(),
-            runs: std::iter::repeat_with(|| None).take(sandtimer_os::wire::ROWS).collect(),
-            offered: std::iter::repeat_with(|| None).take(sandtimer_os::wire::ROWS).collect(),
+            runs: RowMap::new(),
+            offered: RowMap::new(),
             timers: BinaryHeap::with_capacity(MOST_TIMERS + 1),
             sweep_directories: parts.sweep_directories,
             lease: parts.lease,
@@ -138,7 +139,7 @@ impl Enforcer {
     pub fn serve(mut self) {
         let mut end = UnexpectedEnd::of(&self);
         let mut events = Vec::with_capacity(256);
-        while !(self.stopping && self.runs.iter().flatten().all(|ending| ending.is_given_up())) {
+        while !(self.stopping && self.runs.values().all(|ending| ending.is_given_up())) {
             events.clear();
             self.arm_timer();
             // A thread that offers a run reads the time just written, and wakes this thread or not. Earlier commands are received here.
@@ -175,7 +176,7 @@ impl Enforcer {
         }
         end.is_expected = true;
         if let Some(watchdog) = self.watchdog.take()
-            && self.runs.iter().all(Option::is_none)
+            && self.runs.values().next().is_none()
         {
             watchdog.dismiss();
         }
@@ -211,7 +212,7 @@ impl Enforcer {
             match command {
                 Command::Watch { row, due, shown, offer } => {
                     let offered = Offered { due: due.unwrap_or(u64::MAX), ending: offer };
-                    if let Some(last) = self.offered[row].replace(offered) {
+                    if let Some(last) = self.offered.replace(row, offered) {
                         self.discard(Discarded::Offer(last.ending));
                     }
                     if let Some(due) = due {
@@ -246,7 +247,8 @@ impl Enforcer {
                 }
                 Command::Shutdown => {
                     self.stopping = true;
-                    for row in 0..self.runs.len() {
+                    let rows = self.runs.rows().end.max(self.offered.rows().end);
+                    for row in 0..rows {
                         let cancel = |ending: &mut Ending| {
                             let mut reason = "the engine is shutting down".to_owned();
                             ending.cancel(&mut reason, monotonic_nanoseconds());
@@ -262,7 +264,7 @@ impl Enforcer {
     /// Does something to the run in `row` (if it is still `id`'s), and what follows from that.
     fn with(&mut self, row: usize, id: Option<&str>, act: impl FnOnce(&mut Ending)) {
         self.take_up(row);
-        let Some(ending) = self.runs.get_mut(row).and_then(Option::as_deref_mut) else { return };
+        let Some(ending) = self.runs.get_mut(row) else { return };
         if id.is_some_and(|id| id != ending.run.id) {
             return;
         }
@@ -272,7 +274,7 @@ impl Enforcer {
 
     /// Takes up the run in a row that was only offered so far.
     fn take_up(&mut self, row: usize) {
-        let Some(offered) = self.offered.get_mut(row).and_then(Option::take) else { return };
+        let Some(offered) = self.offered.take(row) else { return };
         let ending = offered.ending.take();
         self.discard(Discarded::Offer(offered.ending));
         if let Some(ending) = ending {
@@ -299,7 +301,7 @@ impl Enforcer {
         if let Err(error) = added {
             ending.infrastructure(format!("the run cannot be watched: {error}"), monotonic_nanoseconds());
         }
-        if let Some(last) = self.runs[row].replace(ending) {
+        if let Some(last) = self.runs.replace(row, ending) {
             self.discard(Discarded::Ending(last));
         }
         self.send_unsent();
@@ -308,7 +310,7 @@ impl Enforcer {
 
     fn event(&mut self, row: usize, kind: u64) {
         self.take_up(row);
-        let Some(ending) = self.runs.get_mut(row).and_then(Option::as_mut) else { return };
+        let Some(ending) = self.runs.get_mut(row) else { return };
         ending.hear(monotonic_nanoseconds());
         // The event may be of the row's last run.
         let is_dead = |pidfd: &OwnedFd| process::is_dead(pidfd.as_fd());
@@ -347,11 +349,11 @@ impl Enforcer {
                 Some(Reverse((at, row))) if *at <= now => {
                     let (at, row) = (*at, *row);
                     self.timers.pop();
-                    if self.offered[row].as_ref().is_some_and(|offered| offered.due == at) {
+                    if self.offered.get(row).is_some_and(|offered| offered.due == at) {
                         self.take_up(row);
                     }
                     // Any other entry is of a time that was changed since.
-                    if let Some(ending) = self.runs[row].as_mut()
+                    if let Some(ending) = self.runs.get_mut(row)
                         && ending.scheduled == Some(at)
                     {
                         // What was done or has died while this thread could not run comes first.
@@ -373,7 +375,7 @@ impl Enforcer {
 
     /// Does what follows every change of a run: its next time, the watchdog's row, and messages to the collector.
     fn follow(&mut self, row: usize) {
-        let Some(ending) = self.runs[row].as_mut() else { return };
+        let Some(ending) = self.runs.get_mut(row) else { return };
         if ending.is_dead() && self.table.disarm(row) {
             ending.killed_by_watchdog();
         }
@@ -410,7 +412,7 @@ impl Enforcer {
 
     /// Passes a dead run to the collector.
     fn finish(&mut self, row: usize) {
-        let Some(ending) = self.runs[row].take() else { return };
+        let Some(ending) = self.runs.take(row) else { return };
         let run = &ending.run;
         // Closed, they leave the set by themselves; but the owner may keep the run, and with it the files.
         let _ = epoll::delete(&self.epoll, &run.control);
@@ -438,9 +440,9 @@ impl Enforcer {
 
     /// Whether something of a run is due then.
     fn is_awaited(&self, at: u64, row: usize) -> bool {
-        let offered = self.offered[row].as_ref();
+        let offered = self.offered.get(row);
         offered.is_some_and(|offered| offered.due == at && !offered.ending.is_taken())
-            || self.runs[row].as_ref().is_some_and(|ending| ending.scheduled == Some(at))
+            || self.runs.get(row).is_some_and(|ending| ending.scheduled == Some(at))
     }
 
     fn tell_collector(&mut self, message: ToCollector) {
@@ -465,7 +467,7 @@ impl Enforcer {
         };
         let runs = &self.runs;
         self.unsent.send(|row| {
-            let Some(run) = runs[row].as_ref().map(|ending| &ending.run) else { return Ok(()) };
+            let Some(run) = runs.get(row).map(|ending| &ending.run) else { return Ok(()) };
             // Where it is dead, its pidfd wakes this thread.
             kill_by(watchdog, &run.slot, run.pidfd.as_fd(), run.sweeps_itself)
         });
@@ -487,10 +489,10 @@ impl Enforcer {
         self.watchdog = Some(watchdog.clone());
         self.watchdog_since = monotonic_nanoseconds();
         self.shown = self.own_handle.adopted(watchdog);
-        (0..self.offered.len()).for_each(|row| self.take_up(row));
+        self.offered.rows().for_each(|row| self.take_up(row));
         // Its socket holds some hundred messages until it has had the time to read them.
-        for row in 0..self.runs.len() {
-            if self.runs[row].is_some() {
+        for row in self.runs.rows() {
+            if self.runs.get(row).is_some() {
                 self.unsent.insert(row);
             }
         }

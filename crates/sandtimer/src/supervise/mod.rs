@@ -24,6 +24,7 @@ pub(crate) mod ports;
 mod python;
 pub(crate) mod remarks;
 mod reports;
+mod rows;
 pub(crate) mod run;
 pub(crate) mod seen;
 pub(crate) mod sentence;
