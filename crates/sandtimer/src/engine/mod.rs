@@ -1,8 +1,8 @@
 //! The engine: starts runs, keeps them, and gives their outcomes.
 //!
 //! It owns four threads (enforcer, collector, recycler, and one that starts the helper processes), one or more besides while workspaces are
-//! watched for a disk limit, and two or three helper processes (watchdog, launchers). No thread per run: a waiting run is
-//! a row, a few descriptors and its init.
+//! watched for a disk limit, and two or three helper processes (watchdog, launchers). One that only adopts runs has no recycler and
+//! no launcher. No thread per run: a waiting run is a row, a few descriptors and its init.
 
 mod adopted;
 mod answered;
@@ -45,7 +45,7 @@ mod which_processor;
 mod workspace;
 mod zygotes;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 #[cfg(feature = "javascript")]
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -77,6 +77,8 @@ pub use start::PROGRESS_VARIABLE;
 pub use terminal::{Terminal, TerminalOutputs};
 pub use threads::Armed;
 pub use workspace::{make_temporary_directory, make_workspace, remove, workspace_owner};
+
+use sandtimer_os::probe::read_text;
 
 use crate::isolate::cgroup::{Cgroups, Hierarchies};
 use crate::isolate::files::home_directories;
@@ -150,7 +152,7 @@ pub(crate) struct Inner {
     /// In bytes, as far as a container may use it.
     machine_memory: u64,
     ptys: Arc<Ptys>,
-    homes: Vec<PathBuf>,
+    homes: OnceLock<Vec<PathBuf>>,
     /// Workspaces that are directories of the caller's.
     callers_directories: Mutex<HashSet<PathBuf>>,
     scopes: Mutex<ScopeTree>,
@@ -199,7 +201,7 @@ impl Engine {
         let lease = Lease::take(uid, options.runtime_directory.as_deref(), clean)
             .map_err(Error::system("cannot take an engine number"))?;
         // Those below were tried when this one was taken.
-        for number in (&hierarchies.numbers() | &lease.noted()).range(lease.number() + 1..) {
+        for number in abandoned(&hierarchies, &lease, options.only_adopts).range(lease.number() + 1..) {
             // What stays now is taken up by whoever starts next.
             lease.sweep_noted(*number, |noted| clean(*number, noted));
         }
@@ -208,9 +210,8 @@ impl Engine {
         cgroups.bound_sum(memory::memory_of_all(machine_memory, &options.maxima), processes_of_all());
         lease.note(&hierarchies.groups(lease.number()));
         let pool = Arc::new(Pool::new(cgroups));
-        let threads = Threads::start(&pool, &launchers, &lease)?;
+        let threads = Threads::start(&pool, &launchers, &lease, options.only_adopts)?;
         let ceilings = Ceilings::for_machine(machine_memory).with_operator(&options.maxima);
-        let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
         let inner = Inner {
             process: rustix::process::getpid(),
             host: OnceLock::new(),
@@ -218,7 +219,7 @@ impl Engine {
             ceilings,
             machine_memory,
             ptys: Arc::new(Ptys::of_machine()),
-            homes: home_directories(&passwd, std::env::var_os("HOME").as_deref()),
+            homes: OnceLock::new(),
             callers_directories: Mutex::default(),
             spool_directory: OnceLock::new(),
             plans: Mutex::default(),
@@ -234,7 +235,7 @@ impl Engine {
             callers: Arc::default(),
             cells: Arc::default(),
             threads: Mutex::new(threads.handles),
-            recycler: Mutex::new(Some(threads.recycler)),
+            recycler: Mutex::new(threads.recycler),
             pool,
             lease,
             options,
@@ -296,9 +297,16 @@ impl Engine {
     }
 }
 
+/// Numbers of engines that may have left groups. An engine for one run reads the notes alone: that takes one directory, and not also one
+/// of each hierarchy. Groups whose note could not be written are left to another engine, or to the next of their number.
+fn abandoned(hierarchies: &Hierarchies, lease: &Lease, is_for_one_run: bool) -> BTreeSet<u32> {
+    let noted = lease.noted();
+    if is_for_one_run { noted } else { &hierarchies.numbers() | &noted }
+}
+
 /// Processes and threads of all runs together: 80 % of what the kernel has numbers and room for.
 fn processes_of_all() -> Option<u64> {
-    let read = |file: &str| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
+    let read = |file: &str| read_text(file).ok()?.trim().parse::<u64>().ok();
     let most = ["/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"];
     most.into_iter().filter_map(read).min().map(|most| most / 100 * 80)
 }
@@ -311,6 +319,14 @@ impl Inner {
         }
         let (namespaces, network) = self.launchers.found()?.clone();
         Ok(self.host.get_or_init(|| Host::new(namespaces, network, self.pool.cgroups())))
+    }
+
+    /// The home directories of this machine.
+    fn homes(&self) -> &[PathBuf] {
+        self.homes.get_or_init(|| {
+            let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
+            home_directories(&passwd, std::env::var_os("HOME").as_deref())
+        })
     }
 
     /// What stands ready to end runs; waits for it the first time.

@@ -159,7 +159,7 @@ pub(super) fn plan_files_of(inner: &Inner, spec: &Spec, ptys: u32) -> Result<Arc
         },
         cwd: spec.working_directory.as_deref(),
         workspaces: &spec.workspaces,
-        homes: &inner.homes,
+        homes: inner.homes(),
         extra_read_only: &spec.read_only,
         follows_package_links: spec.follows_package_links,
         show_credentials: spec.show_credentials,

@@ -58,7 +58,7 @@ pub(super) struct Threads {
     pub collector: CollectorHandle,
     pub arming: Arming,
     pub handles: Vec<JoinHandle<()>>,
-    pub recycler: Recycler,
+    pub recycler: Option<Recycler>,
 }
 
 /// The thread that takes apart what runs leave: a file system in memory with gigabytes, a directory with a million files. That
@@ -120,9 +120,19 @@ fn recycle(pool: &Pool, run: &Running, is_quarantined: bool) {
 }
 
 impl Threads {
-    pub(super) fn start(pool: &Arc<Pool>, launchers: &Launchers, lease: &Lease) -> Result<Self, Error> {
-        let recycler = Recycler::start(pool.clone())?;
-        let (recycled, ended) = (pool.clone(), recycler.runs.clone());
+    /// Starts them. Adopted runs leave nothing but their groups, which the collector removes: there is no recycler if only such are
+    /// to come.
+    ///
+    /// # Errors
+    /// When the system refuses threads or descriptors.
+    pub(super) fn start(
+        pool: &Arc<Pool>,
+        launchers: &Launchers,
+        lease: &Lease,
+        only_adopts: bool,
+    ) -> Result<Self, Error> {
+        let recycler = (!only_adopts).then(|| Recycler::start(pool.clone())).transpose()?;
+        let (recycled, ended) = (pool.clone(), recycler.as_ref().map(|recycler| recycler.runs.clone()));
         let release = move |run: &Arc<Running>, disposition: SlotDisposition| match disposition {
             SlotDisposition::Quarantined => recycled.quarantine(),
             SlotDisposition::Vacant => {
@@ -140,9 +150,10 @@ impl Threads {
             // The sandbox is a context's: there is nothing to take apart.
             SlotDisposition::Free { was_quarantined: false } if run.live().is_some() => {}
             // The thread runs for as long as the collector.
-            SlotDisposition::Free { was_quarantined } => {
-                drop(ended.send(Some((run.clone(), was_quarantined))));
-            }
+            SlotDisposition::Free { was_quarantined } => match &ended {
+                Some(ended) => drop(ended.send(Some((run.clone(), was_quarantined)))),
+                None => recycle(&recycled, run, was_quarantined),
+            },
         };
         let table = SharedTable::new().map_err(Error::system("cannot map the watchdog's table"))?;
         let table = Arc::new(table);

@@ -119,7 +119,7 @@ impl Engine {
     /// # Errors
     /// It is none, or one that no run is shown: `/`, a home, what keys are kept in.
     pub fn check_workspace(&self, directory: &Path) -> Result<PathBuf, Error> {
-        Ok(writable_directory(directory, &self.inner.homes)?)
+        Ok(writable_directory(directory, self.inner.homes())?)
     }
 
     /// Covers the credentials in this directory of the caller's, a canonical path, in every run and context that has it as its

@@ -5,8 +5,9 @@
 //! which nothing is left has no /dev/pts, and its report says so.
 
 use std::collections::HashMap;
-use std::fs;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use sandtimer_os::probe::read_text;
 
 /// Pseudo-terminals of a run that has a terminal.
 const OF_TERMINAL: u32 = 16;
@@ -21,8 +22,8 @@ pub type Owner = Option<Arc<str>>;
 /// The sandboxes of an engine that have a /dev/pts.
 #[derive(Debug)]
 pub struct Ptys {
-    /// How many there may be.
-    most: usize,
+    /// How many there may be; read when a first sandbox has one.
+    most: OnceLock<usize>,
     held: Mutex<HashMap<Owner, usize>>,
 }
 
@@ -35,16 +36,18 @@ pub struct PtyShare {
 
 impl Ptys {
     pub fn of_machine() -> Self {
-        let read = |name: &str| -> Option<u32> {
-            fs::read_to_string(format!("/proc/sys/kernel/pty/{name}")).ok()?.trim().parse().ok()
-        };
-        // As the kernel is built.
-        let (most, reserved) = (read("max").unwrap_or(4_096), read("reserve").unwrap_or(1_024));
-        Self::of(most.saturating_sub(reserved))
+        Ptys { most: OnceLock::new(), held: Mutex::default() }
     }
 
-    fn of(most: u32) -> Self {
-        Ptys { most: (most / PARTS / OF_SANDBOX) as usize, held: Mutex::default() }
+    fn most(&self) -> usize {
+        *self.most.get_or_init(|| {
+            let read = |name: &str| -> Option<u32> {
+                read_text(format!("/proc/sys/kernel/pty/{name}")).ok()?.trim().parse().ok()
+            };
+            // As the kernel is built.
+            let (most, reserved) = (read("max").unwrap_or(4_096), read("reserve").unwrap_or(1_024));
+            share_of(most.saturating_sub(reserved))
+        })
     }
 
     /// One more sandbox's, if there is room.
@@ -52,16 +55,17 @@ impl Ptys {
     /// # Errors
     /// Why there is none.
     pub fn take(self: &Arc<Self>, owner: Owner) -> Result<PtyShare, String> {
+        let most = self.most();
         // Each change is one number.
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let all: usize = held.values().sum();
         let own = held.get(&owner).copied().unwrap_or_default();
-        if own >= self.most / 2 || all >= self.most {
+        if own >= most / 2 || all >= most {
             return Err(format!(
                 "{own} sandboxes of its owner have pseudo-terminals already, {all} with those of others, and one owner may have {}, \
                  all {}; there are more if kernel.pty.max is raised before the engine starts",
-                self.most / 2,
-                self.most
+                most / 2,
+                most
             ));
         }
         held.insert(owner.clone(), own + 1);
@@ -81,6 +85,11 @@ impl Drop for PtyShare {
     }
 }
 
+/// How many sandboxes without a terminal there may be where the machine has this many pseudo-terminals.
+fn share_of(all: u32) -> usize {
+    (all / PARTS / OF_SANDBOX) as usize
+}
+
 /// How many pseudo-terminals a sandbox opens: one of a run with a terminal, or one with this share.
 pub fn most(has_terminal: bool, share: Option<&PtyShare>) -> u32 {
     match (has_terminal, share) {
@@ -96,7 +105,7 @@ mod tests {
 
     #[test]
     fn one_owner_has_at_most_half() {
-        let ptys = Arc::new(Ptys::of(3_072));
+        let ptys = Arc::new(Ptys { most: OnceLock::from(share_of(3_072)), held: Mutex::default() });
         let take = |name: &str| -> Vec<PtyShare> {
             std::iter::from_fn(|| ptys.take(Some(name.into())).ok()).take(1_000).collect()
         };

@@ -108,6 +108,7 @@ pub(crate) struct Ending {
     /// When it was killed in a harder way than before.
     killed_anew: u64,
     pause: Option<Stopwatch>,
+    /// How many may run at once, where there is a limit of processor time.
     processors: u64,
     /// What the owner was not told because another thread had the lock.
     owner_events: Vec<OwnerEvent>,
@@ -118,6 +119,9 @@ pub(crate) struct Ending {
 impl Ending {
     pub fn new(run: Arc<Running>, now: u64) -> Self {
         let begun_at = run.job.as_ref().map(|job| job.begun_at);
+        // To count them takes reading files, and only a limit of processor time needs the number.
+        let has_cpu_limit = run.effective.get(LimitKind::Cpu).is_some();
+        let processors = if has_cpu_limit { sandtimer_os::probe::processors() as u64 } else { 1 };
         let mut ending = Ending {
             run,
             control_closed: false,
@@ -149,7 +153,7 @@ impl Ending {
             overdue: Overdue::default(),
             killed_anew: 0,
             pause: None,
-            processors: sandtimer_os::probe::processors() as u64,
+            processors,
             owner_events: Vec::with_capacity(MAX_OWNER_EVENTS),
             has_tasks_to_wake: false,
         };
