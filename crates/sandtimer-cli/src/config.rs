@@ -184,8 +184,8 @@ impl Config {
         add(user_file(origins.file)?)?;
         add(file::read(Path::new(MACHINE_FILE), file::Missing::IsFine)?)?;
         config.ceilings.reverse();
-        let without = config.effective(Uses::Commands, call, captures);
-        if let Some(ignored) = config.add_local(&seen, origins.writable, &without) {
+        let without = |config: &Config| config.effective(Uses::Commands, call, captures);
+        if let Some(ignored) = config.add_local(&seen, origins.writable, without) {
             render::note(&ignored);
         }
         Ok(config)
@@ -197,13 +197,13 @@ impl Config {
         &mut self,
         seen: &[file::Identity],
         writable: &[PathBuf],
-        without: &Effective,
+        without: impl FnOnce(&Self) -> Effective,
     ) -> Option<String> {
         let local = Path::new(LOCAL_FILE);
         if let Some(directory) = local::writable_through(local, writable) {
             return (!local::is_one_of(local, seen)).then(|| local::notice(local, &directory));
         }
-        match local::read(local, seen, without) {
+        match local::read(local, seen, || without(self)) {
             Ok(bounds) => {
                 self.ceilings.extend(bounds.map(|bounds| (local.to_owned(), bounds)));
                 None

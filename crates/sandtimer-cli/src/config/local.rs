@@ -49,12 +49,12 @@ fn in_full(file: &Path) -> PathBuf {
 pub(super) fn read(
     file: &Path,
     seen: &[file::Identity],
-    without: &Effective,
+    without: impl FnOnce() -> Effective,
 ) -> Result<Option<Limits>, Failure> {
     match file::read(file, file::Missing::IsFine)? {
         Some(found) if !seen.contains(&found.identity) => {
             let bounds = bounds(&found)?;
-            check(&found, &bounds, without)?;
+            check(&found, &bounds, &without())?;
             Ok(Some(bounds))
         }
         _ => Ok(None),
