@@ -16,6 +16,8 @@ use super::hostile::has_program;
 
 /// What is started.
 const PROGRAM: &str = "/bin/true";
+/// How bubblewrap is asked to start it.
+const BUBBLEWRAP_ARGUMENTS: [&str; 5] = ["--unshare-all", "--ro-bind", "/", "/", PROGRAM];
 
 /// One way of running it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,15 +27,17 @@ pub(super) enum Contender {
     Library,
     Parked,
     CommandLine,
+    BubblewrapFrontDoor,
 }
 
 impl Contender {
-    pub(super) const ALL: [Contender; 5] = [
+    pub(super) const ALL: [Contender; 6] = [
         Contender::Bare,
         Contender::Bubblewrap,
         Contender::Library,
         Contender::Parked,
         Contender::CommandLine,
+        Contender::BubblewrapFrontDoor,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -43,6 +47,7 @@ impl Contender {
             Contender::Library => "c  library, new sandbox",
             Contender::Parked => "d  library, parked sandbox",
             Contender::CommandLine => "e  sandtimer run, whole process",
+            Contender::BubblewrapFrontDoor => "f  sandtimer bwrap, as b",
         }
     }
 
@@ -54,6 +59,7 @@ impl Contender {
             Contender::Library => "library",
             Contender::Parked => "parked",
             Contender::CommandLine => "command_line",
+            Contender::BubblewrapFrontDoor => "bwrap_front_door",
         }
     }
 
@@ -65,6 +71,7 @@ impl Contender {
             Contender::Library => "the engine, its helpers and the sandbox's control group",
             Contender::Parked => "as c, and the building of the sandbox ahead of need as well",
             Contender::CommandLine => "the process and what it waited for; not the processes in its sandbox",
+            Contender::BubblewrapFrontDoor => "the process and what it waited for",
         }
     }
 
@@ -77,9 +84,7 @@ impl Contender {
     pub(super) fn run(self, engine: &Engine) -> Result<u64, Error> {
         match self {
             Contender::Bare => process(&mut Command::new(PROGRAM)),
-            Contender::Bubblewrap => {
-                process(Command::new("bwrap").args(["--unshare-all", "--ro-bind", "/", "/", PROGRAM]))
-            }
+            Contender::Bubblewrap => process(Command::new("bwrap").args(BUBBLEWRAP_ARGUMENTS)),
             Contender::Library => {
                 let begun = monotonic_nanoseconds();
                 ended_well(&engine.start(spec())?, begun)
@@ -92,6 +97,10 @@ impl Contender {
             Contender::CommandLine => {
                 let program = std::env::current_exe().map_err(system("cannot find this program's file"))?;
                 process(Command::new(program).args(["run", "--wall", "10s", "--", PROGRAM]))
+            }
+            Contender::BubblewrapFrontDoor => {
+                let program = std::env::current_exe().map_err(system("cannot find this program's file"))?;
+                process(Command::new(program).arg("bwrap").args(BUBBLEWRAP_ARGUMENTS))
             }
         }
     }

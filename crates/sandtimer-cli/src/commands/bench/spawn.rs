@@ -132,8 +132,13 @@ fn report(
             ratio(lanes, Contender::CommandLine, Contender::Bubblewrap),
             1.0,
         ),
+        Target::at_most(
+            "f/b  sandtimer bwrap / bwrap",
+            ratio(lanes, Contender::BubblewrapFrontDoor, Contender::Bubblewrap),
+            1.0,
+        ),
         Target::at_least(
-            "f    pass-through / cat",
+            "g    pass-through / cat",
             shares.map(|found| found.through_sandtimer / found.through_cat),
             0.8,
         ),
@@ -158,13 +163,13 @@ fn report(
     text.push('\n');
     match throughput {
         Ok(found) => text.push_str(&format!(
-            "f  pass-through of {} GiB of zeros, median of {} rounds, interleaved: sandtimer run {:.2} GiB/s, head | cat {:.2} GiB/s\n\n",
+            "g  pass-through of {} GiB of zeros, median of {} rounds, interleaved: sandtimer run {:.2} GiB/s, head | cat {:.2} GiB/s\n\n",
             throughput::BYTES >> 30,
             throughput::ROUNDS,
             found.through_sandtimer,
             found.through_cat,
         )),
-        Err(error) => text.push_str(&format!("f  pass-through: {error}\n\n")),
+        Err(error) => text.push_str(&format!("g  pass-through: {error}\n\n")),
     }
     text.push_str("Ratios of medians\n");
     targets.iter().for_each(|target| text.push_str(&target.line()));
