@@ -129,10 +129,11 @@ def _native_threads() -> list[str]:
 class Server:
     """A fork of this process that makes children of itself for the engine, each in a sandbox, where it does `call`.
 
-    The children see this process as it was at the fork. Closing it ends the fork, and none of its children.
+    The children see this process as it was at the fork, and what `prepare` has done in the fork. Closing it ends the
+    fork, and none of its children.
     """
 
-    def __init__(self, call: Callable[[], Any], many: bool = False) -> None:
+    def __init__(self, call: Callable[[], Any], many: bool = False, prepare: Optional[Callable[[], None]] = None) -> None:
         names = _program()
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -147,7 +148,7 @@ class Server:
                 self._orders.close()
                 raise
             if self._pid == 0:
-                _serve(names, theirs.fileno(), call, many)
+                _serve(names, theirs.fileno(), call, many, prepare)
 
     def begin(self, engine: Any, profile: dict[str, Any], job: Any, limits: Any) -> Any:
         """Begins a call in a child of the fork. A child finds the job's stdin on descriptor 0."""
@@ -170,13 +171,15 @@ def begin(engine: Any, profile: dict[str, Any], job: Any, limits: Any, call: Cal
         server.close()
 
 
-def _serve(names: dict[str, Any], orders: int, call: Callable[[], Any], many: bool) -> None:
+def _serve(names: dict[str, Any], orders: int, call: Callable[[], Any], many: bool, prepare: Optional[Callable[[], None]]) -> None:
     """In the fork: serves orders until its socket ends; in a child: the call. Never returns."""
     try:
         # The other end of `orders` above all: it would never see its end.
         os.closerange(3, orders)
         os.closerange(orders + 1, os.sysconf("SC_OPEN_MAX"))
         hooks = _prepare_children(names) if many else None
+        if prepare is not None:
+            prepare()
         channel, _ = names["native"].serve(orders)
         gc.disable()
         if hooks is not None:

@@ -584,3 +584,38 @@ def test_sealed_tests_run_in_workers_of_xdist(suite: Callable[..., Suite]) -> No
     # The worker itself lives on.
     assert "SIGSEGV" in reports["test_crash", "call"]["text"] and "crashed while running" not in it.output
     assert [reports[f"test_good[{n}]", "call"]["outcome"] for n in range(8)] == ["passed"] * 8
+
+
+# Notes when tests are begun and when they have ended.
+NOTES_ORDER = """
+import os
+
+os.sched_getaffinity = lambda _: {0, 1}
+from sandtimer.integrations._pytest_session import SealedTests
+
+def noted(name, function):
+    def call(tests, item, *rest):
+        with open("order", "a") as file:
+            file.write(f"{name} {item.name[-1]}\\n")
+        return function(tests, item, *rest)
+    return call
+
+SealedTests._begin = noted("begin", SealedTests._begin)
+SealedTests._reports_of = noted("end", SealedTests._reports_of)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="without root, tests do not start ahead")
+@pytest.mark.parametrize(
+    "options, order",
+    [
+        ([], ["begin a", "begin b", "begin c", "end a", "begin d", "end b", "end c", "end d"]),
+        (["-o", "sandtimer_wall=60s"], ["begin a", "begin b", "end a", "begin c", "end b", "begin d", "end c", "end d"]),
+    ],
+)
+def test_starts_ahead_unless_limited_in_time(suite: Callable[..., Suite], options: list[str], order: list[str]) -> None:
+    it = suite("".join(f"def test_{name}(): pass\n" for name in "abcd"))
+    (it.directory / "notes_order.py").write_text(NOTES_ORDER)
+    code, _ = it.run("-p", "notes_order", "--sandtimer", *options)
+    assert code == 0, it.output
+    assert (it.directory / "order").read_text().splitlines() == order

@@ -7,6 +7,7 @@ is marked in them.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -25,10 +26,11 @@ _kept: list[Any] = []
 
 
 class Inside:
-    """What the process knows, and what it answers."""
+    """What the process knows, and what it answers. Made in the fork, before there is a process of a test."""
 
-    def __init__(self, config: pytest.Config, marker: str, descriptors: list[int]) -> None:
-        self._config, self._marker, self._descriptors = config, marker, descriptors
+    def __init__(self, session: pytest.Session, marker: str, descriptors: list[int]) -> None:
+        self._session, self._config = session, session.config
+        self._marker, self._descriptors = marker, descriptors
         self._reports: list[pytest.TestReport] = []
         self.parts: list[pytest.TestReport] = []
         self._warnings: list[tuple[str, str, str, str, int, str]] = []
@@ -37,7 +39,6 @@ class Inside:
         """Runs the test whose number is on stdin."""
         item = items[int(os.read(0, 32))]
         self._settle()
-        _forget_setup(item.session)
         stop: Optional[tuple[str, str, Optional[int]]] = None
         try:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
@@ -56,6 +57,16 @@ class Inside:
 
         self._reports = runtestprotocol(item, log=False, nextitem=None)
 
+    def prepare(self) -> None:
+        """Does in the fork what is the same for the processes of all tests."""
+        self._aim_faulthandler()
+        self._leave_reporting_to_the_session()
+        for name in ("TMPDIR", "TEMP", "TMP"):
+            os.environ.pop(name, None)
+        tempfile.tempdir = None
+        self._take_over_streams()
+        _forget_setup(self._session)
+
     def _settle(self) -> None:
         null = os.open("/dev/null", os.O_RDWR)
         os.dup2(null, 0)
@@ -63,17 +74,11 @@ class Inside:
             # 3 is the channel of the answer.
             if number > 3 and number != null:
                 os.dup2(null, number)
-        self._aim_faulthandler()
-        self._leave_reporting_to_the_session()
         try:
             os.chdir(self._config.invocation_params.dir)
         except OSError:
             # A home directory, which is not shown: it stays in its own empty one.
             pass
-        for name in ("TMPDIR", "TEMP", "TMP"):
-            os.environ.pop(name, None)
-        tempfile.tempdir = None
-        self._take_over_streams()
         factory = getattr(self._config, "_tmp_path_factory", None)
         if factory is not None:
             base = Path(tempfile.gettempdir(), "pytest")
@@ -114,7 +119,7 @@ class Inside:
         reporter: Any = self._config.pluginmanager.getplugin("terminalreporter")
         if reporter is not None:
             _kept.append(reporter._tw._file)
-            reporter._tw._file = open(os.devnull, "w")
+            reporter._tw._file = io.StringIO()
 
     # What is written while it runs
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Sequence
 
 import pytest
 
@@ -21,6 +21,8 @@ from . import _pytest_reports
 from ._pytest_inside import Inside
 from ._pytest_limits import TestLimits
 
+# Tests that start while another runs.
+_MAX_AHEAD = 4
 
 
 class _Begun(NamedTuple):
@@ -47,7 +49,9 @@ class SealedTests:
         # Begun while the test before it runs.
         self._ahead: dict[int, _Begun] = {}
         is_worker = hasattr(config, "workerinput")
-        self._looks_ahead = not is_worker and len(os.sched_getaffinity(0)) > 1
+        processors = len(os.sched_getaffinity(0))
+        # Not in a worker of pytest-xdist, next to which others run tests.
+        self.tests_ahead = 0 if is_worker or processors == 1 else min(processors, _MAX_AHEAD)
         try:
             self._box(TestLimits())
         except SandtimerError as error:
@@ -96,7 +100,7 @@ class SealedTests:
         if reporter is not None:
             reporter._tw.flush()
         descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
-        self._server = _fork.Server(lambda: self._serve(descriptors), many=not self._has_one_child)
+        self._server = _fork.Server(self._serve, many=not self._has_one_child, prepare=lambda: self._prepare(descriptors))
 
     def note_ordinary_test(self) -> None:
         """A test has run in this process: what it set up here, later tests are to see."""
@@ -143,41 +147,46 @@ class SealedTests:
             self._fork()
             return self._begin(item, limits)
 
-    def _begin_ahead(self, item: pytest.Item, limits: TestLimits) -> None:
-        """Begins the next test, which starts while this one runs.
+    def _begin_ahead(self, following: Sequence[tuple[pytest.Item, TestLimits]]) -> None:
+        """Begins the next tests, which start while this one runs.
 
-        Does nothing if this process may change in between.
+        Does nothing if this process may change in between. The clocks of a test run from its start: one with limits
+        of time has a processor for itself, and starts only next to the test before it.
         """
-        stack = item.session._setupstate.stack
-        if self._looks_ahead and not self._has_one_child and id(item) in self._places and all(node in item.listchain() for node in stack):
+        for place, (item, limits) in enumerate(following[: self.tests_ahead]):
+            if limits.network or (place > 0 and (limits.wall or limits.stall)):
+                return
+            stack = item.session._setupstate.stack
+            if id(item) in self._ahead:
+                continue
+            if id(item) not in self._places or not all(node in item.listchain() for node in stack):
+                return
             try:
                 self._ahead[id(item)] = self._begin(item, limits)
             except SandtimerError:
                 # Tried again, and reported, when it is its turn.
-                pass
+                return
 
-    def run(self, item: pytest.Item, limits: TestLimits, nextitem: Optional[pytest.Item], next_limits: Optional[TestLimits]) -> None:
-        """Runs a sealed test, and logs its reports."""
+    def run(self, item: pytest.Item, limits: TestLimits, nextitem: Optional[pytest.Item], following: Sequence[tuple[pytest.Item, TestLimits]]) -> None:
+        """Runs a sealed test, and logs its reports. `following`: the sealed tests right after it."""
         hook = item.ihook
         hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for report in self._reports(item, limits, nextitem, next_limits):
+        for report in self._reports(item, limits, following):
             hook.pytest_runtest_logreport(report=report)
         left = self._tear_down(item, nextitem)
         if left is not None:
             hook.pytest_runtest_logreport(report=left)
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
-    def _reports(
-        self, item: pytest.Item, limits: TestLimits, nextitem: Optional[pytest.Item], next_limits: Optional[TestLimits]
-    ) -> list[pytest.TestReport]:
+    def _reports(self, item: pytest.Item, limits: TestLimits, following: Sequence[tuple[pytest.Item, TestLimits]]) -> list[pytest.TestReport]:
         try:
             begun = self._ahead.pop(id(item), None) or self._begin_or_fork(item, limits)
         except SandtimerError as error:
             self._drop_server()
             return [_pytest_reports.failed(item, "setup", f"The test's process could not be started: {error}")]
         try:
-            if nextitem is not None and next_limits is not None and not (limits.network or next_limits.network):
-                self._begin_ahead(nextitem, next_limits)
+            if not limits.network:
+                self._begin_ahead(following)
             outcome = begun.box._finish(begun.call)
         except BaseException as error:
             begun.call.cancel(f"pytest was interrupted by {type(error).__name__}")
@@ -243,10 +252,14 @@ class SealedTests:
             return None
         return item.ihook.pytest_runtest_makereport(item=item, call=ended)  # type: ignore[no-any-return]
 
-    # In the process of a sealed test
+    # In the fork, and in the process of a sealed test
 
-    def _serve(self, descriptors: list[int]) -> dict[str, Any]:
-        self._inside = Inside(self._config, self._marker, descriptors)
+    def _prepare(self, descriptors: list[int]) -> None:
+        self._inside = Inside(self._items[0].session, self._marker, descriptors)
+        self._inside.prepare()
+
+    def _serve(self) -> dict[str, Any]:
+        assert self._inside is not None
         return self._inside.serve(self._items)
 
     def run_inside(self, item: pytest.Item) -> bool:

@@ -100,6 +100,8 @@ class _Runner:
 
     def __init__(self, tests: SealedTests) -> None:
         self._tests = tests
+        # Of the session's items, by their identity.
+        self._positions: dict[int, int] = {}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: Optional[pytest.Item]) -> Optional[bool]:
@@ -109,9 +111,22 @@ class _Runner:
         limits = item.stash.get(_LIMITS, None)
         if limits is None:
             return None
-        next_limits = None if nextitem is None else nextitem.stash.get(_LIMITS, None)
-        tests.run(item, limits, nextitem, next_limits)
+        tests.run(item, limits, nextitem, self._following(item))
         return True
+
+    def _following(self, item: pytest.Item) -> list[tuple[pytest.Item, TestLimits]]:
+        """The sealed tests right after it, as many as may start ahead."""
+        items = item.session.items
+        if id(item) not in self._positions:
+            self._positions = {id(each): position for position, each in enumerate(items)}
+        found = []
+        position = self._positions.get(id(item), len(items))
+        for each in items[position + 1 : position + 1 + self._tests.tests_ahead]:
+            limits = each.stash.get(_LIMITS, None)
+            if limits is None:
+                break
+            found.append((each, limits))
+        return found
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, Any, None]:
