@@ -78,6 +78,10 @@ class Job:
         self.close()
 
 
+# MAX_ARG_STRLEN of Linux, without the NUL.
+_MAX_ARGUMENT_BYTES = 128 * 1024 - 1
+
+
 def arguments(argv: Sequence[Union[str, bytes, "os.PathLike[Any]"]]) -> list[bytes]:
     """The arguments of a command as the kernel takes them."""
     if isinstance(argv, (str, bytes)):
@@ -94,6 +98,11 @@ def arguments(argv: Sequence[Union[str, bytes, "os.PathLike[Any]"]]) -> list[byt
             raise InvalidArgumentError(f"argv has {argument!r}, which is not a string in UTF-8: {error.reason}") from error
         if b"\0" in encoded[-1]:
             raise InvalidArgumentError(f"argv has {argument!r}: an argument cannot hold a NUL byte")
+        if len(encoded[-1]) > _MAX_ARGUMENT_BYTES:
+            raise InvalidArgumentError(
+                f"argv[{len(encoded) - 1}] has {len(encoded[-1])} bytes, and the kernel takes at most {_MAX_ARGUMENT_BYTES} in one "
+                "argument: use exec() for a program in Python, or pass the text by stdin= (`python3 -`, `bash -s`, `node -`)"
+            )
     if not encoded:
         raise InvalidArgumentError("argv is empty: its first element is the program")
     return encoded

@@ -42,6 +42,17 @@ def test_a_large_stdin_arrives_whole(box: sandtimer.Sandbox) -> None:
     assert box.command(["wc", "-c"], stdin=b"x" * (3 << 20)).stdout.split() == [str(3 << 20)]
 
 
+def test_argument_that_the_kernel_does_not_take_is_refused(box: sandtimer.Sandbox) -> None:
+    text = "#" * (128 << 10)
+    for argv in (["python3", "-c", text], ["bash", "-c", text.encode()]):
+        with pytest.raises(sandtimer.InvalidArgumentError, match=r"argv\[2\] has 131072 bytes.*at most 131071.*exec\(\).*stdin="):
+            box.command(argv)
+    assert box.command(["true", text[1:]]).ok
+    assert box.command(["bash", "-s"], stdin=text + "\nexit 3").exit_code == 3
+    every = box.command(["true", *[text[1:]] * 20])
+    assert every.exit_code == 126 and "all arguments and variables together" in every.to_dict()["error"]["message"]
+
+
 def test_elements_may_be_texts_bytes_and_paths(box: sandtimer.Sandbox) -> None:
     name = os.fsdecode(b"not utf-8: \xff")
     argv = ["printf", b"%s|%s|%s", pathlib.Path("a/b"), b"\xfe", name]

@@ -304,7 +304,7 @@ impl From<&sandtimer::Error> for Code {
             Error::Refused(_) => Code::Refused,
             Error::Full(_) => Code::Capacity,
             Error::Nul { .. } => Code::NulByte,
-            Error::CallTooLong(_) => Code::TooLong,
+            Error::CallTooLong(_) | Error::ArgumentTooLong { .. } => Code::TooLong,
             Error::SpawnLimit(_) => Code::SpawnTimeout,
             Error::System { .. } | Error::SpoolDirectory { .. } | Error::Interpreter(_) => Code::System,
             Error::Closed => Code::ShuttingDown,

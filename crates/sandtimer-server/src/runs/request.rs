@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sandtimer::engine::Terminal;
 use sandtimer::limits::{Key, Setting};
-use sandtimer::model::{Interpreted, LimitKind};
+use sandtimer::model::{Interpreted, LimitKind, MOST_ARGUMENT, argument_name, too_long};
 use sandtimer::scope::ScopeId;
 use sandtimer::script::Program;
 use sandtimer::supervise::signal_number;
@@ -39,7 +39,6 @@ pub(crate) const LIMITS: [Key; 9] = [
 ];
 
 /// What execve(2) takes of one text, its NUL included, and of all together: a quarter of the usual stack.
-const MOST_ONE: usize = 128 * 1024 - 1;
 const MOST_ALL: usize = 2 * 1024 * 1024 - 64 * 1024;
 /// What emulators of terminals are, as a rule.
 const TERMINAL_KIND: &str = "xterm-256color";
@@ -197,12 +196,14 @@ impl RunRequest {
         (workspace, temporary): (String, Arc<TemporaryDirectory>),
         detach: bool,
     ) -> Result<Self, Refusal> {
+        let code = Interpreted::bash(&text);
         let request = RunRequest {
             limits,
             detach,
             workspace: Some(workspace),
             temporary: Some(temporary),
-            ..RunRequest::of(shell_line("bash", text))
+            program: code.program,
+            ..RunRequest::of(code.command)
         };
         request.check_lengths()?;
         Ok(request)
@@ -290,21 +291,36 @@ impl RunRequest {
         let variables = self.environment.iter().map(|(name, value)| name.len() + value.len() + 1);
         // TypeScript becomes another command.
         let command = if self.typescript.is_some() { &[][..] } else { &self.command };
-        let lengths = || command.iter().map(String::len).chain(variables.clone());
-        let too_long = |what: &str, length: usize, most: usize| {
-            Err(Refusal::new(
-                Code::TooLong,
-                format!("{what} has {length} bytes; the kernel takes at most {most}"),
-            )
-            .with("length", length)
-            .with("most", most))
+        let refused = |message: String, key: &'static str, length: usize, most: usize| {
+            Err(Refusal::new(Code::TooLong, message)
+                .with("key", key)
+                .with("length", length)
+                .with("most", most))
         };
-        if let Some(length) = lengths().find(|length| *length >= MOST_ONE) {
-            return too_long("an argument or a variable", length, MOST_ONE - 1);
+        let is_long = |length: &usize| *length > MOST_ARGUMENT;
+        if let Some(index) = command.iter().position(|argument| is_long(&argument.len())) {
+            let length = command[index].len();
+            let message = too_long(&argument_name(index, &command[0]), length);
+            return refused(message, "command", length, MOST_ARGUMENT);
+        }
+        if let Some(((name, _), length)) =
+            self.environment.iter().zip(variables.clone()).find(|(_, length)| is_long(length))
+        {
+            return refused(
+                too_long(&format!("the variable `{name}`"), length),
+                "env",
+                length,
+                MOST_ARGUMENT,
+            );
         }
         // Each one costs a pointer and a NUL as well.
-        let all = lengths().map(|length| length + 9).sum();
-        if all > MOST_ALL { too_long("the command with its variables", all, MOST_ALL) } else { Ok(()) }
+        let all = command.iter().map(String::len).chain(variables).map(|length| length + 9).sum();
+        if all <= MOST_ALL {
+            return Ok(());
+        }
+        let message =
+            format!("the command with its variables has {all} bytes; the kernel takes at most {MOST_ALL}");
+        refused(message, "command", all, MOST_ALL)
     }
 
     /// The command as records and listings show it.
@@ -426,7 +442,7 @@ fn command(fields: &mut Fields) -> Result<Said, Refusal> {
     let (command, code, language) =
         (fields.value("command"), fields.text("code")?, fields.language("language", &LANGUAGES)?);
     match (command, code, language) {
-        (Some(command), None, None) => Ok(Said { command: explicit(&command)?, ..Said::default() }),
+        (Some(command), None, None) => explicit(&command),
         // As records show it.
         (None, Some(code), Some("typescript")) => {
             let command = ["typescript", "-c", &code].map(str::to_owned).to_vec();
@@ -465,14 +481,14 @@ pub(crate) fn interpreted(language: &str, code: &str) -> Result<Interpreted, Ref
     }
 }
 
-fn explicit(command: &Value) -> Result<Vec<String>, Refusal> {
+fn explicit(command: &Value) -> Result<Said, Refusal> {
     let wrong = || refused("command", command, "a list of texts, or a line for a shell");
     match command {
-        Value::String(line) if !line.trim().is_empty() => Ok(shell_line(shell(), line.clone())),
+        Value::String(line) if !line.trim().is_empty() => Ok(Interpreted::shell(shell(), line).into()),
         Value::Array(parts) if !parts.is_empty() => {
             let texts = parts.iter().map(|part| part.as_str().map(str::to_owned));
             let parts: Vec<String> = texts.collect::<Option<_>>().ok_or_else(wrong)?;
-            if parts[0].is_empty() { Err(wrong()) } else { Ok(parts) }
+            if parts[0].is_empty() { Err(wrong()) } else { Ok(Said { command: parts, ..Said::default() }) }
         }
         _ => Err(wrong()),
     }
@@ -481,11 +497,6 @@ fn explicit(command: &Value) -> Result<Vec<String>, Refusal> {
 /// The shell of a command line: bash where there is one.
 fn shell() -> &'static str {
     if is_on_path("bash") { "bash" } else { "sh" }
-}
-
-/// A line for a shell.
-fn shell_line(shell: &str, line: String) -> Vec<String> {
-    vec![shell.to_owned(), "-c".to_owned(), line]
 }
 
 fn python() -> &'static str {
@@ -563,13 +574,19 @@ mod tests {
 
     #[test]
     fn what_the_kernel_would_not_take_is_refused_before_there_is_a_run() {
-        let long = "x".repeat(MOST_ONE);
-        for wrong in [
-            json!({"command": ["a", long]}),
-            json!({"command": ["a"], "env": {"A": long}}),
-            json!({"command": vec!["x".repeat(100_000); 21]}),
+        let fits = "x".repeat(MOST_ARGUMENT);
+        parse(json!({"command": ["a", fits]})).expect("what the kernel takes is taken");
+        let line = format!("true #{fits}");
+        let by_file = parse(json!({"command": line})).expect("a line for a shell has no such limit");
+        assert_eq!((by_file.command[1].as_str(), by_file.program), ("/dev/fd/3", Some(line)));
+        for (wrong, named) in [
+            (json!({"command": ["bash", "-c", format!("{fits}x")]}), "argument 2 of `bash` has 131072 bytes"),
+            (json!({"command": ["a"], "env": {"A": fits}}), "the variable `A` has 131073 bytes"),
+            (json!({"command": vec!["x".repeat(100_000); 21]}), "the command with its variables"),
         ] {
-            assert_eq!(parse(wrong).expect_err("refused").code, Code::TooLong);
+            let refusal = parse(wrong).expect_err("refused");
+            assert_eq!(refusal.code, Code::TooLong);
+            assert!(refusal.message.contains(named), "{}", refusal.message);
         }
     }
 

@@ -81,6 +81,9 @@ pub enum Error {
     /// A NUL byte in an argument, a variable or a path.
     #[error("{what} `{value}` contains a NUL byte")]
     Nul { what: &'static str, value: String },
+    /// An argument or a variable is longer than the kernel accepts.
+    #[error("{}", crate::model::too_long(what, *bytes))]
+    ArgumentTooLong { what: String, bytes: usize },
     /// A context cannot start in the requested directory.
     #[error(
         "the directory `{directory}` can be neither created nor entered: {reason}; give one below /workspace or /tmp"

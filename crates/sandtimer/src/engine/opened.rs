@@ -12,7 +12,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use super::error::{Error, WORKSPACES};
 use super::{Inner, Spec};
 use crate::limits::{Effective, Key, Limits, check_at_least, check_least, nanoseconds, nest, precedence};
-use crate::model::{Layer, LimitKind, Source};
+use crate::model::{Layer, LimitKind, MOST_ARGUMENT, Source, argument_name};
 use crate::scope::{Opening, ScopeId};
 use crate::time::{DeadlineCell, Moment};
 
@@ -81,12 +81,18 @@ fn validate(spec: &Spec) -> Result<(), Error> {
         true => Err(Error::Nul { what, value: value.to_string_lossy().replace('\0', "\\0") }),
         false => Ok(()),
     };
-    for argument in &spec.command {
+    let fits = |bytes: usize, what: &dyn Fn() -> String| match bytes > MOST_ARGUMENT {
+        true => Err(Error::ArgumentTooLong { what: what(), bytes }),
+        false => Ok(()),
+    };
+    for (index, argument) in spec.command.iter().enumerate() {
         nul("argument", argument)?;
+        fits(argument.len(), &|| argument_name(index, &spec.command[0].to_string_lossy()))?;
     }
     for (name, value) in &spec.environment {
         nul("variable", name)?;
         nul("variable", value)?;
+        fits(name.len() + 1 + value.len(), &|| format!("the variable `{}`", name.to_string_lossy()))?;
     }
     if spec.stall_by_progress && !spec.is_followed() {
         return Err(Error::NothingToFollow);
@@ -158,4 +164,21 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
         outer_wall,
         place: place.scope,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn argument_longer_than_the_kernel_takes_is_named() {
+        let fits = "x".repeat(MOST_ARGUMENT);
+        validate(&Spec::command(["bash", "-c", &fits])).expect("what the kernel takes is taken");
+        let error =
+            validate(&Spec::command(["bash", "-c", &format!("{fits}x")])).expect_err("refused").to_string();
+        assert!(error.starts_with("argument 2 of `bash` has 131072 bytes"), "{error}");
+        assert!(error.contains("write it to a file") && error.contains("`bash -s`"), "{error}");
+        let error = validate(&Spec::command(["true"]).env("NAME", &fits)).expect_err("refused").to_string();
+        assert!(error.starts_with("the variable `NAME` has 131076 bytes"), "{error}");
+    }
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::spec::{SpecError, missing};
 use super::table::{Table, nearest, refused};
-use crate::model::Interpreted;
+use crate::model::{Interpreted, MOST_ARGUMENT, argument_name, too_long};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {
@@ -39,7 +39,13 @@ pub(super) fn program(table: &mut Table) -> Result<Program, SpecError> {
     table.take("handler");
     match (table.texts("command")?, table.text("code")?) {
         (Some(command), None) if command.first().is_some_and(|program| !program.is_empty()) => {
-            Ok(Program::Command(command))
+            match command.iter().position(|argument| argument.len() > MOST_ARGUMENT) {
+                Some(index) => {
+                    let problem = too_long(&argument_name(index, &command[0]), command[index].len());
+                    Err(SpecError { path: command_path, problem: format!("cannot be executed: {problem}") })
+                }
+                None => Ok(Program::Command(command)),
+            }
         }
         (Some(_), None) => Err(missing(&command_path, "a program and its arguments")),
         (None, Some(code)) => {

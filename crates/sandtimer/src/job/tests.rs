@@ -131,6 +131,10 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
             "circle: a → b → c → a",
         ),
         (
+            json!({"command": ["bash", "-c", "x".repeat(131_072)]}),
+            "`command`: cannot be executed: argument 2 of `bash` has 131072 bytes, and the kernel takes at most 131071",
+        ),
+        (
             json!({"command": command, "inputs": ["a"]}),
             "`inputs`: [\"a\"] is not allowed; use a table of paths",
         ),

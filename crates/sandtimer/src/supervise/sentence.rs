@@ -3,6 +3,8 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
+use rustix::io::Errno;
+
 use super::output::{Collected, SharedSpool, encode};
 use super::remarks::remarks;
 use super::run::{Cause, Facts, Reply, Running, Used};
@@ -117,12 +119,17 @@ fn error(facts: &Facts, signaled: Option<&str>) -> Option<serde_json::Value> {
         }
         (_, Some(errno)) => {
             let error = std::io::Error::from_raw_os_error(errno);
-            let message = format!("the command could not be executed: {error}");
+            let remedy = if errno == Errno::TOOBIG.raw_os_error() { ALL_TOO_LONG } else { "" };
+            let message = format!("the command could not be executed: {error}{remedy}");
             Some(serde_json::json!({"code": "execute_failed", "message": message}))
         }
         _ => signaled.map(|message| serde_json::json!({"code": "signaled", "message": message})),
     }
 }
+
+/// What to do where single arguments are short enough, and all of them are not.
+const ALL_TOO_LONG: &str = "; all arguments and variables together are longer than the kernel takes (a quarter of the stack limit, \
+     2 MiB as a rule): write them to a file and name that, or pass them by standard input, as with `xargs`";
 
 /// Why the kernel sends a signal that says little by its name, where no limit of ours explains it.
 fn signal_words(ending: Ending, status: Option<i32>) -> Option<&'static str> {

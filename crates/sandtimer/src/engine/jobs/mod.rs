@@ -135,6 +135,7 @@ impl From<Error> for Stopped {
             Error::Files(_)
             | Error::NoCommand
             | Error::Nul { .. }
+            | Error::ArgumentTooLong { .. }
             | Error::Limit(_)
             | Error::Workspaces(_) => Stopped::failed(error.to_string()),
             error => Stopped::Infrastructure(error.to_string()),
