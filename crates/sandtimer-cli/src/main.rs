@@ -13,8 +13,6 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use args::{Arguments, Command};
 use commands::{
     Failure, bench, bwrap, config as settings, doctor, estimate, generate, jobs, jupyter, mcp, progress,
@@ -37,7 +35,7 @@ fn start() -> ExitCode {
         render::complaint(&message);
         return ExitCode::from(125);
     }
-    let arguments = match Arguments::try_parse() {
+    let arguments = match Arguments::of_process() {
         Ok(arguments) => arguments,
         Err(error) => return render::usage(&error),
     };
