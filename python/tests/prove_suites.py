@@ -1,6 +1,7 @@
-"""Suites of other projects, with and without sealed tests, and jupyter_client's own with sealed kernels.
+"""Suites of other projects, with and without sealed tests, jupyter_client's own with sealed kernels, and the
+integrations' own tests with what they integrate.
 
-Not collected by itself: requirements-prove.txt has what it needs. It prints its results; `cargo xtask prove` records them.
+Not collected by itself: requirements-prove.txt has what it needs. `cargo xtask prove` runs it.
 """
 
 from __future__ import annotations
@@ -11,22 +12,27 @@ import subprocess
 import sys
 import tarfile
 import time
-import xml.etree.ElementTree
-from collections import Counter
-from typing import Any
+from importlib.metadata import version
 
 import pytest
 import sandtimer
+from conformance import DIFFERS, PASSED, record, states_of
 from serving import BINARY
 from test_pytest_plugin import PLUGIN, registered
 
 SUITES = ["iniconfig==2.3.0", "itsdangerous==2.2.0", "toolz==1.1.0", "more-itertools==10.8.0"]
 # Its tests of provisioning replace the installed provisioners by their own.
 KERNEL_TESTS = ["tests/test_kernelmanager.py", "tests/test_restarter.py", "tests/test_client.py"]
+# The page, the tests of an integration, and the package that they drive.
+OWN = [
+    ("dspy", "prove_dspy.py", "dspy"),
+    ("jupyter", "test_jupyter.py", "nbclient"),
+    ("pytest", "test_pytest_plugin.py", "pytest"),
+    ("smolagents", "test_smolagents.py", "smolagents"),
+]
 GOOD = """
 import time
 import pytest
-import sandtimer
 
 @pytest.mark.parametrize("number", range(200))
 def test_good(number):
@@ -44,8 +50,8 @@ def source(requirement: str, directory: pathlib.Path) -> pathlib.Path:
     return next(each for each in directory.iterdir() if each.is_dir())
 
 
-def run(directory: pathlib.Path, *options: str, **variables: str) -> tuple[Counter[str], float]:
-    """The results of a suite, each as its test's name and state, and the seconds that it took."""
+def run(directory: pathlib.Path, *options: str, **variables: str) -> tuple[dict[str, str], float]:
+    """The states of a suite's tests, and the seconds that it took."""
     plugin = [] if registered() else ["-p", PLUGIN]
     command = [sys.executable, "-m", "pytest", *plugin, "-q", "-p", "no:cacheprovider", "--junitxml", "results.xml"]
     command += ["-o", "asyncio_default_fixture_loop_scope=function", *options]
@@ -58,15 +64,18 @@ def run(directory: pathlib.Path, *options: str, **variables: str) -> tuple[Count
     )
     seconds = time.monotonic() - start
     assert (directory / "results.xml").exists(), done.stdout + done.stderr
-    cases = xml.etree.ElementTree.parse(directory / "results.xml").iter("testcase")
-    found = Counter(f"{each.get('classname')}.{each.get('name')}: {_state(each)}" for each in cases)
+    found = states_of(directory / "results.xml")
     (directory / "results.xml").unlink()
     print(f"{directory.name} {' '.join(options)}: {done.stdout.splitlines()[-1]}")
     return found, seconds
 
 
-def _state(case: Any) -> str:
-    return next((each.tag for each in case if each.tag in ("failure", "error", "skipped")), "passed")
+def compared(plain: dict[str, str], sealed: dict[str, str]) -> dict[str, str]:
+    """The sealed states; a test with another state than the plain one differs, and one with the same has passed."""
+    assert len(plain) > 10
+    names = [*plain, *(name for name in sealed if name not in plain)]
+    same = {name: PASSED if plain[name] == DIFFERS else plain[name] for name in plain if sealed.get(name) == plain[name]}
+    return {name: same.get(name, DIFFERS) for name in names}
 
 
 @pytest.fixture(autouse=True)
@@ -79,16 +88,27 @@ def readable(tmp_path: pathlib.Path) -> None:
 def test_a_public_suite_has_the_same_results_sealed(requirement: str, tmp_path: pathlib.Path) -> None:
     directory = source(requirement, tmp_path)
     plain, _ = run(directory)
-    assert len(plain) > 10
-    assert run(directory, "--sandtimer")[0] == plain
-    assert run(directory, "--sandtimer", "-n", "2")[0] == plain
+    name, _, release = requirement.partition("==")
+    record("pytest", f"{name}'s own", release, compared(plain, run(directory, "--sandtimer")[0]), "`--sandtimer`")
+    record("pytest", f"{name}'s own", release, compared(plain, run(directory, "--sandtimer", "-n", "2")[0]), "`--sandtimer -n 2`")
 
 
 def test_jupyter_clients_suite_has_the_same_results_sealed(tmp_path: pathlib.Path) -> None:
-    directory = source("jupyter_client==8.10.0", tmp_path)
+    requirement = f"jupyter_client=={version('jupyter_client')}"
+    directory = source(requirement, tmp_path)
     plain, _ = run(directory, *KERNEL_TESTS)
     variables = {"JUPYTER_DEFAULT_PROVISIONER_NAME": "sandtimer-provisioner", "SANDTIMER_BIN": BINARY}
-    assert run(directory, *KERNEL_TESTS, **variables)[0] == plain
+    sealed, _ = run(directory, *KERNEL_TESTS, **variables)
+    record("jupyter", "jupyter_client's tests of managers, restarters and clients", version("jupyter_client"), compared(plain, sealed))
+
+
+@pytest.mark.parametrize("page, file, package", OWN)
+def test_an_integrations_own_tests(page: str, file: str, package: str, tmp_path: pathlib.Path) -> None:
+    results = tmp_path / "results.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml", str(results), file]
+    done = subprocess.run(command, cwd=pathlib.Path(__file__).parent, capture_output=True, text=True, timeout=1200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    record(page, f"`python/tests/{file}` with {package}", version(package), states_of(results))
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.02, 0.1])
@@ -99,7 +119,7 @@ def test_200_good_tests(seconds: float, tmp_path: pathlib.Path) -> None:
     for _ in range(3):
         for option, measured in times.items():
             results, took = run(tmp_path, *filter(None, [option]))
-            assert set(each.rpartition(": ")[2] for each in results) == {"passed"} and sum(results.values()) == 200
+            assert list(results.values()) == [PASSED] * 200
             measured.append(took)
     plain, sealed = (min(each) for each in times.values())
     print(f"200 tests of {seconds * 1000:g} ms: {plain:.2f} s plain, {sealed:.2f} s sealed, ratio {sealed / plain:.2f}")

@@ -1,13 +1,16 @@
-//! The generated files of `spec/`: written by the command line itself, committed, and compared in every test run.
+//! The generated files of `spec/`, written by the command line itself, and the tables of the pages: committed, and compared
+//! in every test run.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{Result, root, setup, step};
+use crate::{Result, conformance, root, setup, step};
 
-/// Writes the generated files into `spec/`, the types that the TypeScript client has from there, and its reference.
+/// Writes the tables of the pages, the generated files into `spec/`, the types that the TypeScript client has from there,
+/// and its reference.
 pub(crate) fn write() -> Result {
+    conformance::write()?;
     let directory = root().join("spec");
     fs::create_dir_all(&directory)
         .map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
@@ -23,6 +26,7 @@ pub(crate) fn write() -> Result {
 
 /// Fails if a committed generated file is not what would be generated now.
 pub(crate) fn check() -> Result {
+    conformance::check()?;
     let directory = root().join("target/xtask/generated");
     if directory.exists() {
         fs::remove_dir_all(&directory)

@@ -8,6 +8,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 
 mod compat;
+mod conformance;
 mod crate_arrows;
 mod dist;
 mod docs;
@@ -35,11 +36,12 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   python              the part of test that checks the Python package
   typescript          the part of test that checks the TypeScript client
   npm                 install the npm packages that the server's /api and its page are tested with
-  generate [--check]  write the generated files of spec/, or compare them with what would be written
+  generate [--check]  write the generated files of spec/ and the tables of docs/conformance in the pages, or compare
+                      them with what would be written
   dist                build and check the packages of a release, in target/dist
   dist --rehearse     install them in roots of Debian 12 and 13 without a compiler, from registries on loopback
   dist --test         run the suites against the packaged command and wheel
-  prove [NAME...]     the full-size proofs, or those named; writes docs/results/";
+  prove [NAME...]     the full-size proofs, or those named; writes docs/results/ and docs/conformance/";
 
 /// What a chore ends with: nothing, or one line saying what is wrong and what would work.
 type Result<T = ()> = std::result::Result<T, String>;

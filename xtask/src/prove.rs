@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::{Result, compat, root, setup, step};
+use crate::{Result, compat, conformance, root, setup, step};
 
 /// One proof; its output becomes `docs/results/<name>.txt`.
 struct Proof {
@@ -103,18 +103,12 @@ const PROOFS: &[Proof] = &[
         ],
         minutes: 240,
     },
-    // Suites of other projects with sealed tests and kernels, and DSPy.
-    Proof {
-        name: "tests-python-suites",
-        command: &[
-            "sh",
-            "-c",
-            "\"$SANDTIMER_TEST_PYTHON\" -m pip install --quiet -r python/tests/requirements-prove.txt && \
-             SANDTIMER_BIN=\"$PWD/target/release/sandtimer\" exec \"$SANDTIMER_TEST_PYTHON\" -m pytest -q -s \
-             python/tests/prove_suites.py python/tests/prove_dspy.py",
-        ],
-        minutes: 60,
-    },
+    // Suites of other projects with sealed tests and kernels, and of the integrations.
+    Proof { name: "suites-python", command: &suites("python/tests/prove_suites.py"), minutes: 120 },
+    // Bubblewrap's own suite, and the sandboxes of coding agents over `sandtimer bwrap`.
+    Proof { name: "suites-bwrap", command: &suites("python/tests/prove_bwrap.py"), minutes: 60 },
+    // Unmodified clients of other judges and sandboxes.
+    Proof { name: "suites-clients", command: &suites("python/tests/prove_clients.py"), minutes: 60 },
     // The part of it that kills workers and servers of jobs, and plays their interleavings.
     Proof {
         name: "tests-jobs-full-size",
@@ -162,33 +156,65 @@ const PROOFS: &[Proof] = &[
     Proof { name: "soak-server", command: &[BENCH_PYTHON, "python/benches/server_soak.py"], minutes: 240 },
 ];
 
-/// The benches' Python environment, apart from that of the tests: it has the peers, and the package in its release build.
-const BENCH_ENVIRONMENT: &str = "target/bench-python";
-const BENCH_PYTHON: &str = "target/bench-python/bin/python";
-const BENCH_REQUIREMENTS: &str = "python/benches/requirements.txt";
+/// A Python environment of its own, apart from that of the tests: it has the package in its release build.
+struct ReleaseEnvironment {
+    directory: &'static str,
+    python: &'static str,
+    requirements: &'static [&'static str],
+}
 
-/// Makes the benches' environment; packages that are there already stay.
-fn bench_environment() -> Result {
-    let wheels = root().join("target/bench-wheels");
-    if wheels.exists() {
-        fs::remove_dir_all(&wheels).map_err(|error| format!("cannot clear {}: {error}", wheels.display()))?;
+const BENCH_PYTHON: &str = "target/bench-python/bin/python";
+const SUITES_PYTHON: &str = "target/suites-python/bin/python";
+
+const RELEASE_ENVIRONMENTS: &[ReleaseEnvironment] = &[
+    // With the peers.
+    ReleaseEnvironment {
+        directory: "target/bench-python",
+        python: BENCH_PYTHON,
+        requirements: &["python/benches/requirements.txt"],
+    },
+    // With the clients of other systems.
+    ReleaseEnvironment {
+        directory: "target/suites-python",
+        python: SUITES_PYTHON,
+        requirements: &["python/tests/requirements.txt", "python/tests/requirements-prove.txt"],
+    },
+];
+
+/// A file of tests that run the suites of other projects.
+const fn suites(file: &'static str) -> [&'static str; 8] {
+    // A suite takes longer than a test may.
+    [SUITES_PYTHON, "-m", "pytest", "-q", "-s", "-o", "faulthandler_timeout=3600", file]
+}
+
+impl ReleaseEnvironment {
+    /// Makes the environment; packages that are already there stay.
+    fn prepare(&self) -> Result {
+        let wheels = root().join("target/release-wheels");
+        if wheels.exists() {
+            fs::remove_dir_all(&wheels)
+                .map_err(|error| format!("cannot clear {}: {error}", wheels.display()))?;
+        }
+        let out = wheels.to_string_lossy();
+        let mut build =
+            setup::in_environment(&["-m", "maturin", "build", "--quiet", "--release", "--out", &out]);
+        build.current_dir(root().join("python"));
+        step::run(build)?;
+        let wheel = fs::read_dir(&wheels)
+            .and_then(|mut entries| entries.next().transpose())
+            .map_err(|error| format!("cannot read {}: {error}", wheels.display()))?
+            .ok_or("maturin built no wheel")?;
+        step::run(step::command("python3", &["-m", "venv", self.directory]))?;
+        let pip = |arguments: &[&str]| {
+            let mut command = step::command(self.python, &["-m", "pip", "install", "-qq"]);
+            command.args(arguments).env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
+            step::run(command)
+        };
+        for requirements in self.requirements {
+            pip(&["--requirement", requirements])?;
+        }
+        pip(&["--no-index", "--no-deps", "--force-reinstall", &wheel.path().to_string_lossy()])
     }
-    let out = wheels.to_string_lossy();
-    let mut build = setup::in_environment(&["-m", "maturin", "build", "--quiet", "--release", "--out", &out]);
-    build.current_dir(root().join("python"));
-    step::run(build)?;
-    let wheel = fs::read_dir(&wheels)
-        .and_then(|mut entries| entries.next().transpose())
-        .map_err(|error| format!("cannot read {}: {error}", wheels.display()))?
-        .ok_or("maturin built no wheel")?;
-    step::run(step::command("python3", &["-m", "venv", BENCH_ENVIRONMENT]))?;
-    let pip = |arguments: &[&str]| {
-        let mut command = step::command(BENCH_PYTHON, &["-m", "pip", "install", "-qq"]);
-        command.args(arguments).env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
-        step::run(command)
-    };
-    pip(&["--requirement", BENCH_REQUIREMENTS])?;
-    pip(&["--no-index", "--no-deps", "--force-reinstall", &wheel.path().to_string_lossy()])
 }
 
 /// Runs the proofs named, or all. One that fails is recorded, and the others still run.
@@ -213,8 +239,16 @@ pub(crate) fn run(names: &[&str]) -> Result {
 }
 
 fn prepared(proof: &Proof) -> Result {
-    if proof.command[0] == BENCH_PYTHON {
-        bench_environment()?;
+    if let Some(environment) =
+        RELEASE_ENVIRONMENTS.iter().find(|environment| environment.python == proof.command[0])
+    {
+        environment.prepare()?;
+    }
+    if proof.command[0] == SUITES_PYTHON {
+        setup::suite_packages()?;
+        record(proof)?;
+        // They have recorded their results.
+        return conformance::write();
     }
     record(proof)
 }
@@ -243,6 +277,9 @@ fn timed_command(proof: &Proof) -> Command {
     let inner = step::command(proof.command[0], &proof.command[1..]);
     command.arg(inner.get_program()).args(inner.get_args());
     let (name, modules) = compat::variable();
+    if proof.command[0] == SUITES_PYTHON {
+        command.env("SANDTIMER_BIN", root().join("target/release/sandtimer"));
+    }
     command
         .env("SANDTIMER_FULL", "1")
         .env("SANDTIMER_TEST_PYTHON", setup::python(&root()))

@@ -62,6 +62,27 @@ const SYSTEM_PACKAGES: &[SystemPackage] = &[
     },
 ];
 
+/// What the suites of other projects need besides.
+const SUITE_PACKAGES: &[SystemPackage] = &[
+    SystemPackage {
+        name: "git",
+        probe: &["git", "--version"],
+        without: "the clients of verl and open-r1 cannot be fetched",
+    },
+    SystemPackage {
+        name: "npm",
+        probe: &["npm", "--version"],
+        without: "srt, Codex and LibreChat's script cannot be fetched",
+    },
+    SystemPackage {
+        name: "python3-seccomp",
+        probe: &["/usr/bin/python3", "-c", "import seccomp"],
+        without: "bubblewrap's tests of filters fail",
+    },
+    SystemPackage { name: "ripgrep", probe: &["rg", "--version"], without: "srt fails" },
+    SystemPackage { name: "socat", probe: &["socat", "-V"], without: "srt fails" },
+];
+
 /// Programs without which no test can run, and where they come from.
 const TOOLS: &[(&str, &str)] = &[
     ("cargo", "install Rust with rustup"),
@@ -85,7 +106,16 @@ pub(crate) const SITE: PythonEnvironment =
 
 /// Installs what is missing, where this process may; else says what will be skipped.
 pub(crate) fn system_packages() -> Result {
-    let missing: Vec<_> = SYSTEM_PACKAGES.iter().filter(|package| !step::succeeds(package.probe)).collect();
+    install_missing(SYSTEM_PACKAGES)
+}
+
+/// The same for what the suites of other projects need.
+pub(crate) fn suite_packages() -> Result {
+    install_missing(SUITE_PACKAGES)
+}
+
+fn install_missing(packages: &[SystemPackage]) -> Result {
+    let missing: Vec<_> = packages.iter().filter(|package| !step::succeeds(package.probe)).collect();
     if missing.is_empty() {
         return Ok(());
     }
