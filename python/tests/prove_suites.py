@@ -14,9 +14,11 @@ import tarfile
 import time
 from importlib.metadata import version
 
+import nbformat
 import pytest
 import sandtimer
 from conformance import DIFFERS, PASSED, record, states_of
+from sandtimer.integrations._jupyter_install import main as install
 from serving import BINARY
 from test_pytest_plugin import PLUGIN, registered
 
@@ -100,6 +102,27 @@ def test_jupyter_clients_suite_has_the_same_results_sealed(tmp_path: pathlib.Pat
     variables = {"JUPYTER_DEFAULT_PROVISIONER_NAME": "sandtimer-provisioner", "SANDTIMER_BIN": BINARY}
     sealed, _ = run(directory, *KERNEL_TESTS, **variables)
     record("jupyter", "jupyter_client's tests of managers, restarters and clients", version("jupyter_client"), compared(plain, sealed))
+
+
+def test_papermill_runs_sealed_notebooks(tmp_path: pathlib.Path) -> None:
+    assert install(["install", "--prefix", str(tmp_path), "--name", "sealed", "--cell-timeout", "3s"]) == 0
+    variables = {**os.environ, "JUPYTER_PATH": str(tmp_path / "share/jupyter"), "SANDTIMER_BIN": BINARY}
+
+    def papermill(*cells: str) -> tuple[int, str]:
+        made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        made.metadata["language_info"] = {"name": "python"}
+        made.cells[0].metadata["tags"] = ["parameters"]
+        nbformat.write(made, tmp_path / "in.ipynb")
+        command = [sys.executable, "-m", "papermill", "in.ipynb", "out.ipynb", "-k", "sealed", "-p", "x", "40"]
+        done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300)
+        assert (tmp_path / "out.ipynb").exists(), done.stderr
+        return done.returncode, (tmp_path / "out.ipynb").read_text()
+
+    code, good = papermill("x = 1", "print(x + 2)")
+    results = {"parameters and output": PASSED if code == 0 and '"42\\n"' in good else DIFFERS}
+    code, ended = papermill("x = 1", "while True: pass")
+    results["a cell past its limit"] = PASSED if code != 0 and "limit of 3 s" in ended else DIFFERS
+    record("jupyter", "notebooks run by papermill", version("papermill"), results)
 
 
 @pytest.mark.parametrize("page, file, package", OWN)
