@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import datetime
 import json
 import os
 import pathlib
@@ -47,6 +48,26 @@ def test_a_job_runs_to_its_end_and_is_kept() -> None:
     with pytest.raises(sandtimer.JobNotFoundError) as unknown:
         jobs.show(record.id)
     assert unknown.value.id == record.id and isinstance(unknown.value, LookupError)
+
+
+def test_log_has_the_time_of_each_line_on_request() -> None:
+    before = jobs.run({"command": ["true"]}).now_ms
+    record = run({"command": ["sh", "-c", "printf 'one\\ntwo'; sleep 0.01; echo ' more'"]})
+    log = jobs.read_log(record.id, timestamps=True)
+    lines = [line.split(" ", 1) for line in log.text.splitlines()]
+    assert [text for _, text in lines] == ["one", "two more"]
+    for stamp, _ in lines:
+        assert stamp.endswith("Z"), stamp
+        moment = datetime.datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp() * 1000
+        assert before - 1000 <= moment <= record.now_ms + 1000, (before, stamp, record.now_ms)
+    # Positions are those of the output; a line that began before the position has no time.
+    assert log.next_cursor == len("one\ntwo more\n")
+    assert jobs.read_log(record.id, 1, 2, timestamps=True).data == b"ne"
+    assert jobs.read_log(record.id, 4, timestamps=True).text == f"{lines[1][0]} two more\n"
+    assert jobs.read_log(record.id).data == b"one\ntwo more\n"
+    assert asyncio.run(jobs.aread_log(record.id, timestamps=True)) == log
+    with pytest.raises(TypeError, match="timestamps"):
+        jobs.read_log(record.id, timestamps="yes")  # type: ignore[arg-type]
 
 
 def test_files_go_in_and_come_out(tmp_path: pathlib.Path) -> None:

@@ -17,8 +17,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use sandtimer::engine::jobs::{self, Handled, Handler, HandlerCall, Handlers, Place, Word, WorkerSettings};
 use sandtimer::job::{
-    self, FILE_PIECE, FileOf, Filter, JobSpec, JobState, LOCAL_OWNER, MAX_FAN_OUT_BYTES, ShownState,
-    SpecError, StoreError, Submission, anchored, embedded, expanded, is_queue_name, parse_file,
+    self, FILE_PIECE, FileOf, Filter, JobSpec, JobState, LOCAL_OWNER, LineTimes, MAX_FAN_OUT_BYTES,
+    ShownState, SpecError, StoreError, Submission, anchored, embedded, expanded, is_queue_name, parse_file,
     schedule_from,
 };
 use sandtimer::limits::Limits;
@@ -201,16 +201,24 @@ impl JobStore {
         })?)
     }
 
-    /// Bytes of its log from there on, and where the next are.
+    /// Bytes of its log from there on, and where the next are; with the time before each line, which no position counts.
     fn read_log<'py>(
         &self,
         py: Python<'py>,
         id: &str,
         cursor: u64,
         most: usize,
+        timestamps: bool,
     ) -> PyResult<(Bound<'py, PyBytes>, u64)> {
-        let log = self.with(py, |store| store.read_log(id, cursor, most))?;
-        Ok((PyBytes::new(py, &log.bytes), log.next_cursor))
+        let (log, before) = self.with(py, |store| {
+            let before = match cursor.checked_sub(1).filter(|_| timestamps) {
+                Some(before) => store.read_log(id, before, 1)?.bytes.pop(),
+                None => None,
+            };
+            Ok((store.read_log(id, cursor, most)?, before))
+        })?;
+        let stamped = timestamps.then(|| LineTimes::after(before).stamp(&log));
+        Ok((PyBytes::new(py, stamped.as_ref().unwrap_or(&log.bytes)), log.next_cursor))
     }
 
     /// Bytes of a file that a job has left, from there on; none behind its end.

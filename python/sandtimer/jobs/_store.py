@@ -281,13 +281,18 @@ class Jobs:
     async def _show(self, io: Io, id: str) -> JobRecord:
         return record_of(json.loads(await self._ask(io, "get", _arguments.text("id", id))))
 
-    def read_log(self, id: str, cursor: int = 0, max_bytes: int = PIECE) -> JobLog:
+    def read_log(
+        self, id: str, cursor: int = 0, max_bytes: int = PIECE, *, timestamps: bool = False
+    ) -> JobLog:
         r"""Returns a part of the output of a job, while it is active and afterwards.
 
         Args:
             id: The id of the job.
             cursor: The position to read from.
             max_bytes: How many bytes at most.
+            timestamps: Put before each line the time at which the store received its beginning,
+                such as "2026-11-28T17:20:00.123Z", or "-" if it is unknown. Positions and
+                `max_bytes` count the output without the times.
 
         Raises:
             JobNotFoundError: There is no such job.
@@ -298,14 +303,19 @@ class Jobs:
             >>> jobs.read_log(record.id).text
             'hello\n'
         """
-        return now(self._read_log(BLOCKING, id, cursor, max_bytes))
+        return now(self._read_log(BLOCKING, id, cursor, max_bytes, timestamps))
 
-    async def aread_log(self, id: str, cursor: int = 0, max_bytes: int = PIECE) -> JobLog:
+    async def aread_log(
+        self, id: str, cursor: int = 0, max_bytes: int = PIECE, *, timestamps: bool = False
+    ) -> JobLog:
         """Awaited form of `read_log`."""
-        return await self._read_log(AWAITING, id, cursor, max_bytes)
+        return await self._read_log(AWAITING, id, cursor, max_bytes, timestamps)
 
-    async def _read_log(self, io: Io, id: str, cursor: int, max_bytes: int) -> JobLog:
-        return JobLog(*await self._ask(io, "read_log", _arguments.text("id", id), cursor, max_bytes))
+    async def _read_log(
+        self, io: Io, id: str, cursor: int, max_bytes: int, timestamps: bool = False
+    ) -> JobLog:
+        job, is_timed = _arguments.text("id", id), _arguments.flag("timestamps", timestamps)
+        return JobLog(*await self._ask(io, "read_log", job, cursor, max_bytes, is_timed))
 
     def files(self, id: str) -> List[JobFile]:
         """Returns the output files of a job; none while it is active.
