@@ -160,7 +160,7 @@ class _Inline:
                 "tree": {"killed": 0, "survivors": None, "proof": "inline", "dead_after_ms": None},
                 "state": "none",
                 "usage": dict.fromkeys(
-                    ("wall_ms", "user_ms", "system_ms", "memory_peak_bytes", "processes_peak", "run_queue_ms")
+                    ("wall_ms", "user_ms", "system_ms", "memory_peak_bytes", "processes_peak", "run_queue_ms", "queued_ms", "spawn_ms")
                 ),
                 "isolation": {"tier": "unknown", "kill": "unknown", "deadline_layers": [], "degraded": []},
                 "path": "inline",

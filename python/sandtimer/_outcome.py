@@ -37,7 +37,7 @@ class Record:
 
 
 def _without_run(ending: str, code: str, message: str, tree: dict[str, Any], **facts: Any) -> Record:
-    zeros = ("wall_ms", "user_ms", "system_ms", "memory_peak_bytes", "processes_peak")
+    zeros = ("wall_ms", "user_ms", "system_ms", "memory_peak_bytes", "processes_peak", "queued_ms", "spawn_ms")
     record = {
         "run_id": "", "ending": ending, "ok": False, "exit_code": None, "signal": None,
         "stdout": "", "stderr": "", "stdout_truncated": False, "stderr_truncated": False, "encoding": "utf-8",
@@ -145,6 +145,8 @@ class Usage:
         processes_peak: The most processes at one time.
         run_queue_ms: How long the run was runnable and had no processor, in milliseconds; None if
             that is unknown.
+        queued_ms: The time between submission and the start of its isolation, in milliseconds.
+        spawn_ms: The time to build the isolation, in milliseconds.
 
     Examples:
         >>> import sandtimer, time
@@ -159,6 +161,8 @@ class Usage:
     memory_peak_bytes: int
     processes_peak: int
     run_queue_ms: Optional[int]
+    queued_ms: int = 0
+    spawn_ms: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -496,6 +496,21 @@ pub struct Usage {
     /// Time in which the run had threads ready and none of them had a processor, from the group's pressure (PSI); `None` where
     /// the kernel does not count it.
     pub run_queue_ms: Option<u64>,
+    /// Milliseconds between submission and the start of the jail, or of the cell.
+    #[serde(default)]
+    pub queued_ms: u64,
+    /// Milliseconds to build the jail, until the command started.
+    #[serde(default)]
+    pub spawn_ms: u64,
+}
+
+/// How long a run waited before its command started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StartDelays {
+    /// Milliseconds between submission and the start of the jail, or of the cell.
+    pub queued_ms: u64,
+    /// Milliseconds to build the jail; `None` until the command started.
+    pub spawn_ms: Option<u64>,
 }
 
 /// A wall that was wanted and is not in force.

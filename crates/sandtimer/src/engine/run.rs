@@ -18,7 +18,7 @@ use super::calls::Ended;
 use super::error::Error;
 use super::terminal;
 use crate::limits::{Effect, Effective, nanoseconds};
-use crate::model::{LimitKind, Outcome, Progress, Remark, WaitingFor, Warning};
+use crate::model::{LimitKind, Outcome, Progress, Remark, StartDelays, WaitingFor, Warning};
 use crate::scope::{Deadline, Extension, ScopeId, ScopeTree};
 use crate::supervise::Look;
 use crate::supervise::follower::Written;
@@ -103,6 +103,17 @@ impl Run {
     /// Waits for the Outcome with its final proof: dead, or after 2 s at the earliest unkillable.
     pub fn settled(&self) -> Settled {
         Settled(Wait { running: self.running.clone(), settled: true, key: None })
+    }
+
+    /// How long it waited before its command started.
+    pub fn start_delays(&self) -> StartDelays {
+        let Running { submitted_at, spawned_at, started_at, .. } = &*self.running;
+        let started_at = started_at.load(Ordering::Acquire);
+        let spawned = (started_at > 0).then(|| started_at.saturating_sub(*spawned_at));
+        StartDelays {
+            queued_ms: spawned_at.saturating_sub(*submitted_at) / 1_000_000,
+            spawn_ms: spawned.map(|nanoseconds| nanoseconds / 1_000_000),
+        }
     }
 
     /// Waits until the command was started or the run is over.

@@ -263,6 +263,8 @@ fn usage(run: &Running, facts: &Facts, used: &Used, finished: u64) -> Usage {
         memory_peak_bytes: run.slot.memory_peak().unwrap_or(resident),
         processes_peak: run.slot.processes_peak().unwrap_or(facts.sampled_processes.max(1)),
         run_queue_ms: used.run_queue_microseconds.map(|microseconds| microseconds / 1000),
+        queued_ms: milliseconds(run.spawned_at.saturating_sub(run.submitted_at)),
+        spawn_ms: facts.started_at.map_or(0, |start| milliseconds(start.saturating_sub(run.spawned_at))),
     }
 }
 
