@@ -115,6 +115,28 @@ const PROOFS: &[Proof] = &[
         command: &tests_of("4", "package(sandtimer-store) or binary(jobs_machines)"),
         minutes: 120,
     },
+    // A NATS server whose disk is full.
+    Proof {
+        name: "jobs-nats-disk",
+        command: &[
+            "cargo",
+            "nextest",
+            "run",
+            "--cargo-quiet",
+            "--workspace",
+            "--profile",
+            "prove",
+            "--run-ignored",
+            "only",
+            "--filterset",
+            "binary(jobs_disk)",
+        ],
+        minutes: 30,
+    },
+    // Queues at full size, on both stores: 1,000 webhooks, rates over a minute, a fan-out of 1,000.
+    Proof { name: "jobs-webhooks", command: &["python3", QUEUE_PROOFS, "webhooks"], minutes: 60 },
+    Proof { name: "jobs-rates", command: &["python3", QUEUE_PROOFS, "rates"], minutes: 30 },
+    Proof { name: "jobs-fan-out", command: &["python3", QUEUE_PROOFS, "fan-out"], minutes: 30 },
     // The part of it that looks at what hangs, and at what only seems to.
     Proof {
         name: "tests-tasks-full-size",
@@ -164,6 +186,7 @@ struct ReleaseEnvironment {
 }
 
 const BENCH_PYTHON: &str = "target/bench-python/bin/python";
+const QUEUE_PROOFS: &str = "python/benches/queue_proofs.py";
 const SUITES_PYTHON: &str = "target/suites-python/bin/python";
 
 const RELEASE_ENVIRONMENTS: &[ReleaseEnvironment] = &[
