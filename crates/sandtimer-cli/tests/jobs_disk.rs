@@ -6,6 +6,9 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+/// Debian's place of it.
+const NATS_SERVER: &str = "/usr/sbin/nats-server";
+
 /// Everything happens in one shell, since the file system is gone with it. Each line of output is one answer.
 const SCRIPT: &str = r#"
 set -u
@@ -80,6 +83,43 @@ echo "purged: $?"
 kill $worker
 "#;
 
+/// A NATS server whose disk is full, and that is started again once there is room.
+const NATS: &str = r#"
+set -u
+jobs() { "$SANDTIMER" jobs "$@" 2>&1; }
+disk="$MARKS/disk"
+mkdir "$disk"
+mount -t tmpfs -o size=12m none "$disk" || { echo no file system; exit 0; }
+port=-1
+start() {
+    "$NATS_SERVER" -a 127.0.0.1 -p $port --ports_file_dir "$MARKS" -js -sd "$disk" 2> /dev/null &
+    server=$!
+    ports="$MARKS/nats-server_$server.ports"
+    until grep -q '127.0.0.1:' "$ports" 2> /dev/null; do sleep 0.05; done
+    port=$(grep -o '127.0.0.1:[0-9]*' "$ports" | head -1 | cut -d: -f2)
+}
+start
+export SANDTIMER_STORE="nats://127.0.0.1:$port"
+dd if=/dev/zero of="$disk/fill" bs=1k count=11000 2> /dev/null
+taken=0
+while jobs submit "$LINES" > "$MARKS/answer"; do
+    cat "$MARKS/answer" >> "$MARKS/taken"
+    taken=$((taken + 1))
+    [ $taken -lt 100 ] || break
+done
+echo "taken: $taken"
+cat "$MARKS/answer"
+rm "$disk/fill"
+kill -9 $server
+wait $server
+start
+jobs submit "$LINES" >> "$MARKS/taken"
+echo "submitted: $?"
+jobs list --json > "$MARKS/list"
+for id in $(cat "$MARKS/taken"); do grep -q "$id" "$MARKS/list" || echo "lost: $id"; done
+kill -9 $server
+"#;
+
 fn on_a_small_disk(script: &str, place: &Path, lines: &Path) -> Option<Vec<String>> {
     let state = place.join("state");
     std::fs::create_dir(&state).expect("made");
@@ -89,6 +129,7 @@ fn on_a_small_disk(script: &str, place: &Path, lines: &Path) -> Option<Vec<Strin
         .env("SANDTIMER_STATE_DIR", &state)
         .env("LINES", lines)
         .env("MARKS", place)
+        .env("NATS_SERVER", NATS_SERVER)
         .env_remove("SANDTIMER_STORE")
         .stdin(Stdio::null())
         .output()
@@ -146,4 +187,24 @@ fn on_a_full_disk_jobs_are_refused_and_those_there_are_can_end_and_be_purged() {
     let codes: Vec<&str> = said.iter().copied().filter(|line| line.split(' ').count() == 2).collect();
     assert_eq!(codes, ["submitted: 125", "cancelled: 0", "purged: 0", "submitted: 0"], "{said:?}");
     assert!(said.iter().any(|line| line.contains("65")), "all that were over are gone: {said:?}");
+}
+
+/// Of version 2.9 a server whose disk is full answers nothing more, until it is killed and started again.
+#[test]
+#[ignore = "waits 10 s for a server that does not answer; `cargo xtask prove jobs-nats-disk` runs it"]
+fn full_disk_of_a_nats_server_loses_no_job() {
+    assert!(Path::new(NATS_SERVER).exists(), "there is no {NATS_SERVER}; install nats-server");
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let spec = place.path().join("spec.json");
+    let text = format!("{{\"command\": [\"true\"], \"env\": {{\"X\": \"{}\"}}}}", "x".repeat(60 << 10));
+    std::fs::write(&spec, text).expect("written");
+    let said = on_a_small_disk(NATS, place.path(), &spec).expect("a file system can be mounted");
+    let said = said.join("\n");
+    let taken: u32 =
+        said.strip_prefix("taken: ").and_then(|rest| rest.lines().next()).expect(&said).parse().expect(&said);
+    assert!((1..100).contains(&taken), "{said}");
+    let is_named = ["its disk is full", "the store is full"].iter().any(|reason| said.contains(reason));
+    assert!(is_named && said.contains("free"), "{said}");
+    assert!(said.contains("submitted: 0"), "{said}");
+    assert!(!said.contains("lost: "), "{said}");
 }

@@ -45,6 +45,10 @@ const HEADERS: usize = 1024;
 /// What the server says when it has no room: for the account, the server, the disk, or the stream.
 const FULL: [u64; 5] = [10_002, 10_023, 10_028, 10_047, 10_077];
 
+/// The usual reason of a server that is connected and answers no request about its streams.
+const NO_JETSTREAM: &str = "the server is connected, and its JetStream does not answer; it stops when its disk is full: free space \
+    there, start the server again, and try again";
+
 /// A connection to one server.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -123,7 +127,9 @@ impl Link {
     }
 
     fn not_opened(&self, error: &dyn std::fmt::Display) -> StoreError {
-        self.unreachable(&format!("the stream {STREAM} cannot be opened: {error}"))
+        let error = error.to_string();
+        let remedy = if error.contains("timed out") { format!(": {NO_JETSTREAM}") } else { String::new() };
+        self.unreachable(&format!("the stream {STREAM} cannot be opened: {error}{remedy}"))
     }
 
     /// Whether the stream keeps what it is given.
@@ -197,11 +203,13 @@ impl Link {
     /// Between two tries; an error where there is no time for another one.
     async fn pause(&self, until: u64, why: &str) -> Result<(), StoreError> {
         if monotonic_nanoseconds() + AGAIN.as_nanos() as u64 >= until {
-            let is = match self.client.connection_state() {
-                async_nats::connection::State::Connected => "connected",
-                _ => "the connection is lost, and is being tried again",
+            let remedy = match self.client.connection_state() {
+                async_nats::connection::State::Connected => NO_JETSTREAM,
+                _ => {
+                    "the connection is lost, and is being tried again; see that the server runs, and try again"
+                }
             };
-            return Err(self.unreachable(&format!("{why} ({is}); see that the server runs, and try again")));
+            return Err(self.unreachable(&format!("{why}: {remedy}")));
         }
         tokio::time::sleep(AGAIN).await;
         Ok(())
