@@ -186,6 +186,7 @@ fn work(store: &dyn JobStore, count: usize) -> Result<usize, Box<dyn Error>> {
         held: leased.held,
         result: JobResult::bare(Status::Ok, None),
         again: false,
+        pause_ms: 0,
     };
     let mut done = 0;
     while done < count {

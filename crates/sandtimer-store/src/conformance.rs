@@ -5,6 +5,7 @@ mod finding;
 mod logs;
 mod queueing;
 mod schedules;
+pub(crate) mod versions;
 mod webhooks;
 mod workers;
 
@@ -39,6 +40,7 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     a_lost_lease_is_fenced(&of("fence"));
     handed_out_too_often_it_is_dead_until_somebody_retries(&of("dead"));
     a_worker_that_is_told_to_end_costs_no_delivery(&of("drained"));
+    workers::returned_job_waits_for_its_pause(&of("returned job"));
     a_deadline_that_passes_in_the_queue_ends_the_job_there(&of("overdue"));
     however_many_deadlines_have_passed_none_of_the_jobs_is_handed_out(&of("all overdue"));
     what_cannot_be_done_any_more_is_not_begun(&of("too late"));
@@ -65,6 +67,7 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     schedules::queued_overlap_runs_one_at_a_time(&of("recurring queue"));
     schedules::missed_moments_follow_their_policy(&of("recurring missed"));
     schedules::stored_again_keeps_its_next_moment(&of("recurring again"));
+    schedules::removed_and_stored_again_stays_single(&of("recurring removed"));
     schedules::schedule_is_its_owners_and_bounded(&of("recurring owners"));
     schedules::impossible_day_is_refused(&of("recurring never"));
     queueing::rate_bounds_starts_in_any_period(&of("rate"));
@@ -116,7 +119,8 @@ impl Part<'_> {
 
     fn finish(&self, held: &Held, status: Status, again: bool) -> Finished {
         let result = JobResult::bare(status, (status != Status::Ok).then(|| "it failed".to_owned()));
-        self.store.finish(&[Finish { held: held.clone(), result, again }]).expect("finished").remove(0)
+        let finish = Finish { held: held.clone(), result, again, pause_ms: 0 };
+        self.store.finish(&[finish]).expect("finished").remove(0)
     }
 
     /// Claims what is due, of all owners. Returns the part's own.

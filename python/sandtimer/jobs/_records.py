@@ -243,7 +243,7 @@ class JobRecord(Job):
         duplicates: Results that arrived after their lease was lost.
         webhook: The delivery of the notice of its end; None without one.
         blocked_by: Why no worker can lease it now: objects with a `reason` ("queue_paused", "jobs",
-            "not_before", "rate", "concurrency" or "no_worker") and its details.
+            "not_before", "rate", "concurrency", "memory" or "no_worker") and its details.
         now_ms: The moment of this record.
 
     Examples:
@@ -320,6 +320,7 @@ class JobWorker:
         slots: How many jobs it executes at a time.
         version: The version of its program.
         queues: The queues that it takes jobs from; empty for all.
+        memory_bytes: The memory for runs of jobs that name theirs; None without a bound.
         seen_ms: When it last announced itself, which it does every 30 s.
         jobs: The ids of its jobs.
 
@@ -333,6 +334,7 @@ class JobWorker:
     slots: int
     version: str
     queues: list[str]
+    memory_bytes: Optional[int]
     seen_ms: int
     jobs: list[str]
 

@@ -144,9 +144,23 @@ pub(super) fn blockers_of_queued_jobs(part: &Part<'_>) {
         slots: 1,
         version: "1".to_owned(),
         queues: vec![queue(), "x".to_owned()],
+        memory_bytes: Some(1 << 30),
     };
     part.store.announce(&worker).expect("announced");
     assert_eq!(part.get(&first).blocked_by, []);
+    let with_memory = |bytes: u64| part.submit(json!({"limits": {"memory_bytes": bytes}}));
+    let (small, large) = (with_memory(1 << 30), with_memory((1 << 30) + 1));
+    assert_eq!(part.get(&small).blocked_by, []);
+    let memory = JobBlocker::Memory { bytes: (1 << 30) + 1, largest_bytes: 1 << 30 };
+    assert_eq!(part.get(&large).blocked_by, [memory]);
+    let unbounded =
+        WorkerFacts { name: format!("{} unbounded", part.name), memory_bytes: None, ..worker.clone() };
+    part.store.announce(&unbounded).expect("announced");
+    assert_eq!(part.get(&large).blocked_by, []);
+    part.store.depart(&unbounded.name).expect("removed");
+    for id in [small, large] {
+        part.store.cancel(&id, "it was seen").expect("cancelled");
+    }
     let lease = part.lease(1).remove(0);
     assert_eq!((&lease.held.id, part.get(&first).blocked_by), (&first, Vec::new()));
     let [JobBlocker::Rate { key, at_ms: Some(at_ms) }] = &part.get(&second).blocked_by[..] else {

@@ -113,6 +113,30 @@ pub(super) fn stored_again_keeps_its_next_moment(part: &Part<'_>) {
     remove(part);
 }
 
+pub(super) fn removed_and_stored_again_stays_single(part: &Part<'_>) {
+    put(part, json!({}));
+    (part.pass)(INTERVAL);
+    let first = part.lease(5).remove(0);
+    remove(part);
+    let again = put(part, json!({"job": {"command": ["false"]}}));
+    assert_eq!(again.last_job.as_ref(), Some(&first.held.id), "{again:?}");
+    assert_eq!((again.last_state, again.submitted), (Some(JobState::Leased), 0));
+    (part.pass)(INTERVAL);
+    assert!(part.lease(5).is_empty(), "the job of the removed schedule has not finished");
+    assert!(record(part).skipped >= 1);
+    // Removed twice: the job is still known.
+    remove(part);
+    put(part, json!({}));
+    remove(part);
+    part.finish(&first.held, Status::Ok, false);
+    let fresh = put(part, json!({}));
+    assert_eq!((fresh.last_job, fresh.last_ms), (None, None), "that job has finished");
+    (part.pass)(INTERVAL);
+    let next = part.lease(5).remove(0);
+    part.finish(&next.held, Status::Ok, false);
+    remove(part);
+}
+
 pub(super) fn schedule_is_its_owners_and_bounded(part: &Part<'_>) {
     let put = |owner: &str, name: &str| {
         part.store.put_schedule(owner, part.name, &spec(part, json!({"name": name, "every_ms": 3_600_000})))

@@ -1,9 +1,38 @@
 //! Workers that announce themselves.
 
-use sandtimer::job::{LeaseRequest, LiveWorker, Status, WorkerFacts};
+use std::time::Duration;
+
+use sandtimer::job::{Finish, Finished, JobResult, JobState, LeaseRequest, LiveWorker, Status, WorkerFacts};
 use serde_json::json;
 
 use super::{LONG, Part};
+
+pub(super) fn returned_job_waits_for_its_pause(part: &Part<'_>) {
+    let id = part.submit(json!({"deliveries": 1, "concurrency": {"key": "returned"}}));
+    let next = part.submit(json!({"concurrency": {"key": "returned"}}));
+    for returned in 1..=2 {
+        let leased = part.lease(5);
+        let held = leased.iter().find(|leased| leased.held.id == id).expect("leased").held.clone();
+        let result = JobResult::bare(Status::Drained, Some(format!("returned {returned}")));
+        let finish = Finish { held, result, again: true, pause_ms: 1_000 };
+        assert_eq!(part.store.finish(&[finish]).expect("finished"), [Finished::GivenBack]);
+        let record = part.get(&id);
+        assert_eq!((record.line.state, record.line.deliveries), (JobState::Scheduled, 0));
+        let reason = record.earlier.last().and_then(|earlier| earlier.error.clone());
+        assert_eq!(reason.as_deref(), Some(&*format!("returned {returned}")));
+        if returned == 1 {
+            // Its concurrency key is free in the pause.
+            let other = part.lease(5).remove(0);
+            assert_eq!(other.held.id, next);
+            part.finish(&other.held, Status::Ok, false);
+        }
+        assert!(part.lease(5).is_empty(), "its pause has not passed");
+        (part.pass)(Duration::from_millis(1_050));
+    }
+    let leased = part.lease(5).remove(0);
+    assert_eq!(leased.held.id, id);
+    assert_eq!(part.finish(&leased.held, Status::Ok, false), Finished::Recorded);
+}
 
 pub(super) fn workers_are_listed_with_their_jobs(part: &Part<'_>) {
     let facts = |name: &str, slots, queues: &[&str]| WorkerFacts {
@@ -11,6 +40,7 @@ pub(super) fn workers_are_listed_with_their_jobs(part: &Part<'_>) {
         slots,
         version: "1.2.3".to_owned(),
         queues: queues.iter().map(|queue| (*queue).to_owned()).collect(),
+        memory_bytes: (slots > 1).then_some(1 << 30),
     };
     let listed = || -> Vec<LiveWorker> {
         let all = part.store.workers().expect("listed").into_iter();

@@ -13,14 +13,14 @@ use sandtimer::job::{
 use sandtimer::resilience::BreakerSnapshot;
 use serde::{Deserialize, Serialize};
 
-use crate::sqlite::schedules::{self, NewSchedule, ScheduleTick};
+use crate::sqlite::schedules::{self, NewSchedule, RemovedSchedule, ScheduleTick};
 use crate::sqlite::submitting::NewJob;
 use crate::sqlite::turns::Turns;
 use crate::sqlite::webhooks::WebhookRules;
 use crate::sqlite::{breakers, files, leasing, moving, reading, submitting, webhooks, workers};
 
 /// The version of the log. A program reads no later one.
-pub(super) const FORMAT: i64 = 8;
+pub(super) const FORMAT: i64 = 9;
 /// From this version on a job is left alone for a while that could not be executed.
 const DEFERS: i64 = 4;
 /// From this version on owners take turns, and not only queues.
@@ -29,6 +29,9 @@ const OWNERS_IN_TURNS: i64 = 5;
 const LASTING_WEBHOOKS: i64 = 6;
 /// From this version on pieces of logs have times.
 const TIMED_LOGS: i64 = 8;
+
+/// From this version on removed schedules leave their last jobs, and leases may be returned for later.
+const RETURNS_FOR_LATER: i64 = 9;
 
 /// One call of the store.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -174,7 +177,11 @@ impl Command {
             }
             Command::PutSchedule(new) => schedules::put(tx, &new, now).map(|()| Answer::Done),
             Command::RemoveSchedule { owner, name } => {
-                schedules::remove(tx, &owner, &name).map(Answer::Removed)
+                let rest = match format >= RETURNS_FOR_LATER {
+                    true => RemovedSchedule::LastJob,
+                    false => RemovedSchedule::Nothing,
+                };
+                schedules::remove(tx, (&owner, &name), rest).map(Answer::Removed)
             }
             Command::Tick(tick) => schedules::apply(tx, (&tick, turns), now).map(|()| Answer::Done),
             Command::RedeliverWebhook(id) => webhooks::redeliver(tx, &id, now).map(Answer::Webhook),

@@ -345,6 +345,10 @@ impl JobStore for NatsJobs {
         self.read(|tx, _| reading::list(tx, filter, cursor, most))
     }
 
+    fn count(&self, filter: &Filter) -> Result<u64, StoreError> {
+        self.read(|tx, _| reading::count(tx, filter))
+    }
+
     fn find(&self, prefix: &str, most: usize) -> Result<Vec<JobLine>, StoreError> {
         self.read(|tx, _| reading::find(tx, prefix, most))
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Command as Program;
-use std::sync::{Mutex, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use rusqlite::types::Value as Sql;
@@ -564,6 +564,7 @@ fn workers_that_race_record_every_job_once() {
                 held: one.held,
                 result: JobResult::bare(Status::Ok, None),
                 again: false,
+                pause_ms: 0,
             };
             let finished =
                 store.finish(&leased.into_iter().map(finish).collect::<Vec<_>>()).expect("finished");
@@ -580,4 +581,16 @@ fn workers_that_race_record_every_job_once() {
     let ended = store.list(&Filter::default(), None, JOBS + 1).expect("listed").jobs;
     let once = |line: &JobLine| (line.state, line.ok, line.deliveries) == (JobState::Ended, Some(true), 1);
     assert_eq!((ended.len(), ended.iter().all(once)), (JOBS, true), "{ended:?}");
+}
+
+#[test]
+fn worker_leaves_a_job_of_a_later_version_to_others() {
+    let Some(server) = Server::start() else { return };
+    let store = open(&server.url());
+    let later = Command::Submit(conformance::versions::later_job());
+    let Answer::Submitted(submitted) = store.append(later).expect("submitted") else {
+        panic!("another answer")
+    };
+    let store: Arc<dyn JobStore> = Arc::new(store);
+    conformance::versions::worker_leaves_later_job_to_others(&store, &submitted[0].id);
 }

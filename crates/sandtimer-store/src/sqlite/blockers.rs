@@ -17,6 +17,8 @@ struct Candidate {
     rate: Option<String>,
     concurrency: Option<String>,
     waits: i64,
+    /// Bytes that each of its runs may have; 0 if it does not name them.
+    memory: i64,
 }
 
 /// Returns every reason, the first to be resolved by its owner first. Jobs that are leased or have ended have none.
@@ -37,14 +39,22 @@ pub(super) fn of(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<Vec<JobBloc
     if let (true, 0, Some(key)) = (job.is_queued, job.ready, &job.concurrency) {
         blockers.push(JobBlocker::Concurrency { key: without_owner(key) });
     }
-    if job.is_queued && !workers::is_served(tx, &job.queue, now)? {
-        blockers.push(JobBlocker::NoWorker { queue: job.queue });
+    if job.is_queued {
+        let bytes = natural(job.memory);
+        match workers::largest_memory(tx, &job.queue, now)? {
+            None => blockers.push(JobBlocker::NoWorker { queue: job.queue }),
+            Some(largest_bytes) if largest_bytes < bytes => {
+                blockers.push(JobBlocker::Memory { bytes, largest_bytes });
+            }
+            Some(_) => {}
+        }
     }
     Ok(blockers)
 }
 
 fn candidate(tx: &Transaction<'_>, seq: i64) -> Result<Option<Candidate>, StoreError> {
-    let select = "SELECT seq, state = 1, ready, due_ms, queue, coalesce(paused, 0), rate, concurrency, waits
+    let select =
+        "SELECT seq, state = 1, ready, due_ms, queue, coalesce(paused, 0), rate, concurrency, waits, memory
         FROM jobs LEFT JOIN queues USING (queue) WHERE seq = ?1 AND state IN (0, 1)";
     let read = |row: &Row<'_>| {
         Ok(Candidate {
@@ -57,6 +67,7 @@ fn candidate(tx: &Transaction<'_>, seq: i64) -> Result<Option<Candidate>, StoreE
             rate: row.get(6)?,
             concurrency: row.get(7)?,
             waits: row.get(8)?,
+            memory: row.get(9)?,
         })
     };
     let mut select = tx.prepare_cached(select).map_err(broken)?;

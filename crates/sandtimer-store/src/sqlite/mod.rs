@@ -57,7 +57,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 
 use clock::StoreClock;
 use reserve::Reserve;
-use schedules::NewSchedule;
+use schedules::{NewSchedule, RemovedSchedule};
 use submitting::NewJob;
 use turns::Turns;
 use webhooks::WebhookRules;
@@ -312,6 +312,10 @@ impl JobStore for SqliteJobs {
         self.read(|tx, _| reading::list(tx, filter, cursor, most))
     }
 
+    fn count(&self, filter: &Filter) -> Result<u64, StoreError> {
+        self.read(|tx, _| reading::count(tx, filter))
+    }
+
     fn find(&self, prefix: &str, most: usize) -> Result<Vec<JobLine>, StoreError> {
         self.read(|tx, _| reading::find(tx, prefix, most))
     }
@@ -359,7 +363,7 @@ impl JobStore for SqliteJobs {
     }
 
     fn remove_schedule(&self, owner: &str, name: &str) -> Result<bool, StoreError> {
-        self.write_still(|tx, _| schedules::remove(tx, owner, name))
+        self.write_still(|tx, _| schedules::remove(tx, (owner, name), RemovedSchedule::LastJob))
     }
 
     fn schedules(&self, owner: Option<&str>) -> Result<Vec<ScheduleRecord>, StoreError> {
@@ -481,7 +485,7 @@ fn without_output(finish: &Finish) -> Finish {
     result.calls_dropped += u64::try_from(result.calls.len()).unwrap_or(u64::MAX);
     result.calls.clear();
     result.error = Some(error);
-    Finish { held: finish.held.clone(), result, again: finish.again }
+    Finish { result, ..finish.clone() }
 }
 
 fn connect(path: &Path) -> Result<(Connection, StoreClock), StoreError> {

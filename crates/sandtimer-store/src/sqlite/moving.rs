@@ -274,14 +274,14 @@ fn lose(tx: &Transaction<'_>, job: &Row1, how: &str, now: i64) -> Result<(), Sto
         let result = JobResult::bare(Status::Cancelled, Some(format!("Cancelled: {reason}; {said}.")));
         return end(tx, job, JobState::Cancelled, &result, now);
     }
-    give_back(tx, job, (&JobResult::bare(Status::Lost, Some(said)), false), now)
+    give_back(tx, job, (&JobResult::bare(Status::Lost, Some(said)), None), now)
 }
 
-/// Queues a leased job again, at once or deferred, or ends it: past its deadline, or handed out too often.
+/// Queues a leased job again, at once or after a pause, or ends it: past its deadline, or handed out too often.
 fn give_back(
     tx: &Transaction<'_>,
     job: &Row1,
-    (result, defers): (&JobResult, bool),
+    (result, pause_ms): (&JobResult, Option<i64>),
     now: i64,
 ) -> Result<(), StoreError> {
     if job.deadline.is_some_and(|deadline| deadline <= now) {
@@ -292,8 +292,8 @@ fn give_back(
         return end(tx, job, JobState::Dead, result, now);
     }
     keep(tx, job, Kind::Earlier, result, now)?;
-    if defers {
-        return defer(tx, job, now);
+    if let Some(pause_ms) = pause_ms {
+        return defer(tx, job, now.saturating_add(pause_ms), now);
     }
     let update = "UPDATE jobs SET due_ms = ?2, worker = NULL, lease_ms = NULL WHERE seq = ?1";
     execute(tx, update, (job.seq, now))?;
@@ -301,12 +301,16 @@ fn give_back(
     rates::enter(tx, job.seq, now)
 }
 
-/// What could not be done here and now is handed out again after a second, two, four …: whatever was in the way is not gone at once.
-fn defer(tx: &Transaction<'_>, job: &Row1, now: i64) -> Result<(), StoreError> {
-    let pause = FIRST_PAUSE_MS.saturating_mul(1 << (job.deliveries - 1).clamp(0, 20)).min(LONGEST_PAUSE_MS);
+/// The pause of a job that could not be executed: a second, two, four …
+fn pause_after_failure(job: &Row1) -> i64 {
+    FIRST_PAUSE_MS.saturating_mul(1 << (job.deliveries - 1).clamp(0, 20)).min(LONGEST_PAUSE_MS)
+}
+
+/// Schedules a job again.
+fn defer(tx: &Transaction<'_>, job: &Row1, due: i64, now: i64) -> Result<(), StoreError> {
     let update =
         "UPDATE jobs SET state = 0, ready = 0, due_ms = ?2, worker = NULL, lease_ms = NULL WHERE seq = ?1";
-    execute(tx, update, (job.seq, now.saturating_add(pause)))?;
+    execute(tx, update, (job.seq, due))?;
     leave(tx, job.concurrency.as_deref(), now)
 }
 
@@ -343,8 +347,12 @@ pub(crate) fn finish(
         let returned = i64::from(result.status == Status::Drained);
         let job = Row1 { deliveries: job.deliveries - returned, ..job };
         execute(tx, "UPDATE jobs SET deliveries = ?2 WHERE seq = ?1", (job.seq, job.deliveries))?;
-        let defers = may_defer && result.status == Status::InfraError;
-        give_back(tx, &job, (result, defers), now)?;
+        let pause_ms = match result.status {
+            Status::InfraError if may_defer => Some(pause_after_failure(&job)),
+            Status::Drained if finish.pause_ms > 0 => Some(integer(finish.pause_ms)),
+            _ => None,
+        };
+        give_back(tx, &job, (result, pause_ms), now)?;
         return Ok(Finished::GivenBack);
     }
     let state = if result.status == Status::Cancelled { JobState::Cancelled } else { JobState::Ended };

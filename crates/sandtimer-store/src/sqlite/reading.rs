@@ -80,6 +80,14 @@ pub(crate) fn list(
     Ok(Page { jobs: found.into_iter().map(|(line, _)| line).collect(), next })
 }
 
+/// How many jobs match.
+pub(crate) fn count(tx: &Transaction<'_>, filter: &Filter) -> Result<u64, StoreError> {
+    let (which, values) = wanted(filter);
+    let sql = format!("SELECT count(*) FROM jobs WHERE {which}");
+    let mut select = tx.prepare_cached(&sql).map_err(broken)?;
+    select.query_row(params_from_iter(values), |row| row.get(0)).map(natural).map_err(broken)
+}
+
 /// The jobs whose ids begin with a text, in the order of their ids.
 pub(crate) fn find(tx: &Transaction<'_>, prefix: &str, most: usize) -> Result<Vec<JobLine>, StoreError> {
     // Bounded on both sides, so that only the index of ids is read, and only where it matches.

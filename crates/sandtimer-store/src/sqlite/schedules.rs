@@ -84,10 +84,45 @@ pub(crate) fn put(tx: &Transaction<'_>, new: &NewSchedule, now: i64) -> Result<(
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO UPDATE
         SET queue = ?3, body = ?4, timing = ?5, next_ms = ?7, error = NULL";
     let values = params![new.owner, new.name, new.queue, new.body, new.timing, now, next];
-    execute(tx, upsert, values).map(drop)
+    execute(tx, upsert, values)?;
+    adopt_unfinished_job(tx, &new.owner, &new.name)
 }
 
-pub(crate) fn remove(tx: &Transaction<'_>, owner: &str, name: &str) -> Result<bool, StoreError> {
+/// Gives a schedule the last job of the removed one of its name, if that job has not finished: the two count as one where only
+/// one job may run at a time.
+fn adopt_unfinished_job(tx: &Transaction<'_>, owner: &str, name: &str) -> Result<(), StoreError> {
+    let adopt = "UPDATE schedules SET (last_ms, last_job) = (removed.last_ms, removed.last_job)
+        FROM removed_schedules AS removed JOIN jobs ON jobs.id = removed.last_job AND state < 3
+        WHERE schedules.owner = ?1 AND schedules.name = ?2 AND schedules.last_job IS NULL
+        AND removed.owner = ?1 AND removed.name = ?2";
+    execute(tx, adopt, (owner, name))?;
+    execute(tx, "DELETE FROM removed_schedules WHERE owner = ?1 AND name = ?2", (owner, name)).map(drop)
+}
+
+/// What remains of a removed schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RemovedSchedule {
+    /// Its last job, until that has finished.
+    LastJob,
+    /// Nothing, as in earlier versions of the log.
+    Nothing,
+}
+
+pub(crate) fn remove(
+    tx: &Transaction<'_>,
+    (owner, name): (&str, &str),
+    rest: RemovedSchedule,
+) -> Result<bool, StoreError> {
+    if rest == RemovedSchedule::LastJob {
+        let finished = "DELETE FROM removed_schedules
+            WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE id = last_job AND state < 3)";
+        execute(tx, finished, [])?;
+        let keep = "INSERT OR REPLACE INTO removed_schedules (owner, name, last_ms, last_job)
+            SELECT schedules.owner, schedules.name, last_ms, last_job FROM schedules
+            JOIN jobs ON jobs.id = last_job AND state < 3
+            WHERE schedules.owner = ?1 AND schedules.name = ?2";
+        execute(tx, keep, (owner, name))?;
+    }
     let removed = execute(tx, "DELETE FROM schedules WHERE owner = ?1 AND name = ?2", (owner, name))?;
     Ok(removed > 0)
 }

@@ -6,7 +6,7 @@ use sandtimer::job::StoreError;
 use super::broken;
 
 /// One step for each version of the schema; never changed once it is released.
-const MIGRATIONS: [&str; 16] = [
+const MIGRATIONS: [&str; 18] = [
     FIRST,
     OWNERS,
     FILES,
@@ -23,6 +23,8 @@ const MIGRATIONS: [&str; 16] = [
     REDELIVERY,
     LOG_TIMES,
     WORKERS,
+    REMOVED_SCHEDULES,
+    WORKER_MEMORY,
 ];
 
 /// An owner's listing walks over that owner's jobs only. `outcomes` is how many jobs have ended in each way since it is there,
@@ -165,6 +167,22 @@ CREATE TABLE workers (
     queues TEXT NOT NULL,
     seen_ms INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+";
+
+/// Schedules that were removed while their last job had not finished. One of the same name continues with that job.
+const REMOVED_SCHEDULES: &str = "
+CREATE TABLE removed_schedules (
+    owner TEXT NOT NULL,
+    name TEXT NOT NULL,
+    last_ms INTEGER,
+    last_job TEXT NOT NULL,
+    PRIMARY KEY (owner, name)
+) STRICT, WITHOUT ROWID;
+";
+
+/// The memory of a worker; NULL without a bound.
+const WORKER_MEMORY: &str = "
+ALTER TABLE workers ADD COLUMN memory INTEGER;
 ";
 
 /// States are numbers in the order of `JobState::ALL`. A queued job is `ready` unless its concurrency key is used up.

@@ -1,4 +1,4 @@
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -8,7 +8,8 @@ use sandtimer::job::{
 };
 use serde_json::json;
 
-use super::{SqliteJobs, natural, schema};
+use super::turns::Turns;
+use super::{SqliteJobs, natural, schema, submitting};
 use crate::conformance;
 
 /// Lets time pass on every clock.
@@ -62,7 +63,7 @@ fn a_database_of_the_first_schema_keeps_its_jobs() {
     let log = store.read_log(&held.id, 0, 99).expect("readable");
     let pieces: Vec<(bool, &[u8])> = log.pieces().map(|(at_ms, bytes)| (at_ms.is_some(), bytes)).collect();
     assert_eq!(pieces, [(false, b"of then\n".as_slice()), (true, b"of now\n")]);
-    let finish = Finish { held, result: JobResult::bare(Status::Cancelled, None), again: false };
+    let finish = Finish { held, result: JobResult::bare(Status::Cancelled, None), again: false, pause_ms: 0 };
     assert_eq!(store.finish(&[finish]).expect("finished"), [Finished::Recorded]);
     assert_eq!(store.outcomes().expect("counted"), [("cancelled".to_owned(), 1)]);
 }
@@ -175,6 +176,7 @@ fn workers_that_race_record_every_job_once() {
                 held: one.held,
                 result: JobResult::bare(Status::Ok, None),
                 again: false,
+                pause_ms: 0,
             };
             let finished =
                 store.finish(&leased.into_iter().map(finish).collect::<Vec<_>>()).expect("finished");
@@ -266,6 +268,7 @@ fn worker_is_live_for_90_s_after_its_announcement() {
         slots: 1,
         version: "1.0".to_owned(),
         queues: Vec::new(),
+        memory_bytes: None,
     };
     let names = |store: &SqliteJobs| -> Vec<String> {
         store.workers().expect("listed").into_iter().map(|worker| worker.facts.name).collect()
@@ -318,4 +321,15 @@ fn schedule_that_cannot_be_read_hides_no_other() {
     assert_eq!(listed.len(), 70);
     assert!(listed[0].error.as_ref().expect("a reason").contains("of_a_newer_program"), "{:?}", listed[0]);
     assert_eq!(lease(store.stopped_at(2_000_000_002_000)).len(), 1);
+}
+
+#[test]
+fn worker_leaves_a_job_of_a_later_version_to_others() {
+    let place = tempfile::tempdir().expect("a directory");
+    let store = SqliteJobs::open(place.path()).expect("opened");
+    let later = conformance::versions::later_job();
+    let submit =
+        store.write(|tx, now| submitting::submit_all(tx, (&later, Turns::Owners), now)).expect("submitted");
+    let store: Arc<dyn JobStore> = Arc::new(store);
+    conformance::versions::worker_leaves_later_job_to_others(&store, &submit[0].id);
 }

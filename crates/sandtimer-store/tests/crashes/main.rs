@@ -146,6 +146,9 @@ impl JobStore for Deadly {
     fn workers(&self) -> Result<Vec<LiveWorker>, StoreError> {
         self.store.workers()
     }
+    fn count(&self, filter: &Filter) -> Result<u64, StoreError> {
+        self.store.count(filter)
+    }
     fn cancel(&self, id: &str, reason: &str) -> Result<Cancelled, StoreError> {
         self.store.cancel(id, reason)
     }

@@ -18,6 +18,9 @@ pub struct WorkerFacts {
     pub version: String,
     /// The queues from which it takes jobs; all of them if it is empty.
     pub queues: Vec<String>,
+    /// Bytes for the runs of jobs that name their memory; `None` without a bound.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
 }
 
 /// A live worker.

@@ -38,6 +38,8 @@ pub enum JobBlocker {
     Rate { key: String, at_ms: Option<u64> },
     /// Its concurrency key is used up.
     Concurrency { key: String },
+    /// A run of it may have more memory than any live worker of its queue has.
+    Memory { bytes: u64, largest_bytes: u64 },
     /// No live worker takes jobs from its queue.
     NoWorker { queue: String },
 }

@@ -242,6 +242,13 @@ pub struct Finish {
     /// The result is Sandtimer's failure: the job is handed out again if it may be. A [`Drained`](super::Status::Drained) one is nobody's, and
     /// its delivery does not count.
     pub again: bool,
+    /// A [`Drained`](super::Status::Drained) job is not handed out again before this many milliseconds have passed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub pause_ms: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// What became of a result.
@@ -463,6 +470,12 @@ pub trait JobStore: Send + Sync + Debug {
     /// # Errors
     /// A cursor that is none.
     fn list(&self, filter: &Filter, cursor: Option<&str>, most: usize) -> Result<Page, StoreError>;
+
+    /// How many jobs match.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn count(&self, filter: &Filter) -> Result<u64, StoreError>;
 
     /// The jobs whose ids begin with `prefix`, in the order of their ids, at most so many.
     ///

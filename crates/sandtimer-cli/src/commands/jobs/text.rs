@@ -143,10 +143,19 @@ fn blocked_by(blocker: &JobBlocker, now_ms: u64) -> String {
         }
         JobBlocker::Rate { key, at_ms: None } => format!("its rate key `{key}`"),
         JobBlocker::Concurrency { key } => format!("its concurrency key `{key}`, which is in use"),
+        JobBlocker::Memory { bytes, largest_bytes } => format!(
+            "a worker with {} of memory; the largest live one has {}",
+            mebibytes(*bytes),
+            mebibytes(*largest_bytes)
+        ),
         JobBlocker::NoWorker { queue } => {
             format!("a worker: none takes jobs from `{queue}`; `sandtimer jobs work` starts one")
         }
     }
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
 /// The state of a job's webhook.

@@ -38,8 +38,13 @@ fn pieces_of_logs_have_times_from_version_8_on() {
 #[test]
 fn worker_is_live_for_90_s_of_the_logs_time() {
     let mut replica = Replica::empty().expect("opened");
-    let facts =
-        WorkerFacts { name: "w".to_owned(), slots: 2, version: "1".to_owned(), queues: vec!["q".to_owned()] };
+    let facts = WorkerFacts {
+        name: "w".to_owned(),
+        slots: 2,
+        version: "1".to_owned(),
+        queues: vec!["q".to_owned()],
+        memory_bytes: Some(1 << 30),
+    };
     apply(&mut replica, FORMAT, Command::Announce(facts.clone()));
     let live = |replica: &mut Replica, now| replica.read(|tx| workers::live(tx, now)).expect("readable");
     let listed = live(&mut replica, 90_999);

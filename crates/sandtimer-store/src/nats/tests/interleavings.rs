@@ -222,7 +222,7 @@ impl<'a> Playing<'a> {
             }
             Act::Finish { job, epoch, status, again } => {
                 let (held, result) = (held(*job, *epoch), result(*status, *epoch));
-                Said::Finished(self.store.finish(now, Finish { held, result, again: *again }))
+                Said::Finished(self.store.finish(now, Finish { held, result, again: *again, pause_ms: 0 }))
             }
             Act::Cancel(job) => Said::Cancelled(self.store.cancel(now, &self.ids[*job])),
             Act::Retry(job) => Said::Retried(self.store.retry(now, &self.ids[*job])),

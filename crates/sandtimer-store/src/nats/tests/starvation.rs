@@ -27,7 +27,7 @@ fn work(store: &mut dyn Stopped, now: i64, slots: usize) -> Vec<String> {
     let ids = leased.iter().map(|leased| leased.held.id.clone()).collect();
     for leased in leased {
         let result = JobResult::bare(Status::Ok, None);
-        store.finish(now, Finish { held: leased.held, result, again: false });
+        store.finish(now, Finish { held: leased.held, result, again: false, pause_ms: 0 });
     }
     ids
 }

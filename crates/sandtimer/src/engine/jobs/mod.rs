@@ -35,8 +35,8 @@ use std::time::Duration;
 
 use crate::engine::{Engine, Error, Interpreters};
 use crate::job::{
-    BreakerChoice, BreakerScope, CallRecord, Held, JobResult, JobSpec, JobSpent, JobStore, JobVerdict,
-    Leased, Phase, Status, StepRecord, StepSpec, StoreError, Work,
+    BreakerChoice, BreakerScope, CallRecord, Finish, Held, JobResult, JobSpec, JobSpent, JobStore,
+    JobVerdict, Leased, Phase, SpecError, Status, StepRecord, StepSpec, StoreError, Work,
 };
 use crate::limits::Limits;
 use crate::model::{Layer, Outcome, Source, counted, time};
@@ -204,13 +204,22 @@ const LAST_OF_LOG: Duration = Duration::from_secs(60);
 /// How much of what has waited is handed over at a time.
 const PIECE_OF_LOG: usize = 256 << 10;
 
-/// Executes a leased job. The result, and whether it may be handed out again.
+/// How long a job rests that a worker has returned because its version cannot read the spec.
+const UNREADABLE_PAUSE: Duration = Duration::from_secs(10);
+
+/// Executes a leased job. Returns what the store records of it.
 ///
 /// It was leased after `asked`.
-fn execute(means: &Means<'_>, (leased, asked): (&Leased, Moment), control: &Control) -> (JobResult, bool) {
-    let refused = |why: String| (JobResult::bare(Status::Failed, Some(why)), false);
+fn execute(means: &Means<'_>, (leased, asked): (&Leased, Moment), control: &Control) -> Finish {
+    let held = leased.held.clone();
+    let refused = |why: String| {
+        let result = JobResult::bare(Status::Failed, Some(why));
+        Finish { held: held.clone(), result, again: false, pause_ms: 0 }
+    };
     let spec = match JobSpec::read_stored(leased.spec.clone()) {
         Ok(spec) => spec,
+        // Its submission was accepted by a version that reads it.
+        Err(error) if leased.spec.is_object() => return return_unreadable(held, &error),
         Err(error) => return refused(error.to_string()),
     };
     let within = match means.admission.map_or(Ok(None), |admission| admission.admit(&leased.owner, &spec)) {
@@ -239,7 +248,19 @@ fn execute(means: &Means<'_>, (leased, asked): (&Leased, Moment), control: &Cont
     let again = execution.settle(ended);
     execution.collect();
     execution.result.log_bytes_dropped = execution.end_log();
-    (execution.result, again)
+    Finish { held, result: execution.result, again, pause_ms: 0 }
+}
+
+/// Leaves a job to workers of other versions. The delivery does not count.
+fn return_unreadable(held: Held, error: &SpecError) -> Finish {
+    let version = env!("CARGO_PKG_VERSION");
+    let reason = format!(
+        "a worker of version {version} cannot read the spec and returned the job: {error}; start a worker of the version that \
+         submitted it"
+    );
+    let result = JobResult::bare(Status::Drained, Some(reason));
+    let pause_ms = UNREADABLE_PAUSE.as_millis() as u64;
+    Finish { held, result, again: true, pause_ms }
 }
 
 impl Execution<'_> {

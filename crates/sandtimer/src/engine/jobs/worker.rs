@@ -238,7 +238,7 @@ impl Worker {
         let release = Release { worker: self, held };
         let reason = "its worker could not start a thread for it, and gave it back";
         let result = JobResult::bare(Status::Drained, Some(reason.to_owned()));
-        self.finish(Finish { held: release.held.clone(), result, again: true });
+        self.finish(Finish { held: release.held.clone(), result, again: true, pause_ms: 0 });
         drop(release);
         self.pause(AFTER_FAILURE);
     }
@@ -307,11 +307,12 @@ impl Worker {
         let Worker { place, handlers, .. } = self;
         let means = Means { place, workshop, handlers, admission: self.admission.as_deref() };
         let executed = catch_unwind(AssertUnwindSafe(|| execute(&means, (job, asked), control)));
-        let (result, again) = executed.unwrap_or_else(|_| {
+        let finish = executed.unwrap_or_else(|_| {
             let said = "the worker failed while it executed the job (its stderr has the reason)";
-            (JobResult::bare(Status::InfraError, Some(said.to_owned())), true)
+            let result = JobResult::bare(Status::InfraError, Some(said.to_owned()));
+            Finish { held: job.held.clone(), result, again: true, pause_ms: 0 }
         });
-        self.finish(Finish { held: job.held.clone(), result, again });
+        self.finish(finish);
         workshop.iter().for_each(|workshop| workshop.tidy(self.settings.complain));
     }
 
@@ -350,12 +351,13 @@ impl Worker {
     /// Announces the worker to the store. Returns whether the store took it in: if it did not, the leasing reports the same
     /// failure, and the next announcement follows after the interval.
     fn announce(&self) -> bool {
-        let WorkerSettings { name, slots, queues, .. } = &self.settings;
+        let WorkerSettings { name, slots, queues, memory, .. } = &self.settings;
         let facts = WorkerFacts {
             name: name.clone(),
             slots: *slots,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             queues: queues.clone(),
+            memory_bytes: *memory,
         };
         self.place.store.announce(&facts).is_ok()
     }
