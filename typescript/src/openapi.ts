@@ -1733,6 +1733,13 @@ export interface components {
             /** @enum {string} */
             reason: "concurrency";
         } | {
+            /** @description What a run of it may have. */
+            bytes: number;
+            /** @description What the largest of these workers has. */
+            largest_bytes: number;
+            /** @enum {string} */
+            reason: "memory";
+        } | {
             queue: string;
             /** @enum {string} */
             reason: "no_worker";
@@ -1774,6 +1781,8 @@ export interface components {
             jobs: components["schemas"]["JobSummary"][];
             /** @description The `cursor` of the next part; null at the end. */
             next: string | null;
+            /** @description How many jobs there are in all parts; null unless `total` asked for it. */
+            total: number | null;
         };
         JobLog: {
             /** @description The position of the first byte of `data`. */
@@ -2115,6 +2124,8 @@ export interface components {
             workers: {
                 /** @description The ids of the jobs that it has. */
                 jobs: string[];
+                /** @description The memory for runs of jobs that name theirs; null without a bound. */
+                memory_bytes: number | null;
                 /** @description As `worker` of its jobs. */
                 name: string;
                 /** @description From which it takes jobs, as the store names them; all of them if it is empty. */
@@ -2337,6 +2348,8 @@ export interface components {
         Run: {
             /** @description The beginning of the command. */
             command: string[];
+            /** @description The context or session that executes it. */
+            context_id: string | null;
             /** @description When it was started, in milliseconds since 1970. */
             created_at_ms: number;
             effective: components["schemas"]["Effective"];
@@ -2349,6 +2362,8 @@ export interface components {
             status: "queued" | "running" | "ended";
         };
         RunList: {
+            /** @description The `cursor` of the next part; null at the end. */
+            next: string | null;
             runs: components["schemas"]["RunSummary"][];
             /** @description How many there are. */
             total: number;
@@ -2423,6 +2438,8 @@ export interface components {
         RunSummary: {
             /** @description The beginning of the command. */
             command: string[];
+            /** @description The context or session that executes it. */
+            context_id: string | null;
             /** @description When it was started, in milliseconds since 1970. */
             created_at_ms: number;
             /** @description Milliseconds since then, until now or until it ended. */
@@ -2435,9 +2452,13 @@ export interface components {
             ok: boolean | null;
             paused: boolean;
             progress: components["schemas"]["Progress"] | null;
+            /** @description Milliseconds between submission and the start of its isolation or its cell; so far, if it is queued. */
+            queued_ms: number;
             run_id: string;
             /** @description That of its verdict, where a limit or a cancel ended it. */
             sentence: string | null;
+            /** @description Milliseconds to build the isolation; null until the command started. */
+            spawn_ms: number | null;
             /** @enum {string} */
             status: "queued" | "running" | "ended";
             waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped") | null;
@@ -2546,7 +2567,11 @@ export interface components {
         Usage: {
             memory_peak_bytes: number;
             processes_peak: number;
+            /** @description Milliseconds between submission and the start of its isolation or its cell. */
+            queued_ms: number;
             run_queue_ms: number | null;
+            /** @description Milliseconds to build the isolation, until the command started. */
+            spawn_ms: number;
             system_ms: number;
             user_ms: number;
             wall_ms: number;
@@ -5523,6 +5548,8 @@ export interface operations {
                 limit?: number;
                 /** @description Continues after that one. */
                 cursor?: string;
+                /** @description Counts the jobs of all parts. */
+                total?: boolean;
             };
             header?: never;
             path?: never;
@@ -7500,6 +7527,8 @@ export interface operations {
                 status?: "queued" | "running" | "ended";
                 /** @description How many; 100 unless given. */
                 limit?: number;
+                /** @description Continues after that one. */
+                cursor?: string;
             };
             header?: never;
             path?: never;

@@ -158,16 +158,18 @@ async fn list(
     let filter = matching::filter(&whose, &mut fields, &ShownState::NAMES)?;
     let limit = fields.number("limit")?.unwrap_or(LISTED).clamp(1, MOST_LISTED) as usize;
     let cursor = fields.number("cursor")?.map(|cursor| cursor.to_string());
+    let is_counted = fields.truth("total")?.unwrap_or(false);
     fields.finish()?;
-    let page = app
+    let (page, total) = app
         .jobs
         .ask(move |store| {
             store.sweep()?;
-            Ok(store.list(&filter, cursor.as_deref(), limit)?)
+            let total = is_counted.then(|| store.count(&filter)).transpose()?;
+            Ok((store.list(&filter, cursor.as_deref(), limit)?, total))
         })
         .await?;
     let jobs: Vec<Value> = page.jobs.iter().map(|line| whose.line(line)).collect();
-    Ok(body::json(&json!({"jobs": jobs, "next": page.next})))
+    Ok(body::json(&json!({"jobs": jobs, "next": page.next, "total": total})))
 }
 
 async fn show(

@@ -263,6 +263,7 @@ fn run_operations() -> Vec<Operation> {
         Operation::new("get", "/v1/runs", "Your runs, the newest first; those that ended last, where only these are asked for", Json("RunList"))
             .query("status", schema::words(&["queued", "running", "ended"]), "Only these.")
             .query("limit", schema::number("How many; at most 1000."), "How many; 100 unless given.")
+            .query("cursor", schema::text("The `next` of a listing with the same `status`."), "Continues after that one.")
             .errors(&[Code::BadField, Code::UnknownField]),
         Operation::new("get", "/v1/runs/{id}", "One run, with its Outcome once it has ended", Json("Run"))
             .query("wait_ms", wait(), "How long to wait for its end; 0 unless given.")

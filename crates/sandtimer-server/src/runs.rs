@@ -13,6 +13,7 @@ mod stream;
 mod terminal;
 mod wait;
 
+use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
@@ -26,7 +27,7 @@ use serde_json::{Value, json};
 
 use crate::Shared;
 use crate::auth::Owner;
-use crate::body::{self, Id, Object, Parameters};
+use crate::body::{self, Id, Object, Parameters, refused};
 use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
 use crate::events;
@@ -35,8 +36,8 @@ use crate::owned::Owned;
 pub(crate) use attached::{parse as attached, watch_over};
 pub(crate) use control::{Input, STDIN_WAIT};
 pub(crate) use drive::{
-    CLIENT_GONE, UnbegunGuard, begin_queued, drive_queued, drop_queued, end_queued, prepare_records, queue,
-    start, start_here, start_noted, sync, sync_records,
+    CLIENT_GONE, QueuedCell, UnbegunGuard, begin_queued, drive_queued, drop_queued, end_queued,
+    prepare_records, queue, start, start_here, start_noted, sync, sync_records,
 };
 pub(crate) use lines::{Line, LineSink, Search, expression, search_end, walk};
 pub(crate) use live::{LiveRun, LoadedOutcome, Phase, RunView, Runs, enter_large, keep_house};
@@ -92,23 +93,55 @@ async fn create(
     answer.map_err(|refusal: Refusal| refusal.after_execution(Some(run.id())))
 }
 
+/// A run's place in a listing, which goes from the latest to the earliest.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct RunPlace {
+    since_ms: u64,
+    run_id: String,
+}
+
+impl RunPlace {
+    fn parse(cursor: &str) -> Result<Self, Refusal> {
+        let parts = cursor.split_once('-').filter(|(_, id)| !id.is_empty());
+        let place = parts.and_then(|(since, id)| Some((since.parse().ok()?, id.to_owned())));
+        place
+            .map(|(since_ms, run_id)| RunPlace { since_ms, run_id })
+            .ok_or_else(|| refused("cursor", &cursor.into(), "the `next` of a listing"))
+    }
+}
+
+impl fmt::Display for RunPlace {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}-{}", self.since_ms, self.run_id)
+    }
+}
+
 async fn list(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
     let status = fields.word("status", &["queued", "running", "ended"])?;
-    let limit = fields.number("limit")?.unwrap_or(LISTED).min(MOST_LISTED);
+    let limit = usize::try_from(fields.number("limit")?.unwrap_or(LISTED).min(MOST_LISTED)).unwrap_or(0);
+    let cursor = fields.text("cursor")?.map(|cursor| RunPlace::parse(&cursor)).transpose()?;
     fields.finish()?;
-    let mut runs = app.runs.of(&owner);
-    runs.retain(|run| status.is_none_or(|status| run.status() == status));
-    let ended = status == Some("ended");
-    let since = |run: &LiveRun| run.ended_at_ms().filter(|_| ended).unwrap_or(run.created_at_ms());
-    runs.sort_by_cached_key(|run| std::cmp::Reverse(since(run)));
+    let is_by_end = status == Some("ended");
+    let place = |run: Arc<LiveRun>| {
+        let since_ms = run.ended_at_ms().filter(|_| is_by_end).unwrap_or(run.created_at_ms());
+        (RunPlace { since_ms, run_id: run.id().to_owned() }, run)
+    };
+    let runs = app.runs.of(&owner).into_iter();
+    let runs = runs.filter(|run| status.is_none_or(|status| run.status() == status));
+    let mut runs: Vec<(RunPlace, Arc<LiveRun>)> = runs.map(place).collect();
     let total = runs.len();
-    let shown = runs.iter().take(usize::try_from(limit).unwrap_or(0));
-    let shown: Vec<Value> = tokio::task::block_in_place(|| shown.map(|run| run.summary()).collect());
-    Ok(body::json(&json!({"runs": shown, "total": total})))
+    runs.retain(|(place, _)| cursor.as_ref().is_none_or(|cursor| place < cursor));
+    runs.sort_unstable_by(|(one, _), (other, _)| other.cmp(one));
+    let next =
+        if runs.len() > limit { runs[..limit].last().map(|(place, _)| place.to_string()) } else { None };
+    runs.truncate(limit);
+    let shown: Vec<Value> =
+        tokio::task::block_in_place(|| runs.iter().map(|(_, run)| run.summary()).collect());
+    Ok(body::json(&json!({"runs": shown, "total": total, "next": next})))
 }
 
 async fn show(

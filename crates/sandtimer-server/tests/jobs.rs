@@ -158,6 +158,13 @@ fn a_batch_is_taken_whole_or_not_at_all_and_each_refusal_names_the_field() {
     assert_eq!((found.len(), &found[0]), (5, &submitted["jobs"][1]["job_id"]));
     assert_eq!(client.get("/v1/jobs?state=gone").0, 400);
     assert_eq!(client.get("/v1/jobs?cursor=x").1["details"]["key"], "cursor");
+    let all = client.get("/v1/jobs?limit=1000&total=true").1;
+    let count = all["jobs"].as_array().expect("a list").len();
+    assert_eq!(all["total"], count, "{all}");
+    let part = client.get("/v1/jobs?limit=1&total=true").1;
+    assert_eq!((&part["total"], part["jobs"].as_array().map(Vec::len)), (&json!(count), Some(1)));
+    assert_eq!(client.get("/v1/jobs?limit=1").1["total"], Value::Null);
+    assert_eq!(client.get("/v1/jobs?state=dead&total=true").1["total"], 0);
 }
 
 #[test]

@@ -496,3 +496,32 @@ fn what_cannot_be_waited_for_is_refused_by_name() {
         assert_eq!(answer["details"]["key"], named, "{wrong}: {answer}");
     }
 }
+
+#[test]
+fn listing_continues_after_its_cursor() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let run = || client.post("/v1/runs", &json!({"command": ["true"]})).1["run_id"].clone();
+    let mut ids: Vec<Value> = (0..7).map(|_| run()).collect();
+    ids.reverse();
+    for status in ["", "status=ended&"] {
+        let (mut listed, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let part = client.get(&format!("/v1/runs?{status}limit=3{cursor}")).1;
+            assert_eq!(part["total"], 7, "{part}");
+            listed.extend(part["runs"].as_array().expect("a list").iter().map(|run| run["run_id"].clone()));
+            let Some(next) = part["next"].as_str() else { break };
+            // What begins or ends later is not in the next part.
+            cursor = format!("&cursor={next}");
+        }
+        listed.sort_by_key(|id| ids.iter().position(|known| known == id));
+        assert_eq!(listed, ids, "each once");
+    }
+    let summary = client.get("/v1/runs?status=ended&limit=1").1["runs"][0].clone();
+    assert!(summary["queued_ms"].is_u64() && summary["spawn_ms"].is_u64(), "{summary}");
+    assert_eq!(summary["context_id"], Value::Null);
+    for cursor in ["x", "1-", "-a", "a-b"] {
+        let (status, refused) = client.get(&format!("/v1/runs?cursor={cursor}"));
+        assert_eq!((status, &refused["details"]["key"]), (400, &json!("cursor")), "{refused}");
+    }
+}

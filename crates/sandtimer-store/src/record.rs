@@ -49,6 +49,9 @@ pub struct Begun {
     pub created_at_ms: u64,
     /// The limits that apply, with their sources.
     pub effective: serde_json::Value,
+    /// The context or session that executes it, if one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_id: Option<String>,
 }
 
 /// A run that is over.

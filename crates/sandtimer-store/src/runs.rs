@@ -363,6 +363,7 @@ mod tests {
             command: vec!["true".to_owned()],
             created_at_ms: 1,
             effective: serde_json::json!({"wall_ms": null}),
+            context_id: None,
         }
     }
 

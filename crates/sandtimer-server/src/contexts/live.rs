@@ -412,7 +412,8 @@ pub(crate) fn execute(
     let has_stdin = request.stdin.is_some();
     let first = request.stdin.take_if(|_| request.stdin_open).map(|bytes| (bytes, None));
     let stdin = Input::later(first);
-    let live = runs::queue(&app, &owner, id.clone(), command, withdrawn.clone(), stdin);
+    let waiting = runs::QueuedCell { run_id: id.clone(), command, context_id: context.id.clone() };
+    let live = runs::queue(&app, &owner, waiting, withdrawn.clone(), stdin);
     let (notes, unsaved) = (Arc::default(), Arc::default());
     let queued = Queued { run: live.clone(), begun: told, notes, unsaved };
     let is_for_here = context.language == Language::Python

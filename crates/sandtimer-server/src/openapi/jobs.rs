@@ -31,7 +31,8 @@ pub(super) fn operations() -> Vec<Operation> {
             .query("queue", text(""), "Only of this queue.")
             .query("state", words(&ShownState::NAMES), "Only in this state; `leased` is running and ending, `ended` is ok and failed.")
             .query("limit", number("1 to 1000."), "How many; 100 unless given.")
-            .query("cursor", text("The `next` of a listing."), "Continues after that one."),
+            .query("cursor", text("The `next` of a listing."), "Continues after that one.")
+            .query("total", truth("false unless given."), "Counts the jobs of all parts."),
         get("/v1/jobs/{id}", "Everything about a job", "Job")
             .query("wait_ms", number("Milliseconds."), "How long to wait for its end; 0 unless given.")
             .query("errors", text_errors(), "As of POST /v1/runs, for the output of its results."),
@@ -119,6 +120,7 @@ pub(super) fn schemas() -> Value {
         "JobList": answer(json!({
             "jobs": list(reference("JobSummary")),
             "next": nullable(text("The `cursor` of the next part; null at the end.")),
+            "total": nullable(number("How many jobs there are in all parts; null unless `total` asked for it.")),
         })),
         "Job": job(),
         "JobResult": result(),
@@ -188,6 +190,7 @@ pub(super) fn schemas() -> Value {
             "slots": number("Jobs at a time."),
             "version": text("Of its program."),
             "queues": with(list(text("")), "From which it takes jobs, as the store names them; all of them if it is empty."),
+            "memory_bytes": nullable(number("The memory for runs of jobs that name theirs; null without a bound.")),
             "seen_ms": moment("When it last announced itself, which it does every 30 s"),
             "jobs": with(list(text("")), "The ids of the jobs that it has."),
         })))})),
@@ -262,6 +265,10 @@ fn blocker() -> Value {
             "at_ms": nullable(moment("When the next job with the key may start")),
         })),
         of("concurrency", "Its concurrency key is in use.", json!({"key": text("")})),
+        of("memory", "No live worker of its queue has the memory for a run of it.", json!({
+            "bytes": number("What a run of it may have."),
+            "largest_bytes": number("What the largest of these workers has."),
+        })),
         of("no_worker", "No live worker takes jobs from its queue.", json!({"queue": text("")})),
     ]})
 }

@@ -201,7 +201,8 @@ fn begin(
 /// What is known of a run before its limits are.
 fn beginning(owner: &Owner, run_id: String, command: Vec<String>) -> Begun {
     let owner = owner.as_str().to_owned();
-    Begun { run_id, owner, command, created_at_ms: calendar_milliseconds(), effective: Value::Null }
+    let created_at_ms = calendar_milliseconds();
+    Begun { run_id, owner, command, created_at_ms, effective: Value::Null, context_id: None }
 }
 
 /// Records that a run has begun, with the limits that apply; one that cannot be recorded is cancelled. Blocks.
@@ -213,16 +214,23 @@ fn record_beginning(app: &Shared, live: &LiveRun, run: &Run) -> Result<(), Refus
     })
 }
 
+/// What is known of a run in a context before its turn.
+pub(crate) struct QueuedCell {
+    pub run_id: String,
+    pub command: Vec<String>,
+    pub context_id: String,
+}
+
 /// A run that waits for its turn in a context. `withdrawn` keeps it from beginning.
 pub(crate) fn queue(
     app: &Shared,
     owner: &Owner,
-    id: String,
-    command: Vec<String>,
+    cell: QueuedCell,
     withdrawn: Arc<AtomicBool>,
     input: Input,
 ) -> Arc<LiveRun> {
-    let begun = beginning(owner, id, command);
+    let QueuedCell { run_id, command, context_id } = cell;
+    let begun = Begun { context_id: Some(context_id), ..beginning(owner, run_id, command) };
     let live = Arc::new(LiveRun::new(begun, Phase::Queued(withdrawn), input));
     app.runs.registry.add(live.clone());
     live

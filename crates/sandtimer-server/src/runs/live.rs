@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use sandtimer::Run;
 use sandtimer::engine::{RunOutput, Stream};
-use sandtimer::model::{Encoding, Outcome, Progress, WaitingFor, Warning};
+use sandtimer::model::{Encoding, Outcome, Progress, StartDelays, WaitingFor, Warning};
 use sandtimer::supervise::output::Chunk;
 use sandtimer::task::estimate::Question;
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
@@ -321,6 +321,7 @@ impl LiveRun {
             created_at_ms: self.begun.created_at_ms,
             ended_at_ms,
             effective: self.effective().clone(),
+            context_id: self.begun.context_id.clone(),
             progress: self.progress(),
             outcome,
         })
@@ -329,6 +330,7 @@ impl LiveRun {
     /// One line of a listing. Reads /proc for a moment.
     pub fn summary(&self) -> Value {
         let phase = self.phase();
+        let delays = self.start_delays(&phase);
         let (record, is_paused, wall_end, waiting_for) = match &phase {
             Phase::Queued(_) => (None, false, None, None),
             Phase::Running(run) => (None, run.is_paused(), run.wall_end(), run.waiting_for()),
@@ -347,6 +349,9 @@ impl LiveRun {
             "wall_left_ms": wall_end.map(left),
             "created_at_ms": self.begun.created_at_ms,
             "elapsed_ms": end.saturating_sub(self.begun.created_at_ms),
+            "queued_ms": delays.queued_ms,
+            "spawn_ms": delays.spawn_ms,
+            "context_id": self.begun.context_id,
             "ended_at_ms": record.map(Record::ended_at_ms),
             "ending": facts.map(|outcome| outcome.ending),
             "ok": facts.map(|outcome| outcome.ok),
@@ -354,6 +359,23 @@ impl LiveRun {
             "progress": self.progress(),
             "sentence": facts.and_then(|outcome| outcome.verdict.as_ref()).map(|verdict| &verdict.sentence),
         })
+    }
+
+    /// How long it waited before its command started: so far, if it still waits.
+    fn start_delays(&self, phase: &Phase) -> StartDelays {
+        match phase {
+            Phase::Queued(_) => StartDelays { queued_ms: self.age_ms(), spawn_ms: None },
+            Phase::Running(run) => run.start_delays(),
+            Phase::Ended(record) => {
+                let usage = &record.facts().usage;
+                StartDelays { queued_ms: usage.queued_ms, spawn_ms: Some(usage.spawn_ms) }
+            }
+        }
+    }
+
+    /// Milliseconds since it was submitted.
+    fn age_ms(&self) -> u64 {
+        calendar_milliseconds().saturating_sub(self.begun.created_at_ms)
     }
 
     /// Ends it, if it goes on, or sees that it does not begin.
@@ -394,7 +416,7 @@ impl LiveRun {
         let is_ended = self.phase.send_if_modified(|phase| {
             let Phase::Queued(withdrawn) = &*phase else { return false };
             withdrawn.store(true, Ordering::Release);
-            *phase = Phase::Ended(Record::unbegun(self.id(), reason));
+            *phase = Phase::Ended(Record::unbegun(self.id(), reason, self.age_ms()));
             true
         });
         if is_ended {
@@ -430,6 +452,7 @@ pub(crate) struct RunView {
     created_at_ms: u64,
     ended_at_ms: Option<u64>,
     effective: Value,
+    context_id: Option<String>,
     progress: Option<Progress>,
     pub outcome: Option<LoadedOutcome>,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sandtimer::Run;
 use sandtimer::engine::Stream;
-use sandtimer::model::{Ending, Outcome, State};
+use sandtimer::model::{Ending, Outcome, State, Usage};
 use sandtimer::supervise::output::Chunk;
 use sandtimer_os::clock::calendar_milliseconds;
 use sandtimer_store::{StoredRun, bare_outcome};
@@ -31,11 +31,12 @@ pub(crate) enum Record {
 
 impl Record {
     /// Of a run that was cancelled while it waited for its turn.
-    pub fn unbegun(run_id: &str, reason: &str) -> Self {
+    pub fn unbegun(run_id: &str, reason: &str, queued_ms: u64) -> Self {
         let message = format!("Cancelled before it began: {reason}.");
         let error = json!({"code": "cancelled", "message": message});
         let bare = bare_outcome(run_id, Ending::Cancelled, error, "it did not begin");
-        let outcome = Arc::new(Outcome { state: State::Kept, ..bare });
+        let usage = Usage { queued_ms, ..bare.usage.clone() };
+        let outcome = Arc::new(Outcome { state: State::Kept, usage, ..bare });
         Record::Unbegun { outcome, ended_at_ms: calendar_milliseconds() }
     }
 
