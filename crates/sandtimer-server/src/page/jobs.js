@@ -34,6 +34,25 @@ async function retryJob(id) {
   return `It is ${answer.state} again.`;
 }
 
+/** Why no worker can lease a job. */
+function blockerWords(blocker) {
+  const { key, queue, at_ms: then } = blocker;
+  const start = then === null || then === undefined ? "" : `; the next start is at ${moment(then)}`;
+  switch (blocker.reason) {
+    case "queue_paused": return `Its queue ${queue} is paused.`;
+    case "jobs": {
+      const more = blocker.count - blocker.ids.length;
+      return `It waits for the end of ${blocker.ids.join(", ")}${more > 0 ? ` and ${counted(more)} more` : ""}.`;
+    }
+    case "not_before": return `It starts at ${moment(then)} at the earliest.`;
+    case "rate": return `Its rate key ${key} is used up${start}.`;
+    case "concurrency": return `Its concurrency key ${key} is in use.`;
+    case "memory": return `It needs a worker with ${size(blocker.bytes)} of memory; the largest live one has ${size(blocker.largest_bytes)}.`;
+    case "no_worker": return `No live worker takes jobs from queue ${queue}.`;
+    default: return blocker.reason;
+  }
+}
+
 const specWords = (spec) => spec.command ? command(spec.command) : spec.code ?? (spec.steps ? `steps: ${spec.steps.map((step) => step.name).join(", ")}` : spec.loop ? "a loop of a driver and its actions" : "");
 
 function drawJobParts(job) {
@@ -44,6 +63,8 @@ function drawJobParts(job) {
   show(at("verdict"), Boolean(sentence));
   at("verdict").classList.toggle("fine", job.ok === true);
   if (result?.outcome && !chosen.outcome) drawResults(chosen.outcome = { error: null, ...result.outcome });
+  say(at("doing"), job.blocked_by.map(blockerWords).join(" "));
+  show(at("doing"), job.blocked_by.length > 0);
   const ok = (value) => (value === null ? "not begun" : value ? "succeeded" : "failed");
   const filled = (list) => (list && list.length > 0 ? list : null);
   panel("Steps", filled(result?.steps), (steps) => table(["step", "", ""], steps.map((step) => [step.name, ok(step.ok), step.degraded ? "by a fallback" : ""])));

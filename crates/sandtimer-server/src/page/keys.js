@@ -6,7 +6,7 @@ const narrow = matchMedia("(max-width: 959px)");
 const KEYS = [
   ["/", "search in the section"], ["1 to 4", "Running, Queue, Contexts and sessions, Ended"], ["↑ ↓ or k j", "one line up or down"],
   ["Page Up, Page Down, Home, End", "further in the list"], ["Enter", "show the line"], ["Esc", "back to the list; in the search, empty it"],
-  ["x", "kill, cancel or close what is shown (asks first)"], ["p", "pause or resume it"], ["i", "interrupt it (asks first)"],
+  ["x", "kill, cancel, close or remove what is shown (asks first)"], ["p", "pause or resume it"], ["i", "interrupt it (asks first)"],
   ["e", "extend its wall limit"], ["r", "retry it (asks first)"], ["o", "to its output"], ["?", "these keys"],
 ];
 
@@ -58,6 +58,9 @@ function chooseSection(name) {
 /** Ids of the server's things: nothing else of an address becomes part of a request. */
 const ID = /^[A-Za-z0-9_-]{1,64}$/;
 
+/** What has a name, which is looked up in a list, and is not part of a request unless it is there. */
+const NAMED_KINDS = new Set(["breaker", "schedule"]);
+
 /** Shows what the address says. */
 function route() {
   const [name, kind, id] = location.hash.slice(1).split("/");
@@ -68,8 +71,9 @@ function route() {
   try {
     wanted = known ? decodeURIComponent(id) : null;
   } catch { /* Not an address of this page. */ }
-  if (wanted === null || (kind !== "breaker" && !ID.test(wanted))) unchoose();
-  else if (chosen?.kind !== kind || chosen.id !== wanted) choose(kind, wanted);
+  if (kind === "schedule" && queuePart !== "schedules") choosePart("schedules");
+  if (wanted === null || (!NAMED_KINDS.has(kind) && !ID.test(wanted))) unchoose();
+  else if (chosen?.kind !== kind || chosen.id !== wanted) choose(kind, wanted, { line: kind === "schedule" ? `schedule ${wanted}` : wanted });
 }
 
 addEventListener("popstate", route);
@@ -108,17 +112,21 @@ function pressOne(buttons, pressed) {
   for (const button of buttons) button.setAttribute("aria-pressed", String(button === pressed));
 }
 
-for (const part of ["jobs", "dead", "breakers"]) {
-  at(`queue-${part}`).addEventListener("click", (event) => {
-    queuePart = part;
+function choosePart(part) {
+  const button = at(`queue-${part}`);
+  queuePart = part;
+  if (part === "jobs" || part === "dead") {
     jobLimit = JOBS;
-    jobs = part === "breakers" ? jobs : [];
-    pressOne(event.currentTarget.parentElement.querySelectorAll("button[aria-pressed]"), event.currentTarget);
-    show(at("job-state"), part === "jobs");
-    lists.queue.scroll(0);
-    showSection("queue");
-  });
+    jobs = [];
+    jobsTotal = 0;
+  }
+  pressOne(button.parentElement.querySelectorAll("button[aria-pressed]"), button);
+  show(at("job-state"), part === "jobs");
+  lists.queue.scroll(0);
+  showSection("queue");
 }
+
+for (const part of ["jobs", "dead", "schedules", "breakers"]) at(`queue-${part}`).addEventListener("click", () => choosePart(part));
 for (const button of document.querySelectorAll("[data-kind]")) {
   button.addEventListener("click", () => {
     contextKind = button.dataset.kind;
@@ -144,7 +152,7 @@ const press = (...ids) => {
 };
 
 const DEEDS = {
-  x: () => press("kill", "cancel", "close", "forget"), p: () => press("pause", "resume"), i: () => press("interrupt"), r: () => press("retry"),
+  x: () => press("kill", "cancel", "close", "forget", "remove"), p: () => press("pause", "resume"), i: () => press("interrupt"), r: () => press("retry"),
   e: () => { if (at("extend-form").hidden) return false; at("seconds").focus(); at("seconds").select(); return true; },
   o: () => { if (at("written").hidden || !chosen) return false; at("output").focus(); return true; },
   "/": () => { at("search").focus(); at("search").select(); return true; },

@@ -175,8 +175,11 @@ function runLayers(run, outcome, effective) {
   if (!outcome) {
     if (!run) return [];
     const grace = effective?.grace_ms?.limit;
+    const before = (run.queued_ms ?? 0) + (run.spawn_ms ?? 0);
     return [
-      { name: run.paused ? "run, paused now" : "run, so far", kind: run.paused ? "paused" : "run", ms: run.elapsed_ms },
+      { name: "queued", kind: "queued", ms: run.queued_ms ?? null },
+      { name: "spawn", kind: "spawn", ms: run.spawn_ms ?? null },
+      { name: run.paused ? "run, paused now" : "run, so far", kind: run.paused ? "paused" : "run", ms: Math.max(0, run.elapsed_ms - before) },
       run.wall_left_ms === null ? null : { name: "left until its wall limit", kind: "rest", ms: run.wall_left_ms },
       grace ? { name: "grace after that", kind: "grace", ms: grace } : null,
     ];
@@ -189,8 +192,8 @@ function runLayers(run, outcome, effective) {
   const end = kill?.at_ms ?? usage.wall_ms;
   const graceBegins = first && first.at_ms < end ? first.at_ms : end;
   return [
-    spent ? { name: "queued", kind: "queued", ms: spent.queued_ms } : null,
-    spent ? { name: "spawn", kind: "spawn", ms: spent.spawn_ms } : null,
+    { name: "queued", kind: "queued", ms: usage.queued_ms },
+    { name: "spawn", kind: "spawn", ms: usage.spawn_ms },
     { name: "run", kind: "run", ms: Math.max(0, graceBegins) },
     spent?.paused_ms ? { name: "paused", kind: "paused", ms: spent.paused_ms, note: "its clock was stopped" } : null,
     graceBegins < end ? { name: "grace", kind: "grace", ms: end - graceBegins, note: `${first.signal} to ${kill ? "SIGKILL" : "its end"}` } : null,

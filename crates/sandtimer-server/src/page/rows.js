@@ -167,17 +167,28 @@ class Rows {
 
 // What lines say.
 
+/** The context or session that executes a run, if one does. */
+function contextOf(run) {
+  if (!run.context_id) return null;
+  const isSession = contexts.find((one) => one.context_id === run.context_id)?.language === "bash";
+  return `${isSession ? "session" : "context"} ${run.context_id}`;
+}
+
+/** How long a run waited before it began, where that is worth a word. */
+const WORTH_A_WORD_MS = 1000;
+const waited = ({ queued_ms: queued }) => (queued >= WORTH_A_WORD_MS ? `queued ${time(queued)}` : null);
+
 /** The state of a run, and what is above the output of the chosen one. */
 function states(run) {
   const limit = run.wall_ms === null ? "no wall limit" : `wall limit ${round(run.wall_ms)}`;
-  if (run.status === "queued") return [["queued: waits for its turn in a context", "late"], time(run.elapsed_ms)];
+  if (run.status === "queued") return [["queued: waits for its turn", "late"], contextOf(run), time(run.elapsed_ms)];
   if (run.status === "running") {
     const left = run.wall_left_ms === null ? null : `${time(run.wall_left_ms)} left`;
     const doing = run.paused ? null : WAITS[run.waiting_for] ?? run.waiting_for;
-    return [run.paused ? ["paused: its clock is stopped", "late"] : "running", time(run.elapsed_ms), doing, left, limit];
+    return [run.paused ? ["paused: its clock is stopped", "late"] : "running", time(run.elapsed_ms), doing, left, limit, waited(run), contextOf(run)];
   }
   const since = Date.now() - run.ended_at_ms;
-  return [[ending(run.ending, run.exit_code), run.ok ? "good" : "bad"], `after ${time(run.elapsed_ms)}`, ago(since), limit];
+  return [[ending(run.ending, run.exit_code), run.ok ? "good" : "bad"], `after ${time(run.elapsed_ms)}`, ago(since), limit, waited(run), contextOf(run)];
 }
 
 function drawBar(bar, run) {
@@ -206,7 +217,7 @@ function drawRun(run, { text, line, wall, done, sentence }) {
   say(sentence, progress ? progressWords(progress) : run.sentence ?? "");
 }
 
-const runWords = (run) => `${run.run_id} ${command(run.command)} ${run.status} ${run.paused ? "paused" : ""} ${run.ending ?? ""} ${ENDINGS[run.ending] ?? ""} ${run.sentence ?? ""} ${run.waiting_for ?? ""}`;
+const runWords = (run) => `${run.run_id} ${command(run.command)} ${run.status} ${run.paused ? "paused" : ""} ${run.ending ?? ""} ${ENDINGS[run.ending] ?? ""} ${run.sentence ?? ""} ${run.waiting_for ?? ""} ${run.context_id ?? ""}`;
 
 function jobState(job) {
   if (job.state === "ended") return job.ok ? ["succeeded", "good"] : ["failed", "bad"];
@@ -219,7 +230,7 @@ function jobFacts(job) {
   const now = Date.now();
   const taken = job.leased_ms === null ? null : job.leased_ms;
   const times = {
-    scheduled: [`starts ${until(job.due_ms - now)}`],
+    scheduled: [job.waiting_for > 0 ? `waits for the end of ${some(job.waiting_for, "job", "jobs")}` : `starts ${until(job.due_ms - now)}`],
     queued: [`waits ${time(Math.max(0, now - Math.max(job.submitted_ms, job.due_ms)))}`],
     leased: [`for ${time(Math.max(0, now - taken))}`, job.worker === null ? null : `by ${job.worker}`],
   }[job.state] ?? [taken === null ? null : `after ${time(Math.max(0, job.ended_ms - taken))}`, job.ended_ms === null ? null : ago(now - job.ended_ms)];

@@ -8,6 +8,7 @@ const summary = (run) => ({
   run_id: run.run_id, status: run.status, command: run.command, created_at_ms: run.created_at_ms, ended_at_ms: run.ended_at_ms,
   elapsed_ms: (run.ended_at_ms ?? Date.now()) - run.created_at_ms, wall_ms: run.effective?.wall_ms?.limit ?? null, wall_left_ms: null,
   ending: run.outcome?.ending ?? null, exit_code: run.outcome?.exit_code ?? null, ok: run.outcome?.ok ?? null, paused: false,
+  queued_ms: run.outcome?.usage.queued_ms ?? null, spawn_ms: run.outcome?.usage.spawn_ms ?? null, context_id: run.context_id,
   progress: run.progress, waiting_for: null, sentence: run.outcome?.verdict?.sentence ?? null,
 });
 
@@ -28,14 +29,23 @@ function drawChosenRun() {
   if (over) {
     show(at("doing"), false);
     panel("Processes", null);
-    offer([{ id: "forget", label: "Forget…", ends: true, question: `Forget run ${chosen.id}? Its output and its outcome are deleted.`, act: forgetRun }]);
+    offer([contextDeed(run), { id: "forget", label: "Forget…", ends: true, question: `Forget run ${chosen.id}? Its output and its outcome are deleted.`, act: forgetRun }]);
   } else offer(runDeeds(run));
+}
+
+/** Shows the context or session that executes a run, as long as it is there. */
+function contextDeed(run) {
+  const context = contexts.find((one) => one.context_id === run.context_id);
+  if (!context) return null;
+  const kind = context.language === "bash" ? "session" : "context";
+  return { id: "show-context", label: `Show its ${kind}`, act: async () => { open(kind, context.context_id, chosen.line); return ""; } };
 }
 
 function runDeeds(run) {
   const name = `run ${run.run_id}`;
   const running = run.status === "running";
   return [
+    contextDeed(run),
     { id: "kill", label: running ? "Kill…" : "Cancel…", ends: true, question: `${running ? "Kill" : "Cancel"} ${name}? ${running ? "All of its processes end." : "It does not begin."}`, act: killRun },
     running ? { id: "interrupt", label: "Interrupt…", question: `Interrupt ${name}, as Ctrl-C does?`, act: interruptRun } : null,
     running && !run.paused ? { id: "pause", label: "Pause…", question: `Pause ${name}? Its processes and its clock stop until it is resumed.`, act: (id) => pauseRun(id, "pause") } : null,
@@ -105,8 +115,8 @@ function drawOutcome(outcome) {
     ["Computing (system)", time(usage.system_ms)],
     ["Not computing, at least", computing < usage.wall_ms ? time(usage.wall_ms - computing) : null],
     ["Ready, but no processor", usage.run_queue_ms === null ? null : time(usage.run_queue_ms)],
-    ["Queued before", spent ? time(spent.queued_ms) : null],
-    ["Being started", spent ? time(spent.spawn_ms) : null],
+    ["Queued before", time(usage.queued_ms)],
+    ["Being started", time(usage.spawn_ms)],
     ["Paused", spent ? time(spent.paused_ms) : null],
     ["Ended late by", verdict ? `${verdict.late_ms.toFixed(1)} ms` : null],
     ["Was waiting for", verdict?.waiting_for ?? null],

@@ -1,12 +1,12 @@
 // The sections: what the server is asked for while the page is seen, searched and shown.
 
-/** Ended runs that each look asks for, and that the section has at most. */
+/** Ended runs that each look asks for. */
 const LATEST = 25;
-const MAX_ENDED = 1000;
 const MAX_RUNNING = 1000;
-/** Jobs that a look asks for, and more of them as the list is read to its end. */
+/** Entries of a list that one answer has at most; more of them are read by the cursor, as the list is read to its end. */
+const PART = 1000;
+/** Jobs that a look asks for at first. */
 const JOBS = 200;
-const MAX_JOBS = 1000;
 /** Jobs whose results are read for the breakers in them. */
 const BREAKER_JOBS = 100;
 const BREAKERS_EVERY_MS = 10000;
@@ -22,11 +22,15 @@ let query = [];
 let running = [];
 let queued = [];
 let ended = { runs: [], total: 0, whole: false, at: 0 };
+let endedLimit = PART;
 let contexts = [];
 let queues = [];
 let jobs = [];
 let jobLimit = JOBS;
 let moreJobs = false;
+let jobsTotal = 0;
+/** When the list of jobs is asked for again: a long one less often. */
+let jobsDue = 0;
 let jobsError = "";
 let breakers = [];
 const breakersOf = new Map();
@@ -42,12 +46,18 @@ const openRun = (run, keys) => opened("run", run.run_id, keys);
 const lists = {
   running: new Rows("running", { key: "run_id", draw: drawRun, open: openRun }),
   queue: new Rows("jobs", {
-    key: "line", draw: (item, parts) => (item.job ? drawBreaker(item, parts) : drawJob(item, parts)),
-    open: (item, keys) => (item.job ? opened("breaker", item.key, keys) : opened("job", item.job_id, keys)), atEnd: () => askForMoreJobs(),
+    key: "line", draw: (item, parts) => queueItem(item).draw(item, parts), open: (item, keys) => opened(queueItem(item).kind, queueItem(item).id(item), keys),
+    atEnd: () => askForMoreJobs(),
   }),
   contexts: new Rows("contexts", { key: "context_id", draw: drawContext, open: (item, keys) => opened(item.language === "bash" ? "session" : "context", item.context_id, keys) }),
-  ended: new Rows("ended", { key: "run_id", draw: drawRun, open: openRun }),
+  ended: new Rows("ended", { key: "run_id", draw: drawRun, open: openRun, atEnd: () => askForMoreEnded() }),
 };
+
+const QUEUE_ITEMS = {
+  jobs: { kind: "job", draw: drawJob, id: (item) => item.job_id }, breakers: { kind: "breaker", draw: drawBreaker, id: (item) => item.key },
+  schedules: { kind: "schedule", draw: drawSchedule, id: (item) => item.name },
+};
+const queueItem = (item) => QUEUE_ITEMS[item.job_id !== undefined ? "jobs" : item.job ? "breakers" : "schedules"];
 
 const VIEWS = {
   run: { draw: drawChosenRun, follow: followRun },
@@ -55,6 +65,7 @@ const VIEWS = {
   context: { draw: drawChosenContext, follow: async () => {} },
   session: { draw: drawChosenContext, follow: async () => {} },
   breaker: { draw: drawChosenBreaker, follow: async () => {} },
+  schedule: { draw: drawChosenSchedule, follow: async () => {} },
 };
 
 // Asking.
@@ -74,7 +85,22 @@ function go() {
 }
 
 /** Looks again at once, after an action or where another section is shown. */
-const pollSoon = () => wake();
+const pollSoon = () => {
+  jobsDue = 0;
+  wake();
+};
+
+/** Reads a list part by part, until it has `wanted` entries or no more. */
+async function readParts(path, key, wanted) {
+  const list = [];
+  let answer;
+  do {
+    const next = answer ? `&cursor=${encodeURIComponent(answer.next)}` : "";
+    answer = await get(`${path}&limit=${Math.min(PART, wanted - list.length)}${next}`);
+    list.push(...answer[key]);
+  } while (answer.next && list.length < wanted);
+  return { ...answer, [key]: list };
+}
 
 async function poll(signal) {
   for (let look = 0; !signal.aborted; look += 1) {
@@ -102,11 +128,11 @@ async function poll(signal) {
 
 async function lookAtRuns(signal) {
   const all = section === "ended" && !ended.whole && Date.now() - ended.at > WHOLE_EVERY_MS;
-  const limit = all ? MAX_ENDED : LATEST;
+  const limit = all ? endedLimit : LATEST;
   const [now, waiting, over, open] = await Promise.all([
     get(`/v1/runs?status=running&limit=${MAX_RUNNING}`),
     get(`/v1/runs?status=queued&limit=${MAX_RUNNING}`),
-    get(`/v1/runs?status=ended&limit=${limit}`),
+    readParts("/v1/runs?status=ended", "runs", limit),
     get("/v1/contexts"),
   ]);
   if (signal.aborted) return;
@@ -125,12 +151,19 @@ function takeEnded(answer, all, limit) {
   const fresh = new Set(answer.runs.map((run) => run.run_id));
   const joined = answer.runs.length < limit || ended.runs.some((run) => fresh.has(run.run_id));
   const rest = all || !joined ? [] : ended.runs.filter((run) => !fresh.has(run.run_id));
-  const list = [...answer.runs, ...rest].slice(0, Math.min(MAX_ENDED, answer.total));
-  const wanted = Math.min(MAX_ENDED, answer.total);
+  const wanted = Math.min(endedLimit, answer.total);
+  const list = [...answer.runs, ...rest].slice(0, wanted);
   const known = new Set(ended.runs.map((run) => run.run_id));
   const forgotten = answer.total < ended.total + answer.runs.filter((run) => !known.has(run.run_id)).length;
   if (all) ended.at = Date.now();
   ended = { runs: list, total: answer.total, at: joined || all ? ended.at : 0, whole: (all || (ended.whole && joined && !forgotten)) && (all || list.length >= wanted) };
+}
+
+function askForMoreEnded() {
+  if (section !== "ended" || !ended.whole || ended.runs.length < endedLimit || ended.total <= endedLimit) return;
+  endedLimit += PART;
+  ended = { ...ended, whole: false, at: 0 };
+  pollSoon();
 }
 
 /** Takes a run out of the list that this page had forgotten. */
@@ -143,12 +176,14 @@ function dropEnded(id) {
 async function lookAtJobs(signal) {
   try {
     const part = queuePart;
-    const shown = section === "queue" && part !== "breakers";
+    const shown = section === "queue" && (part === "jobs" || part === "dead") && Date.now() >= jobsDue;
+    const limit = jobLimit;
     const chosenState = at("job-state").value;
     const state = part === "dead" ? "dead" : chosenState;
     const [depths, listing] = await Promise.all([
       get("/v1/jobs/queues"),
-      shown ? get(`/v1/jobs?limit=${jobLimit}${state ? `&state=${state}` : ""}`) : null,
+      shown ? readParts(`/v1/jobs?total=true${state ? `&state=${state}` : ""}`, "jobs", limit) : null,
+      section === "queue" || chosen?.kind === "schedule" ? loadSchedules(signal) : null,
     ]);
     if (signal.aborted) return;
     queues = depths.queues;
@@ -158,6 +193,8 @@ async function lookAtJobs(signal) {
     jobs = listing.jobs;
     for (const job of jobs) job.line = job.job_id;
     moreJobs = listing.next !== null;
+    jobsTotal = listing.total;
+    jobsDue = Date.now() + POLL_MS * (Math.ceil(limit / PART) - 1) * 2;
   } catch (error) {
     // Without its store the server still has its runs.
     if (!(error instanceof Refused) || error.status === 401) throw error;
@@ -166,8 +203,8 @@ async function lookAtJobs(signal) {
 }
 
 function askForMoreJobs() {
-  if (queuePart === "breakers" || !moreJobs || jobLimit >= MAX_JOBS || jobs.length < jobLimit) return;
-  jobLimit = Math.min(MAX_JOBS, jobLimit + JOBS);
+  if ((queuePart !== "jobs" && queuePart !== "dead") || !moreJobs || jobs.length < jobLimit) return;
+  jobLimit += jobLimit < PART ? JOBS : PART;
   pollSoon();
 }
 
@@ -224,26 +261,30 @@ function matching(items, words) {
   });
 }
 
-/** The items of the section that is shown, and the words that a search finds them by. */
+/** The items of the section that is shown, the words that a search finds them by, and how many there are if not all are listed. */
 function sectionItems() {
   switch (section) {
-    case "running": return [[...running, ...queued], runWords];
-    case "queue": return queuePart === "breakers" ? [breakers, breakerWords] : [jobs, jobWords];
+    case "running": return [[...running, ...queued], runWords, running.total + queued.total];
+    case "queue":
+      if (queuePart === "schedules") return [schedules, scheduleWords];
+      return queuePart === "breakers" ? [breakers, breakerWords] : [jobs, jobWords, jobsTotal];
     case "contexts": {
       const kinds = { all: () => true, contexts: (one) => one.language !== "bash", sessions: (one) => one.language === "bash" };
       const shown = contexts.filter(kinds[contextKind]);
       // What is idle is below what is busy.
       return [[...shown.filter((one) => one.run_id !== null), ...shown.filter((one) => one.run_id === null)], contextWords];
     }
-    default: return [ended.runs, runWords];
+    default: return [ended.runs, runWords, ended.total];
   }
 }
 
 function drawList() {
-  const [items, words] = sectionItems();
+  const [items, words, total = items.length] = sectionItems();
   const shown = matching(items, words);
   lists[section].set(shown);
-  say(at("matches"), query.length === 0 ? "" : `${shown.length} of ${items.length}`);
+  const listed = `${counted(items.length)} of ${counted(total)}`;
+  if (query.length > 0) say(at("matches"), `${counted(shown.length)} of ${total > items.length ? `the ${listed} listed` : counted(items.length)}`);
+  else say(at("matches"), total > items.length ? `${listed} listed` : "");
 }
 
 function draw() {
@@ -251,16 +292,16 @@ function draw() {
   const open = queues.reduce((sum, queue) => sum + queue.queued + queue.scheduled + queue.leased, 0);
   const dead = queues.reduce((sum, queue) => sum + queue.dead, 0);
   const shells = contexts.filter((context) => context.language === "bash").length;
-  say(at("running-count"), queued.total ? `${running.total} + ${queued.total} queued` : String(running.total ?? 0));
-  say(at("queue-count"), dead ? `${open} + ${dead} dead` : String(open));
-  say(at("dead-count"), String(dead));
+  say(at("running-count"), queued.total ? `${counted(running.total)} + ${counted(queued.total)} queued` : counted(running.total ?? 0));
+  say(at("queue-count"), dead ? `${counted(open)} + ${counted(dead)} dead` : counted(open));
+  say(at("dead-count"), counted(dead));
+  say(at("schedules-count"), areSchedulesKnown ? counted(schedules.length) : "");
   say(at("contexts-count"), String(contexts.length));
   say(at("interpreters-count"), String(contexts.length - shells));
   say(at("sessions-count"), String(shells));
-  say(at("ended-count"), String(ended.total));
+  say(at("ended-count"), counted(ended.total));
   show(at("nothing"), running.length + queued.length === 0);
-  note("running-note", running.total > running.length ? `The latest ${running.length} of ${running.total} are listed.` : "");
-  note("ended-note", ended.total === 0 ? "No run has ended yet." : ended.total > MAX_ENDED ? `The latest ${MAX_ENDED} of ${ended.total} are listed.` : "");
+  note("ended-note", ended.total === 0 ? "No run has ended yet." : "");
   say(at("contexts-note"), contexts.length ? "" : "No live interpreter and no live shell. POST /v1/contexts opens an interpreter, POST /v1/sessions a shell.");
   show(at("contexts-note"), contexts.length === 0);
   note("jobs-note", jobsWords());
@@ -282,8 +323,10 @@ function jobsWords() {
   if (queuePart === "breakers") {
     return `As the latest ${BREAKER_JOBS} jobs left them${breakers.length ? "" : ": none has one"}.`;
   }
+  if (queuePart === "schedules") {
+    return schedules.length || !areSchedulesKnown ? "" : "No schedule. PUT /v1/jobs/schedules/NAME, or sandtimer jobs schedule, stores one.";
+  }
   if (jobs.length === 0) return queuePart === "dead" ? "No job is dead." : "No such job. POST /v1/jobs, or sandtimer jobs submit, submits one.";
-  if (moreJobs && jobs.length >= MAX_JOBS) return `The latest ${MAX_JOBS} are listed. Choose a state to see others.`;
   return "";
 }
 

@@ -43,7 +43,9 @@ function size(bytes) {
 const ago = (ms) => (ms < 1000 ? "just now" : `${time(Math.floor(ms / 1000) * 1000)} ago`);
 const until = (ms) => (ms < 1000 ? "now" : `in ${time(Math.floor(ms / 1000) * 1000)}`);
 const moment = (ms) => (ms === null || ms === undefined ? null : new Date(ms).toLocaleString());
-const some = (number, one, many) => `${number} ${number === 1 ? one : many}`;
+const some = (number, one, many) => `${counted(number)} ${number === 1 ? one : many}`;
+/** A count with its digits in groups of three. */
+const counted = (number) => number.toLocaleString("en-US");
 
 const ENDINGS = {
   exited: "exited", signaled: "ended by a signal", returned: "returned", raised: "raised an error", no_result: "no result",

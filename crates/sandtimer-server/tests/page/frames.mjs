@@ -65,7 +65,7 @@ export const frameScenarios = ({ ask, text, until }) => ({
       all.push(tasks[0].ms);
     };
     await page.locator("#tab-ended").click();
-    await until("all of them", async () => (await text(page, "ended-count")) >= RUNS);
+    await until("all of them", async () => Number((await text(page, "ended-count")).replace(",", "")) >= RUNS);
     await measure("ended, scrolled", () => scroll("ended"));
     await measure("ended, filtered", filter);
     await page.locator("#tab-queue").click();

@@ -276,12 +276,133 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     const place = () => page.locator(`#ended li[data-id="${active}"]`).evaluate((node) => Math.round(node.getBoundingClientRect().top));
     const before = await place();
     runs.unshift({ ...runs[0], run_id: "fresh", command: ["echo", "fresh"] });
-    await until("it is counted", async () => (await text(page, "ended-count")) === "1000");
+    await until("it is counted", async () => (await text(page, "ended-count")) === "1,000");
     await until("the view is as before", async () => (await place()) === before && (await page.locator(`#ended li[data-id="${active}"]`).getAttribute("aria-posinset")) !== null);
     assert.equal(await page.evaluate(() => document.activeElement.closest("li").dataset.id), active);
     await page.locator("#search").fill("word99");
-    await until("it alone", async () => (await text(page, "matches")) === "10 of 1000");
+    await until("it alone", async () => (await text(page, "matches")) === "10 of 1,000");
     await until("its lines alone", async () => (await lines()) === (await page.locator("#ended li", { hasText: "word99" }).count()));
+  },
+
+  async schedules_are_shown_and_removed(page, url) {
+    const evil = "<img src=x onerror='window.owned = 1'> /..";
+    const store = async (name, spec) => {
+      const answer = await fetch(`${url}/v1/jobs/schedules/${encodeURIComponent(name)}`, { method: "PUT", body: JSON.stringify(spec) });
+      assert.equal(answer.status, 200, await answer.text());
+    };
+    const schedules = async () => (await ask(url, "/v1/jobs/schedules")).schedules;
+    await store("often", { every_ms: 1000, job: { command: ["true"] } });
+    await store("nightly", { cron: "30 2 * * *", time_zone: "Europe/Berlin", job: { command: ["echo", "report"], queue: "reports" } });
+    await store(evil, { every_ms: 60_000, paused: true, job: { command: ["true"] } });
+    await page.goto(`${url}/#queue`);
+    await page.locator("#queue-schedules").click();
+    await row(page, "jobs", "schedule nightly").waitFor();
+    assert.equal(await text(page, "schedules-count"), "3");
+    const line = (name) => page.locator("#jobs li", { hasText: name }).textContent();
+    assert.match(await line("nightly"), /next in \d+ .*30 2 \* \* \* in Europe\/Berlin.*queue reports.*no job yet/);
+    assert.match(await line(evil), /paused.*every 1 min/);
+    await until("its last job", async () => /last job has ended/.test(await line("often")));
+    await page.locator("#search").fill("berlin");
+    await until("it alone", async () => (await page.locator("#jobs li").count()) === 1);
+    await page.locator("#search").fill("");
+    await row(page, "jobs", "schedule often").click();
+    await until("its specification", async () => (await text(page, "more")).includes('"every_ms": 1000'));
+    await page.locator("#show-job").click();
+    await until("the job", async () => (await text(page, "state")).startsWith("succeeded"));
+    await page.goBack();
+    await until("the schedule", async () => (await text(page, "title")) === "Schedule often");
+    // The address leads to it as well, whatever it is called.
+    await row(page, "jobs", `schedule ${evil}`).click();
+    await page.reload();
+    await until("its state", async () => (await text(page, "state")).startsWith("paused"));
+    assert.equal(await page.locator("#queue-schedules").getAttribute("aria-pressed"), "true");
+    assert.equal(await row(page, "jobs", `schedule ${evil}`).getAttribute("aria-pressed"), "true");
+    await confirm(page, "remove");
+    await until("it is removed", async () => (await schedules()).every(({ name }) => name !== evil));
+    await until("its line has left", async () => (await page.locator("#jobs li").count()) === 2);
+    assert.equal(await page.evaluate(() => window.owned), undefined);
+  },
+
+  async queued_jobs_show_why_no_worker_has_them(page, url) {
+    const submit = async (job) => (await ask(url, "/v1/jobs", job)).jobs[0].job_id;
+    await ask(url, "/v1/jobs/pause", { queue: "held" });
+    const first = await submit({ name: "first", queue: "held", command: ["true"] });
+    const last = await submit({ name: "last", after: [first], command: ["true"] });
+    const large = await submit({ name: "large", limits: { memory_bytes: 2 ** 50 }, command: ["true"] });
+    await page.goto(`${url}/#queue`);
+    await row(page, "jobs", first).click();
+    await until("its queue", async () => (await text(page, "doing")).includes("Its queue held is paused."));
+    await row(page, "jobs", last).click();
+    await until("the other job", async () => (await text(page, "doing")).includes(`It waits for the end of ${first}.`));
+    assert.match(await row(page, "jobs", last).textContent(), /waits for the end of 1 job/);
+    await row(page, "jobs", large).click();
+    await until("its memory", async () => /It needs a worker with 1024\.0 TiB of memory; the largest live one has /.test(await text(page, "doing")));
+    await ask(url, `/v1/jobs/${large}/cancel`, {});
+    await row(page, "jobs", last).click();
+    await ask(url, "/v1/jobs/resume", { queue: "held" });
+    await until("it succeeded", async () => (await text(page, "state")).startsWith("succeeded"));
+    await until("nothing is in its way", () => page.locator("#doing").isHidden());
+  },
+
+  async runs_show_their_contexts_and_how_long_they_waited(page, url) {
+    const { context_id: id } = await ask(url, "/v1/contexts", {});
+    const cell = (code) => ask(url, `/v1/contexts/${id}/execute`, { code, wait_ms: 0, detach: true });
+    const { run_id: first } = await cell("import time\ntime.sleep(1.2)");
+    const { run_id: second } = await cell("1");
+    await page.goto(url);
+    await until("the context of both", async () => (await page.locator("#running li", { hasText: `context ${id}` }).count()) === 2);
+    assert.match(await row(page, "running", second).textContent(), new RegExp(`queued: waits for its turn.*context ${id}`));
+    await row(page, "running", first).click();
+    await until("what was before it", async () => /^queued .*spawn .*run, so far /.test((await page.locator("#layers li").allTextContents()).join(", ")));
+    await page.locator("#tab-ended").click();
+    await row(page, "ended", second).click();
+    assert.match(await row(page, "ended", second).textContent(), new RegExp(`queued 1\\.\\d s.*context ${id}`));
+    await until("where its time went", async () => /Queued before1\.\d s.*Being started\d+ ms/.test(await text(page, "time")));
+    assert.match((await page.locator("#layers li").allTextContents()).join(", "), /^queued 1\.\d s, spawn \d+ ms, run \d+ ms$/);
+    await page.locator("#show-context").click();
+    assert.equal(await text(page, "title"), `Context ${id}`);
+  },
+
+  async lists_beyond_a_part_are_read_by_the_cursor(page, url) {
+    const now = Date.now();
+    const job = (index) => ({
+      job_id: `job${index}`, name: "many", queue: "q", state: "ended", cancel: null, deadline_ms: null, deliveries: 1, due_ms: 1, ended_ms: now, error: null,
+      leased_ms: 1, ok: true, priority: 0, submitted_ms: now - index, worker: "w", waiting_for: 0,
+    });
+    const run = (index) => ({
+      run_id: `run${index}`, command: ["echo", "many"], created_at_ms: now, elapsed_ms: 5, ended_at_ms: now, ending: "exited", exit_code: 0, ok: true, paused: false,
+      progress: null, sentence: null, status: "ended", waiting_for: null, wall_left_ms: null, wall_ms: null, queued_ms: 0, spawn_ms: 1, context_id: null,
+    });
+    const COUNT = 2345;
+    const part = (route, key, make) => {
+      const asked = new URL(route.request().url()).searchParams;
+      const [from, limit] = [Number(asked.get("cursor") ?? 0), Number(asked.get("limit"))];
+      assert.ok(limit <= 1000);
+      const to = Math.min(COUNT, from + limit);
+      const items = Array.from({ length: to - from }, (_, index) => make(from + index));
+      return route.fulfill({ json: { [key]: items, total: COUNT, next: to < COUNT ? String(to) : null } });
+    };
+    await page.route("**/v1/jobs?*", (route) => part(route, "jobs", job));
+    await page.route("**/v1/runs?status=ended*", (route) => part(route, "runs", run));
+    const readAll = async (list, name) => {
+      await page.locator(`#${list} button`).first().focus();
+      const last = `${name}${COUNT - 1}`;
+      await until(`the last of ${list}`, async () => {
+        await page.keyboard.press("End");
+        return page.evaluate((last) => document.activeElement.closest("li")?.dataset.id === last, last);
+      });
+      assert.equal(await row(page, list, last).evaluate((node) => node.parentElement.getAttribute("aria-setsize")), String(COUNT));
+      assert.equal(await text(page, "matches"), "");
+    };
+    await page.goto(`${url}/#queue`);
+    await until("the totals of jobs", async () => (await text(page, "matches")) === "200 of 2,345 listed");
+    await readAll("jobs", "job");
+    await page.locator("#tab-ended").click();
+    await until("the totals of runs", async () => (await text(page, "matches")) === "1,000 of 2,345 listed");
+    await page.locator("#search").fill("many");
+    await until("what is searched", async () => (await text(page, "matches")) === "1,000 of the 1,000 of 2,345 listed");
+    await page.locator("#search").fill("");
+    await readAll("ended", "run");
   },
 
   async narrow_windows_show_one_thing_at_a_time(page, url) {
