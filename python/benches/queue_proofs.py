@@ -115,7 +115,7 @@ def check(is_met: bool, what: str) -> bool:
 
 
 class Receiver:
-    """Three destinations: each refuses a third of the requests, and one is silent until it is told to answer."""
+    """Three destinations: each refuses a third of the requests, and one is silent until `answers` is set."""
 
     def __init__(self) -> None:
         self.accepted: collections.Counter[str] = collections.Counter()

@@ -57,8 +57,10 @@ export class Client {
     return new Run(this.#http, info.run_id);
   }
 
-  /** Returns the runs of this token, the newest first, including ended ones. */
-  runs(options: Waitable & { readonly status?: "running" | "ended"; readonly limit?: number } = {}): Promise<RunList> {
+  /** Returns the runs of this token, the newest first, including ended ones. `cursor` is the `next` of an earlier part. */
+  runs(
+    options: Waitable & { readonly status?: "running" | "ended"; readonly limit?: number; readonly cursor?: string } = {},
+  ): Promise<RunList> {
     const { signal, ...asked } = options;
     return this.#http.get(`/v1/runs${query(asked)}`, signal);
   }
@@ -115,7 +117,7 @@ export class Client {
 
   /** Returns the jobs of this token, the latest first. `next` is the `cursor` of the next part. */
   jobs(
-    options: Waitable & { readonly queue?: string; readonly state?: JobState; readonly limit?: number; readonly cursor?: string } = {},
+    options: Waitable & { readonly queue?: string; readonly state?: JobState; readonly limit?: number; readonly cursor?: string; readonly total?: boolean } = {},
   ): Promise<JobList> {
     const { signal, ...asked } = options;
     return this.#http.get(`/v1/jobs${query(asked)}`, signal);

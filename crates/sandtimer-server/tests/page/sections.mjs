@@ -328,7 +328,13 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     await ask(url, "/v1/jobs/pause", { queue: "held" });
     const first = await submit({ name: "first", queue: "held", command: ["true"] });
     const last = await submit({ name: "last", after: [first], command: ["true"] });
-    const large = await submit({ name: "large", limits: { memory_bytes: 2 ** 50 }, command: ["true"] });
+    const large = await submit({ name: "large", queue: "held", command: ["true"] });
+    // The worker of this server has no bound of memory.
+    const memory = { reason: "memory", bytes: 2 ** 31, largest_bytes: 2 ** 30 };
+    await page.route(`**/v1/jobs/${large}`, async (route) => {
+      const job = await (await route.fetch()).json();
+      await route.fulfill({ json: { ...job, blocked_by: [...job.blocked_by, memory] } });
+    });
     await page.goto(`${url}/#queue`);
     await row(page, "jobs", first).click();
     await until("its queue", async () => (await text(page, "doing")).includes("Its queue held is paused."));
@@ -336,8 +342,8 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     await until("the other job", async () => (await text(page, "doing")).includes(`It waits for the end of ${first}.`));
     assert.match(await row(page, "jobs", last).textContent(), /waits for the end of 1 job/);
     await row(page, "jobs", large).click();
-    await until("its memory", async () => /It needs a worker with 1024\.0 TiB of memory; the largest live one has /.test(await text(page, "doing")));
-    await ask(url, `/v1/jobs/${large}/cancel`, {});
+    const needs = "It needs a worker with 2.0 GiB of memory; the largest live one has 1.0 GiB.";
+    await until("its memory", async () => (await text(page, "doing")) === `Its queue held is paused. ${needs}`);
     await row(page, "jobs", last).click();
     await ask(url, "/v1/jobs/resume", { queue: "held" });
     await until("it succeeded", async () => (await text(page, "state")).startsWith("succeeded"));
