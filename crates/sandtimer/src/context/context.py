@@ -166,6 +166,10 @@ class Context:
         self.has_stdin = kind & HAS_STDIN
         stdin = others.pop(0) if self.has_stdin else -1
         source = (read_all(others[0]) if kind & HAS_FILE else text).decode("utf-8")
+        if 0 <= memory < 3:
+            # The code has closed its streams, and this has the number of one of them.
+            low, memory = memory, os.dup(memory)
+            os.close(low)
         failed = native.put_streams(stdin, stdout, stderr)
         if failed:
             # What it prints would come where it is not looked for.
