@@ -67,7 +67,7 @@ impl Contender {
     pub(super) fn counted(self) -> &'static str {
         match self {
             Contender::Bare => "this thread and the child",
-            Contender::Bubblewrap => "this thread, bwrap and what it waited for",
+            Contender::Bubblewrap => "this thread and bwrap, which does not wait for the end of its sandbox",
             Contender::Library => "the engine, its helpers and the sandbox's control group",
             Contender::Parked => "as c, and the building of the sandbox ahead of need as well",
             Contender::CommandLine => "the process and what it waited for; not the processes in its sandbox",
