@@ -1886,7 +1886,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__serve)
-            opts="-h --listen --state-dir --token-file --keep-runs --keep-for --store --job-slots --job-files --job-memory --private-webhooks --drain --end-when-unused --log --log-format --interpreter-spawn-timeout-ms --interpreter-prewarm-timeout-ms --interpreter-execution-timeout-ms --vm-execution-timeout-ms --command-timeout-ms --max-output-size-bytes --prewarm --pool --help"
+            opts="-h --listen --state-dir --token-file --keep-runs --keep-for --store --job-slots --job-files --job-memory --private-webhooks --drain --on-demand --end-when-unused --log --log-format --interpreter-spawn-timeout-ms --interpreter-prewarm-timeout-ms --interpreter-execution-timeout-ms --vm-execution-timeout-ms --command-timeout-ms --max-output-size-bytes --prewarm --pool --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

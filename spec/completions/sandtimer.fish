@@ -255,6 +255,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l max-output
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l prewarm -d 'A script that interpreters of a language (python, javascript, bash) execute when they start; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l pool -d 'How many pre-warmed interpreters of a language each user of the server has [default: python=2, javascript=1]; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l private-webhooks -d 'Allow webhooks to loopback, private and link-local addresses'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l on-demand -d 'Start the server of this user in the background unless it is running, print the path of its socket, and exit; the server is that of `sandtimer mcp`, and ends 60 s after its last use'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l end-when-unused -d 'End when no client is connected and nothing runs; for the server that `sandtimer mcp` starts'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l wall -l timeout -d 'Wall-clock limit of everything that this connection starts, from now on' -r
