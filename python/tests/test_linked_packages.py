@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
+import time
 import venv
 from pathlib import Path
 from typing import Iterator
@@ -21,10 +24,12 @@ def names() -> list[str]:
 
 
 @pytest.fixture
-def linked(tmp_path: Path) -> Iterator[Path]:
+def linked() -> Iterator[Path]:
     """A directory with a package and a module that are links, a package whose part is one, and a package of linked files."""
-    tmp_path.chmod(0o755)
-    store, site = tmp_path / "store", tmp_path / "site"
+    # Every user may search it; pytest's own directories only their owner.
+    base = Path(tempfile.mkdtemp(prefix="linked-", dir="/tmp"))
+    base.chmod(0o755)
+    store, site = base / "store", base / "site"
     for directory in (store / "a1/linked_package", store / "b2", store / "c3", store / "d4/linked_files", site / "linked_files"):
         directory.mkdir(parents=True)
     (store / "a1/linked_package/__init__.py").write_text("NAME = 'package'\n")
@@ -39,6 +44,7 @@ def linked(tmp_path: Path) -> Iterator[Path]:
     for each in (store / "d4/linked_files").iterdir():
         (site / "linked_files" / each.name).symlink_to(each)
     yield site
+    shutil.rmtree(base)
 
 
 def test_links_on_the_callers_path_are_found(linked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +73,7 @@ def test_links_of_named_directories_are_found(linked: Path) -> None:
         assert box.exec(f"import os; os.path.exists({str(secret)!r})").value is False and secret.exists()
 
 
-def test_named_directory_does_not_show_what_only_its_owner_may_read(linked: Path) -> None:
+def test_named_directory_does_not_show_private_files(linked: Path) -> None:
     private = linked.parent / "store/a1/linked_package/private.py"
     private.write_text("")
     private.chmod(0o600)
@@ -75,8 +81,13 @@ def test_named_directory_does_not_show_what_only_its_owner_may_read(linked: Path
     closed.mkdir(mode=0o700)
     (closed / "file").write_text("secret")
     (linked / "closed").symlink_to(closed)
+    # A directory that every user may read, below one that only its owner may search.
+    below = closed / "below"
+    below.mkdir()
+    (below / "file").write_text("secret")
+    (linked / "below").symlink_to(below)
     with sandtimer.Sandbox(timeout=30.0, paths=[linked]) as box:
-        for path in (private, closed / "file"):
+        for path in (private, closed / "file", below / "file"):
             outcome = box.exec(f"open({str(path)!r}).read()")
             assert outcome.ending == "raised", (path, outcome)
 
@@ -95,3 +106,41 @@ def test_links_of_another_environment_are_found(linked: Path, tmp_path: Path, na
     with sandtimer.Sandbox(timeout=30.0, python=environment / "bin" / "python") as box:
         outcome = box.exec(CODE)
         assert outcome.value == NAMES, outcome.stderr
+
+
+def test_path_file_shows_nothing_below_private_directories(linked: Path, tmp_path: Path) -> None:
+    """A run may have written the environment."""
+    environment, closed = tmp_path / "environment", linked.parent / "closed"
+    venv.create(environment, symlinks=True)
+    closed.mkdir(mode=0o700)
+    below = closed / "below"
+    below.mkdir(mode=0o755)
+    (below / "file").write_text("secret")
+    (below / "hidden_module.py").write_text("")
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    packages = environment / "lib" / version / "site-packages"
+    (packages / "below.pth").write_text(f"{below}\n")
+    with sandtimer.Sandbox(timeout=30.0, python=environment / "bin" / "python") as box:
+        assert box.exec(f"open({str(below / 'file')!r}).read()").ending == "raised"
+    # The control.
+    closed.chmod(0o755)
+    with sandtimer.Sandbox(timeout=30.0, python=environment / "bin" / "python") as box:
+        assert box.exec(f"open({str(below / 'file')!r}).read()").value == "secret"
+
+
+def test_path_files_of_one_directory_are_followed_once(linked: Path, tmp_path: Path) -> None:
+    environment = tmp_path / "environment"
+    venv.create(environment, symlinks=True)
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    packages = environment / "lib" / version / "site-packages"
+    many = linked.parent / "many"
+    many.mkdir(mode=0o755)
+    for number in range(5_000):
+        (many / f"file{number}").write_text("")
+    for number in range(64):
+        (packages / f"many{number}.pth").write_text(f"{many}\n" * 64)
+    begun = time.monotonic()
+    with sandtimer.Sandbox(timeout=60.0, python=environment / "bin" / "python") as box:
+        assert box.exec("1 + 1").value == 2
+    # Followed 4,096 times, it took minutes.
+    assert time.monotonic() - begun < 40

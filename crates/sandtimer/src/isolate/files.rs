@@ -313,6 +313,7 @@ pub fn plan_files(request: &FilesRequest<'_>) -> Result<FilesPlan, FilesError> {
         tree: Tree::default(),
         notes: Vec::new(),
         searched: Vec::new(),
+        packages: packages::Visited::default(),
     };
     planner.add_temporary();
     system::add(&mut planner.tree, &host, request);
@@ -386,6 +387,7 @@ struct Planner<'a> {
     notes: Vec<Note>,
     /// Directories of the caller's that are shown, in which credentials are looked for.
     searched: Vec<Searched>,
+    packages: packages::Visited,
 }
 
 impl Planner<'_> {

@@ -1,14 +1,17 @@
 //! Packages that are symbolic links into a store, as uv, Nix and Bazel install them: where the links lead is shown, too.
 //!
-//! Of the caller's own `sys.path` all of it: what can write there has the caller execute its code, so a link there shows nothing that
-//! it could not read. Of directories and interpreters that the caller names, which a run may have written, what everybody may read.
+//! Links in the caller's own `sys.path` are followed everywhere: what can write there has the caller execute its code, so a link there
+//! shows nothing that it could not read. Links in directories and interpreters that the caller names, which a run may have written, are
+//! followed to what every user may read, by its mode and by those of the directories above it.
 
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::{Kind, NoteKind, Planner, Searched, credentials};
 use crate::isolate::toolchain::lookup::{Host, Resolved};
 
-/// Entries inspected for one directory of packages, and places outside of it that are shown.
+/// Entries inspected for the packages of one plan, and places outside of their directories that are shown.
 const MAX_ENTRIES: usize = 20_000;
 const MAX_PLACES: usize = 256;
 /// An installer links the files of all packages or of none: so many without a link are looked at.
@@ -29,11 +32,26 @@ pub(super) enum Part {
     WorldReadable,
 }
 
+/// Directories of packages whose links were followed for a plan, and how much of its bounds is used.
+#[derive(Debug, Default)]
+pub(super) struct Visited {
+    directories: BTreeSet<PathBuf>,
+    entries: usize,
+    places: usize,
+}
+
 impl Planner<'_> {
     /// Shows where the links of a directory of packages lead, as far as that may be shown.
     pub(super) fn add_linked_packages(&mut self, directory: &Path, part: Part) {
-        let mut places = Places { host: self.host, directory, found: Vec::new(), entries: 0, depth: 0 };
+        if !self.packages.directories.insert(directory.to_path_buf()) {
+            return;
+        }
+        let (entries, max_places) = (self.packages.entries, MAX_PLACES.saturating_sub(self.packages.places));
+        let mut places =
+            Places { host: self.host, directory, found: Vec::new(), entries, max_places, depth: 0 };
         places.look_at(directory);
+        self.packages.entries = places.entries;
+        self.packages.places += places.found.len();
         for link in places.found {
             let Ok(found) = self.host.resolve(&link) else { continue };
             let place = place_of(&link, &found);
@@ -56,7 +74,15 @@ impl Planner<'_> {
     fn show_packages(&mut self, place: &Path, part: Part) -> Result<(), String> {
         let kind = if self.host.is_directory(place) { Kind::Directory } else { Kind::File };
         match part {
-            Part::WorldReadable => self.show_world_readable(place)?,
+            Part::WorldReadable => match self.private_directory_above(place) {
+                Some(directory) => {
+                    return Err(format!(
+                        "is below {}, which other users may not search; name it in `paths` to show it",
+                        directory.display()
+                    ));
+                }
+                None => self.show_world_readable(place)?,
+            },
             Part::Whole => match self.guard.refusal(place) {
                 Some(refusal) => return Err(refusal.to_string()),
                 None => self.tree.bind(place, kind, false),
@@ -66,6 +92,14 @@ impl Planner<'_> {
             self.searched.push(Searched::at_own_path(place, false));
         }
         Ok(())
+    }
+
+    /// The directory above a path (canonical) that keeps other users from it. A bind mount does not, and a run may have made the link.
+    fn private_directory_above(&self, path: &Path) -> Option<PathBuf> {
+        let may_search = |directory: &&Path| {
+            self.host.resolve(directory).is_ok_and(|found| found.metadata.permissions().mode() & 0o001 != 0)
+        };
+        path.ancestors().skip(1).find(|directory| !may_search(directory)).map(Path::to_path_buf)
     }
 
     /// Shows what the packages of an interpreter are that lie outside of its prefix: where links lead, and the directories that its
@@ -90,6 +124,9 @@ impl Planner<'_> {
             files.filter(|path| path.extension().is_some_and(|extension| extension == "pth")).collect();
         files.sort();
         for file in files.iter().take(MAX_PATH_FILES) {
+            if self.packages.directories.len() > MAX_NAMED {
+                return;
+            }
             let text = self.host.text(file).unwrap_or_default();
             // Other lines are code, or a comment.
             let is_path = |line: &&str| {
@@ -140,6 +177,7 @@ struct Places<'a> {
     directory: &'a Path,
     found: Vec<PathBuf>,
     entries: usize,
+    max_places: usize,
     depth: usize,
 }
 
@@ -176,7 +214,7 @@ impl Places<'_> {
     fn each(&mut self, directory: &Path, mut other: impl FnMut(&mut Self, &Path, bool)) {
         for entry in std::fs::read_dir(self.host.on_disk(directory)).into_iter().flatten().flatten() {
             self.entries += 1;
-            if self.entries > MAX_ENTRIES || self.found.len() >= MAX_PLACES {
+            if self.entries > MAX_ENTRIES || self.found.len() >= self.max_places {
                 return;
             }
             let path = directory.join(entry.file_name());
