@@ -115,3 +115,14 @@ def test_threads_print_between_cells(ctx: sandtimer.Context) -> None:
     ctx.run("import threading\ngo, done = threading.Event(), threading.Event()\ndef work():\n    go.wait()\n    print('late')\n    print('later')\n    done.set()\nthreading.Thread(target=work).start()\nprint('now')")
     outcome = ctx.run("go.set()\ndone.wait()\nprint('end')")
     assert outcome.stdout == "late\nlater\nend\n"
+
+
+@pytest.mark.parametrize("loses", ["os.close(1)", "r, w = os.pipe(); os.close(r); os.dup2(w, 1)"])
+def test_lost_output_is_not_of_the_next_cell(ctx: sandtimer.Context, loses: str) -> None:
+    ctx.run(f"import os; {loses}; print('lost')")
+    assert ctx.run("print('kept')").stdout == "kept\n"
+
+
+def test_wrapped_functions_are_pickled_by_their_names(ctx: sandtimer.Context) -> None:
+    code = "import os, pickle\n[pickle.loads(pickle.dumps(f)) is f for f in (os.system, os.dup2, os.execv, os.posix_spawn)] + [os.execve in os.supports_fd]"
+    assert ctx.run(code).value == [True] * 5

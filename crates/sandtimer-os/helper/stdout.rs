@@ -5,8 +5,8 @@
 //! print ─▶ memory ─┬─▶ the pipe: at once where nothing was written for a moment, when it is full, flushed, or at the end
 //!                  └─▶ the engine: a moment after it read the pipe, and when the process is dead
 //! ```
-//! The cells of a context (`open_cell_output`) have memory of their interpreter's, which each brings again: a copy of the interpreter from
-//! before the first cell takes up the same.
+//! Each cell of a context (`open_cell_output`) passes the file of its interpreter's memory: a checkpoint from before the first cell maps it
+//! with its next cell.
 //! Elsewhere (`open_timed_output`) the memory is the process's own, and a timer writes what waits there (`stdout_timer.rs`).
 //!
 //! One word says what is in the memory (`wire::stdout`): how much was written, how much of it was taken, and whether its process is
@@ -140,6 +140,10 @@ pub unsafe extern "C" fn begin_cell(_module: Object, number: Object) -> Object {
         output.file = found;
     }
     call!(nr::CLOSE, file);
+    if output.memory != 0 {
+        // What an earlier cell has left is not this one's.
+        discard(word(output.memory));
+    }
     output.pipe = identity(STDOUT).unwrap_or_default();
     (output.written_at, output.is_mid_line, output.is_between_cells) = (0, false, false);
     // SAFETY: an int of a C long.
@@ -152,7 +156,8 @@ pub unsafe extern "C" fn begin_cell(_module: Object, number: Object) -> Object {
 /// `end_output(_)`: a cell has ended: what waits is written to its pipe, and what comes later is at once.
 pub unsafe extern "C" fn end_cell(_module: Object, _arguments: Object) -> Object {
     if output().memory != 0 && !flush() {
-        // The pipe is broken: no reader is left.
+        // The pipe is broken, or the cell has closed it: what waits is lost, as with a buffer.
+        discard(word(output().memory));
         // SAFETY: the GIL is held.
         unsafe { PyErr_Clear() };
     }
@@ -383,6 +388,14 @@ fn unwritten(word: &AtomicU64) -> Option<(usize, usize)> {
             return None;
         }
     }
+}
+
+/// Drops what waits in the memory.
+fn discard(word: &AtomicU64) {
+    // Never refused: the function gives a state for each.
+    let _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+        Some((state & !(BUSY | LENGTH | TAKEN)).wrapping_add(GENERATION))
+    });
 }
 
 /// Writes until there is nothing left, and lets go of the memory then.

@@ -418,6 +418,11 @@ def flush_before(module, name):
         return function(*arguments, **keywords)
 
     setattr(module, name, flushed)
+    # Pickled by the name that it has in its own module.
+    setattr(sys.modules.get(function.__module__, module), function.__name__, flushed)
+    for supported in (os.supports_fd, os.supports_dir_fd, os.supports_follow_symlinks):
+        if function in supported:
+            supported.add(flushed)
 
 
 for each in ("system", "posix_spawn", "posix_spawnp", "execv", "execve", "dup2"):
