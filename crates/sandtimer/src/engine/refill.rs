@@ -366,7 +366,7 @@ impl Shared {
     }
 
     /// Waits until another child is wanted, and says whether somebody waits for it; none when no more will be.
-    fn wait_for_want(&self) -> Option<(bool, room::Making)> {
+    fn wait_for_want(&self) -> Option<(bool, room::PendingChild)> {
         let lull = if self.profile.live { LULL_OF_CONTEXTS } else { LULL };
         let mut state = self.lock();
         loop {
@@ -400,7 +400,7 @@ impl Shared {
                 if state.coming() < state.wanted.max(state.waiting) {
                     self.lacking.notify_one();
                 }
-                return Some((hurried, room::Making::begin()));
+                return Some((hurried, room::PendingChild::begin()));
             }
             let old = self.vacancies.take_old();
             if !old.is_empty() {

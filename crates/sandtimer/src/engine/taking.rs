@@ -106,7 +106,7 @@ impl Shared {
     /// How large the pool may grow: by the processors, and by the descriptors that this process may have.
     fn most(&self) -> usize {
         let usual = (4 * sandtimer_os::probe::processors()).max(16);
-        let by_descriptors = descriptors::limit().map_or(usize::MAX, room::most_children);
+        let by_descriptors = descriptors::limit().map_or(usize::MAX, room::max_children);
         usual.min(by_descriptors).max(self.size)
     }
 

@@ -153,6 +153,8 @@ pub(crate) struct Used {
     pub run_queue_microseconds: Option<u64>,
 }
 
+/// Tasks of a job whose processes are listed when it ends.
+const MAX_LISTED_TASKS: u64 = 64;
 pub(crate) const ANSWERED_VALUE: u8 = 1;
 pub(crate) const ANSWERED_RAISED: u8 = 2;
 
@@ -431,12 +433,16 @@ impl Running {
         killed
     }
 
-    /// How many processes are in its sandbox besides init and the job itself, which may be dead. `tasks`: how many tasks are there without
-    /// init; threads are tasks, too.
+    /// How many processes are in its sandbox besides init and the job itself, which may be dead. `tasks` is the number of tasks without
+    /// init. Threads are tasks, too, and are counted if there are more tasks than are listed.
     pub fn leftovers(&self, tasks: u64) -> u64 {
         let Some(job) = self.job.as_ref().filter(|_| tasks > 0) else { return 0 };
         if tasks == 1 && !process::is_dead(job.pidfd.as_fd()) {
             return 0;
+        }
+        // The enforcer has no time for a long list.
+        if tasks > MAX_LISTED_TASKS {
+            return tasks;
         }
         let own = [number_of(self.pidfd.as_fd()), number_of(job.pidfd.as_fd())];
         let is_left = |pid: &u32| !own.contains(&Some(*pid));
