@@ -32,6 +32,17 @@ pub(super) fn returned_job_waits_for_its_pause(part: &Part<'_>) {
     let leased = part.lease(5).remove(0);
     assert_eq!(leased.held.id, id);
     assert_eq!(part.finish(&leased.held, Status::Ok, false), Finished::Recorded);
+    // Its rate is free, too.
+    let rate = json!({"rate": {"key": format!("{} returned", part.name), "most": 1, "per_ms": 3_600_000}});
+    let [first, second] = [part.submit(rate.clone()), part.submit(rate)];
+    let held = part.lease(5).remove(0).held;
+    assert_eq!(held.id, first);
+    let result = JobResult::bare(Status::Drained, Some("returned".to_owned()));
+    let finish = Finish { held, result, again: true, pause_ms: 3_600_000 };
+    assert_eq!(part.store.finish(&[finish]).expect("finished"), [Finished::GivenBack]);
+    let other = part.lease(5).remove(0);
+    assert_eq!(other.held.id, second);
+    part.finish(&other.held, Status::Ok, false);
 }
 
 pub(super) fn workers_are_listed_with_their_jobs(part: &Part<'_>) {

@@ -343,13 +343,16 @@ pub(crate) fn finish(
         return Ok(Finished::Duplicate);
     }
     if finish.again && job.cancel.is_none() {
-        // Whoever ends its worker says nothing about the job.
+        // That its worker ends says nothing about the job.
         let returned = i64::from(result.status == Status::Drained);
         let job = Row1 { deliveries: job.deliveries - returned, ..job };
         execute(tx, "UPDATE jobs SET deliveries = ?2 WHERE seq = ?1", (job.seq, job.deliveries))?;
         let pause_ms = match result.status {
             Status::InfraError if may_defer => Some(pause_after_failure(&job)),
-            Status::Drained if finish.pause_ms > 0 => Some(integer(finish.pause_ms)),
+            Status::Drained if finish.pause_ms > 0 => {
+                rates::returned(tx, job.seq, now)?;
+                Some(integer(finish.pause_ms))
+            }
             _ => None,
         };
         give_back(tx, &job, (result, pause_ms), now)?;

@@ -65,6 +65,15 @@ pub(super) fn started(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<(), St
     balance(tx, &rate, now)
 }
 
+/// The worker of a job that was handed out has returned it without a start: another job of its key may start in its place.
+pub(super) fn returned(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<(), StoreError> {
+    let Some(rate) = of_job(tx, seq)? else { return Ok(()) };
+    let delete = "DELETE FROM rate_starts WHERE rowid =
+        (SELECT rowid FROM rate_starts WHERE key = ?1 ORDER BY at_ms DESC, rowid DESC LIMIT 1)";
+    execute(tx, delete, [&rate.key])?;
+    balance(tx, &rate, now)
+}
+
 /// A job left the index without a start, as one that was cancelled.
 pub(super) fn withdrawn(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<(), StoreError> {
     of_job(tx, seq)?.map_or(Ok(()), |rate| balance(tx, &rate, now))
