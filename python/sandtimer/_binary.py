@@ -6,6 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+from concurrent.futures import Future
+from typing import Optional
+
+from ._locks import Guard
 
 # The program itself waits 30 s for the server.
 _START_TIMEOUT = 60.0
@@ -22,16 +27,81 @@ def find_binary(purpose: str) -> str:
     return found
 
 
-def start_own_server() -> str:
-    """The path of the socket of this user's server, which is started if it is not running.
+class ServerStart:
+    """A run of the program that starts the user's server. The calls that wait for it share it."""
 
-    Raises `RuntimeError` if there is no `sandtimer` program, or it cannot start the server.
-    """
-    command = [find_binary("a server of your own"), "serve", "--on-demand"]
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_START_TIMEOUT)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise RuntimeError(f"{command[0]} cannot start a server: {error}") from error
-    if done.returncode != 0:
-        raise RuntimeError(done.stderr.strip().replace("sandtimer: ", "", 1) or f"{command[0]} ended with {done.returncode}")
-    return done.stdout.strip().replace("unix:", "", 1)
+    def __init__(self) -> None:
+        self.socket: Future[str] = Future()
+        # Running: a call that is cancelled does not cancel it for the others.
+        self.socket.set_running_or_notify_cancel()
+        self.waiting_calls = 0
+        self.owner_pid = os.getpid()
+        command = [find_binary("a server of your own"), "serve", "--on-demand"]
+        self._program = command[0]
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+        except OSError as error:
+            raise RuntimeError(f"{self._program} cannot start a server: {error}") from error
+        # Neither an event loop nor the interpreter waits for it at its end.
+        threading.Thread(target=self._wait, name="sandtimer-start", daemon=True).start()
+
+    def _wait(self) -> None:
+        with self._process as process:
+            try:
+                output, errors = map(os.fsdecode, process.communicate(timeout=_START_TIMEOUT))
+            except subprocess.TimeoutExpired as error:
+                process.kill()
+                self.socket.set_exception(RuntimeError(f"{self._program} cannot start a server: {error}"))
+                return
+        if process.returncode == 0:
+            self.socket.set_result(output.strip().replace("unix:", "", 1))
+        else:
+            reason = errors.strip().replace("sandtimer: ", "", 1)
+            self.socket.set_exception(RuntimeError(reason or f"{self._program} ended with {process.returncode}"))
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+class OwnServer:
+    """Starts this user's server once for all calls that need it at a time, in any thread or task."""
+
+    def __init__(self) -> None:
+        self._guard = Guard()
+        self._start: Optional[ServerStart] = None
+
+    def __reduce__(self) -> tuple[type[OwnServer], tuple[()]]:
+        return OwnServer, ()
+
+    @property
+    def ended_start(self) -> Optional[ServerStart]:
+        """The latest start, if it has ended."""
+        start = self._start
+        return start if start is not None and start.socket.done() else None
+
+    def join_start(self, ended: Optional[ServerStart]) -> ServerStart:
+        """Returns a start that is not `ended`, and begins it unless another call has done so.
+
+        `ended` is what `ended_start` was before the caller tried to connect. Each call is followed
+        by one of `leave_start`. Raises `RuntimeError` if there is no `sandtimer` program, or it
+        cannot be executed.
+        """
+        with self._guard.lock:
+            start = self._start
+            # The thread that waits for a start of the parent process does not exist in a fork.
+            if start is None or start is ended or start.owner_pid != os.getpid():
+                start = self._start = ServerStart()
+            start.waiting_calls += 1
+            return start
+
+    def leave_start(self, start: ServerStart) -> None:
+        """Ends the program if no other call waits for it."""
+        with self._guard.lock:
+            start.waiting_calls -= 1
+            if start.waiting_calls or start.socket.done():
+                return
+            if self._start is start:
+                self._start = None
+        start.kill()

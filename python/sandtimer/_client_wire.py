@@ -16,9 +16,10 @@ import ssl
 import struct
 import time
 import urllib.parse
-from typing import Any, AsyncGenerator, Callable, Coroutine, Generator, NamedTuple, Optional, TypeVar
+from concurrent.futures import Future
+from typing import Any, AsyncGenerator, Coroutine, Generator, NamedTuple, Optional, TypeVar
 
-from ._binary import start_own_server
+from ._binary import OwnServer, ServerStart
 from .errors import (
     InvalidArgumentError,
     ServerError,
@@ -39,6 +40,8 @@ SILENCE = 60.0
 _CONNECT = 30.0
 _PIECE = 256 * 1024
 _MOST_HEAD = 64 * 1024
+# How often a request is sent to the user's own server, which may end between two of them.
+_MAX_OWN_TRIES = 3
 DEFAULT_URL = "http://127.0.0.1:7880"
 _UNREACHABLE_HINT = "start a server with `sandtimer serve`, or give the address of one: Client(url), SANDTIMER_SERVER"
 
@@ -53,8 +56,8 @@ class Io:
         """Connects to a Unix socket."""
         raise NotImplementedError
 
-    async def call(self, function: Callable[[], T]) -> T:
-        """The result of a function that blocks."""
+    async def result(self, future: Future[T]) -> T:
+        """Waits for the result of another thread."""
         raise NotImplementedError
 
     async def sleep(self, seconds: float) -> None:
@@ -99,8 +102,8 @@ class Blocking(Io):
             raise
         return _BlockingConnection(connected)
 
-    async def call(self, function: Callable[[], T]) -> T:
-        return function()
+    async def result(self, future: Future[T]) -> T:
+        return future.result()
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -139,8 +142,8 @@ class Awaiting(Io):
             raise
         return _AwaitingConnection(reader, writer)
 
-    async def call(self, function: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(None, function)
+    async def result(self, future: Future[T]) -> T:
+        return await asyncio.wrap_future(future)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -246,6 +249,7 @@ class _Answer:
     def __init__(self, connection: Connection, patience: Optional[float]) -> None:
         self._connection, self._patience = connection, patience
         self._rest = b""
+        self.has_begun = False
         self.status = 0
         self._headers: dict[str, str] = {}
 
@@ -291,6 +295,7 @@ class _Answer:
         if not data:
             raise ConnectionError("the server closed the connection in the middle of an answer")
         self._rest += data
+        self.has_begun = True
 
     async def _until(self, mark: bytes) -> bytes:
         while mark not in self._rest:
@@ -329,8 +334,10 @@ class Server:
 
     def __init__(self, url: Optional[str], token: Optional[str]) -> None:
         url = url or os.environ.get("SANDTIMER_SERVER")
-        # Without an address, the user's own server is started if none answers at the usual one.
-        self._is_named = url is not None
+        # Without an address, the first connection chooses between the server at the usual one and the
+        # user's own, for good.
+        self._may_start_own = not url
+        self._own = OwnServer()
         self._own_socket: Optional[str] = None
         url = url or DEFAULT_URL
         parts = urllib.parse.urlsplit(url)
@@ -351,8 +358,6 @@ class Server:
         """What is answered, decoded; None where there is nothing to say."""
         async with _Asked(self, io, method, path, body, patience) as answer:
             text = await answer.body()
-            if answer.status >= 300:
-                raise _refusal(answer.status, text)
             return json.loads(text) if text else None
 
     async def ask_again(self, io: Io, path: str, patience: float, body: Any = None) -> Any:
@@ -375,8 +380,6 @@ class Server:
                     if answer.status == 204:
                         # It has had the last one.
                         return
-                    if answer.status != 200:
-                        raise _refusal(answer.status, await answer.body())
                     parser = _Events()
                     async for piece in answer.pieces():
                         for event in parser.feed(piece):
@@ -384,15 +387,13 @@ class Server:
                             yield event
                             if event.event == final:
                                 return
-                raise _unreachable(self.url, "the stream ended before its last event")
+                raise _unreachable(self.address, "the stream ended before its last event")
             except ServerError as error:
                 await again.after(error)
 
     async def pieces(self, io: Io, path: str, patience: Optional[float] = None) -> AsyncGenerator[bytes, None]:
         """The bytes of an answer, as they come."""
         async with _Asked(self, io, "GET", path, None, patience) as answer:
-            if answer.status >= 300:
-                raise _refusal(answer.status, await answer.body())
             async for piece in answer.pieces():
                 yield piece
 
@@ -418,66 +419,131 @@ class Server:
             lines.append(f"Last-Event-ID: {last}")
         return "\r\n".join([*lines, "", ""]).encode("latin-1") + content
 
-    async def open(self, io: Io) -> Connection:
+    @property
+    def is_own(self) -> bool:
+        """Whether the user's own server was chosen."""
+        return self._own_socket is not None
+
+    @property
+    def address(self) -> str:
+        return self.url if self._own_socket is None else f"unix:{self._own_socket}"
+
+    async def open(self, io: Io, must_start: bool) -> Connection:
+        """Connects. `must_start`: the user's own server, if it was chosen, is ending."""
+        ended = self._own.ended_start
         if self._own_socket is None:
             try:
-                return await io.connect(self._host, self._port, self._tls)
+                connection = await io.connect(self._host, self._port, self._tls)
             except ConnectionRefusedError:
-                if self._is_named:
+                if not self._may_start_own:
                     raise
-        return await self._open_own(io)
-
-    async def _open_own(self, io: Io) -> Connection:
-        if self._own_socket is not None:
+            else:
+                # Another call may have chosen in the meantime.
+                if self._own_socket is None:
+                    self._may_start_own = False
+                    return connection
+                connection.close()
+        elif not must_start:
             try:
                 return await io.connect_socket(self._own_socket)
             except (FileNotFoundError, ConnectionRefusedError):
-                # It ends when it is not used, and is started again.
+                # It ends when it is not used.
                 pass
+        path = await self._start_own(io, ended)
+        if not self._may_start_own:
+            return await io.connect(self._host, self._port, self._tls)
+        self._own_socket = path
+        return await io.connect_socket(path)
+
+    async def _start_own(self, io: Io, ended: Optional[ServerStart]) -> str:
+        """Starts the user's own server unless it is running, and returns the path of its socket."""
         try:
-            self._own_socket = await io.call(start_own_server)
+            start = self._own.join_start(ended)
+            try:
+                return await io.result(start.socket)
+            finally:
+                self._own.leave_start(start)
         except RuntimeError as error:
-            message = f"no server answers at {self.url}, and none was started: {error}; {_UNREACHABLE_HINT}"
+            message = f"no server answers at {self.address}, and none was started: {error}; {_UNREACHABLE_HINT}"
             raise said(ServerUnreachableError, "unreachable", message, _UNREACHABLE_HINT) from error
-        return await io.connect_socket(self._own_socket)
 
 
 class _Asked:
-    """One request and its answer, with a connection of its own. What breaks it is raised as `ServerUnreachableError`."""
+    """One request and its answer, with a connection of its own.
+
+    A broken connection is raised as `ServerUnreachableError`, an answer that reports an error as
+    that error. The user's own server ends when it is not used: it is started again, and the request
+    sent again, if that cannot do the same thing twice.
+    """
 
     def __init__(
         self, server: Server, io: Io, method: str, path: str, body: Any, patience: Optional[float], last: Optional[str] = None
     ) -> None:
         self._server, self._io, self._patience = server, io, patience
         self._request = server.request(method, path, body, last)
+        self._is_read = method == "GET"
         self._connection: Optional[Connection] = None
+        self._answer: Optional[_Answer] = None
 
     async def __aenter__(self) -> _Answer:
-        try:
-            self._connection = await self._server.open(self._io)
-            answer = _Answer(self._connection, self._patience)
-            await self._connection.write(self._request)
-            await answer.read_head()
-            return answer
-        except BaseException as error:
-            self._leave(error)
-            raise
+        tries = 1
+        while True:
+            try:
+                return await self._exchange(tries > 1)
+            except BaseException as error:
+                if tries < _MAX_OWN_TRIES and self._server.is_own and self._is_repeatable(error):
+                    self._close()
+                    tries += 1
+                    continue
+                self._leave(error)
+                raise
+
+    async def _exchange(self, must_start: bool) -> _Answer:
+        self._answer = None
+        self._connection = await self._server.open(self._io, must_start)
+        self._answer = answer = _Answer(self._connection, self._patience)
+        await self._connection.write(self._request)
+        await answer.read_head()
+        if answer.status >= 300:
+            raise _refusal(answer.status, await answer.body())
+        return answer
+
+    def _is_repeatable(self, error: BaseException) -> bool:
+        """Whether the request only reads, or the server has certainly not processed it.
+
+        A Unix socket is reset only if the server closed it before it had read the whole request. A
+        connection that ends without an answer proves nothing: the server may have crashed while it
+        processed the request.
+        """
+        if isinstance(error, ServerError):
+            return error.code == "shutting_down"
+        if self._answer is None:
+            return isinstance(error, (FileNotFoundError, ConnectionRefusedError))
+        if self._answer.has_begun:
+            return False
+        return isinstance(error, ConnectionError if self._is_read else (BrokenPipeError, ConnectionResetError))
 
     async def __aexit__(self, _: object, error: Optional[BaseException], __: object) -> None:
         self._leave(error)
 
-    def _leave(self, error: Optional[BaseException]) -> None:
+    def _close(self) -> None:
         if self._connection is not None:
             self._connection.close()
+            self._connection = None
+
+    def _leave(self, error: Optional[BaseException]) -> None:
+        self._close()
+        address = self._server.address
         # asyncio's is another one before Python 3.11.
         if isinstance(error, (OSError, asyncio.TimeoutError)) and not isinstance(error, ServerError):
-            raise _unreachable(self._server.url, str(error) or type(error).__name__) from error
+            raise _unreachable(address, str(error) or type(error).__name__) from error
         if isinstance(error, (ValueError, IndexError)) and not isinstance(error, ServerError):
-            raise said(ServerError, "bad_answer", f"{self._server.url} does not answer as a Sandtimer server: {error}") from error
+            raise said(ServerError, "bad_answer", f"{address} does not answer as a Sandtimer server: {error}") from error
 
 
-def _unreachable(url: str, why: str) -> ServerError:
-    return said(ServerUnreachableError, "unreachable", f"{url} does not answer: {why}; {_UNREACHABLE_HINT}", _UNREACHABLE_HINT, True)
+def _unreachable(address: str, why: str) -> ServerError:
+    message = f"{address} does not answer: {why}; {_UNREACHABLE_HINT}"
+    return said(ServerUnreachableError, "unreachable", message, _UNREACHABLE_HINT, True)
 
 
 def _refusal(status: int, text: bytes) -> ServerError:
