@@ -607,15 +607,21 @@ SealedTests._reports_of = noted("end", SealedTests._reports_of)
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="without root, tests do not start ahead")
 @pytest.mark.parametrize(
-    "options, order",
+    "limited, order",
     [
-        ([], ["begin a", "begin b", "begin c", "end a", "begin d", "end b", "end c", "end d"]),
-        (["-o", "sandtimer_wall=60s"], ["begin a", "begin b", "end a", "begin c", "end b", "begin d", "end c", "end d"]),
+        ("", ["begin a", "begin b", "begin c", "end a", "begin d", "end b", "end c", "end d"]),
+        ("a", ["begin a", "begin b", "end a", "begin c", "begin d", "end b", "end c", "end d"]),
+        ("b", ["begin a", "begin b", "end a", "begin c", "end b", "begin d", "end c", "end d"]),
+        ("c", ["begin a", "begin b", "end a", "begin c", "end b", "begin d", "end c", "end d"]),
+        ("d", ["begin a", "begin b", "begin c", "end a", "end b", "begin d", "end c", "end d"]),
+        ("abcd", ["begin a", "begin b", "end a", "begin c", "end b", "begin d", "end c", "end d"]),
     ],
 )
-def test_starts_ahead_unless_limited_in_time(suite: Callable[..., Suite], options: list[str], order: list[str]) -> None:
-    it = suite("".join(f"def test_{name}(): pass\n" for name in "abcd"))
+@pytest.mark.parametrize("limit", ["wall", "stall"])
+def test_starts_ahead_unless_limited_in_time(suite: Callable[..., Suite], limited: str, order: list[str], limit: str) -> None:
+    marks = {name: f"@pytest.mark.sandtimer({limit}=60)\n" if name in limited else "" for name in "abcd"}
+    it = suite("import pytest\n" + "".join(f"{marks[name]}def test_{name}(): pass\n" for name in "abcd"))
     (it.directory / "notes_order.py").write_text(NOTES_ORDER)
-    code, _ = it.run("-p", "notes_order", "--sandtimer", *options)
+    code, _ = it.run("-p", "notes_order", "--sandtimer")
     assert code == 0, it.output
     assert (it.directory / "order").read_text().splitlines() == order

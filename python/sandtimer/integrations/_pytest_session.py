@@ -25,6 +25,11 @@ from ._pytest_limits import TestLimits
 _MAX_AHEAD = 4
 
 
+def _has_time_limit(limits: TestLimits) -> bool:
+    """Whether a test fails if it waits too long for a processor."""
+    return bool(limits.wall or limits.stall)
+
+
 class _Begun(NamedTuple):
     box: Any
     call: Any
@@ -147,14 +152,18 @@ class SealedTests:
             self._fork()
             return self._begin(item, limits)
 
-    def _begin_ahead(self, following: Sequence[tuple[pytest.Item, TestLimits]]) -> None:
+    def _begin_ahead(self, running: TestLimits, following: Sequence[tuple[pytest.Item, TestLimits]]) -> None:
         """Begins the next tests, which start while this one runs.
 
-        Does nothing if this process may change in between. The clocks of a test run from its start: one with limits
-        of time has a processor for itself, and starts only next to the test before it.
+        Does nothing if this process may change in between. The clocks of a test run from its start,
+        and a test with a limit on elapsed time needs a processor of its own: only one test runs
+        besides it.
         """
+        has_time_limit = _has_time_limit(running)
         for place, (item, limits) in enumerate(following[: self.tests_ahead]):
-            if limits.network or (place > 0 and (limits.wall or limits.stall)):
+            # Those that have begun already are the first ones.
+            has_time_limit = has_time_limit or _has_time_limit(limits)
+            if limits.network or (place > 0 and has_time_limit):
                 return
             stack = item.session._setupstate.stack
             if id(item) in self._ahead:
@@ -186,7 +195,7 @@ class SealedTests:
             return [_pytest_reports.failed(item, "setup", f"The test's process could not be started: {error}")]
         try:
             if not limits.network:
-                self._begin_ahead(following)
+                self._begin_ahead(limits, following)
             outcome = begun.box._finish(begun.call)
         except BaseException as error:
             begun.call.cancel(f"pytest was interrupted by {type(error).__name__}")
