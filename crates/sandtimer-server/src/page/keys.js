@@ -71,7 +71,7 @@ function route() {
   try {
     wanted = known ? decodeURIComponent(id) : null;
   } catch { /* Not an address of this page. */ }
-  if (kind === "schedule" && queuePart !== "schedules") choosePart("schedules");
+  if (name === "queue" && kind === "schedule" && queuePart !== "schedules") choosePart("schedules");
   if (wanted === null || (!NAMED_KINDS.has(kind) && !ID.test(wanted))) unchoose();
   else if (chosen?.kind !== kind || chosen.id !== wanted) choose(kind, wanted, { line: kind === "schedule" ? `schedule ${wanted}` : wanted });
 }

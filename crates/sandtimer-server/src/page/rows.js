@@ -6,12 +6,15 @@ const ROW_REM = 5.5;
 const MARGIN = 6;
 
 class Rows {
-  /** `key` names an item's id, `draw` fills a line's button, `open` is what Enter and a click do. */
+  /**
+   * `key` names an item's id, `draw` fills a line's button, `open` is what Enter and a click do. `atEnd` is called when the
+   * last line is drawn, with whether the user has moved there.
+   */
   constructor(id, { key, draw, open, atEnd }) {
-    Object.assign(this, { key, draw, open, atEnd, items: [], nodes: new Map(), active: null, planned: false, height: 0, top: 0 });
+    Object.assign(this, { key, draw, open, atEnd, hasMovedToEnd: false, items: [], nodes: new Map(), active: null, planned: false, height: 0, top: 0 });
     this.list = at(id);
     this.scroller = this.list.parentElement;
-    this.scroller.addEventListener("scroll", () => { this.top = this.scroller.scrollTop; this.plan(); }, { passive: true });
+    this.scroller.addEventListener("scroll", () => this.scrolled(), { passive: true });
     new ResizeObserver(() => this.measure()).observe(this.scroller);
     this.list.addEventListener("keydown", (event) => this.pressed(event));
     this.list.addEventListener("focusin", ({ target }) => this.activate(target.closest("li")?.dataset.id));
@@ -33,6 +36,14 @@ class Rows {
   scroll(top) {
     this.top = Math.max(0, Math.min(top, this.items.length * this.row - this.height));
     this.scroller.scrollTop = this.top;
+  }
+
+  /** Follows the scroller. Where `scroll` has put it is known, so that another place is the user's. */
+  scrolled() {
+    const top = this.scroller.scrollTop;
+    this.hasMovedToEnd ||= top > 0 && Math.abs(top - this.top) >= 1 && top + this.height >= (this.items.length - MARGIN) * this.row;
+    this.top = top;
+    this.plan();
   }
 
   item(id) {
@@ -91,7 +102,10 @@ class Rows {
       else this.list.insertBefore(node, place);
       if (!known || all) this.fill(node, index);
     }
-    if (to === this.items.length && this.items.length > 0) this.atEnd?.();
+    if (to < this.items.length || to === 0) return;
+    const { hasMovedToEnd } = this;
+    this.hasMovedToEnd = false;
+    this.atEnd?.(hasMovedToEnd);
   }
 
   add(id) {
@@ -161,22 +175,25 @@ class Rows {
     };
     if (!(event.key in moves)) return;
     event.preventDefault();
+    this.hasMovedToEnd ||= moves[event.key] >= this.items.length - 1;
     this.focus(moves[event.key]);
   }
 }
 
 // What lines say.
 
-/** The context or session that executes a run, if one does. */
+/** The context or session of a run, if it has one. */
 function contextOf(run) {
   if (!run.context_id) return null;
-  const isSession = contexts.find((one) => one.context_id === run.context_id)?.language === "bash";
-  return `${isSession ? "session" : "context"} ${run.context_id}`;
+  const known = contexts.find((one) => one.context_id === run.context_id);
+  // A closed one is in no list: a run does not name its kind.
+  if (!known) return `in ${run.context_id}`;
+  return `${known.language === "bash" ? "session" : "context"} ${run.context_id}`;
 }
 
-/** How long a run waited before it began, where that is worth a word. */
-const WORTH_A_WORD_MS = 1000;
-const waited = ({ queued_ms: queued }) => (queued >= WORTH_A_WORD_MS ? `queued ${time(queued)}` : null);
+/** How long a run waited before it began, if it is at least 1 s. */
+const MIN_SHOWN_QUEUED_MS = 1000;
+const waited = ({ queued_ms: queued }) => (queued >= MIN_SHOWN_QUEUED_MS ? `queued ${time(queued)}` : null);
 
 /** The state of a run, and what is above the output of the chosen one. */
 function states(run) {

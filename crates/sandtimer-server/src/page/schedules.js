@@ -19,7 +19,7 @@ function recurrenceWords({ cron, time_zone: zone, every_ms: every }) {
 
 function nextMomentState({ spec, next_ms: next }) {
   if (spec.paused) return ["paused", "late"];
-  if (next === null) return ["no moment is left", "late"];
+  if (next === null) return ["no further start", "late"];
   return `next ${until(next - Date.now())}`;
 }
 
@@ -32,7 +32,7 @@ function lastJobState({ last_job: job, last_state: state }) {
 
 const scheduleFacts = (schedule) => [nextMomentState(schedule), recurrenceWords(schedule.spec), `queue ${schedule.queue}`, lastJobState(schedule)];
 
-const skippedWords = (schedule) => (schedule.skipped === 0 ? null : `${some(schedule.skipped, "moment", "moments")} without a job`);
+const skippedWords = (schedule) => (schedule.skipped === 0 ? null : some(schedule.skipped, "skipped start", "skipped starts"));
 
 function drawSchedule(schedule, { text, line, wall, done, sentence }) {
   say(text, schedule.name);
@@ -64,7 +64,7 @@ function drawChosenSchedule() {
     const list = made("dl", "");
     pairs(list, [
       ["Next", shown.spec ? "paused" : moment(shown.next_ms) ?? "none"], ["Last", moment(shown.last_ms)], ["Last job", shown.last_job],
-      ["Jobs submitted", counted(shown.submitted)], ["Moments without a job", counted(shown.skipped)], ["Stored first", moment(shown.created_ms)],
+      ["Jobs submitted", counted(shown.submitted)], ["Skipped starts", counted(shown.skipped)], ["Stored first", moment(shown.created_ms)],
     ]);
     return list;
   });

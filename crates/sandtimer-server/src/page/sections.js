@@ -47,10 +47,10 @@ const lists = {
   running: new Rows("running", { key: "run_id", draw: drawRun, open: openRun }),
   queue: new Rows("jobs", {
     key: "line", draw: (item, parts) => queueItem(item).draw(item, parts), open: (item, keys) => opened(queueItem(item).kind, queueItem(item).id(item), keys),
-    atEnd: () => askForMoreJobs(),
+    atEnd: (hasMovedToEnd) => askForMoreJobs(hasMovedToEnd),
   }),
   contexts: new Rows("contexts", { key: "context_id", draw: drawContext, open: (item, keys) => opened(item.language === "bash" ? "session" : "context", item.context_id, keys) }),
-  ended: new Rows("ended", { key: "run_id", draw: drawRun, open: openRun, atEnd: () => askForMoreEnded() }),
+  ended: new Rows("ended", { key: "run_id", draw: drawRun, open: openRun, atEnd: (hasMovedToEnd) => askForMoreEnded(hasMovedToEnd) }),
 };
 
 const QUEUE_ITEMS = {
@@ -90,16 +90,18 @@ const pollSoon = () => {
   wake();
 };
 
-/** Reads a list part by part, until it has `wanted` entries or no more. */
-async function readParts(path, key, wanted) {
+/** Reads a list part by part, until it has `wanted` entries or no more. `first` is asked of the first part only, which has the total. */
+async function readParts(path, key, wanted, first = "") {
   const list = [];
   let answer;
+  let total;
   do {
-    const next = answer ? `&cursor=${encodeURIComponent(answer.next)}` : "";
-    answer = await get(`${path}&limit=${Math.min(PART, wanted - list.length)}${next}`);
+    const more = answer ? `&cursor=${encodeURIComponent(answer.next)}` : first;
+    answer = await get(`${path}limit=${Math.min(PART, wanted - list.length)}${more}`);
+    if (list.length === 0) total = answer.total;
     list.push(...answer[key]);
   } while (answer.next && list.length < wanted);
-  return { ...answer, [key]: list };
+  return { ...answer, total, [key]: list };
 }
 
 async function poll(signal) {
@@ -132,7 +134,7 @@ async function lookAtRuns(signal) {
   const [now, waiting, over, open] = await Promise.all([
     get(`/v1/runs?status=running&limit=${MAX_RUNNING}`),
     get(`/v1/runs?status=queued&limit=${MAX_RUNNING}`),
-    readParts("/v1/runs?status=ended", "runs", limit),
+    readParts("/v1/runs?status=ended&", "runs", limit),
     get("/v1/contexts"),
   ]);
   if (signal.aborted) return;
@@ -159,8 +161,11 @@ function takeEnded(answer, all, limit) {
   ended = { runs: list, total: answer.total, at: joined || all ? ended.at : 0, whole: (all || (ended.whole && joined && !forgotten)) && (all || list.length >= wanted) };
 }
 
-function askForMoreEnded() {
-  if (section !== "ended" || !ended.whole || ended.runs.length < endedLimit || ended.total <= endedLimit) return;
+/** Whether the end of a list asks for more of it: the end of what a search has found does so only when the user has moved there. */
+const isMoreWanted = (hasMovedToEnd) => query.length === 0 || hasMovedToEnd;
+
+function askForMoreEnded(hasMovedToEnd) {
+  if (!isMoreWanted(hasMovedToEnd) || section !== "ended" || !ended.whole || ended.runs.length < endedLimit || ended.total <= endedLimit) return;
   endedLimit += PART;
   ended = { ...ended, whole: false, at: 0 };
   pollSoon();
@@ -182,7 +187,7 @@ async function lookAtJobs(signal) {
     const state = part === "dead" ? "dead" : chosenState;
     const [depths, listing] = await Promise.all([
       get("/v1/jobs/queues"),
-      shown ? readParts(`/v1/jobs?total=true${state ? `&state=${state}` : ""}`, "jobs", limit) : null,
+      shown ? readParts(`/v1/jobs?${state ? `state=${state}&` : ""}`, "jobs", limit, "&total=true") : null,
       section === "queue" || chosen?.kind === "schedule" ? loadSchedules(signal) : null,
     ]);
     if (signal.aborted) return;
@@ -202,7 +207,8 @@ async function lookAtJobs(signal) {
   }
 }
 
-function askForMoreJobs() {
+function askForMoreJobs(hasMovedToEnd) {
+  if (!isMoreWanted(hasMovedToEnd)) return;
   if ((queuePart !== "jobs" && queuePart !== "dead") || !moreJobs || jobs.length < jobLimit) return;
   jobLimit += jobLimit < PART ? JOBS : PART;
   pollSoon();

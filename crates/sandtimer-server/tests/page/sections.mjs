@@ -311,6 +311,13 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     await until("the job", async () => (await text(page, "state")).startsWith("succeeded"));
     await page.goBack();
     await until("the schedule", async () => (await text(page, "title")) === "Schedule often");
+    // It stays in the section that the address names.
+    await page.goto("about:blank");
+    await page.goto(`${url}/#ended/schedule/often`);
+    await until("the same schedule", async () => (await text(page, "state")).includes("every 1 s"));
+    assert.equal(await page.locator("#tab-ended").getAttribute("aria-selected"), "true");
+    await page.goto("about:blank");
+    await page.goto(`${url}/#queue/schedule/often`);
     // The address leads to it as well, whatever it is called.
     await row(page, "jobs", `schedule ${evil}`).click();
     await page.reload();
@@ -367,6 +374,10 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     assert.match((await page.locator("#layers li").allTextContents()).join(", "), /^queued 1\.\d s, spawn \d+ ms, run \d+ ms$/);
     await page.locator("#show-context").click();
     assert.equal(await text(page, "title"), `Context ${id}`);
+    // A closed one may have been a session.
+    assert.ok((await fetch(`${url}/v1/contexts/${id}`, { method: "DELETE" })).ok);
+    await until("its id alone", async () => !(await row(page, "ended", second).textContent()).includes("context"));
+    assert.ok((await row(page, "ended", second).textContent()).includes(`in ${id}`));
   },
 
   async lists_beyond_a_part_are_read_by_the_cursor(page, url) {
@@ -382,6 +393,7 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     const COUNT = 2345;
     const part = (route, key, make) => {
       const asked = new URL(route.request().url()).searchParams;
+      assert.equal(asked.get("total"), key === "jobs" && !asked.has("cursor") ? "true" : null);
       const [from, limit] = [Number(asked.get("cursor") ?? 0), Number(asked.get("limit"))];
       assert.ok(limit <= 1000);
       const to = Math.min(COUNT, from + limit);
@@ -402,6 +414,15 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     };
     await page.goto(`${url}/#queue`);
     await until("the totals of jobs", async () => (await text(page, "matches")) === "200 of 2,345 listed");
+    // What is found fits the view: only a move to its end reads more of the store.
+    await page.locator("#search").fill("job199");
+    await until("what is found", async () => (await text(page, "matches")) === "1 of the 200 of 2,345 listed");
+    for (let look = 0; look < 2; look += 1) await page.waitForResponse("**/v1/jobs?*");
+    assert.equal(await text(page, "matches"), "1 of the 200 of 2,345 listed");
+    await page.locator("#jobs button").first().focus();
+    await page.keyboard.press("End");
+    await until("more is searched", async () => (await text(page, "matches")) === "1 of the 400 of 2,345 listed");
+    await page.locator("#search").fill("");
     await readAll("jobs", "job");
     await page.locator("#tab-ended").click();
     await until("the totals of runs", async () => (await text(page, "matches")) === "1,000 of 2,345 listed");
