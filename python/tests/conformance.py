@@ -1,6 +1,6 @@
 """The suites of other projects: fetched by version and hash, and their results compared and recorded.
 
-`docs/conformance/PAGE.json` has the results; `cargo xtask generate` makes the tables of the pages of it.
+`docs/conformance/PAGE.json` has the results, from which `cargo xtask generate` writes the tables of the pages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tarfile
 import urllib.request
 import xml.etree.ElementTree
 from collections import Counter
-from typing import Any, Mapping
+from typing import Any, Collection, Mapping
 
 from expected_differences import EXPECTED
 from serving import BINARY
@@ -27,9 +27,10 @@ PASSED, SKIPPED, DIFFERS = "passed", "skipped", "differs"
 
 
 def record(page: str, suite: str, version: str, results: Mapping[str, str], detail: str = "") -> None:
-    """Compares the results of a suite, each check's name with its state, with what is expected, and records them.
+    """Compares the results of a suite, each check's name with its state, with what is expected, and records them at full size.
 
-    Fails for a difference that is not listed, and for a listed one that did not occur.
+    Fails for a difference that is not listed, and for a listed one that did not occur. `detail` names the row together with
+    the suite: it has no sizes or counts.
     """
     expected = EXPECTED.get(suite, {})
     counts = Counter(results.values())
@@ -39,6 +40,8 @@ def record(page: str, suite: str, version: str, results: Mapping[str, str], deta
     print(f"{suite} {version}{', ' + detail if detail else ''}: {counts[PASSED]} passed{skipped}, {len(differing)} differ{names}")
     assert counts[PASSED] > 0, f"no check of {suite} has passed"
     assert sorted(differing) == sorted(expected), f"{suite} differs in {differing}; expected_differences.py lists {list(expected)}"
+    if not IS_FULL_SIZE:
+        return
     row = {
         "suite": suite,
         "version": version,
@@ -50,6 +53,20 @@ def record(page: str, suite: str, version: str, results: Mapping[str, str], deta
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
     }
     _insert(ROOT / f"docs/conformance/{page}.json", row)
+
+
+def compared(plain: Mapping[str, str], sealed: Mapping[str, str], failing: Collection[str] = ()) -> dict[str, str]:
+    """The sealed states: a test with another state than the plain one differs.
+
+    Fails if the plain run is no measure: no test of it has passed, or others than `failing` have failed. A test of `failing`
+    that fails sealed too is left out.
+    """
+    assert PASSED in plain.values(), "no test of the plain run has passed"
+    failed = [name for name, state in plain.items() if state == DIFFERS]
+    assert sorted(failed) == sorted(failing), f"the plain run fails {failed}; {list(failing)} is listed"
+    names = [*plain, *(name for name in sealed if name not in plain)]
+    states = {name: sealed[name] if name in plain and sealed.get(name) == plain[name] else DIFFERS for name in names}
+    return {name: state for name, state in states.items() if name not in failing or sealed.get(name) != DIFFERS}
 
 
 def _version() -> str:

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn records_with_other_fields_and_pages_without_an_end_are_refused() {
+    fn wrong_records_and_pages_without_an_end_are_refused() {
         assert!(replaced(&format!("{BEGIN}{END}"), r#"[{"suite": "a"}]"#).unwrap_err().contains("version"));
         assert!(replaced(BEGIN, "[]").unwrap_err().contains("end of conformance"));
     }
