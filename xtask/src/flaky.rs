@@ -42,7 +42,7 @@ impl FlakyTests {
         Ok(())
     }
 
-    /// Runs pytest's `command`; if it ends with failed tests, runs these again.
+    /// Runs pytest's `command` in two processes, as most tests wait; if it ends with failed tests, runs these again in one.
     pub(crate) fn pytest(&mut self, command: impl Fn() -> Command) -> Result {
         let cache = setup::target().join("pytest");
         let failed = cache.join("v/cache/lastfailed");
@@ -53,7 +53,7 @@ impl FlakyTests {
             command.arg("-o").arg(format!("cache_dir={}", cache.display())).args(arguments);
             step::run(command)
         };
-        let Err(message) = run(&[]) else { return Ok(()) };
+        let Err(message) = run(&["-n", "2", "--dist", "loadfile"]) else { return Ok(()) };
         let text = fs::read_to_string(&failed).map_err(|_| message)?;
         let failed: serde_json::Value =
             serde_json::from_str(&text).map_err(|error| format!("{}: {error}", failed.display()))?;
