@@ -2021,7 +2021,7 @@ export interface components {
             next_ms: number | null;
             /** @description The queue of its jobs. */
             queue: string;
-            /** @description Moments without a job: the job before had not finished, or they were missed. */
+            /** @description Starts that were skipped, because the job before had not finished, or that were missed. */
             skipped: number;
             /** @description As it was stored, without the secret of a webhook. */
             spec: Record<string, never>;

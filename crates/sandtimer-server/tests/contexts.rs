@@ -212,7 +212,7 @@ fn a_caller_may_wait_for_its_turn_and_not_for_the_end() {
     let first = json!({"code": "import time; time.sleep(60)", "wait_ms": 0, "turn_ms": 20_000});
     let (_, first) = client.post(&execute, &first);
     assert_eq!(first["status"], "running", "{first}");
-    let second = json!({"code": "time.sleep(60)", "wait_ms": 0, "turn_ms": 20_000});
+    let second = json!({"code": "import time; time.sleep(60)", "wait_ms": 0, "turn_ms": 20_000});
     let begun = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| client.post(&execute, &second).1);
         assert!((0..10_000).any(|_| client.get(&at).1["waiting"] == json!(1)));

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, Serializer};
 
 pub(crate) use interpreted::PROGRAM_FILE;
-pub use interpreted::{Interpreted, MOST_ARGUMENT, argument_name, too_long};
+pub use interpreted::{Interpreted, MOST_ARGUMENT, argument_name, too_long, variable_name};
 pub use remark::{Remark, RemarkKind};
 
 /// How a run ended.

@@ -197,7 +197,7 @@ pub fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Op
     spelled.or_else(|| candidates.flat_map(|(_, ours)| ours.iter()).find_map(|ours| find(ours)))
 }
 
-/// The name among `known` that differs from this one by a typing error: in one character, or in one of four.
+/// The name among `known` that differs from this one by a typing error: in at most a quarter of its characters, at least one.
 pub fn misspelled<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let shortened: String = name.chars().take(64).collect();
     known

@@ -159,7 +159,7 @@ impl Place {
         if place.socket.as_os_str().len() > MOST_PATH {
             let path = place.socket.display();
             return Err(Failure::usage(format!(
-                "{path} is longer than the {MOST_PATH} bytes that the path of a socket can have; give a shorter --state-dir"
+                "{path} is longer than the {MOST_PATH} bytes that the path of a socket can have; use a shorter one (--state-dir of `sandtimer mcp`, SANDTIMER_STATE_DIR)"
             )));
         }
         Ok(place)
@@ -177,7 +177,7 @@ fn own_directory(path: &Path) -> Result<(), Failure> {
     let found = std::fs::metadata(path).map_err(failed)?;
     if found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
         return Err(Failure::usage(format!(
-            "{} belongs to another user, or others may write to it; give --state-dir a directory of your own",
+            "{} belongs to another user, or others may write to it; use a directory of your own (--state-dir of `sandtimer mcp`, SANDTIMER_STATE_DIR)",
             path.display()
         )));
     }
@@ -216,7 +216,7 @@ fn join<T>(place: &Place, first: impl Fn(UnixStream) -> Result<Option<T>, Failur
         }
         if monotonic_nanoseconds() > until {
             return Err(Failure::usage(format!(
-                "no server came up at {} within {} s; the last one that was started printed: {said}; end the process that holds the directory, or use another --state-dir",
+                "no server came up at {} within {} s; the last one that was started printed: {said}; end the process that holds the directory, or use another directory (--state-dir of `sandtimer mcp`, SANDTIMER_STATE_DIR)",
                 place.socket.display(),
                 STARTS.as_secs()
             )));

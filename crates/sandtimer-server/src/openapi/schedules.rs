@@ -70,7 +70,7 @@ fn schedule() -> Value {
         "last_job": nullable(text("The job of that moment.")),
         "last_state": nullable(with(reference("JobState"), "Of that job, as long as it is stored.")),
         "submitted": number("Jobs that it has submitted."),
-        "skipped": number("Moments without a job: the job before had not finished, or they were missed."),
+        "skipped": number("Starts that were skipped, because the job before had not finished, or that were missed."),
         "error": nullable(text("Why the job of the last moment could not be submitted.")),
         "created_ms": moment("When it was stored first"),
         "spec": with(json!({"type": "object"}), "As it was stored, without the secret of a webhook."),

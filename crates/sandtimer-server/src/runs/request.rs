@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sandtimer::engine::Terminal;
 use sandtimer::limits::{Key, Setting};
-use sandtimer::model::{Interpreted, LimitKind, MOST_ARGUMENT, argument_name, too_long};
+use sandtimer::model::{Interpreted, LimitKind, MOST_ARGUMENT, argument_name, too_long, variable_name};
 use sandtimer::scope::ScopeId;
 use sandtimer::script::Program;
 use sandtimer::supervise::signal_number;
@@ -306,12 +306,7 @@ impl RunRequest {
         if let Some(((name, _), length)) =
             self.environment.iter().zip(variables.clone()).find(|(_, length)| is_long(length))
         {
-            return refused(
-                too_long(&format!("the variable `{name}`"), length),
-                "env",
-                length,
-                MOST_ARGUMENT,
-            );
+            return refused(too_long(&variable_name(name), length), "env", length, MOST_ARGUMENT);
         }
         // Each one costs a pointer and a NUL as well.
         let all = command.iter().map(String::len).chain(variables).map(|length| length + 9).sum();

@@ -12,7 +12,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use super::error::{Error, WORKSPACES};
 use super::{Inner, Spec};
 use crate::limits::{Effective, Key, Limits, check_at_least, check_least, nanoseconds, nest, precedence};
-use crate::model::{Layer, LimitKind, MOST_ARGUMENT, Source, argument_name};
+use crate::model::{Layer, LimitKind, MOST_ARGUMENT, Source, argument_name, variable_name};
 use crate::scope::{Opening, ScopeId};
 use crate::time::{DeadlineCell, Moment};
 
@@ -92,7 +92,7 @@ fn validate(spec: &Spec) -> Result<(), Error> {
     for (name, value) in &spec.environment {
         nul("variable", name)?;
         nul("variable", value)?;
-        fits(name.len() + 1 + value.len(), &|| format!("the variable `{}`", name.to_string_lossy()))?;
+        fits(name.len() + 1 + value.len(), &|| variable_name(&name.to_string_lossy()))?;
     }
     if spec.stall_by_progress && !spec.is_followed() {
         return Err(Error::NothingToFollow);

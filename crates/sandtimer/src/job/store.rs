@@ -392,7 +392,7 @@ pub struct ScheduleRecord {
     pub last_state: Option<JobState>,
     /// Jobs that were submitted.
     pub submitted: u64,
-    /// Moments without a job: the one before had not finished, or they were missed.
+    /// Starts that were skipped, because the job before had not finished, or that were missed.
     pub skipped: u64,
     /// Why the job of the last moment could not be submitted.
     pub error: Option<String>,

@@ -12,6 +12,12 @@ pub fn argument_name(index: usize, program: &str) -> String {
     format!("argument {index} of `{program}`")
 }
 
+/// What a variable is called in messages.
+pub fn variable_name(name: &str) -> String {
+    let name: String = name.chars().take(MAX_SHOWN).collect();
+    format!("the variable `{name}`")
+}
+
 /// Why an argument or a variable of so many bytes cannot be passed, and what to do instead.
 pub fn too_long(what: &str, bytes: usize) -> String {
     format!(

@@ -129,7 +129,7 @@ fn error(facts: &Facts, signaled: Option<&str>) -> Option<serde_json::Value> {
 
 /// What to do where single arguments are short enough, and all of them are not.
 const ALL_TOO_LONG: &str = "; all arguments and variables together are longer than the kernel takes (a quarter of the stack limit, \
-     2 MiB as a rule): write them to a file and name that, or pass them by standard input, as with `xargs`";
+     2 MiB as a rule): write them to a file and name that, pass them by standard input, or split the command, as `xargs` does";
 
 /// Why the kernel sends a signal that says little by its name, where no limit of ours explains it.
 fn signal_words(ending: Ending, status: Option<i32>) -> Option<&'static str> {
