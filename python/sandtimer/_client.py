@@ -2,8 +2,8 @@
 it.
 
 Each call is written once, as a coroutine over a way to wait (`_client_wire`); the public methods
-choose the way. Nothing is retained between calls: threads, tasks and forked processes can share a
-client.
+choose the way. A client keeps only which server it uses: threads, tasks and forked processes can
+share it.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def test_output_before_an_end_is_kept(ctx: sandtimer.Context, end: str, ending: 
         assert ctx.run("print(y)\nprint(y)").stdout == "1\n1\n"
 
 
-def test_endless_output_is_kept_up_to_the_limit(ctx: sandtimer.Context) -> None:
+def test_endless_output_is_kept_up_to_the_limit() -> None:
     code = """
 import sys
 number = 0
@@ -76,12 +76,15 @@ while True:
     except BaseException:
         pass
 """
-    outcome = ctx.run(code, timeout=0.5)
+    with sandtimer.Sandbox(output="500MB") as box, box.context() as ctx:
+        outcome = ctx.run(code, timeout=0.5)
     lines = outcome.stdout.splitlines()
     assert outcome.ending == "timeout" and len(lines) > 1_000
-    # An interrupt between writing and counting repeats a line; none is missing.
     numbers = [int(line) for line in lines[:-1]]
-    assert all(after - before in (0, 1) for before, after in zip(numbers, numbers[1:]))
+    assert set(numbers) == set(range(max(numbers) + 1))
+    # An interrupt between writing and counting repeats a line. A write of up to 4,096 bytes that the kill interrupts may be there twice.
+    steps = [after - before for before, after in zip(numbers, numbers[1:])]
+    assert sum(step not in (0, 1) for step in steps) <= 1 and min(steps) > -2_100
 
 
 def test_output_is_seen_while_the_cell_runs(ctx: sandtimer.Context) -> None:

@@ -108,24 +108,21 @@ def test_links_of_another_environment_are_found(linked: Path, tmp_path: Path, na
         assert outcome.value == NAMES, outcome.stderr
 
 
-def test_path_file_shows_nothing_below_private_directories(linked: Path, tmp_path: Path) -> None:
-    """A run may have written the environment."""
-    environment, closed = tmp_path / "environment", linked.parent / "closed"
+@pytest.mark.parametrize("mode", [0o700, 0o755])
+def test_path_file_shows_nothing_below_private_directories(linked: Path, tmp_path: Path, mode: int) -> None:
+    """A run may have written the environment. The control: every user may search all directories."""
+    environment, above = tmp_path / "environment", linked.parent / "above"
     venv.create(environment, symlinks=True)
-    closed.mkdir(mode=0o700)
-    below = closed / "below"
-    below.mkdir(mode=0o755)
+    below = above / "below"
+    below.mkdir(parents=True)
     (below / "file").write_text("secret")
-    (below / "hidden_module.py").write_text("")
+    above.chmod(mode)
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     packages = environment / "lib" / version / "site-packages"
     (packages / "below.pth").write_text(f"{below}\n")
     with sandtimer.Sandbox(timeout=30.0, python=environment / "bin" / "python") as box:
-        assert box.exec(f"open({str(below / 'file')!r}).read()").ending == "raised"
-    # The control.
-    closed.chmod(0o755)
-    with sandtimer.Sandbox(timeout=30.0, python=environment / "bin" / "python") as box:
-        assert box.exec(f"open({str(below / 'file')!r}).read()").value == "secret"
+        outcome = box.exec(f"open({str(below / 'file')!r}).read()")
+    assert (outcome.ending, outcome.value) == (("raised", None) if mode == 0o700 else ("returned", "secret"))
 
 
 def test_path_files_of_one_directory_are_followed_once(linked: Path, tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ def of_jobs(store: jobs.Jobs) -> None:
     listed: list[jobs.Job] = jobs.list(queue="a", state="queued", most=10)
     log: jobs.JobLog = jobs.read_log(submitted.id, 0, 1000)
     timed: jobs.JobLog = jobs.read_log(submitted.id, timestamps=True)
-    print(webhook, [job.is_over for job in listed], log.text, jobs.show(submitted.id), jobs.files(submitted.id))
+    print(webhook, [job.is_over for job in listed], log.text, timed.text, jobs.show(submitted.id), jobs.files(submitted.id))
     print(jobs.submit_many([]), jobs.wait(submitted.id, 5), jobs.wait_many([]), jobs.read_file(submitted.id, "out"))
     for event in jobs.watch([submitted.id]):
         happened: jobs.JobEvent = event

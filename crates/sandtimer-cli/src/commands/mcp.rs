@@ -264,7 +264,10 @@ impl Started {
         let ended = self.child.try_wait().map_err(Failure::system("the server cannot be waited for"))?;
         match ended {
             None => Ok(None),
-            Some(status) if status.code() == Some(serve::IN_USE.into()) => Ok(Some(self.last_words())),
+            // Another server is there, or a signal has ended this one before it was used.
+            Some(status) if status.success() || status.code() == Some(serve::IN_USE.into()) => {
+                Ok(Some(self.last_words()))
+            }
             Some(status) => Err(Failure::usage(format!(
                 "the server that was started has ended ({status}); it printed: {}",
                 self.last_words()
