@@ -127,10 +127,10 @@ pub unsafe extern "C" fn open_for_cells(_module: Object, other_way: Object) -> O
     }
 }
 
-/// `begin_output(file) -> int`: a cell begins, whose pipe is standard output now and whose memory is this file, which is closed. Whether
-/// it could be mapped; else everything is written at once.
+/// `begin_output(file) -> int`: begins a cell, whose pipe is standard output now and whose memory is this file, which is closed. Returns
+/// whether it could be mapped; else everything is written at once.
 pub unsafe extern "C" fn begin_cell(_module: Object, number: Object) -> Object {
-    // SAFETY: any object may be asked; what is no number is no file.
+    // SAFETY: any object may be asked; one that is not a number gives -1, which is not a file.
     let file = unsafe { PyLong_AsLong(number) } as Fd;
     let output = output();
     let found = identity(file).unwrap_or_default();
@@ -155,11 +155,10 @@ pub unsafe extern "C" fn begin_cell(_module: Object, number: Object) -> Object {
 
 /// `end_output(_)`: a cell has ended: what waits is written to its pipe, and what comes later is at once.
 pub unsafe extern "C" fn end_cell(_module: Object, _arguments: Object) -> Object {
-    if output().memory != 0 && !flush() {
+    // A second time, because a signal may have interrupted the first.
+    if output().memory != 0 && !flush_quietly() && !flush_quietly() {
         // The pipe is broken, or the cell has closed it: what waits is lost, as with a buffer.
         discard(word(output().memory));
-        // SAFETY: the GIL is held.
-        unsafe { PyErr_Clear() };
     }
     output().is_between_cells = true;
     // SAFETY: an int of a C long.
@@ -390,9 +389,17 @@ fn unwritten(word: &AtomicU64) -> Option<(usize, usize)> {
     }
 }
 
+/// As [`flush`], without an exception.
+fn flush_quietly() -> bool {
+    let is_written = flush();
+    // SAFETY: the GIL is held.
+    unsafe { PyErr_Clear() };
+    is_written
+}
+
 /// Drops what waits in the memory.
 fn discard(word: &AtomicU64) {
-    // Never refused: the function gives a state for each.
+    // Cannot fail: the function returns a state for each.
     let _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
         Some((state & !(BUSY | LENGTH | TAKEN)).wrapping_add(GENERATION))
     });
