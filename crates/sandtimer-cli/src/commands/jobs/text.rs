@@ -4,7 +4,7 @@ use sandtimer::job::{
     JobBlocker, JobFile, JobFileRefused, JobLine, JobRecord, JobState, LiveWorker, Page, QueueFacts,
     WebhookState,
 };
-use sandtimer::model::Progress;
+use sandtimer::model::{Progress, counted};
 
 /// A table, the latest job first.
 pub(super) fn listing(page: &Page, now_ms: u64) -> String {
@@ -85,10 +85,10 @@ pub(super) fn record(record: &JobRecord) -> String {
         add(
             "time",
             format!(
-                "{} queued, {} in {} attempts, {} in pauses between them, {} in the driver",
+                "{} queued, {} in {}, {} in pauses between them, {} in the driver",
                 time(spent.queued_ms),
                 time(spent.attempts_ms),
-                spent.attempts,
+                counted(spent.attempts, "attempt"),
                 time(spent.backoff_ms),
                 time(spent.driver_ms)
             ),
@@ -162,11 +162,12 @@ fn mebibytes(bytes: u64) -> String {
 fn delivery(webhook: &WebhookState, is_over: bool) -> String {
     let WebhookState { url, attempts, delivered_ms, error, due_ms } = webhook;
     let error = error.as_deref().map_or_else(String::new, |error| format!(": {error}"));
+    let tried = counted((*attempts).into(), "attempt");
     match (delivered_ms, due_ms) {
         _ if !is_over => format!("{url} receives the end of the job"),
         (Some(_), _) => format!("delivered to {url} at attempt {attempts}"),
-        (None, Some(_)) => format!("not yet delivered to {url} after {attempts} attempts{error}"),
-        (None, None) if *attempts > 0 => format!("not delivered to {url} in {attempts} attempts{error}"),
+        (None, Some(_)) => format!("not yet delivered to {url} after {tried}{error}"),
+        (None, None) if *attempts > 0 => format!("not delivered to {url} in {tried}{error}"),
         (None, None) => format!("not delivered to {url}{error}"),
     }
 }
