@@ -58,7 +58,7 @@ def record(page: str, suite: str, version: str, results: Mapping[str, str], deta
 def compared(plain: Mapping[str, str], sealed: Mapping[str, str], failing: Collection[str] = ()) -> dict[str, str]:
     """The sealed states: a test with another state than the plain one differs.
 
-    Fails if the plain run is no measure: no test of it has passed, or others than `failing` have failed. A test of `failing`
+    Fails if the plain run cannot be compared with: if none of its tests has passed, or others than `failing` have failed. A test of `failing`
     that fails sealed too is left out.
     """
     assert PASSED in plain.values(), "no test of the plain run has passed"

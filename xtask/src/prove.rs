@@ -17,8 +17,8 @@ struct Proof {
     minutes: u32,
 }
 
-/// A part of the tests at full size, which mostly waits: so many at a time, and without optimisation.
-const fn tests_of(threads: &'static str, filter: &'static str) -> [&'static str; 11] {
+/// A part of the tests at full size, with an option of cargo-nextest and its value, and without optimisation.
+const fn tests_of(option: &'static str, value: &'static str, filter: &'static str) -> [&'static str; 11] {
     [
         "cargo",
         "nextest",
@@ -27,8 +27,8 @@ const fn tests_of(threads: &'static str, filter: &'static str) -> [&'static str;
         "--workspace",
         "--profile",
         "prove",
-        "--test-threads",
-        threads,
+        option,
+        value,
         "--filterset",
         filter,
     ]
@@ -37,7 +37,7 @@ const fn tests_of(threads: &'static str, filter: &'static str) -> [&'static str;
 /// The same for tests that count what they tried, one at a time, with what they print.
 const fn counted_tests_of(filter: &'static str) -> [&'static str; 13] {
     let [cargo, nextest, run, quiet, workspace, profile, prove, threads, one, option, filter] =
-        tests_of("1", filter);
+        tests_of("--test-threads", "1", filter);
     let (output, at_once) = ("--success-output", "immediate");
     [cargo, nextest, run, quiet, workspace, profile, prove, threads, one, output, at_once, option, filter]
 }
@@ -112,25 +112,13 @@ const PROOFS: &[Proof] = &[
     // The part of it that kills workers and servers of jobs, and plays their interleavings.
     Proof {
         name: "tests-jobs-full-size",
-        command: &tests_of("4", "package(sandtimer-store) or binary(jobs_machines)"),
+        command: &tests_of("--test-threads", "4", "package(sandtimer-store) or binary(jobs_machines)"),
         minutes: 120,
     },
     // A NATS server whose disk is full.
     Proof {
         name: "jobs-nats-disk",
-        command: &[
-            "cargo",
-            "nextest",
-            "run",
-            "--cargo-quiet",
-            "--workspace",
-            "--profile",
-            "prove",
-            "--run-ignored",
-            "only",
-            "--filterset",
-            "binary(jobs_disk)",
-        ],
+        command: &tests_of("--run-ignored", "only", "binary(jobs_disk)"),
         minutes: 30,
     },
     // Queues at full size, on both stores: 1,000 webhooks, rates over a minute, a fan-out of 1,000.
@@ -141,6 +129,7 @@ const PROOFS: &[Proof] = &[
     Proof {
         name: "tests-tasks-full-size",
         command: &tests_of(
+            "--test-threads",
             "2",
             "package(sandtimer) and (binary(look) or binary(quiet) or binary(estimates))",
         ),

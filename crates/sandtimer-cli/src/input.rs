@@ -230,7 +230,7 @@ pub(crate) fn feed_stream(to: OwnedFd, dead: Bell) -> io::Result<()> {
 }
 
 /// Passes what is typed on our terminal on to the run's, until either is closed or the run is dead. `before_reading` is called each
-/// time that this process can read it, and says whether that took time; `on_typed` gets what was read.
+/// time before something is read; if it returns true, it has waited, and stdin is checked again. `on_typed` gets what was read.
 ///
 /// # Errors
 /// When the system refuses a thread.

@@ -86,7 +86,7 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    /// `is_raw` says whether there is such a guard.
+    /// Sets the terminal to raw mode. `is_raw` is true as long as the guard exists.
     pub(crate) fn enter(is_raw: Arc<AtomicBool>) -> io::Result<Self> {
         let before = tcgetattr(stdin())?;
         let mut raw = before.clone();

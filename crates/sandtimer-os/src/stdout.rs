@@ -81,7 +81,7 @@ impl UnwrittenOutput {
         Ok(if is_taken { bytes } else { Vec::new() })
     }
 
-    /// What was left when the process died, which another may use the memory after; once.
+    /// Takes what was left when the process died. Another process may use the memory afterwards.
     ///
     /// # Errors
     /// The memory cannot be mapped now.

@@ -29,7 +29,7 @@ impl Arguments {
         Self::of(std::env::args_os().collect())
     }
 
-    /// As [`Parser::try_parse_from`]: what that finds wrong is left to it, because it also knows what is similar.
+    /// As [`Parser::try_parse_from`], which reports all errors: it also knows similar names of other subcommands.
     fn of(line: Vec<OsString>) -> Result<Self, clap::Error> {
         if line.get(1).is_some_and(|name| name == "run")
             && let Ok(RunLine { command: RunCommand::Run(run) }) = RunLine::try_parse_from(&line)

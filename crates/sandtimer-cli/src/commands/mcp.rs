@@ -54,14 +54,14 @@ struct Place {
 pub(crate) fn main(given: &McpArguments) -> Result<ExitCode, Failure> {
     let query = query(given)?;
     let place = Place::find(given.state_dir.as_deref())?.prepared()?;
-    let stream = join(&place, |stream| upgraded(stream, &query))?;
+    let stream = connect_or_start(&place, |stream| request_upgrade(stream, &query))?;
     carry(stream)
 }
 
 /// `sandtimer serve --on-demand`: starts the server of this user if it is not running, and prints the path of its socket.
 pub(crate) fn start_on_demand() -> Result<ExitCode, Failure> {
     let place = Place::find(None)?.prepared()?;
-    join(&place, healthy)?;
+    connect_or_start(&place, check_health)?;
     render::print(&format!("unix:{}\n", place.socket.display()));
     Ok(ExitCode::SUCCESS)
 }
@@ -184,16 +184,19 @@ fn own_directory(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What `first` returns for a connection to the server of this user, which is started if it is not running. A server that is just
-/// ending closes the connection before it answers: then `first` returns `None`, and is called again.
-fn join<T>(place: &Place, first: impl Fn(UnixStream) -> Result<Option<T>, Failure>) -> Result<T, Failure> {
+/// Connects to the server of this user, which is started if it is not running, and returns what `handshake` does. A server that is
+/// ending closes the connection before it answers: then `handshake` returns `None`, and is called again.
+fn connect_or_start<T>(
+    place: &Place,
+    handshake: impl Fn(UnixStream) -> Result<Option<T>, Failure>,
+) -> Result<T, Failure> {
     let begun = monotonic_nanoseconds();
     let (until, mut start_at) = (begun + STARTS.as_nanos() as u64, begun);
     let (mut started, mut said) = (None, "nothing".to_owned());
     loop {
         match UnixStream::connect(&place.socket) {
             Ok(stream) => {
-                if let Some(answered) = first(stream)? {
+                if let Some(answered) = handshake(stream)? {
                     return Ok(answered);
                 }
             }
@@ -329,14 +332,14 @@ fn exchange(stream: &mut UnixStream, request: &str) -> Result<Option<Vec<u8>>, F
 }
 
 /// Checks that the server answers. `None` if it does not, because it is ending.
-fn healthy(mut stream: UnixStream) -> Result<Option<()>, Failure> {
+fn check_health(mut stream: UnixStream) -> Result<Option<()>, Failure> {
     let request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     let head = exchange(&mut stream, request)?;
     Ok(head.filter(|head| head.starts_with(b"HTTP/1.1 200")).map(drop))
 }
 
-/// Asks for a stream of lines. `None` if the connection was closed first.
-fn upgraded(mut stream: UnixStream, query: &str) -> Result<Option<UnixStream>, Failure> {
+/// Requests a stream of lines. `None` if the connection was closed first.
+fn request_upgrade(mut stream: UnixStream, query: &str) -> Result<Option<UnixStream>, Failure> {
     let request = format!(
         "GET /mcp/stdio?{query} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: sandtimer-mcp\r\n\r\n"
     );

@@ -297,11 +297,11 @@ impl Engine {
     }
 }
 
-/// Numbers of engines that may have left groups. An engine for one run reads the notes alone: that takes one directory, and not also one
-/// of each hierarchy. Groups whose note could not be written are left to another engine, or to the next of their number.
-fn abandoned(hierarchies: &Hierarchies, lease: &Lease, is_for_one_run: bool) -> BTreeSet<u32> {
+/// Numbers of engines that may have left groups. An engine that only adopts reads the notes alone: one directory instead of one more of
+/// each hierarchy. Groups whose note could not be written are left to another engine, or to the next with their number.
+fn abandoned(hierarchies: &Hierarchies, lease: &Lease, only_adopts: bool) -> BTreeSet<u32> {
     let noted = lease.noted();
-    if is_for_one_run { noted } else { &hierarchies.numbers() | &noted }
+    if only_adopts { noted } else { &hierarchies.numbers() | &noted }
 }
 
 /// Processes and threads of all runs together: 80 % of what the kernel has numbers and room for.

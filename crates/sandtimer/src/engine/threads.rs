@@ -120,8 +120,8 @@ fn recycle(pool: &Pool, run: &Running, is_quarantined: bool) {
 }
 
 impl Threads {
-    /// Starts them. Adopted runs leave nothing but their groups, which the collector removes: there is no recycler if only such are
-    /// to come.
+    /// Starts them. Adopted runs leave nothing but their groups, which the collector removes: an engine
+    /// that `only_adopts` has no recycler.
     ///
     /// # Errors
     /// When the system refuses threads or descriptors.

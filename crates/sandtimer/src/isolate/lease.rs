@@ -235,7 +235,7 @@ fn open(directory: &Path, number: u32) -> io::Result<File> {
 
 fn default_directory(uid: u32) -> PathBuf {
     let common = Path::new("/run/sandtimer");
-    // Last what takes reading files.
+    // In this order, because the second check reads files.
     if uid == 0 && (prepare(common, uid).is_ok() || has_uids()) {
         return common.to_owned();
     }

@@ -108,7 +108,7 @@ pub(crate) struct Ending {
     /// When it was killed in a harder way than before.
     killed_anew: u64,
     pause: Option<Stopwatch>,
-    /// How many may run at once, where there is a limit of processor time.
+    /// Processors of the machine; 1 without a limit of processor time, which alone needs the number.
     processors: u64,
     /// What the owner was not told because another thread had the lock.
     owner_events: Vec<OwnerEvent>,

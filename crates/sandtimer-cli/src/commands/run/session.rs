@@ -35,8 +35,8 @@ use crate::terminal::{Interrupts, KeyRequests, Raw, copy_size, is_foreground};
 const DELIVERY_PATIENCE: u64 = 5_000_000_000;
 /// How long the verdict's line waits for the last output, so that it comes behind it.
 const VERDICT_PATIENCE: u64 = 20_000_000;
-/// How long the command's begin is waited for where Ctrl-C was pressed before the engine has noticed it.
-const START_PATIENCE: u64 = 300_000_000;
+/// How long Ctrl-C waits for the command's start if the engine has not noticed it yet, in nanoseconds.
+const START_TIMEOUT: u64 = 300_000_000;
 /// What a shell sees of a command that wrote to a closed pipe.
 const BROKEN_PIPE: u8 = 128 + 13;
 
@@ -53,7 +53,7 @@ const INTERRUPTED: u8 = 128 + 2;
 /// Nanoseconds within which a command ends that the interrupt key has ended.
 const MAX_INTERRUPT_DELAY: u64 = 2_000_000_000;
 
-/// How long what is typed waits for the terminal's raw mode after the run came back to the foreground.
+/// How long the thread that reads what is typed waits for raw mode after the run came back to the foreground.
 const TAKE_TERMINAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why this process ended the run.
@@ -217,14 +217,14 @@ impl<'a> Session<'a> {
         };
         let (is_raw, foreground, wake) = (self.is_raw.clone(), self.foreground.0.clone(), self.wake.clone());
         let before_reading = move || {
-            let (taken, is_taken) = sync_channel(0);
-            // Cannot be sent where the run has ended.
-            let takes = !is_raw.load(Ordering::Relaxed) && foreground.send(taken).is_ok();
-            if takes {
+            let (done, wait) = sync_channel(0);
+            // Cannot be sent if the run has ended.
+            let waits = !is_raw.load(Ordering::Relaxed) && foreground.send(done).is_ok();
+            if waits {
                 wake.ring();
-                let _ = is_taken.recv_timeout(TAKE_TERMINAL_TIMEOUT);
+                let _ = wait.recv_timeout(TAKE_TERMINAL_TIMEOUT);
             }
-            takes
+            waits
         };
         input::feed_terminal(copy, self.dead.clone(), on_typed, before_reading)
             .map_err(Failure::system("cannot start a thread"))?;
@@ -279,7 +279,7 @@ impl<'a> Session<'a> {
                 // Includes this process, which handles it as a SIGTSTP from a shell.
                 let _ = rustix::process::kill_current_process_group(Signal::TSTP);
             }
-            while let Ok(_taken) = self.foreground.1.try_recv() {
+            while let Ok(_done) = self.foreground.1.try_recv() {
                 self.take_terminal();
             }
             for _ in 0..self.asked.swap(0, Ordering::Relaxed) {
@@ -313,7 +313,7 @@ impl<'a> Session<'a> {
     fn has_begun(&self) -> bool {
         let waker = Waker::from(Arc::new(self.wake.clone()));
         let mut started = self.run.started();
-        let until = monotonic_nanoseconds() + START_PATIENCE;
+        let until = monotonic_nanoseconds() + START_TIMEOUT;
         loop {
             if Pin::new(&mut started).poll(&mut Context::from_waker(&waker)).is_ready() {
                 return true;
@@ -322,7 +322,7 @@ impl<'a> Session<'a> {
             if left == 0 {
                 return false;
             }
-            // What else rings is seen by the loop that comes back to all of it.
+            // The caller's loop inspects everything else that may have rung.
             let _ = poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], Some(&timespec(left)));
             self.wake.silence();
         }

@@ -204,7 +204,7 @@ const LAST_OF_LOG: Duration = Duration::from_secs(60);
 /// How much of what has waited is handed over at a time.
 const PIECE_OF_LOG: usize = 256 << 10;
 
-/// How long a job rests that a worker has returned because its version cannot read the spec.
+/// How long a job that a worker returned because it cannot read the spec waits before it may be leased again.
 const UNREADABLE_PAUSE: Duration = Duration::from_secs(10);
 
 /// Executes a leased job. Returns what the store records of it.

@@ -21,6 +21,8 @@ const MAX_DEPTH: usize = 32;
 /// Files in a directory of packages that name further directories, and directories that one of them names.
 const MAX_PATH_FILES: usize = 64;
 const MAX_NAMED: usize = 64;
+/// Directories of packages of one plan.
+const MAX_DIRECTORIES: usize = 64;
 /// Where an interpreter's packages are, below its prefix and a directory that is named after its version.
 const LIBRARIES: [&str; 3] = ["lib", "lib64", "local/lib"];
 const PACKAGES: [&str; 2] = ["site-packages", "dist-packages"];
@@ -124,7 +126,7 @@ impl Planner<'_> {
             files.filter(|path| path.extension().is_some_and(|extension| extension == "pth")).collect();
         files.sort();
         for file in files.iter().take(MAX_PATH_FILES) {
-            if self.packages.directories.len() > MAX_NAMED {
+            if self.packages.directories.len() > MAX_DIRECTORIES {
                 return;
             }
             let text = self.host.text(file).unwrap_or_default();

@@ -50,7 +50,7 @@ pub(super) struct Search<'p, 'a> {
     /// Prefixes of the installations shown so far.
     pub(super) installed: Vec<PathBuf>,
     /// Directories that the command, its interpreters and the links to them lie in.
-    pub(super) stops: Vec<PathBuf>,
+    pub(super) program_directories: Vec<PathBuf>,
     environment: Vec<(&'static str, OsString)>,
 }
 
@@ -63,8 +63,9 @@ pub(super) fn add(planner: &mut Planner<'_>) -> Result<Programs, FilesError> {
     let command = planner.request.command;
     let (entries, installed, environment) = (Vec::new(), Vec::new(), Vec::new());
     let directories = HashSet::new();
-    let stops = Vec::new();
-    let mut search = Search { planner, directory, entries, directories, installed, stops, environment };
+    let program_directories = Vec::new();
+    let mut search =
+        Search { planner, directory, entries, directories, installed, program_directories, environment };
     search.read_path();
     search.add_environments();
     let executable = command.map(|command| search.executable(command)).transpose()?;
@@ -146,15 +147,15 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Shows where the packages lie that an interpreter, the command, finds by links. Where its search path is given, they are shown.
+    /// Shows the packages that the command, if it is an interpreter, finds by links; not if its search path is given.
     fn add_linked_packages(&mut self) {
         let request = self.planner.request;
         if !request.follows_package_links || !request.extra_read_only.is_empty() {
             return;
         }
-        let stops = std::mem::take(&mut self.stops);
+        let directories = std::mem::take(&mut self.program_directories);
         let mut prefixes: Vec<PathBuf> = Vec::new();
-        for bin in stops.iter().filter_map(|stop| self.planner.host.canonical(stop)) {
+        for bin in directories.iter().filter_map(|directory| self.planner.host.canonical(directory)) {
             let prefix = bin.parent().filter(|_| bin.file_name().is_some_and(|name| name == "bin"));
             if let Some(prefix) = prefix.filter(|prefix| !prefixes.iter().any(|known| known == prefix)) {
                 prefixes.push(prefix.to_path_buf());

@@ -126,7 +126,7 @@ fn show_program(
     let stops = found.links.iter().map(|link| link.at.as_path()).chain([path, found.path.as_path()]);
     for directory in stops.filter_map(Path::parent) {
         install(search, directory, 0);
-        search.stops.push(directory.to_path_buf());
+        search.program_directories.push(directory.to_path_buf());
     }
     let planner = &mut *search.planner;
     let own = matches!(planner.request.start, super::Start::Workspace(source)
