@@ -44,8 +44,10 @@ MAGICS = {
     "!echo hi": "hi\n",
     "files = !printf 'a\\nb\\n'\nprint(files)": "['a', 'b']\n",
     "%%bash\necho one; echo two": "one\ntwo\n",
+    # Clients without a session share an interpreter: the next ones are to find its working directory as it was, and a variable of
+    # Python's of this name would be put in place of the shell's.
     "%cd /tmp": "/tmp\n",
-    # A variable of Python's of this name would be put in its place, and clients without a session share an interpreter.
+    "%cd /workspace": "/workspace\n",
     "%env OF_MAGICS=b\n!echo $OF_MAGICS": "env: OF_MAGICS=b\nb\n",
 }
 

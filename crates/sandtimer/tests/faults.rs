@@ -2,6 +2,7 @@
 //! by somebody else. One test at a time, for some of this is the whole process's.
 #![allow(clippy::disallowed_methods)] // tests look at the clock to bound what they wait for
 
+mod as_user;
 mod processes;
 
 use std::collections::BTreeSet;
@@ -12,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use processes::{Process, children_named, living};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
-use sandtimer::engine::{Engine, Run, Spec, Stream};
-use sandtimer::model::{Ending, Layer, LimitKind, Outcome, Proof, Source};
+use sandtimer::engine::{Engine, Options, Run, Spec, Stream};
+use sandtimer::model::{Ending, Layer, LimitKind, Outcome, Proof, Source, Tier};
 use sandtimer::{Error, Limits};
 
 /// Runs `work` while no other test of this file runs; fails a test that hangs with a word instead of a timeout.
@@ -585,4 +586,38 @@ fn a_run_whose_group_was_removed_ends_on_time_and_its_death_is_proven_otherwise(
         assert_eq!((marked(&marker), engine.quarantined()), (BTreeSet::new(), 0));
         assert_works(&engine);
     });
+}
+
+/// Without a pid namespace only init finds what a run has started: it is asked again, and not killed.
+#[test]
+fn init_that_is_stopped_during_its_sweep_finishes_it() {
+    alone(|| {
+        if !as_user::as_a_user("init_that_is_stopped_during_its_sweep_finishes_it") {
+            stopped_init_finishes_its_sweep();
+        }
+    });
+}
+
+fn stopped_init_finishes_its_sweep() {
+    let options = Options { no_namespaces: true, ..Options::default() };
+    let engine = Engine::with_options(options).unwrap();
+    let marker = marker();
+    let own = i32::try_from(std::process::id()).unwrap();
+    let mut spec = waiting(&marker);
+    spec.limits = Limits::new().grace(Duration::ZERO);
+    let run = engine.start(spec).unwrap();
+    assert!(until(seconds(20.0), || marked(&marker).len() == 2), "it started");
+    let init =
+        living().into_iter().find(|process| process.parent == own && marked(&marker).contains(&process.pid));
+    init.expect("its first process").signal(Signal::STOP);
+    run.cancel("a test");
+    let outcome = run.settled_blocking();
+    let left = marked(&marker);
+    assert!(left.is_empty(), "{left:?} of {outcome:?}");
+    assert_dead(&outcome);
+    assert_eq!(
+        (outcome.isolation.tier, outcome.tree.proof),
+        (Tier::T1, Proof::SubreaperSweep),
+        "{outcome:?}"
+    );
 }

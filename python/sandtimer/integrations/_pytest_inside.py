@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, Optional
 
@@ -19,6 +20,7 @@ import pytest
 
 # Processes that are named; of more, only how many there are is reported.
 _MAX_NAMED = 20
+_TRIES_TO_READ_COMMAND = 50
 # The name of the plug-in that keeps what is reported here.
 RUNNER = "sandtimer-runner"
 # Kept alive: closing their descriptors would close others of the same numbers.
@@ -176,14 +178,25 @@ def _processes_left() -> list[tuple[int, str]]:
         return []
     left = []
     for name in os.listdir("/proc"):
-        if name.isdecimal() and int(name) > 2:
-            try:
-                with open(f"/proc/{name}/stat") as file:
-                    state = file.read().rpartition(")")[2].split()[0]
-                with open(f"/proc/{name}/cmdline", "rb") as command:
-                    words = command.read(300).decode("utf-8", "replace").replace("\0", " ").strip()
-            except (OSError, IndexError):
-                continue
-            if state not in "ZX":
-                left.append((int(name), words or "?"))
+        if name.isdecimal() and int(name) > 2 and (title := _title(name)) is not None:
+            left.append((int(name), title))
     return sorted(left)[:_MAX_NAMED]
+
+
+def _title(process: str) -> Optional[str]:
+    """The command line of a process, its name in brackets if it has none, as in ps(1); None if it has ended."""
+    for _ in range(_TRIES_TO_READ_COMMAND):
+        try:
+            with open(f"/proc/{process}/stat") as file:
+                name, _, fields = file.read().partition("(")[2].rpartition(")")
+            with open(f"/proc/{process}/cmdline", "rb") as command:
+                words = command.read(300).decode("utf-8", "replace").replace("\0", " ").strip()
+        except OSError:
+            return None
+        if fields.split()[0] in "ZX":
+            return None
+        if words:
+            return words
+        # A process that is in execve(2) has no command line yet.
+        time.sleep(0.001)
+    return f"[{name}]"

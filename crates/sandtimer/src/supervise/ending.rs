@@ -32,7 +32,8 @@ use crate::time::{Fire, Moment, Stopwatch};
 
 /// How long building a sandbox may take. Infrastructure: always finite.
 const SPAWN_LIMIT: u64 = 60_000_000_000;
-/// Where no pid namespace dies with init: how long init may sweep before it is killed itself.
+/// Where no pid namespace ends with init: how long init may sweep before it is asked again. It is never killed: its
+/// descendants would become children of the host's first process, and could not be found any more.
 const SWEEP_LIMIT: u64 = 100_000_000;
 /// How long a job that is ended without its sandbox may take, and init to look after it; then the sandbox is ended.
 pub(super) const VACATE_LIMIT: u64 = 100_000_000;
@@ -299,6 +300,8 @@ impl Ending {
         if self.last_resort.is_some_and(|at| at <= now) && self.run.live().is_some() {
             self.last_resort = None;
             self.harder(now);
+        } else if self.last_resort.is_some_and(|at| at <= now) && self.waits_for_sweep() {
+            self.ask_for_sweep(now);
         } else if self.last_resort.is_some_and(|at| at <= now) {
             self.last_resort = None;
             self.killed_anew = now;

@@ -1,12 +1,14 @@
 //! How the death of all that was in a sandbox is known, and what it died of where nobody here did it.
 
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
+use rustix::process::Signal;
 use sandtimer_os::process;
 use sandtimer_os::watchdog::SharedTable;
 use sandtimer_os::wire::order;
 
-use super::{Ending, LOOK_AGAIN, Phase, VACATE_LIMIT};
+use super::{Ending, LOOK_AGAIN, Phase, SWEEP_LIMIT, VACATE_LIMIT};
 use crate::model::{Enforcer, LimitKind};
 use crate::supervise::deliveries::ToCollector;
 use crate::supervise::run::{Cause, Job, group_is_gone};
@@ -14,11 +16,11 @@ use crate::supervise::run::{Cause, Job, group_is_gone};
 impl Ending {
     /// Init is dead, and with it its namespace.
     pub fn died(&mut self, table: &SharedTable, now: u64) {
-        if self.phase == Phase::Dead || !process::is_dead(std::os::fd::AsFd::as_fd(&self.run.pidfd)) {
+        if self.phase == Phase::Dead || !process::is_dead(self.run.pidfd.as_fd()) {
             return;
         }
         if self.run.live().is_none() {
-            process::reap(std::os::fd::AsFd::as_fd(&self.run.pidfd));
+            process::reap(self.run.pidfd.as_fd());
         }
         // Its own event may come behind this one.
         self.job_ended(now);
@@ -62,6 +64,20 @@ impl Ending {
         let is_due = std::mem::take(&mut self.kills_each)
             && !self.run.is_killed_one_by_one.swap(true, Ordering::Relaxed);
         is_due.then(|| ToCollector::KillEach(self.run.clone()))
+    }
+
+    /// Whether init's sweep is the only way to end the run.
+    pub(super) fn waits_for_sweep(&self) -> bool {
+        self.run.sweeps_itself && !self.leaves()
+    }
+
+    /// Asks an init that may be stopped, or not have read the order, to sweep; until its death is known, or counts as overdue.
+    pub(super) fn ask_for_sweep(&mut self, now: u64) {
+        let pidfd = self.run.pidfd.as_fd();
+        let _ = process::signal(pidfd, Signal::CONT);
+        let _ = process::signal(pidfd, Signal::TERM);
+        let is_overdue = self.facts.overdue == Some(true);
+        self.last_resort = (!is_overdue).then_some(now + SWEEP_LIMIT);
     }
 
     /// Its sandbox is to outlive it.
