@@ -8,7 +8,6 @@ all calls, and nothing of it is removed there.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import codecs
@@ -19,12 +18,15 @@ import json
 import os
 import threading
 import warnings
-from typing import Any, Callable, Iterator, Mapping, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional, Union
 
 from . import _arguments, _results
 from ._outcome import Outcome
 from ._vocabulary import named_parameters
 from .errors import ContextLostError, InvalidArgumentError, InvalidArgumentTypeError, ResultTooLargeError, SandboxUnavailableError
+
+if TYPE_CHECKING:
+    import asyncio
 
 Seconds = Union[int, float, None]
 
@@ -227,6 +229,9 @@ class Context:
             ...     asyncio.run(ctx.arun("6 * 7")).value
             42
         """
+        # Not with the module: it takes 4 MB, which callers that await nothing can do without.
+        import asyncio
+
         listener = _Listener(on_stdout, on_stderr, on_display)
         limits = {"timeout": timeout, "cpu": cpu, "stall": stall, "warn_before": warn_before, "warn_signal": warn_signal}
         execution = self._execute(code, stdin, limits, listener)
@@ -278,6 +283,8 @@ class Context:
         return bool(execution.cancel(f"its caller was interrupted by {by}"))
 
     async def _follow_awaited(self, execution: Any, listener: _Listener) -> None:
+        import asyncio
+
         loop = asyncio.get_running_loop()
         descriptor = execution.descriptor()
         patience = _LOOK_FOR_OUTPUT if listener.wants("stdout") or listener.wants("stderr") else None
@@ -470,6 +477,8 @@ class Context:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        import asyncio
+
         await asyncio.get_running_loop().run_in_executor(None, self.close)
 
     def __reduce__(self) -> Any:

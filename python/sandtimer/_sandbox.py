@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import importlib.util
 import os
@@ -681,8 +680,10 @@ class Sandbox:
 
     async def arun(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
         """Awaited form of `run`. Cancelling the task ends the call."""
-        future = self._submit(_itself, fn, args, kwargs)
-        return await asyncio.wrap_future(future)
+        # Not with the module: it takes 4 MB, which callers that await nothing can do without.
+        from asyncio import wrap_future
+
+        return await wrap_future(self._submit(_itself, fn, args, kwargs))
 
     async def acall(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Awaited form of `call`. Cancelling the task ends the call.

@@ -7,6 +7,8 @@ import collections
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 import time
 from typing import Any, Iterator
@@ -495,3 +497,19 @@ def test_a_result_of_too_many_large_buffers_is_refused_with_the_reason() -> None
     with sandtimer.Sandbox(timeout=60.0) as box:
         outcome = box.run(subjects.many_buffers, 2500)
     assert isinstance(outcome.error, sandtimer.UnserializableError) and "2500 large buffers" in str(outcome.error), outcome
+
+
+# What a caller pays for in memory and at its start, and what calls that are not awaited do without.
+SPARED = ("asyncio", "ssl", "multiprocessing", "http.client", "difflib")
+
+
+def test_calls_load_no_module_that_only_others_need() -> None:
+    code = f"""
+import sys, sandtimer
+with sandtimer.Sandbox(timeout=60) as box:
+    assert box.call(divmod, 7, 3) == (2, 1)
+    assert box.exec("print(1)").ok
+print([name for name in {SPARED!r} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
