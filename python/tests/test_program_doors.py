@@ -156,3 +156,19 @@ def test_first_program_of_a_server_finds_its_file(tmp_path: Path, door: str) -> 
 def test_program_with_a_variable_finds_its_file(doors: Doors) -> None:
     ended = doors.http_code(STARTS_AGAIN, env={"PYTHONHASHSEED": "1"})
     assert ended.stdout.endswith("fork [2, 4, 6]\ndef double(x): return 2 * x\n"), ended.whole
+
+
+RAISES = "def fail():\n    raise ValueError(1)\nfail()\n"
+SHOWS_AGAIN = "import sys\ndef fail(): raise ValueError(1)\ntry: fail()\nexcept ValueError: sys.excepthook(*sys.exc_info())\n"
+
+
+@named("http_code", "http_job")
+@pytest.mark.parametrize("environment", [{}, {"PYTHONHASHSEED": "1"}], ids=["", "with a variable"])
+def test_traceback_on_stderr_has_the_frames_of_the_program_alone(doors: Doors, door: str, environment: dict[str, str]) -> None:
+    """A program with variables of its own is not executed in an interpreter that stands ready."""
+    for code, lines in ((RAISES, (3, 2)), (SHOWS_AGAIN, (3, 2))):
+        stderr = getattr(doors, door)(code, env=environment).whole["stderr"]
+        frames = [line for line in stderr.splitlines() if line.startswith("  File ")]
+        names = ("<module>", "fail")
+        assert frames == [f'  File "/sandtimer/main.py", line {line}, in {name}' for line, name in zip(lines, names)], stderr
+    assert "in execute" not in getattr(doors, door)("print(1", env=environment).whole["stderr"]

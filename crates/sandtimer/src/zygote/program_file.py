@@ -16,9 +16,14 @@ def execute():
     if sys.path[:1] == [""]:
         sys.path[0] = os.getcwd()
 
+    own = sys._getframe().f_code
+
     def show(kind, error, trace):
-        # The first two frames are not the program's.
-        sys.__excepthook__(kind, error, trace and trace.tb_next and trace.tb_next.tb_next)
+        # The frames up to this function's are not the program's. What is printed is the traceback that the exception has.
+        if trace and trace.tb_next and trace.tb_next.tb_frame.f_code is own:
+            trace = trace.tb_next.tb_next
+            error = error.with_traceback(trace)
+        sys.__excepthook__(kind, error, trace)
 
     sys.excepthook = show
     sys.setrecursionlimit(sys.getrecursionlimit() + 2)
