@@ -135,6 +135,21 @@ def test_program_that_starts_itself_again_finds_its_file(doors: Doors, door: str
     assert ended.stdout == expected + "def double(x): return 2 * x\n", ended.whole
 
 
+STARTS_ITS_FILE = """
+import subprocess, sys
+if sys.argv[1:] != ['again']:
+    subprocess.run([sys.executable, sys.argv[0], 'again'], check=True)
+    assert sys.argv[0] == __file__
+print(*sys.argv[1:], 'done')
+"""
+
+
+@named("exec", "judge", "http_code", "http_job")
+def test_first_argument_of_a_program_is_its_file(doors: Doors, door: str) -> None:
+    ended = getattr(doors, door)(STARTS_ITS_FILE)
+    assert ended.stdout == "again done\ndone\n", ended.whole
+
+
 def test_file_of_the_command_line_is_started_again(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(STARTS_AGAIN)
     command = [BINARY, "python", "--wall", "60s", "program.py"]

@@ -25,7 +25,7 @@ def program(body, options):
     main.setdefault("__annotations__", {})
     sys.path.insert(0, os.getcwd())
     if keep_source(source):
-        main["__file__"] = FILE
+        main["__file__"] = sys.argv[0] = FILE
     # The frames below it are not the program's.
     sys.setrecursionlimit(sys.getrecursionlimit() + depth() + frames_lost)
     last = None
