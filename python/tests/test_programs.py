@@ -92,6 +92,53 @@ PROGRAMS = {
     "bytes of stdin": "import sys\nprint(sys.stdin.buffer.read())",
     "surrogate": "print('\\udcff')",
     "surrogate that cannot be written": "try:\n    print('\\ud800')\nexcept UnicodeEncodeError as error:\n    print(error.reason)",
+    "program that is replaced": "import os\nprint('before', flush=True)\nos.execvp('echo', ['echo', 'replaced'])",
+    "exception of a thread": "import threading\nthread = threading.Thread(target=lambda: 1 / 0)\nthread.start()\nthread.join()\nraise SystemExit(2)",
+    "hook for exceptions of threads": (
+        "import threading\nthreading.excepthook = lambda args: print('hook', args.exc_type.__name__)\nthreading.Thread(target=lambda: 1 / 0).start()"
+    ),
+    "hook for exceptions of objects that end": (
+        "import sys\nsys.unraisablehook = lambda args: print('hook', args.exc_type.__name__)\n"
+        "class Thing:\n    def __del__(self):\n        1 / 0\nthing = Thing()\ndel thing"
+    ),
+    "exit of a thread": "import sys, threading\nthreading.Thread(target=sys.exit, args=(3,)).start()\nprint('main')",
+    "daemon thread": "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\nprint('main')",
+    "functions at exit in their order": "import atexit\natexit.register(print, 'first')\natexit.register(print, 'second')",
+    "thread that prints at exit": (
+        "import atexit, threading\n"
+        "def last():\n    thread = threading.Thread(target=print, args=('thread',), daemon=True)\n    thread.start()\n    thread.join()\n"
+        "atexit.register(print, 'at exit')\nprint('main')"
+    ),
+    "block that is left by an exit": "try:\n    raise SystemExit(3)\nfinally:\n    print('finally')",
+    "exception that is chained": "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    raise KeyError(1) from error",
+    "handler of a signal": (
+        "import os, signal\nsignal.signal(signal.SIGUSR1, lambda number, frame: print('handler', frame is not None))\n"
+        "os.kill(os.getpid(), signal.SIGUSR1)\nprint('after')"
+    ),
+    "timer": "import signal\nsignal.signal(signal.SIGALRM, lambda *_: print('alarm'))\nsignal.setitimer(signal.ITIMER_REAL, 0.05)\nsignal.pause()",
+    "stderr": "import sys\nprint('error', file=sys.stderr)\nsys.stderr.write('no end')",
+    "warning that is shown": "import warnings\nwarnings.warn('careful')\nprint('x')",
+    "log": "import logging\nlogging.warning('careful')\nlogging.info('not shown')",
+    "command of a shell": "import os\nprint('before', flush=True)\nprint(os.system('echo shell; exit 3') >> 8)",
+    "pool of processes": (
+        "import concurrent.futures, multiprocessing\ndef double(x):\n    return 2 * x\nif __name__ == '__main__':\n"
+        "    with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context('fork')) as pool:\n"
+        "        print(list(pool.map(double, [1, 2])))"
+    ),
+    "asynchronous generator that is not run to its end": (
+        "import asyncio\nasync def g():\n    try:\n        yield 1\n    finally:\n        print('closed')\n"
+        "async def main():\n    async for each in g():\n        print(each)\n        break\nasyncio.run(main())"
+    ),
+    "end of stdin": "print(input(), input())\ntry:\n    input()\nexcept EOFError:\n    print('no more')",
+    "prompt": "name = input('name? ')\nprint(name)",
+    "file of its own": (
+        "import os, tempfile\nos.chdir(tempfile.mkdtemp())\nopen('own.txt', 'w').write('text')\nprint(open('own.txt').read(), os.listdir())"
+    ),
+    "module of a directory of its own": (
+        "import sys, tempfile\nsys.path.insert(0, tempfile.mkdtemp())\nopen(sys.path[0] + '/own_module.py', 'w').write('x = 7')\n"
+        "import own_module\nprint(own_module.x, own_module.__name__)"
+    ),
+    "interpreter's own names": "import sys\nprint(sys.argv[1:], sys.platform, __name__ in sys.modules, sys.path[-1] != '')",
 }
 STDIN = {"input that is not UTF-8": b"\xff\xfe abc\n"}
 
@@ -133,6 +180,10 @@ def test_python_of_a_command_is_as_plain_python(name: str, box: sandtimer.Sandbo
     assert outcome.exit_code == plain.returncode, outcome
     if plain.returncode == 0:
         assert outcome.stderr == plain.stderr.decode("utf-8", "replace"), outcome
+
+
+def test_there_are_at_least_70() -> None:
+    assert len(PROGRAMS) >= 70
 
 
 def test_value_is_there_before_the_end(box: sandtimer.Sandbox) -> None:
