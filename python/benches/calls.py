@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+import judging
 import measure
 import sections
 from contenders import CONTENDERS
@@ -23,6 +24,7 @@ SECTIONS = {
     "large": sections.large,
     "ballast": sections.ballast,
     "deadlines": sections.deadlines,
+    "judging": judging.judging,
 }
 
 

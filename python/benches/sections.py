@@ -35,12 +35,15 @@ class Size:
     ballast_blocks: int
     deadlines: int
     ordinary_blocks: int
+    programs: int
+    tests: int
+    judging_rounds: int
 
 
 SIZES = {
-    "full": Size(400, 3, 3, 3.0, 7, 256 << 20, 4 << 30, 100, 1000, 60),
-    "quick": Size(60, 3, 2, 1.0, 3, 256 << 20, 2 << 30, 20, 200, 20),
-    "smoke": Size(2, 2, 1, 0.2, 1, 4 << 20, 64 << 20, 2, 4, 2),
+    "full": Size(400, 3, 3, 3.0, 7, 256 << 20, 4 << 30, 100, 1000, 60, 256, 10, 3),
+    "quick": Size(60, 3, 2, 1.0, 3, 256 << 20, 2 << 30, 20, 200, 20, 64, 10, 2),
+    "smoke": Size(2, 2, 1, 0.2, 1, 4 << 20, 64 << 20, 2, 4, 2, 4, 2, 1),
 }
 
 

@@ -3,7 +3,8 @@
     python python/benches/server.py [--quick] [--json FILE]
 
 The floor of a context is a bare `python3` that evaluates a line from a pipe, that of a session a bare `bash`; neither has a
-limit, a wall around it, or a way back. The peer is ipykernel, asked by its own client. Calls come 20 ms apart, as from a
+limit, a wall around it, or a way back. The peer is ipykernel, asked by its own client. The floor of a small program is `python3
+FILE`. Calls come 20 ms apart, as from a
 person or an agent, and back to back, where each waits for the checkpoint of the one before. What Python's own http.client adds
 to a call, which writes a request in two pieces and reads all of an answer's head, is printed beside. The exit code is 1 if a
 bound is missed.
@@ -12,10 +13,12 @@ bound is missed.
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import http.client
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from typing import Any, Callable
 
@@ -31,6 +34,9 @@ APART = 0.02
 SIZES = {"full": (400, 100, 30, 200, 10), "quick": (60, 20, 5, 20, 3)}
 LARGE = 10 << 20
 BY_LIBRARY = "context, 1+1, asked by http.client"
+CLIENTS = 64
+#: Prints 42, and imports what small programs import.
+PROGRAM = "import json, re\nprint(json.dumps(sum(map(int, re.findall('[0-9]+', '1 22 19')))))\n"
 #: Is deaf to the interrupt, swallows what it cannot be deaf to, leaves daemons behind, and does not end.
 HOSTILE = """
 import os, signal, time
@@ -92,6 +98,11 @@ def timed(work: Callable[[], Any]) -> float:
 
 def interleaved(report: Report, contenders: dict[str, Callable[[], Any]], rounds: int, apart: float) -> dict[str, float]:
     """Runs all contenders in turn; prints each and returns the medians."""
+    return {name: measure.median(values) for name, values in sampled(report, contenders, rounds, apart).items()}
+
+
+def sampled(report: Report, contenders: dict[str, Callable[[], Any]], rounds: int, apart: float) -> dict[str, list[float]]:
+    """Runs all contenders in turn; prints each and returns what each round took, in seconds."""
     samples: dict[str, list[float]] = {name: [] for name in contenders}
     window = measure.Window()
     for turn in range(rounds + 3):
@@ -104,7 +115,7 @@ def interleaved(report: Report, contenders: dict[str, Callable[[], Any]], rounds
     for name, values in samples.items():
         report.line(f"  {name:<54}{milliseconds(values)}")
     report.steal(window)
-    return {name: measure.median(values) for name, values in samples.items()}
+    return samples
 
 
 def check(outcome: dict[str, Any], **expected: Any) -> dict[str, Any]:
@@ -172,6 +183,52 @@ def small_calls(report: Report, client: Client, rounds: int) -> None:
     library.close()
     for ended in (python, bash, kernel):
         ended.end()
+
+
+def run_program(client: Client) -> None:
+    asked = {"language": "python", "code": PROGRAM, "wall_ms": 10_000}
+    check(client.ask("POST", "/v1/runs", asked)["outcome"], ending="exited", stdout="42\n")
+
+
+def small_programs(report: Report, client: Client, rounds: int) -> None:
+    report.head(f"a small Python program by POST /v1/runs, {APART * 1000:.0f} ms apart: p50, p90, p99 in ms")
+    # The server learns the modules that it imports.
+    for _ in range(20):
+        run_program(client)
+        time.sleep(APART)
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+        file.write(PROGRAM)
+        file.flush()
+        contenders = {
+            "floor: python3 FILE": lambda: subprocess.run(["python3", file.name], stdout=subprocess.PIPE, check=True),
+            "run of a program": lambda: run_program(client),
+        }
+        samples = sampled(report, contenders, rounds, APART)
+    runs = samples["run of a program"]
+    report.bound("run of a small program, p50 ms", 1000 * measure.median(runs), 5)
+    report.bound("run of a small program, p99 ms", 1000 * measure.percentile(runs, 99), 15)
+    report.bound("run of a small program / python3 FILE", measure.median(runs) / measure.median(samples["floor: python3 FILE"]), 1.0)
+
+
+def programs_at_once(report: Report, client: Client, count: int) -> None:
+    report.head(f"{CLIENTS} clients, each of which runs the program {count} times")
+
+    def run_all(_: int) -> int:
+        own, failed = Client(client.port), 0
+        for _ in range(count):
+            try:
+                run_program(own)
+            except RuntimeError as error:
+                failed += 1
+                report.line(f"  {str(error)[:200]}")
+        own.socket.close()
+        return failed
+
+    start = time.perf_counter()
+    with concurrent.futures.ThreadPoolExecutor(CLIENTS) as threads:
+        failed = sum(threads.map(run_all, range(CLIENTS)))
+    report.line(f"  {CLIENTS * count / (time.perf_counter() - start):.0f} programs/s")
+    report.bound(f"programs of {CLIENTS} clients at once that ended otherwise", failed, 0)
 
 
 def new_contexts(report: Report, client: Client, count: int) -> None:
@@ -263,6 +320,8 @@ def main() -> int:
     with Server() as server:
         client = server.client()
         small_calls(report, client, rounds)
+        small_programs(report, client, rounds)
+        programs_at_once(report, client, large)
         new_contexts(report, client, contexts)
         branches(report, client, contexts)
         large_output(report, client, large)

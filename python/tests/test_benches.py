@@ -40,7 +40,7 @@ def test_calls_prints_every_contender_section_and_bound(tmp_path: Path) -> None:
     ):
         line = next(line for line in printed.splitlines() if line.startswith(f"  {contender:<34}"))
         assert line.endswith("not installed") or len(line.split()) > 6, line
-    for section in ("Latency of a call", "Throughput of calls", "as ndarray", "as bytes", "in a caller that holds", "Deadline of"):
+    for section in ("Latency of a call", "Throughput of calls", "as ndarray", "as bytes", "in a caller that holds", "Deadline of", "programs with"):
         assert section in printed
     assert "isolation of sandtimer: T" in printed
     assert printed.count("steal") >= 6
@@ -56,6 +56,10 @@ def test_calls_prints_every_contender_section_and_bound(tmp_path: Path) -> None:
         "bytes transfer / bytes(bytearray)",
         "call p50 in the large caller / in a small one",
         "returned late, p99, all runs (ms)",
+        *(f"{kind}: call p50 / os.fork p50" for kind in ("function of an own module", "function of a notebook", "method", "lambda")),
+        "function of an own module: calls/s / os.fork loops",
+        "function of an own module: our SandboxExecutor p50 / py-adtools p50",
+        "subprocess.run / judge_many",
     }
     assert all(f"  {label}" in printed for label in labels)
     # Whether bounds on time are met is for the bench at full size to say; these hold whatever the machine does.
