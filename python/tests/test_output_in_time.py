@@ -176,3 +176,27 @@ def test_output_of_a_process_of_a_cell_is_kept(server: str, door: str) -> None:
     with sandtimer.Sandbox(timeout=60.0) as box:
         ended = getattr(Doors(server, box, 3.0), door)(code)
     assert (ended.ending, ended.stdout) == ("timeout", "first\nsecond\n"), ended.whole
+
+
+# The engine inspects the memory that is written to only after something has come by the pipe.
+FLUSHES = "import sys, time\nprint('first')\ntime.sleep(0.3)\nsys.stdout.flush()\nprint('second')\ntime.sleep(100)"
+
+
+@named("run", "context")
+def test_output_after_a_flush_of_nothing_is_seen_at_once(doors: Doors, door: str) -> None:
+    client = sandtimer.Client(doors.server)
+    # The first programs start an interpreter of their own, which writes by a timer.
+    end = time.monotonic() + 60
+    while client.run(code="1").path != "parked":
+        assert time.monotonic() < end
+    with client.context() as opened:
+        run = opened.start(FLUSHES, timeout=80) if door == "context" else client.start(code=FLUSHES, timeout=80)
+        until("first\nsecond\n", lambda: str(run.read_output()["data"]))
+        assert run.info()["status"] == "running"
+        run.kill("seen enough")
+
+
+@named("exec", "judge", "call", "context", "command")
+def test_verdict_says_when_the_last_output_came(doors: Doors, door: str) -> None:
+    outcome = getattr(doors.within(3.0), door)(f"{SHORT_PRINTS}while True: pass").whole
+    assert outcome.stdout == "first\nsecond\n" and outcome.verdict.last_output_age_ms > 500, outcome.verdict

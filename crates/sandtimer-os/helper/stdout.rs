@@ -353,7 +353,7 @@ fn settle(output: &Output, word: &AtomicU64, state: u64) -> u64 {
 /// Writes what is in the memory to the pipe. False where an exception is set.
 fn flush() -> bool {
     let word = word(output().memory);
-    loop {
+    let has_output = loop {
         let state = word.load(Ordering::Acquire);
         if state & BUSY != 0 {
             // Another thread does.
@@ -363,11 +363,14 @@ fn flush() -> bool {
             continue;
         }
         if word.compare_exchange(state, state | BUSY, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            break;
+            break !is_empty(state);
         }
-    }
+    };
     let is_written = empty(word);
-    output().written_at = now();
+    if has_output {
+        // Without a write to the pipe the engine does not inspect the memory: the next text must not wait there.
+        output().written_at = now();
+    }
     if !is_written {
         word.fetch_and(!BUSY, Ordering::AcqRel);
     }
