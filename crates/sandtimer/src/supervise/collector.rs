@@ -240,6 +240,12 @@ impl Collector {
     /// Publishes the Outcome of a run whose death is not proven in time; it is not the last one unless the run counts as unkillable.
     fn overdue(&mut self, run: &Arc<Running>, facts: &Facts) {
         self.take_up(run.row);
+        for output in 0..2 {
+            self.handle_stream(run.row, output);
+        }
+        if let Some(streams) = streams_of(&mut self.streams, run) {
+            streams.take_unwritten(self.enforcer.as_ref());
+        }
         if facts.overdue == Some(true) {
             self.give_up(run, facts);
             return;
