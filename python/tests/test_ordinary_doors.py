@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any, Iterator
@@ -10,7 +13,7 @@ from typing import Any, Iterator
 import pytest
 import sandtimer
 from doors import Doors, named, request
-from serving import Serving
+from serving import BINARY, Serving
 
 LONG = "x" * 300_000
 
@@ -64,6 +67,34 @@ def test_what_is_displayed_is_a_result(doors: Doors, door: str) -> None:
     ended = getattr(doors, door)("from IPython.display import display, HTML\ndisplay(HTML('<b>x</b>'))")
     results = ended.whole["results"] if isinstance(ended.whole, dict) else ended.whole.results
     assert results[0]["text/html"] == "<b>x</b>" and ended.stdout == "", ended.whole
+
+
+LIMIT = 300 << 20
+LOOKS = """
+import os, psutil
+memory = psutil.virtual_memory()
+print(memory.total, memory.available <= memory.total, psutil.cpu_count() == len(os.sched_getaffinity(0)), psutil.cpu_percent(0.1) >= 0)
+print(psutil.Process().pid in psutil.pids(), len(psutil.pids()) < 9)
+"""
+
+
+def test_psutil_shows_the_limits_of_the_run() -> None:
+    pytest.importorskip("psutil")
+    command = [BINARY, "run", "--json", "--wall", "60s", "--memory", str(LIMIT), "--", sys.executable, "-c", LOOKS]
+    of_cli = json.loads(subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=90).stdout)
+    with sandtimer.Sandbox(timeout=60.0, memory=LIMIT) as box:
+        seen = [of_cli["stdout"], box.command([sys.executable, "-c", LOOKS]).stdout, box.run(exec, LOOKS).stdout]
+    assert seen == [f"{LIMIT} True True True\nTrue True\n"] * 3, of_cli
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
+@named("http_shell", "cli_shell")
+def test_node_shows_the_processors_and_memory_of_the_run(doors: Doors, door: str) -> None:
+    more: dict[str, Any] = {"flags": ("--memory", str(LIMIT))} if door == "cli_shell" else {"memory_bytes": LIMIT}
+    script = "os.cpus().length + ' ' + os.totalmem() + ' ' + (os.freemem() <= os.totalmem()) + ' ' + os.loadavg()[0]"
+    ended = getattr(doors, door)(f'echo $(nproc) $(node -p "{script}")', **more)
+    processors, listed, *rest = ended.stdout.split()
+    assert processors == listed and rest == [str(LIMIT), "true", "0"], ended.whole
 
 
 def test_progress_of_what_python_prints_is_known(doors: Doors) -> None:
