@@ -452,7 +452,7 @@ class Sandbox:
         *,
         language: Literal["python"] = "python",
         stdin: Union[str, bytes, None] = None,
-        name: str = "<program>",
+        name: str = "/sandtimer/main.py",
     ) -> Outcome:
         r"""Runs a whole program. Never raises for what the program did.
 
@@ -743,7 +743,7 @@ class Sandbox:
         timeout: Seconds = None,
         total: Seconds = None,
         stop_early: bool = False,
-        name: str = "<program>",
+        name: str = "/sandtimer/main.py",
     ) -> _judge.Judgement:
         """Runs a program or function on each case, and compares its answers here.
 
@@ -797,7 +797,7 @@ class Sandbox:
         timeout: Seconds = None,
         total: Seconds = None,
         stop_early: bool = False,
-        name: str = "<program>",
+        name: str = "/sandtimer/main.py",
     ) -> _judge.Judgements:
         """Judges several programs by the same cases.
 

@@ -62,12 +62,14 @@ def leave_out_frames() -> None:
     sys.setrecursionlimit(sys.getrecursionlimit() + count - (sys.version_info >= (3, 12)))
 
 
+# The name of a program in tracebacks, unless another is given.
+USUAL_NAME = "/sandtimer/main.py"
 # A submission with one of these may ask for its file, or start processes that import it.
-NEEDS_FILE = "__file__", "multiprocessing", "concurrent", "joblib"
+NEEDS_FILE = "__file__", "multiprocessing", "concurrent", "joblib", "numba"
 
 
-def keep_file(module: "Any", source: str) -> None:
-    """Makes a submission a file in its directory, as far as there is room."""
+def keep_file(module: "Any", source: str) -> "str | None":
+    """Makes a submission a file in its directory, and returns its path; None if there is no room."""
     import os
     import sys
 
@@ -77,9 +79,10 @@ def keep_file(module: "Any", source: str) -> None:
         with open(path, "wb") as file:
             file.write(source.encode("utf-8", "surrogatepass"))
     except OSError:
-        return
+        return None
     module.__file__ = path
     sys.path.insert(0, directory)
+    return path
 
 
 def find_entry(source: str, name: str, code: "CodeType", entry: str) -> "Any":
@@ -91,7 +94,10 @@ def find_entry(source: str, name: str, code: "CodeType", entry: str) -> "Any":
     # Of this name, so that `if __name__ == "__main__":` does not run; known to the system, as dataclasses need it.
     module = sys.modules["submission"] = types.ModuleType("submission")
     if any(word in source for word in NEEDS_FILE):
-        keep_file(module, source)
+        path = keep_file(module, source)
+        if path is not None and name == USUAL_NAME:
+            # Functions name the file that they are from.
+            code = compile(source, path, "exec", dont_inherit=True)
     exec(code, module.__dict__)
     found: "Any" = module
     for part in entry.split("."):

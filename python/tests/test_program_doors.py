@@ -150,6 +150,21 @@ def test_first_argument_of_a_program_is_its_file(doors: Doors, door: str) -> Non
     assert ended.stdout == "again done\ndone\n", ended.whole
 
 
+NAMES_ITS_FILE = "import os\ndef f(): pass\nprint(f.__code__.co_filename == __file__, os.path.exists(__file__))"
+
+
+@named("exec", "judge", "http_code", "http_job")
+def test_functions_name_the_file_of_their_program(doors: Doors, door: str) -> None:
+    """Compilers such as numba keep what they have compiled by it."""
+    ended = getattr(doors, door)(NAMES_ITS_FILE)
+    assert ended.stdout == "True True\n", ended.whole
+
+
+def test_judged_function_names_its_file(doors: Doors) -> None:
+    text = "import os\ndef solve():\n    name = solve.__code__.co_filename\n    return name == __file__ and os.path.exists(name)"
+    assert doors.box.judge(text, [((), True)], entry="solve").verdicts == ["accepted"]
+
+
 def test_file_of_the_command_line_is_started_again(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(STARTS_AGAIN)
     command = [BINARY, "python", "--wall", "60s", "program.py"]

@@ -104,7 +104,7 @@ def plain(each: Text, directory: Path) -> "subprocess.CompletedProcess[bytes]":
     command = [sys.executable, "-B", str(file)]
     environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
     done = subprocess.run(command, input=b"one\n", capture_output=True, timeout=60, env=environment, cwd=directory)
-    done.stdout, done.stderr = (stream.replace(str(file).encode(), b"<program>") for stream in (done.stdout, done.stderr))
+    done.stdout, done.stderr = (stream.replace(str(file).encode(), b"/sandtimer/main.py") for stream in (done.stdout, done.stderr))
     return done
 
 

@@ -10,7 +10,7 @@ def program(body, options):
 
     With the option `compiled`, `body` is its source and its code, marshalled, and the value is None.
     """
-    name, code = options.get("name") or "<program>", None
+    name, code = options.get("name") or FILE, None
     if options.get("compiled"):
         source, code = marshal.loads(body)
     else:
