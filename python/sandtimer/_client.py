@@ -68,9 +68,9 @@ class Client:
             code: Code to be run instead of a command.
             language: The language of the code: "python", "javascript", "typescript" or "bash".
             **options: Limits (timeout, cpu, stall, grace in seconds; memory, output, disk in bytes;
-                processes, open_files), environment, directory, workspace, stdin, warn (seconds
-                before the timeout), warn_signal, on_output_limit ("drop" or "end"), stall_by
-                ("output" or "progress"), progress_channel.
+                processes, open_files), environment, directory, network (True gives it the host's),
+                workspace, stdin, warn (seconds before the timeout), warn_signal, on_output_limit
+                ("drop" or "end"), stall_by ("output" or "progress"), progress_channel.
 
         Raises:
             ServerError: The server rejected the request, or did not answer.
@@ -198,8 +198,8 @@ class Client:
             language: Its language: "python", "javascript", "typescript" or "bash".
             **options: Limits of the context as a whole (memory, processes, disk, open_files),
                 limits of each run that has none of its own (timeout, cpu, stall, grace, output,
-                result_bytes), environment, directory, workspace, and idle: seconds without use
-                after which it ends.
+                result_bytes), environment, directory, network (True gives it the host's), workspace,
+                and idle: seconds without use after which it ends.
 
         Raises:
             ServerError: The server rejected the request, or did not answer.

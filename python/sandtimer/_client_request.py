@@ -45,7 +45,7 @@ class WholeLimits(CellLimits, total=False):
 
 class RunOptions(WholeLimits, total=False):
     """One run. `workspace`: a `ClientWorkspace`, or its id, that it works in instead of one of its own. `directory`: where in it
-    it starts.
+    it starts. `network`: whether it has the host's network.
     """
 
     environment: Optional[Mapping[str, str]]
@@ -56,6 +56,7 @@ class RunOptions(WholeLimits, total=False):
     stall_by: StallBy
     progress_channel: bool
     directory: Optional[str]
+    network: bool
     workspace: Any
 
 
@@ -67,11 +68,14 @@ class BranchOptions(WholeLimits, total=False):
 
 
 class ContextOptions(WholeLimits, total=False):
-    """A context or session: limits of the whole, and of each run that has none of its own. `idle`: seconds unused."""
+    """A context or session: limits of the whole, and of each run that has none of its own. `idle`: seconds unused. `network`:
+    whether it has the host's network.
+    """
 
     result_bytes: Size
     environment: Optional[Mapping[str, str]]
     directory: Optional[str]
+    network: bool
     idle: Seconds
     workspace: Any
 
@@ -142,6 +146,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "open_files": ("open_files", _count),
     "environment": ("env", _environment),
     "directory": ("cwd", _text),
+    "network": ("network", _arguments.flag),
     "workspace": ("workspace", _workspace),
     "on_output_limit": ("on_output_limit", _text),
     "stall_by": ("stall_by", _text),

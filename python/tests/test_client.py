@@ -6,6 +6,7 @@ import asyncio
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -278,6 +279,19 @@ def test_a_line_and_a_port_are_waited_for(client: sandtimer.Client, monkeypatch:
     listens = "import socket, time; listener = socket.create_server(('127.0.0.1', 80)); time.sleep(60)"
     with client.start(["python3", "-c", listens], timeout=60.0) as run:
         assert run.wait_for_port(80, timeout=30.0)["listening"] is True
+
+
+def test_runs_contexts_and_sessions_can_have_the_network(client: sandtimer.Client) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        code = f"import socket\ntry: socket.create_connection(('127.0.0.1', {port})); print('reached')\nexcept OSError: print('alone')"
+        shell = f'(exec 3<>/dev/tcp/127.0.0.1/{port}) 2> /dev/null && echo reached || echo alone'
+        for network, expected in ((True, "reached\n"), (False, "alone\n")):
+            with client.context(network=network) as context, client.session(network=network) as session:
+                seen = [client.run(code=code, network=network), context.run(code), session.run(shell)]
+            assert [outcome.stdout for outcome in seen] == [expected] * 3
+    with pytest.raises(sandtimer.InvalidArgumentTypeError, match="network='yes'"):
+        client.run("true", network="yes")  # type: ignore[arg-type]
 
 
 # The same, awaited
