@@ -12,6 +12,12 @@ use crate::{Result, setup, step};
 /// A run with more flaky tests than this fails.
 const MAX_FLAKY: usize = 3;
 
+/// How many tests run at once: twice the number of processors, because most of their time they wait for a limit or a process.
+fn at_once() -> String {
+    let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    (2 * processors).to_string()
+}
+
 /// The flaky tests of one run of all suites.
 #[derive(Default)]
 pub(crate) struct FlakyTests(Vec<String>);
@@ -34,7 +40,7 @@ impl FlakyTests {
 
     /// Runs nextest's `command`, which lists its own retries in a JUnit file.
     pub(crate) fn nextest(&mut self, mut command: Command) -> Result {
-        command.args(["--retries", "1"]);
+        command.args(["--retries", "1", "--test-threads", &at_once()]);
         let report = setup::target().join("nextest/default/junit.xml");
         remove(&report)?;
         step::run(command)?;
@@ -42,7 +48,7 @@ impl FlakyTests {
         Ok(())
     }
 
-    /// Runs pytest's `command` in two processes, as most tests wait; if it ends with failed tests, runs these again in one.
+    /// Runs pytest's `command` in several processes; if it ends with failed tests, runs these again in one.
     pub(crate) fn pytest(&mut self, command: impl Fn() -> Command) -> Result {
         let cache = setup::target().join("pytest");
         let failed = cache.join("v/cache/lastfailed");
@@ -53,7 +59,7 @@ impl FlakyTests {
             command.arg("-o").arg(format!("cache_dir={}", cache.display())).args(arguments);
             step::run(command)
         };
-        let Err(message) = run(&["-n", "2", "--dist", "loadfile"]) else { return Ok(()) };
+        let Err(message) = run(&["-n", &at_once(), "--dist", "loadfile"]) else { return Ok(()) };
         let text = fs::read_to_string(&failed).map_err(|_| message)?;
         let failed: serde_json::Value =
             serde_json::from_str(&text).map_err(|error| format!("{}: {error}", failed.display()))?;
