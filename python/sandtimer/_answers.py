@@ -42,9 +42,9 @@ def answer_of(call: Any) -> Answer:
         # It died while its memory was read, or what it named is not there.
         call.cancel("its answer could not be read")
         if wrong.errno == errno.EFAULT:
-            return Answer(ending="no_result", error=NoResultError("the job's answer lies where there is no memory of its own"))
+            return Answer(ending="no_result", error=NoResultError("the job's answer is not in its own memory"))
         if wrong.errno == errno.EPROTO:
-            return Answer(ending="no_result", error=NoResultError("the job sent something else than the answer it had announced"))
+            return Answer(ending="no_result", error=NoResultError("the job sent something other than the answer that it had announced"))
         return Answer()
     if not call.accept(kind == "raised"):
         return Answer()

@@ -43,17 +43,17 @@ def gpu(value: Any, start: str) -> bool:
     reason = (
         "a fork cannot use CUDA that this process has initialised"
         if start == "fork"
-        else "calls are forks of an interpreter that stands ready, sealed before there is a call"
+        else "calls run in forks of a warm interpreter, which was sealed before the call"
     )
     raise InvalidArgumentError(f'gpu=True with start={start!r}: {reason}; use start="spawn", or leave gpu out')
 
 
-def function(name: str, value: Any, remedy: str = "use a function, with its arguments behind it") -> None:
+def function(name: str, value: Any, remedy: str = "use a function, followed by its arguments") -> None:
     if not callable(value):
         raise _wrong(name, value, remedy)
 
 
-def text(name: str, value: Any, remedy: str = "use a text") -> str:
+def text(name: str, value: Any, remedy: str = "use a string") -> str:
     if not isinstance(value, str):
         raise _wrong(name, value, remedy)
     return value
@@ -64,7 +64,7 @@ def encoded(name: str, value: Any) -> bytes:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     try:
-        return text(name, value, "use a text or bytes").encode()
+        return text(name, value, "use a string or bytes").encode()
     except UnicodeEncodeError as error:
         raise InvalidArgumentError(f"{name} cannot be encoded as UTF-8 ({error}): pass bytes") from error
 
@@ -125,7 +125,7 @@ def seed(value: Any) -> Optional[int]:
     if value is None:
         return None
     if isinstance(value, bool) or not hasattr(type(value), "__index__"):
-        raise _wrong("seed", value, "use a whole number, or None for other numbers in each call")
+        raise _wrong("seed", value, "use a whole number, or None for a different seed in each call")
     number = operator.index(value)
     if not -(2**63) <= number < 2**64:
         raise InvalidArgumentError(f"seed={value!r}: use a whole number of at most 64 bits")
@@ -175,7 +175,7 @@ def interpreter(value: Any) -> str:
     if not isinstance(path, str):
         raise _wrong("python", value, remedy)
     if not path or "\0" in path or not _is_utf8(path):
-        raise InvalidArgumentError(f"python={value!r} names no interpreter: {remedy}")
+        raise InvalidArgumentError(f"python={value!r} is not an interpreter: {remedy}")
     # An interpreter finds its libraries from the name it was started by, and starts in another directory.
     return os.path.join(os.getcwd(), path) if os.sep in path and not os.path.isabs(path) else path
 
@@ -188,9 +188,9 @@ def environment(value: Any) -> dict[str, str]:
         raise _wrong("environment", value, 'use a dictionary such as {"NAME": "value"}, or None')
     for name, content in value.items():
         if not isinstance(name, str) or not isinstance(content, str):
-            raise InvalidArgumentTypeError(f"environment holds {name!r:.200}: {content!r:.200}, which are not both texts")
+            raise InvalidArgumentTypeError(f"environment holds {name!r:.200}: {content!r:.200}, which are not both strings")
         if not name or "=" in name or "\0" in name + content or not _is_utf8(name + content):
-            raise InvalidArgumentError(f"environment holds {name!r:.200}: {content!r:.200}, which no environment can hold")
+            raise InvalidArgumentError(f"environment holds {name!r:.200}: {content!r:.200}, which an environment cannot contain")
     return dict(value)
 
 
@@ -201,7 +201,7 @@ def directory(value: Any) -> Optional[str]:
     if path is not None and not isinstance(path, str):
         raise _wrong("directory", value, remedy)
     if path is not None and (not path or "\0" in path or not _is_utf8(path)):
-        raise InvalidArgumentError(f"directory={value!r} names no directory: {remedy}")
+        raise InvalidArgumentError(f"directory={value!r} is not a directory: {remedy}")
     return path
 
 
@@ -212,7 +212,7 @@ def paths() -> list[str]:
         path = entry if isinstance(entry, str) or not hasattr(entry, "__fspath__") else os.fspath(entry)
         if not isinstance(path, str):
             kind = type(entry).__name__
-            raise InvalidArgumentTypeError(f"sys.path holds {entry!r}, of type {kind}, where no import looks: remove it, or make it a text")
+            raise InvalidArgumentTypeError(f"sys.path holds {entry!r}, of type {kind}, which imports do not search: remove it, or make it a string")
         if "\0" in path or not _is_utf8(path):
             raise InvalidArgumentError(f"sys.path holds {entry!r}, which is not a path in UTF-8: rename the directory, or remove it")
         try:
@@ -233,7 +233,7 @@ def shown_directories(value: Any) -> list[str]:
         if not isinstance(path, str):
             raise InvalidArgumentTypeError(f"paths holds {each!r:.200}, of type {type(each).__name__}: {wanted}")
         if not path or "\0" in path or not _is_utf8(path):
-            raise InvalidArgumentError(f"paths holds {each!r:.200}, which names no directory: {wanted}")
+            raise InvalidArgumentError(f"paths holds {each!r:.200}, which is not a directory: {wanted}")
         try:
             mode = os.stat(path).st_mode
         except OSError as error:
@@ -262,7 +262,7 @@ def check_preload(profile: Mapping[str, Any], all_paths: Sequence[str]) -> None:
             places = [found.origin] if found.submodule_search_locations is None else found.submodule_search_locations
             directory = os.path.dirname(next((place for place in places if place), ""))
             raise ProfileRefusedError(
-                f"preload={name!r} lies in {directory}, which code that arrives as text is not shown; "
+                f"preload={name!r} lies in {directory}, which is hidden from code that arrives as text; "
                 f"add paths=[{directory!r}], or use a sandbox without this module"
             )
 

@@ -50,7 +50,7 @@ _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "successes": _whole(_MAX_COUNT),
     "generation": _whole(_MAX_NUMBER),
     "window": _list_of(bool, "a list of True and False"),
-    "said": _list_of(str, "a list of texts"),
+    "said": _list_of(str, "a list of strings"),
 }
 #: What a snapshot may leave out.
 _OPTIONAL = {field: FRESH[field] for field in ("held", "retry_after_ms", "generation")}
@@ -59,10 +59,10 @@ _OPTIONAL = {field: FRESH[field] for field in ("held", "retry_after_ms", "genera
 def checked(snapshot: Any) -> dict[str, Any]:
     """What `restore` takes up of a snapshot. InvalidArgumentError names the field, its value and what it may be."""
     if not isinstance(snapshot, Mapping):
-        raise InvalidArgumentTypeError(f"snapshot={snapshot!r:.200}: use what snapshot() gave")
+        raise InvalidArgumentTypeError(f"snapshot={snapshot!r:.200}: use what snapshot() returned")
     missing = [field for field in _FIELDS if field not in snapshot and field not in _OPTIONAL]
     if missing:
-        raise InvalidArgumentError(f"snapshot={snapshot!r:.200} has no {missing[0]!r}: use what snapshot() gave")
+        raise InvalidArgumentError(f"snapshot={snapshot!r:.200} has no {missing[0]!r}: use what snapshot() returned")
     snapshot = {**_OPTIONAL, **snapshot}
     for field, (is_valid, remedy) in _FIELDS.items():
         if not is_valid(snapshot[field]):

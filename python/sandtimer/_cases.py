@@ -40,7 +40,7 @@ def _program_case(given: Any, is_compared: bool) -> Case:
     else:
         stdin, expected = _pair(given, "(stdin, expected)")
     if not isinstance(stdin, (str, bytes)):
-        raise InvalidArgumentTypeError(f"a program's stdin is a text or bytes, not {type(stdin).__name__}")
+        raise InvalidArgumentTypeError(f"a program's stdin is a string or bytes, not {type(stdin).__name__}")
     return Case(_arguments.encoded("stdin", stdin), (), {}, expected, given)
 
 

@@ -97,7 +97,7 @@ def _size(name: str, value: Any) -> Any:
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise InvalidLimitError(f'{name}={value!r:.200}: use a number of bytes, a text such as "512MB", or None for no limit')
+        raise InvalidLimitError(f'{name}={value!r:.200}: use a number of bytes, a string such as "512MB", or None for no limit')
     return value
 
 

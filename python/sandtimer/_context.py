@@ -320,7 +320,7 @@ class Context:
         if listener.lost is not None:
             state, reason = listener.lost
             self._lost = reason
-            back = "it went back to before its last run" if state == "rolled_back" else "it started again, with nothing"
+            back = "it is as it was before its last run" if state == "rolled_back" else "it was started again, empty"
             warnings.warn(f"the context's interpreter was lost between two runs ({reason}): {back}", ContextLostError, stacklevel=3)
         ended, _ = execution.ended()
         return self._rebuilt(ended, listener.raised)

@@ -51,7 +51,7 @@ def _program() -> dict[str, Any]:
         return _loaded
 
 
-_CUDA = "CUDA is in use, which a forked process cannot go on with"
+_CUDA = "CUDA is in use, and a forked process cannot use it"
 # libcuda's own, whichever library initialised it.
 _OF_CUDA = re.compile("cuda(-EvtHandlr|[0-9a-f]{11})")
 
@@ -64,7 +64,7 @@ def reason_against() -> Optional[str]:
     ours = [thread for thread in threading.enumerate() if thread.name == "sandtimer"]
     others = [thread.name for thread in threading.enumerate() if thread not in (*ours, threading.current_thread())]
     if threading.current_thread() in ours:
-        return "submit, map and the awaited forms fork beside the thread that asked, and locks that it holds would stay held"
+        return "submit, map and the awaited forms fork while the calling thread runs, and locks that it holds would stay held"
     if others:
         # It may be drawing, with its lock and that of stderr.
         tqdm = "; tqdm_monitor is tqdm's, which tqdm.tqdm.monitor_interval = 0 before its first bar keeps from starting"
@@ -213,5 +213,5 @@ def _prepare_children(names: dict[str, Any]) -> Any:
 def refuse(reason: str) -> SandboxUnavailableError:
     return SandboxUnavailableError(
         f'start="fork" is refused: {reason}; use start="zygote", or run and call in a process without other threads, '
-        "or force=True where you know that it is safe"
+        "or force=True if you know that it is safe"
     )

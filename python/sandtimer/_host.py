@@ -121,7 +121,7 @@ def load(run: Span, siblings: Iterable[Span], by_wall: bool) -> HostLoad:
         if steal >= STEAL_SHARE and stolen >= LEAST_STOLEN_TICKS:
             reasons.append(f"other virtual machines took {steal:.0%} of the processors")
     if queue is None and after.pressure is not None and after.pressure >= PRESSURE_SHARE and crowded:
-        reasons.append(f"something waited for a processor {after.pressure:.0%} of the time")
+        reasons.append(f"processes waited for a processor {after.pressure:.0%} of the time")
     return HostLoad(queue, steal, after.pressure, tuple(reasons) if by_wall else ())
 
 

@@ -86,14 +86,14 @@ def arguments(argv: Sequence[Union[str, bytes, "os.PathLike[Any]"]]) -> list[byt
     """The arguments of a command as the kernel takes them."""
     if isinstance(argv, (str, bytes)):
         remedy = f'use a list of arguments, or ["sh", "-c", {argv!r}] for a command of a shell'
-        raise InvalidArgumentTypeError(f"argv={argv!r} is one text: {remedy}")
+        raise InvalidArgumentTypeError(f"argv={argv!r} is one string: {remedy}")
     encoded = []
     for argument in argv:
         try:
             # Surrogates that stand for bytes, as in sys.argv and the names of files, become those bytes.
             encoded.append(os.fsencode(argument))
         except TypeError as error:
-            raise InvalidArgumentTypeError(f"argv has {argument!r}: use texts, bytes and paths") from error
+            raise InvalidArgumentTypeError(f"argv has {argument!r}: use strings, bytes and paths") from error
         except UnicodeEncodeError as error:
             raise InvalidArgumentError(f"argv has {argument!r}, which is not a string in UTF-8: {error.reason}") from error
         if b"\0" in encoded[-1]:
@@ -171,8 +171,8 @@ def of_text(
             file = getattr(sys.modules.get(module), "__file__", None) or ""
             directory = os.path.dirname(os.path.abspath(file))
             raise UnserializableError(
-                f"the arguments hold something of the module {module!r} in {directory}, which code that arrives as text is not "
-                f"shown; pass plain data, or add paths= of the directory that {module!r} is imported from to the sandbox"
+                f"the arguments hold something of the module {module!r} in {directory}, which is hidden from code that arrives "
+                f"as text; pass plain data, or add paths= of the directory that {module!r} is imported from to the sandbox"
             )
     job = Job({**options, "kind": "call"}, data, buffers)
     job.is_text = True

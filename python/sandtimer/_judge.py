@@ -205,7 +205,7 @@ class _Submission:
         def begun(call: Any) -> None:
             future._call = call
             if future.cancelled():
-                call.cancel("its judgement was given up")
+                call.cancel("its judgement was cancelled")
 
         if self.total is not None:
             with self.scoping:
@@ -320,7 +320,7 @@ class _Submission:
         if self.checker is not None:
             score = float(self.checker(case.given, outcome))
             if not math.isfinite(score):
-                raise ValueError(f"the checker gave {score}; a score is a finite number")
+                raise ValueError(f"the checker returned {score}; a score is a finite number")
             return score
         return float(_checkers.same_lines(case.expected, outcome.stdout))
 
@@ -344,7 +344,7 @@ def _check_program(box: Sandbox, program: Program, entry: Optional[str], subject
             raise InvalidArgumentError(f'entry={entry!r} is not a name such as "solve" or "Solution.solve"')
         return
     if not callable(program):
-        raise InvalidArgumentTypeError(f"{subject} is of type {type(program).__name__}: use a text or a function")
+        raise InvalidArgumentTypeError(f"{subject} is of type {type(program).__name__}: use a string or a function")
     if entry is not None:
         raise InvalidArgumentTypeError(f"entry= names a function in a program's text; {subject} is a function already")
     if box._start == "fork":
@@ -618,7 +618,7 @@ def judge_all(
             'judge with a sandbox of trust="data", and name classes that answers hold in results='
         )
     if isinstance(programs, str):
-        raise InvalidArgumentTypeError("programs is a text: use a list of programs, or judge for one alone")
+        raise InvalidArgumentTypeError("programs is a string: use a list of programs, or judge for one alone")
     _arguments.iterable("programs", programs)
     _arguments.iterable("cases", cases)
     if isinstance(checker, str) and checker != _JSON:

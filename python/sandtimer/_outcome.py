@@ -243,7 +243,7 @@ class Outcome:
             return known.result(timeout=1.0)
         except TimeoutError:
             raise SandboxUnavailableError(
-                "what became of the call was not known when this process was forked; read `outcome.tree` before forking"
+                "the outcome of the call was not known when this process was forked; read `outcome.tree` before forking"
             ) from None
 
     @property

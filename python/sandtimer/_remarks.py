@@ -20,8 +20,8 @@ _MAX_SEARCHED = 16 << 10
 
 NO_NETWORK = {
     "kind": "no_network",
-    "message": "This run has no network but a loopback of its own, and its exception says that it looked for one; "
-    "give it the host's by network=True of its sandbox.",
+    "message": "This run has a loopback network only, and its exception is that of a missing network; "
+    "to give it the host's, set network=True in its sandbox.",
 }
 
 

@@ -93,7 +93,7 @@ class CircuitBreaker:
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         if not isinstance(name, str) or not name:
-            raise InvalidArgumentTypeError(f"name={name!r:.200}: use a text such as 'calculator:calculate'")
+            raise InvalidArgumentTypeError(f"name={name!r:.200}: use a string such as 'calculator:calculate'")
         if not name.isprintable():
             raise InvalidArgumentError(f"name={name!r:.200}: use printable characters, as in 'calculator:calculate'")
         check_callable(clock, f"clock={clock!r:.200}", awaits=False)
@@ -228,7 +228,7 @@ class CircuitBreaker:
         try:
             self._native.restore(json.dumps([kept]), self._clock())
         except ValueError as error:
-            raise InvalidArgumentError(f"snapshot={snapshot!r:.200}: {error}; use what snapshot() gave") from None
+            raise InvalidArgumentError(f"snapshot={snapshot!r:.200}: {error}; use what snapshot() returned") from None
 
     def __reduce__(self) -> Any:
         return _copied, (self.name, self._settings, self.snapshot())

@@ -66,8 +66,8 @@ class MissingModule(UnserializableError):
     def __init__(self, name: str, why: Optional[str] = None) -> None:
         super().__init__(
             why
-            or f"the call needs the module {name}, which cannot be imported inside: its directory is not shown, because it is a "
-            "home or temporary, or it is not on sys.path; move it, or preload what it comes from"
+            or f"the call needs the module {name}, which cannot be imported inside: its directory is hidden, because it is a "
+            "home or temporary, or it is not on sys.path; move it, or preload the module or its package"
         )
         self.name = name
         self.why = why
@@ -157,7 +157,7 @@ def _native_decode() -> Any:
 def exception(description: Any, trust: str, results: dict[tuple[str, str], type]) -> BaseException:
     """What the job raised: itself where it may be rebuilt, else a RemoteError."""
     if not isinstance(description, dict):
-        return SandtimerError("the job described its exception in no form that is known")
+        return SandtimerError("the job described its exception in an unknown form")
     text = {name: str(description.get(name, "")) for name in ("type", "module", "message", "traceback")}
     pickled = description.get("pickled")
     error: Any = None
@@ -184,7 +184,7 @@ def explain_unread_code(error: BaseException, ending: str, interpreter: str, ver
     trace = str(error.__cause__.args[0]) if isinstance(error.__cause__, RemoteTraceback) else ""
     # No frame of the call's own was there yet.
     is_unread = ending == "raised" and isinstance(error, (AttributeError, TypeError)) and '  File "' not in trace
-    goes_with = "lambdas, and functions and classes of __main__ or of modules that are not found inside, go with their code: that needs the same"
+    goes_with = "lambdas, and functions and classes of __main__ or of modules that are not found inside, are sent with their code: that needs the same"
     remedy = "or put the function into a module that this interpreter finds"
     if inside and inside != ours and (is_unread or ending == "signaled"):
         why = f"{error}: {goes_with} Python as here ({ours}), and {interpreter} is Python {inside}; use python= of a Python {ours}, {remedy}"
@@ -205,7 +205,7 @@ def _no_code_there(name: str, interpreter: str, version: str) -> MissingModule:
     is_another = f"that is Python {inside} instead of {ours}, and" if inside and inside != ours else "it"
     return MissingModule(
         name,
-        "lambdas, and functions and classes of __main__ or of modules that are not found inside, go with their code: that needs "
+        "lambdas, and functions and classes of __main__ or of modules that are not found inside, are sent with their code: that needs "
         f"cloudpickle, and the same Python as here ({ours}), in {interpreter}; {is_another} has no cloudpickle; put the function "
         f"into a module that this interpreter finds, or use python= of a Python {ours} with cloudpickle",
     )

@@ -543,7 +543,7 @@ class Sandbox:
         """
         if self._pool.profile["gpu"]:
             raise InvalidArgumentError(
-                "gpu=True: a context is not given the GPU, for its interpreter is sealed before it is opened, and copied between "
+                "gpu=True: a context is not given the GPU: its interpreter is sealed before it is opened, and copied between "
                 "its runs; use calls, or open it by a sandbox without gpu"
             )
         if self._budget is not None:

@@ -67,7 +67,7 @@ class TimeoutManager:
         wrap_up: Seconds of `max_runtime_seconds` that are reserved for the last turn. None: a
             twentieth of it, or 60 if it is unlimited. 0: no such turn.
         max_duration_factor: A task times out at its longest duration times this factor.
-        on_task_timeout: `"tell"` sends the agent a message. "end" also ends the runs of
+        on_task_timeout: `"notify"` sends the agent a message. "end" also ends the runs of
             `Sandbox.within(manager, task=…)`, at the suggested limit of the estimate or else at
             four times the longest duration, because one healthy run of twenty takes longer than its
             `max_duration`.
@@ -102,19 +102,19 @@ class TimeoutManager:
         max_failures: Optional[int] = None,
         wrap_up: Seconds = None,
         max_duration_factor: float = 1.0,
-        on_task_timeout: OnTaskTimeout = "tell",
+        on_task_timeout: OnTaskTimeout = "notify",
         speed: float = 1.0,
         clock: Optional[Callable[[], float]] = None,
     ) -> None:
         from ._sandtimer import Budget
 
-        if on_task_timeout not in ("tell", "end"):
-            raise InvalidArgumentError(f'on_task_timeout={on_task_timeout!r}: use "tell" or "end"')
+        if on_task_timeout not in ("notify", "end"):
+            raise InvalidArgumentError(f'on_task_timeout={on_task_timeout!r}: use "notify" or "end"')
         for name, value in (("max_duration_factor", max_duration_factor), ("speed", speed)):
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
                 raise InvalidLimitError(f"{name}={value!r}: use a number above 0, such as 1.5")
         if clock is not None:
-            _arguments.function("clock", clock, "use a function that gives the time in seconds, or None")
+            _arguments.function("clock", clock, "use a function that returns the time in seconds, or None")
         self._clock, self._speed = clock, float(speed)
         self._zero = time.monotonic()
         limits = (max_runtime_seconds, max_turns, stall_timeout_seconds, max_failures)
@@ -530,7 +530,7 @@ class TimeoutManager:
     def _check_engine(self) -> None:
         """Refuses where the engine cannot keep this budget's limits: its clock is the system's."""
         if self._clock is not None:
-            raise InvalidArgumentError("clock= gives this budget a time of its own, which no engine can keep: use speed= instead")
+            raise InvalidArgumentError("clock= gives this budget its own time, which an engine cannot follow: use speed= instead")
 
     def _run_scope(self, task: Optional[str] = None) -> Any:
         """What bounds a run that begins now. For `Sandbox.within`."""

@@ -225,7 +225,7 @@ def test_calls_refuse_them() -> None:
             refused(ValueError, ["count", repr(count), "whole number"], lambda: box.warm(count))  # type: ignore[arg-type]
         refused(TypeError, ["unknown"], lambda: box.limits(unknown=1))  # type: ignore[call-arg]
         refused(TypeError, ["code", "5", "text"], lambda: box.exec(5))  # type: ignore[arg-type]
-        refused(TypeError, ["name", "5", "text"], lambda: box.exec("1", name=5))  # type: ignore[arg-type]
+        refused(TypeError, ["name", "5", "string"], lambda: box.exec("1", name=5))  # type: ignore[arg-type]
         refused(TypeError, ["stdin", "5", "bytes"], lambda: box.exec("1", stdin=5))  # type: ignore[arg-type]
         refused(ValueError, ["stdin", "surrogate", "bytes"], lambda: box.exec("1", stdin="\ud800"))
         refused(ValueError, ["language", "'perl'", '"python"'], lambda: box.exec("1", language="perl"))
@@ -238,7 +238,7 @@ def test_judging_refuses_them() -> None:
         for bad, kind, words in (
             ({"checker": 5}, TypeError, ["checker", "5", "function"]),
             ({"entry": 5}, TypeError, ["entry", "5", "name"]),
-            ({"name": 5}, TypeError, ["name", "5", "text"]),
+            ({"name": 5}, TypeError, ["name", "5", "string"]),
             ({"stop_early": "no"}, TypeError, ["stop_early", "'no'", "True or False"]),
         ):
             refused(kind, words, lambda: box.judge(program, cases, **bad))  # type: ignore[arg-type]

@@ -144,7 +144,7 @@ def test_threads_of_cuda_are_told_from_others_by_their_names() -> None:
     """).splitlines()
     assert "1 native thread runs (cuda_train.py, " in said[0] and "CUDA" not in said[0]
     for refused in said[1:3]:
-        assert 'start="fork" is refused: CUDA is in use, which a forked process cannot go on with' in refused
+        assert 'start="fork" is refused: CUDA is in use, and a forked process cannot use it' in refused
 
 
 def test_a_worker_that_was_forked_has_an_engine_of_its_own() -> None:

@@ -50,7 +50,7 @@ def test_a_lambda_in_an_environment_without_cloudpickle_says_what_it_needs(tmp_p
             box.call(lambda: 1)
         assert box.call(abs, -1) == 1
     said = str(caught.value)
-    assert "go with their code" in said and f"{made}/bin/python; it has no cloudpickle" in said and "put the function" in said
+    assert "are sent with their code" in said and f"{made}/bin/python; it has no cloudpickle" in said and "put the function" in said
     assert "not shown" not in said
 
 

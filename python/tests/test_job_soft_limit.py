@@ -43,7 +43,7 @@ def save_in_time(way: str) -> str:
 def test_handler_saves_what_it_has_when_its_soft_limit_passes(box: sandtimer.Sandbox, way: str) -> None:
     record = jobs.run({"handler": "save", "input": way}, handlers={"save": jobs.Handler(save_in_time, soft=0.3)}, sandbox=box)
     assert record.result is not None and record.result.ok, record.result
-    assert record.result.value == "saved: the soft limit of 0.3 s has passed, and the wall limit is near"
+    assert record.result.value == "saved: the soft limit of 0.3 s has passed, and the wall-clock limit is near"
 
 
 def test_handler_that_lets_the_error_pass_has_failed_by_it(box: sandtimer.Sandbox) -> None:
@@ -82,7 +82,7 @@ def test_alarm_ends_with_the_function() -> None:
 
 @pytest.mark.parametrize("soft", [-1, float("nan"), float("inf"), True, "", "5", "5 m", "m", [1], 1e12])
 def test_what_is_no_duration_is_refused_by_name(soft: Any) -> None:
-    with pytest.raises(sandtimer.InvalidLimitError, match=r"soft=.* use a number of seconds, a text such as"):
+    with pytest.raises(sandtimer.InvalidLimitError, match=r"soft=.* use a number of seconds, a string such as"):
         jobs.Handler(save_in_time, soft=soft)
 
 
@@ -93,7 +93,7 @@ def test_durations_are_taken_as_specs_have_them() -> None:
 
 def test_soft_limit_that_the_wall_limit_leaves_no_time_for_is_refused(box: sandtimer.Sandbox) -> None:
     for soft in (60, "2m"):
-        with pytest.raises(sandtimer.InvalidLimitError, match=r"handlers\['save'\]: soft=\d+ is not below the wall limit, timeout=60 of"):
+        with pytest.raises(sandtimer.InvalidLimitError, match=r"handlers\['save'\]: soft=\d+ is not below the wall-clock limit, timeout=60 of"):
             jobs.Worker(handlers={"save": jobs.Handler(save_in_time, soft=soft)}, sandbox=box)
 
 

@@ -370,7 +370,7 @@ def test_malformed_case_or_program_is_named(box: sandtimer.Sandbox) -> None:
         good = ("", "") if isinstance(program, str) else ((1,), 1)
         with pytest.raises((TypeError, ValueError), match=r"^cases\[2\]: |^entry=3"):
             box.judge_many([program], [good, good, case, good], **options)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"^programs\[1\] is of type int: use a text or a function"):
+    with pytest.raises(TypeError, match=r"^programs\[1\] is of type int: use a string or a function"):
         box.judge_many(["print(1)", 7], [("", "1")])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="^the program is of type int"):
         box.judge(7, [("", "1")])  # type: ignore[arg-type]

@@ -477,7 +477,7 @@ def test_an_actor_that_gives_no_sign_is_killed_at_last(cluster: Any) -> None:
             assert until(lambda: len(processes_with(mark)) == 2 or late.done())
             os.kill(process, signal.SIGSTOP)
             outcome = late.result(LONG)
-            assert outcome.ending == "infra_error" and "no sign" in str(outcome.error)
+            assert outcome.ending == "infra_error" and "did not respond" in str(outcome.error)
             assert die([stopped]), "the stopped process is still there"
         finally:
             os.close(stopped)

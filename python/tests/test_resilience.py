@@ -286,7 +286,7 @@ def restored(**fields: Any) -> None:
         (lambda: restored(retry_after_ms=-1), "retry_after_ms=-1"),
         (lambda: restored(failures_in_a_row=2**40), "failures_in_a_row=1099511627776"),
         (lambda: restored(window=[3]), "window=[3] of the snapshot: use a list of True and False"),
-        (lambda: restored(said="lost"), "said='lost' of the snapshot: use a list of texts"),
+        (lambda: restored(said="lost"), "said='lost' of the snapshot: use a list of strings"),
         (lambda: sandtimer.CircuitBreaker("a\ud800"), "name='a\\ud800'"),
         (lambda: sandtimer.CircuitBreaker("a", clock=5), "clock=5"),  # type: ignore[arg-type]
         (lambda: sandtimer.retry(0), "attempts=0"),

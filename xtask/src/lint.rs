@@ -1,8 +1,8 @@
 //! `cargo xtask lint`: the words of the project's texts and names, and the subjects of commits.
 //!
 //! `xtask/words.toml` has the banned words, their replacements, and the files that are checked. Documents are checked
-//! without their code; files of Python and TypeScript by their docstrings and comments; files of Rust by their strings,
-//! which are messages, help texts and descriptions, and some by their identifiers.
+//! without their code; files of Python and TypeScript by their docstrings, comments and messages; files of Rust by their
+//! strings, which are messages, help texts and descriptions, and some by their identifiers.
 
 mod comments;
 mod commits;
@@ -151,6 +151,14 @@ mod tests {
 
     #[test]
     fn planted_word_of_a_message_is_reported() {
+        for (file, code) in [
+            ("python/planted.py", "b = 1\nraise ValueError(f\"{b} that `nobody` and nobody awaits\")\n"),
+            ("typescript/planted.ts", "b();\nthrow new Error(`${b} that nobody awaits`);\n"),
+        ] {
+            let found = hits(Scope::Prose, file, code);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].starts_with(&format!("{file}:2: \"nobody\" (prose): write ")), "{found:?}");
+        }
         let code = "// Nobody.\nlet a = (\"nobody\", \"a run that `nobody` and nobody awaits\");\n/// Nobody awaits it\n";
         let found = hits(Scope::Prose, "crates/planted.rs", code);
         assert_eq!(found.len(), 1, "{found:?}");

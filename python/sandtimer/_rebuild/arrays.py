@@ -132,7 +132,7 @@ def _array(buffer: object, dtype: Any, shape: Any, order: object) -> Any:
         refuse("the shape of a numpy array is not known")
     length = memoryview(buffer).nbytes  # type: ignore[arg-type]
     if dtype.itemsize == 0 or math.prod(shape) * dtype.itemsize != length:
-        refuse(f"a numpy array's buffer has {length} bytes, which is not what its shape and type say")
+        refuse(f"a numpy array's buffer has {length} bytes, which does not match its shape and type")
     if _bytes_looked_at(dtype, [_MOST_FIELDS]) > _MOST_OVERLAP * dtype.itemsize:
         refuse("the fields of a numpy array overlap too often")
     array = numpy.ndarray(shape, dtype, buffer=buffer, order=order)
@@ -166,7 +166,7 @@ def _check_elements(numpy: Any, array: Any) -> None:
         swapped = dtype.byteorder == ">"
         plain = numpy.ascontiguousarray(array).reshape(-1).view(">" + kind if swapped else kind)
         if int(plain.max()) > largest:
-            refuse("a numpy array has truth values or characters that are none")
+            refuse("a numpy array has invalid truth values or characters")
 
 
 def _from_buffer(arguments: Arguments) -> Any:
@@ -236,9 +236,9 @@ def _tensor(arguments: Arguments) -> Any:
         refuse("a tensor is not made of such arguments")
     view = memoryview(buffer)
     if math.prod(shape) * _TENSORS[name] != view.nbytes:
-        refuse(f"a tensor's buffer has {view.nbytes} bytes, which is not what its shape and type say")
+        refuse(f"a tensor's buffer has {view.nbytes} bytes, which does not match its shape and type")
     if name == "bool" and bytes(view).strip(b"\0\1"):
-        refuse("a tensor of truth values has others")
+        refuse("a tensor of truth values has other values")
     torch = importlib.import_module("torch")
     dtype = getattr(torch, name)
     if view.nbytes == 0:

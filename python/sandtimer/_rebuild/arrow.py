@@ -140,7 +140,7 @@ def _as(kind: str, table: Any, arrow: Any) -> Any:
         for chunk in table.column(0).chunks:
             return chunk
         return arrow.array([], table.schema.types[0])
-    refuse("an arrow table is not what it is said to be")
+    refuse("an arrow table does not match its description")
 
 
 VALUES: dict[tuple[str, str], Value] = {("_sandtimer_tokens", "as_arrow"): Value(_arrow)}

@@ -137,11 +137,11 @@ class Server(ThreadingHTTPServer):
             ...         return len(functions)
             >>> with auto_server.Server(Count(), port=0) as server:
             ...     server.evaluate({})["error_msg"]
-            "the request has no text 'code'"
+            "the request has no string 'code'"
         """
         code = request.get("code") if isinstance(request, dict) else None
         if not isinstance(code, str) or not code:
-            return _failed("the request has no text 'code'")
+            return _failed("the request has no string 'code'")
         timeout = request.get("timeout")
         if timeout is None:
             timeout = self.default_timeout

@@ -65,14 +65,14 @@ class Handler:
             return self.function
         if wall and self.soft >= wall:
             raise InvalidLimitError(
-                f"handlers[{name!r}]: soft={self.soft:g} is not below the wall limit, timeout={wall:g} of the worker's sandbox, which "
+                f"handlers[{name!r}]: soft={self.soft:g} is not below the wall-clock limit, timeout={wall:g} of the worker's sandbox, which "
                 "would come first; use less, or a longer timeout"
             )
         return SoftLimited(self.function, self.soft)
 
 
 def _seconds(soft: Union[int, float, str, None]) -> Optional[float]:
-    remedy = 'use a number of seconds, a text such as "90s" or "1h30m", or None for no soft limit'
+    remedy = 'use a number of seconds, a string such as "90s" or "1h30m", or None for no soft limit'
     if soft is None:
         return None
     if isinstance(soft, bool) or not isinstance(soft, (int, float, str)):
@@ -105,7 +105,7 @@ class SoftLimited:
 
         def interrupt(*_: Any) -> None:
             if not has_ended:
-                raise SoftTimeLimitError(f"the soft limit of {self.seconds:g} s has passed, and the wall limit is near")
+                raise SoftTimeLimitError(f"the soft limit of {self.seconds:g} s has passed, and the wall-clock limit is near")
 
         before = signal.signal(signal.SIGALRM, interrupt)
         signal.setitimer(signal.ITIMER_REAL, self.seconds)

@@ -52,5 +52,5 @@ def _plain(value: Any, path: str, place: str) -> Any:
         return {name: _plain(each, f"{dot}{name}", place) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(each, f"{path}[{index}]", place) for index, each in enumerate(value)]
-    problem = f"{value!r:.80} is of type {type(value).__name__}; use what JSON has: text, number, list, dictionary with texts as names"
+    problem = f"{value!r:.80} is of type {type(value).__name__}; use JSON values: strings, numbers, True, False, None, lists, and dictionaries with strings as keys"
     raise JobSpecRefusedError(f"{place}`{path}`: {problem}", path)

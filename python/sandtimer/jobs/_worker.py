@@ -85,7 +85,7 @@ class Worker:
         if isinstance(lease, bool) or not isinstance(lease, (int, float)) or not 1 <= lease <= 86_400:
             raise InvalidArgumentError(f"lease={lease!r}: use a number of seconds from 1 to 86400")
         if isinstance(queues, str):
-            raise InvalidArgumentTypeError(f"queues={queues!r} is one text: use a list, such as [{queues!r}]")
+            raise InvalidArgumentTypeError(f"queues={queues!r} is one string: use a list, such as [{queues!r}]")
         if sandbox is not None and not isinstance(sandbox, Sandbox):
             raise InvalidArgumentTypeError(f"sandbox={sandbox!r:.200} is of type {type(sandbox).__name__}: use a Sandbox, or None")
         names = [_arguments.text("queues", each, "use a list of the names of queues") for each in queues]
@@ -189,7 +189,7 @@ def _checked(handlers: Optional[Handlers], wall: Any) -> dict[str, Callable[[Any
         raise InvalidArgumentTypeError(f"handlers={handlers!r:.200} is of type {kind}: use a dictionary of functions by their names")
     functions = {}
     for name, handler in handlers.items():
-        _arguments.text("the name of a handler", name, "use a text")
+        _arguments.text("the name of a handler", name, "use a string")
         if not isinstance(handler, Handler):
             _arguments.function(f"handlers[{name!r}]", handler, "use a function of one parameter, the job's input")
             handler = Handler(handler)

@@ -117,7 +117,7 @@ class Nodes:
                     del self._refused[identity]
                 if not self._nodes and not self._refused:
                     self._looked = float("-inf")
-                    raise SandboxUnavailableError(f"no node of the cluster has what the pool asks for: {self._options}")
+                    raise SandboxUnavailableError(f"no node of the cluster has the resources of the pool: {self._options}")
 
     def _start(self, identity: str, address: str, processors: int) -> None:
         workers = self._parameters.get("workers") or max(processors, 1)
@@ -167,7 +167,7 @@ class Nodes:
                     raise self._refusal()
                 if time.monotonic() > limit:
                     raise SandboxUnavailableError(
-                        f"no actor began in {START:.0f} s: the cluster has what the pool asks for, but perhaps in use: {self._options}"
+                        f"no actor started within {START:.0f} s: the cluster has the resources of the pool, but they may be in use: {self._options}"
                     )
                 self._changed.wait(1.0)
 
@@ -236,12 +236,12 @@ class Nodes:
         """Why a call has no answer: a RemoteError where it was not begun, because what an argument refers to failed."""
         node = call.node
         if node.why is not None:
-            return SandboxUnavailableError(f"node {node.address} was given up: {node.why}")
+            return SandboxUnavailableError(f"node {node.address} was removed from the pool: {node.why}")
         if call.refers and not _of_actor(error, node):
             cause = getattr(error, "cause", error)
             if isinstance(error, RayTaskError) and not isinstance(cause, RayError):
                 return RemoteError(type(cause).__name__, str(cause), _COLOURS.sub("", str(error)))
-            return SandboxUnavailableError(f"what an argument refers to is not to be had: {_first_line(cause)}")
+            return SandboxUnavailableError(f"the object that an argument refers to is not available: {_first_line(cause)}")
         return SandboxUnavailableError(f"node {node.address} was lost: {_first_line(error)}")
 
     def _done(self, call: RemoteCall, error: Optional[BaseException]) -> None:
@@ -285,7 +285,7 @@ class Nodes:
         asked = {node.actor.elapsed.remote([each.key for each in calls]): node for node, calls in overdue.items()}
         said, silent = ray.wait(list(asked), num_returns=len(asked), timeout=self._patience)
         for reference in silent:
-            self._end(asked[reference], f"its actor gave no sign for {self._patience} s after a call's deadline")
+            self._end(asked[reference], f"its actor did not respond for {self._patience} s after a call's deadline")
         for reference in said:
             node = asked[reference]
             try:
@@ -295,7 +295,7 @@ class Nodes:
             for call in overdue[node]:
                 seconds, call.look_at = elapsed.get(call.key), time.monotonic() + self._patience
                 if seconds is not None and call.longest is not None and seconds > call.longest + self._patience:
-                    self._end(node, f"its engine let a call go on for {seconds:.0f} s, which had {call.longest} s")
+                    self._end(node, f"its engine ran a call for {seconds:.0f} s, which was allowed {call.longest} s")
                     break
 
     def _end(self, node: Node, why: str) -> None:

@@ -104,7 +104,7 @@ class Pool:
         **parameters: Any,
     ) -> None:
         if parameters.get("start") == "fork":
-            raise InvalidArgumentError('start="fork" forks the calling process, which is elsewhere; use "zygote" or "spawn"')
+            raise InvalidArgumentError('start="fork" forks the calling process, which is not on the node; use "zygote" or "spawn"')
         for name in _OURS:
             if name in (actor_options or {}):
                 raise InvalidArgumentError(f"actor_options[{name!r}] is the pool's own to set")

@@ -44,7 +44,7 @@ class _Finding(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
         if isinstance(each, ray.ObjectRef):
             raise UnserializableError(
                 "an ObjectRef within an argument or a function cannot be resolved in a sandbox: pass it as an argument of its "
-                "own, or pass what ray.get gives for it"
+                "own, or pass what ray.get returns for it"
             )
         return super().reducer_override(each)
 

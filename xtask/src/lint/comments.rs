@@ -1,8 +1,8 @@
-//! What is prose in a file of Python or TypeScript: its docstrings and comments, without the code in them.
+//! What is prose in a file of Python or TypeScript: its docstrings, comments and messages, without the code in them.
 
 use std::ops::Range;
 
-use super::markdown;
+use super::{markdown, rust_messages};
 
 /// A language, by the ends of its files' names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,18 +29,43 @@ pub(super) fn prose_only(language: Language, source: &str) -> String {
     };
     let mut prose = String::with_capacity(source.len());
     let mut end = 0;
-    for text in texts {
-        prose.push_str(&markdown::blank(&source[end..text.start]));
-        let piece = without_marks(&source[text.clone()]);
-        prose.push_str(&without_examples(&markdown::prose_only(&piece)));
-        end = text.end;
+    for Text { range, is_message } in joined(source, texts) {
+        prose.push_str(&markdown::blank(&source[end..range.start]));
+        end = range.end;
+        let piece = &source[range];
+        if is_message {
+            prose.push_str(&rust_messages::without_code(piece));
+        } else {
+            prose.push_str(&without_examples(&markdown::prose_only(&without_marks(piece))));
+        }
     }
     prose.push_str(&markdown::blank(&source[end..]));
     prose
 }
 
-/// The comments, and the strings in three quotes that begin a statement.
-fn python(source: &str) -> Vec<Range<usize>> {
+/// A part of a file that has prose.
+struct Text {
+    range: Range<usize>,
+    /// Whether it is a string of one line, rather than a comment or a docstring.
+    is_message: bool,
+}
+
+impl Text {
+    fn comment(range: Range<usize>) -> Text {
+        Text { range, is_message: false }
+    }
+
+    /// The content of a string that has more than one word: shorter strings are names.
+    fn message(source: &str, range: Range<usize>) -> Option<Text> {
+        let string = &source[range.clone()];
+        let is_closed = string.len() > 1 && string.ends_with(&string[..1]);
+        let content = range.start + 1..range.end - usize::from(is_closed);
+        source[content.clone()].contains(' ').then_some(Text { range: content, is_message: true })
+    }
+}
+
+/// The comments, the strings in three quotes that begin a statement, and the messages in single quotes.
+fn python(source: &str) -> Vec<Text> {
     let mut found = Vec::new();
     let mut at = 0;
     while let Some(first) = source[at..].chars().next() {
@@ -48,14 +73,16 @@ fn python(source: &str) -> Vec<Range<usize>> {
         let length = match first {
             '#' => {
                 let length = rest.find('\n').unwrap_or(rest.len());
-                found.push(at + 1..at + length);
+                found.push(Text::comment(at + 1..at + length));
                 length
             }
             '"' | '\'' => {
                 let quotes = if is_triple(rest) { &rest[..3] } else { &rest[..1] };
                 let length = quoted(rest, quotes);
-                if quotes.len() == 3 && begins_statement(&source[..at]) {
-                    found.push(at + 3..(at + length).saturating_sub(3).max(at + 3));
+                if quotes.len() == 1 {
+                    found.extend(Text::message(source, at..at + length));
+                } else if begins_statement(&source[..at]) {
+                    found.push(Text::comment(at + 3..(at + length).saturating_sub(3).max(at + 3)));
                 }
                 length
             }
@@ -63,7 +90,7 @@ fn python(source: &str) -> Vec<Range<usize>> {
         };
         at += length;
     }
-    joined(source, found)
+    found
 }
 
 fn is_triple(rest: &str) -> bool {
@@ -92,8 +119,8 @@ fn quoted(rest: &str, quotes: &str) -> usize {
     rest.len()
 }
 
-/// The comments. Strings and templates are skipped, regular expressions are not told from divisions.
-fn typescript(source: &str) -> Vec<Range<usize>> {
+/// The comments, and the messages in strings and templates. Regular expressions are not told from divisions.
+fn typescript(source: &str) -> Vec<Text> {
     let mut found = Vec::new();
     let mut at = 0;
     while let Some(first) = source[at..].chars().next() {
@@ -101,28 +128,34 @@ fn typescript(source: &str) -> Vec<Range<usize>> {
         let length = match first {
             '/' if rest.starts_with("//") => {
                 let length = rest.find('\n').unwrap_or(rest.len());
-                found.push(at + 2..at + length);
+                found.push(Text::comment(at + 2..at + length));
                 length
             }
             '/' if rest.starts_with("/*") => {
                 let length = rest.find("*/").map_or(rest.len(), |end| end + 2);
-                found.push(at + 2..(at + length).saturating_sub(2).max(at + 2));
+                found.push(Text::comment(at + 2..(at + length).saturating_sub(2).max(at + 2)));
                 length
             }
-            '"' | '\'' | '`' => quoted(rest, if first == '`' { "`" } else { &rest[..1] }),
+            '"' | '\'' | '`' => {
+                let length = quoted(rest, &rest[..1]);
+                found.extend(Text::message(source, at..at + length));
+                length
+            }
             _ => first.len_utf8(),
         };
         at += length;
     }
-    joined(source, found)
+    found
 }
 
 /// Comments on lines that follow each other are one text, so that code spans and words across lines are found.
-fn joined(source: &str, texts: Vec<Range<usize>>) -> Vec<Range<usize>> {
-    let mut joined: Vec<Range<usize>> = Vec::new();
+fn joined(source: &str, texts: Vec<Text>) -> Vec<Text> {
+    let mut joined: Vec<Text> = Vec::new();
     for text in texts {
         match joined.last_mut() {
-            Some(last) if is_gap(&source[last.end..text.start]) => last.end = text.end,
+            Some(last) if is_gap(&source[last.range.end..text.range.start]) => {
+                last.range.end = text.range.end
+            }
             _ => joined.push(text),
         }
     }
@@ -173,12 +206,23 @@ mod tests {
     #[test]
     fn docstrings_and_comments_of_python_are_prose() {
         let source = "\"\"\"A é `b`.\n\n>>> c\nd\n\ne\n\"\"\"\nf = \"g # h\"  # i\n# j\n# k `l\n# m` n\nx: int\n'''o'''\np = '''q'''\nr'''s'''\n";
-        assert_eq!(words(Language::Python, source), ["A", "é", ".", "e", "i", "j", "k", "n", "o", "s"]);
+        assert_eq!(
+            words(Language::Python, source),
+            ["A", "é", ".", "e", "g", "#", "h", "i", "j", "k", "n", "o", "s"]
+        );
+    }
+
+    #[test]
+    fn messages_are_prose() {
+        let source = "a = f(\"one `two` {three!r}\", 'four', 'five\\nsix \"seven\"') # eight\n";
+        assert_eq!(words(Language::Python, source), ["one", "five", "six", "\"seven\"", "eight"]);
+        let source = "const a = `one ${two} three`; // four\nb('five', \"six seven\");\n";
+        assert_eq!(words(Language::TypeScript, source), ["one", "$", "three", "four", "six", "seven"]);
     }
 
     #[test]
     fn unfinished_python_is_read_to_its_end() {
-        for source in ["\"\"\"a", "'b", "\"\"\"", "#", "a = \"\"\"\\", "'\n\"\"\"a\"\"\""] {
+        for source in ["'b é", "\"\"\"a", "'b", "\"\"\"", "#", "a = \"\"\"\\", "'\n\"\"\"a\"\"\""] {
             prose_only(Language::Python, source);
         }
     }
@@ -186,7 +230,7 @@ mod tests {
     #[test]
     fn comments_of_typescript_are_prose() {
         let source = "/** A\n * ```ts\n * b\n * ```\n * c `d` */\nconst e = \"// f\"; // g\n// h\nconst i = `/* j */`;\n/* k */\n";
-        assert_eq!(words(Language::TypeScript, source), ["A", "c", "g", "h", "k"]);
+        assert_eq!(words(Language::TypeScript, source), ["A", "c", "f", "g", "h", "*", "j", "*", "k"]);
     }
 
     #[test]

@@ -58,7 +58,7 @@ fn character_literal_length(code: &str) -> Option<usize> {
 }
 
 /// Makes code spans, placeholders, escapes and the marks of continued lines blank.
-fn without_code(text: &str) -> String {
+pub(super) fn without_code(text: &str) -> String {
     let mut prose = String::with_capacity(text.len());
     let mut span: Option<char> = None;
     let mut is_escaped = false;
