@@ -88,3 +88,46 @@ fn deps() -> Result {
     wrong.extend(module_arrows::check(&root())?);
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Lines of `text` that call a command which `usage` does not list.
+    fn unknown_commands(text: &str, usage: &str) -> Vec<String> {
+        let known: Vec<&str> = usage.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+        let is_known = |call: &str| {
+            let mut words = call.split_whitespace();
+            let command = words.next().unwrap_or_default();
+            let option = words.next().filter(|word| word.starts_with("--"));
+            known.iter().any(|line| {
+                let line = line.replace(['[', ']'], "");
+                let is_command = line.split_whitespace().next() == Some(command);
+                is_command && option.is_none_or(|option| line.split_whitespace().nth(1) == Some(option))
+            })
+        };
+        let calls = text.lines().filter_map(|line| Some((line, line.split_once("cargo xtask ")?.1)));
+        calls.filter(|(_, call)| !is_known(call)).map(|(line, _)| line.trim().to_owned()).collect()
+    }
+
+    #[test]
+    fn workflows_call_existing_commands() {
+        let mut calls = 0;
+        let directory = root().join(".github/workflows");
+        for entry in fs::read_dir(directory).expect("readable") {
+            let text = fs::read_to_string(entry.expect("readable").path()).expect("readable");
+            calls += text.matches("cargo xtask ").count();
+            assert_eq!(unknown_commands(&text, USAGE), Vec::<String>::new());
+        }
+        assert!(calls >= 10, "{calls}");
+    }
+
+    #[test]
+    fn unknown_command_of_a_workflow_is_reported() {
+        let workflow = "- run: cargo xtask dist --publish\n- run: cargo xtask dist --test\n- run: sudo cargo xtask tests\n";
+        let unknown = ["- run: cargo xtask dist --publish", "- run: sudo cargo xtask tests"];
+        assert_eq!(unknown_commands(workflow, USAGE), unknown);
+    }
+}
