@@ -56,7 +56,15 @@ pub(super) fn build(release: &Release) -> Result {
     let directory = unpacked.join(format!("sandtimer-{VERSION}"));
     // `fs::copy` keeps the permission to execute, and `wheel pack` and pip do.
     copy(&command(), &directory.join(format!("sandtimer-{VERSION}.data/scripts/sandtimer")))?;
-    step::run(wheel(&["pack", "--dest-dir", &text(&release.directory), &text(&directory)])?)
+    let packed = scratch.join("packed");
+    clear(&packed)?;
+    step::run(wheel(&["pack", "--dest-dir", &text(&packed), &text(&directory)])?)?;
+    recompress(&in_directory(&packed, &release.wheel()), &release.wheel())
+}
+
+/// Writes the wheel `packed` to `out` with better compression.
+fn recompress(packed: &Path, out: &Path) -> Result {
+    step::run(TOOLS.command(&["packaging/dist/recompress.py", &text(packed), &text(out)]))
 }
 
 /// The path of the system's unwinder, for the module in place of Zig's own.
