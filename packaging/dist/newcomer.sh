@@ -52,22 +52,18 @@ kill "$server"
 wait "$server" || true
 { set +x; } 2>/dev/null
 
-echo "== the files of the release"
+echo "== README's install section, from the files of the release"
 mkdir "$HOME/files"
 cd "$HOME/files"
-python3 -m venv env
-. env/bin/activate
+deactivate
+# For Node.js.
+PATH="$PATH:$HOME/trial/env/bin"
 set -x
-pip install /release/sandtimer-*.whl
+. /rehearsal/install.sh
 sandtimer --version
 status=0
 sandtimer run --wall 1s -- python3 -c 'while True: pass' || status=$?
 test "$status" = 124
 python3 -c 'import sandtimer; print(sandtimer.Sandbox().call(lambda x: x * 7, 6))'
-{ set +x; } 2>/dev/null
-# For Node.js.
-PATH="$PATH:$HOME/trial/env/bin"
-set -x
-npm install --no-audit --no-fund /release/sandtimer-*.tgz
 test -s node_modules/sandtimer/LICENSE-MIT
 node --input-type=module --eval 'import { Client } from "sandtimer"; new Client()'

@@ -83,6 +83,7 @@ fn write_files(directory: &Path) -> Result {
     let readme =
         fs::read_to_string(&readme).map_err(|error| format!("cannot read {}: {error}", readme.display()))?;
     write(&directory.join("first.sh"), &(readme::first_command(&readme)? + "\n"))?;
+    write(&directory.join("install.sh"), &readme::install(&readme, "/release")?)?;
     write(&directory.join("first.py"), readme::block(&readme, "python")?)?;
     // README's example of TypeScript is JavaScript too: Node.js 20 does not run TypeScript.
     write(&directory.join("first.mjs"), readme::block(&readme, "ts")?)?;
