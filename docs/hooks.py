@@ -12,6 +12,7 @@ import posixpath
 import re
 from pathlib import Path
 
+import api_pages
 import griffe
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
@@ -36,6 +37,12 @@ PAGES = {
     "spec/errors.md": "reference/errors.md",
     "spec/typescript.md": "reference/typescript-api.md",
     "typescript/README.md": "reference/typescript.md",
+}
+
+# Pages that are made from spec/.
+MADE_PAGES = {
+    "reference/http-operations.md": api_pages.http_operations,
+    "reference/mcp-tools.md": api_pages.mcp_tools,
 }
 
 # A block of code, a span of code, or the target of a link or picture; only the target is captured.
@@ -67,6 +74,8 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Adds the pages that are made from files outside docs/."""
     for path, uri in PAGES.items():
         files.append(File.generated(config, uri, abs_src_path=str(REPOSITORY / path)))
+    for uri, made in MADE_PAGES.items():
+        files.append(File.generated(config, uri, content=made()))
     return files
 
 
@@ -157,7 +166,7 @@ def site_link(target: str, source: File, config: MkDocsConfig, files: Files) -> 
     What cannot be found is returned as it is: MkDocs reports it.
     """
     path, mark, anchor = target.partition("#")
-    if not path or ":" in path or path.startswith("/"):
+    if not path or ":" in path or path.startswith("/") or source.abs_src_path is None:
         return target
     origin = Path(source.abs_src_path).relative_to(REPOSITORY)
     wanted = posixpath.normpath(posixpath.join(origin.parent.as_posix(), path))

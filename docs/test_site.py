@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -56,6 +57,16 @@ class Site(unittest.TestCase):
         twin = (site / "reference/python/budgets.md").read_text(encoding="utf-8")
         self.assertIn("### CircuitBreaker.hold\n\n```python\nhold(", twin)
         self.assertNotIn(":::", twin)
+
+        paths = json.loads((ROOT / "spec/openapi.json").read_text(encoding="utf-8"))["paths"]
+        operations = (site / "reference/http-operations.md").read_text(encoding="utf-8")
+        for method, path in ((method, path) for path, methods in paths.items() for method in methods):
+            self.assertIn(f"\n### {method.upper()} `{path}`\n", operations)
+        self.assertIn("| `wall_ms` | [Limit](#limit) |", operations)
+        tools = json.loads((ROOT / "spec/mcp-tools.json").read_text(encoding="utf-8"))["tools"]
+        shown = (site / "reference/mcp-tools.md").read_text(encoding="utf-8")
+        for tool in tools:
+            self.assertIn(f"\n## {tool['name']}\n\n{tool['description']}\n", shown)
 
         lines = (site / "llms.txt").read_text(encoding="utf-8").splitlines()
         listed = sorted(line.partition("](")[2].rstrip(")") for line in lines if line.startswith("- "))
