@@ -12,6 +12,7 @@ import doctest
 import inspect
 import pathlib
 import re
+import urllib.request
 from typing import Any, Iterator, NamedTuple
 
 import pytest
@@ -195,3 +196,11 @@ async def of_nothing() -> None:
 def test_missing_part_is_found(function: Any, problem: str) -> None:
     (found,) = problems(Documented(function.__name__, function))
     assert problem in found
+
+
+def test_page_lists_every_metric_of_a_server(server: str) -> None:
+    page = (pathlib.Path(__file__).parents[2] / "docs/reference/metrics.md").read_text(encoding="utf-8")
+    shown = dict(re.findall(r"^\| `(sandtimer_\w+)` \| (\w+) \|", page, re.MULTILINE))
+    with urllib.request.urlopen(f"{server}/metrics", timeout=30) as answer:
+        served = dict(re.findall(r"^# TYPE (\w+) (\w+)$", answer.read().decode(), re.MULTILINE))
+    assert shown == served
