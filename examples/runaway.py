@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A program that does not want to end, to show that it does.
+"""A program that resists every polite attempt to end it, to show that Sandtimer ends it.
 
 It starts a daemon in the usual way (two forks and a session of its own), which keeps stdout open, ignores the
-signals that ask a program to end and means to stay for an hour. Then it ignores the same signals itself and spins.
+signals that ask a program to end, and sleeps for an hour. Then it ignores the same signals itself and spins.
 
     sandtimer run --wall 2s -- python3 examples/runaway.py
 
-Run without Sandtimer it is a nuisance and no more: every process of it ends by itself within 60 seconds.
+Without Sandtimer it does no harm: each of its processes ends by itself within 60 seconds.
 Needs Python 3.8 or later and nothing else.
 """
 
@@ -16,18 +16,18 @@ import sys
 import time
 
 AN_HOUR = 3600.0
-# What keeps the nuisance small where nothing else does.
-LONGEST = 50.0
+# How long a process lives at most if it is not killed.
+MAX_SECONDS = 50.0
 POLITE_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
-def say(text):
-    """Prints a line at once: what is in a buffer when the process is killed is lost."""
+def report(text):
+    """Prints a line and flushes it: a kill loses what is in a buffer."""
     print("runaway: pid {}: {}".format(os.getpid(), text), flush=True)
 
 
 def refuse_to_end(end):
-    """Ignores what asks for an end. The kernel's timer stands behind `end`, should the loop below hang."""
+    """Ignores the signals that ask for an end. The kernel's timer ends the process after `end` if a loop hangs."""
     for number in POLITE_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     # Not inherited by a child, so each process sets its own.
@@ -45,7 +45,7 @@ def daemon(end):
         os._exit(0)
     os.chdir("/")
     refuse_to_end(end)
-    say("a daemon, with a session of its own; stdout stays open; going to sleep for an hour")
+    report("a daemon in its own session, with stdout open, that sleeps for an hour")
     until = min(time.monotonic() + AN_HOUR, end)
     while time.monotonic() < until:
         time.sleep(min(1.0, max(0.0, until - time.monotonic())))
@@ -53,14 +53,14 @@ def daemon(end):
 
 
 def main():
-    end = time.monotonic() + LONGEST
-    say("starting a daemon that nobody will wait for")
+    end = time.monotonic() + MAX_SECONDS
+    report("starting a daemon, without waiting for it")
     daemon(end)
     refuse_to_end(end)
-    say("ignoring SIGTERM and spinning")
+    report("ignoring SIGTERM and spinning")
     while time.monotonic() < end:
         pass
-    say("nobody ended this program; it ends by itself")
+    report("this program was not killed; it ends by itself")
     return 1
 
 
