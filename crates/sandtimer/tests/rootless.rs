@@ -175,3 +175,24 @@ fn samples_without_namespaces_are_of_the_run() {
     assert_eq!(busy.ending, Ending::Timeout, "{busy:?}");
     assert!((900..3_000).contains(&busy.usage.user_ms), "{busy:?}");
 }
+
+/// The usage of a run that its wall-clock limit kills, and the number of its processes, without a group that counts them.
+#[test]
+fn killed_run_has_its_usage() {
+    if as_a_user("killed_run_has_its_usage") {
+        return;
+    }
+    let engine = Engine::new().expect("an engine");
+    if !engine.host().expect("a host").has_namespaces() {
+        // Without a pid namespace there is no init that could count; the report says what is missing.
+        return;
+    }
+    let code = "import os, time\nif os.fork() == 0:\n    time.sleep(100)\nwhile True: pass";
+    let limits = Limits::new().wall(Duration::from_secs(2));
+    let spec = Spec::command(["/usr/bin/python3", "-c", code]).limits(limits);
+    let outcome = engine.run_blocking(spec).expect("a run");
+    assert_eq!(outcome.ending, Ending::Timeout);
+    assert!(outcome.usage.user_ms + outcome.usage.system_ms > 0, "{:?}", outcome.usage);
+    assert!(outcome.usage.memory_peak_bytes > 0, "{:?}", outcome.usage);
+    assert_eq!((outcome.tree.killed, outcome.usage.processes_peak), (2, 2), "{:?}", outcome.tree);
+}

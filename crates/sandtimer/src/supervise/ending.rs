@@ -254,6 +254,7 @@ impl Ending {
             if self.wall_look().is_some_and(|at| at <= now) {
                 self.looked_for[0] = self.ending_starts();
                 self.look = true;
+                self.sample_before_wall();
             }
             if self.interrupt_at().is_some_and(|at| at <= now) {
                 self.interrupt(now);

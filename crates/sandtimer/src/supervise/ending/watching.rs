@@ -63,6 +63,13 @@ impl Ending {
         self.next_sample = self.sample_interval().map(|interval| now + interval);
     }
 
+    /// Asks init for a sample if no control group counts: init, which is killed with the run, takes its own counts along.
+    pub(super) fn sample_before_wall(&self) {
+        if !self.run.slot.counts_cpu() {
+            let _ = process::order(&*self.run.control, order::SAMPLE, 0, 0);
+        }
+    }
+
     pub(super) fn sampled(&mut self, notice: &Notice, now: u64) {
         self.facts.sampled_cpu_microseconds = self.facts.sampled_cpu_microseconds.max(notice.a);
         self.facts.sampled_processes = self.facts.sampled_processes.max(notice.b);
