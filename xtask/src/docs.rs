@@ -1,12 +1,12 @@
 //! The documentation site: MkDocs builds it from `docs/` and `mkdocs.yml` into `target/site`.
 //!
-//! Every warning is an error there: a broken link or anchor, and a page without a place in the navigation.
+//! Every warning is an error: a broken link or anchor, and a page without a place in the navigation.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::process::Command;
 
-use crate::{Result, root, setup, step};
+use crate::{Result, setup, step};
 
 /// Set while the site has the documentation of the Rust library: its guide then links to it (docs/hooks.py).
 const WITH_RUST: &str = "SANDTIMER_SITE_WITH_RUST";
@@ -24,7 +24,7 @@ pub(crate) fn build() -> Result {
 /// Builds the site, and the documentation of the Rust library below `rust/`.
 pub(crate) fn build_with_rust() -> Result {
     pages(true)?;
-    let built = root().join("target/doc");
+    let built = setup::target().join("doc");
     // Documentation of other crates, from other calls of cargo.
     match fs::remove_dir_all(&built) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -32,8 +32,10 @@ pub(crate) fn build_with_rust() -> Result {
         }
         _ => {}
     }
-    step::cargo(&["doc", "--no-deps", "--package", "sandtimer"])?;
-    step::run(step::command("cp", &["-R", "target/doc", "target/site/rust"]))?;
+    let mut command = step::command("cargo", &["doc", "--no-deps", "--package", "sandtimer"]);
+    command.env("RUSTDOCFLAGS", "--deny warnings");
+    step::run(command)?;
+    step::run(step::command("cp", &["-R", &built.to_string_lossy(), "target/site/rust"]))?;
     println!("target/site/index.html, target/site/rust/sandtimer/index.html");
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! The words every front end speaks: the Outcome of a run and what it is made of.
+//! The types that every front end shares: the Outcome of a run and its parts.
 //!
-//! Plain data, serialised the same way on every wire. Nothing here decides, waits or touches the system.
+//! Plain data, serialised in the same way on every wire. Nothing here decides, waits or makes system calls.
 
 mod interpreted;
 pub(crate) mod json;

@@ -1,8 +1,8 @@
-//! Moments, pauses, and the one word in which a deadline lives.
+//! Moments, pauses, and the atomic cell that holds a deadline.
 //!
-//! Nothing here reads a clock or waits; the caller says what time it is. The hard fact: an extension and the
-//! firing of a deadline can meet in the same nanosecond, on two threads, and exactly one of them may win.
-//! Both are therefore a compare-and-set on the same word of a [`DeadlineCell`].
+//! Nothing here reads a clock or waits; the caller passes the time. An extension and the firing of a deadline can meet in the
+//! same nanosecond, on two threads, and exactly one of them may win: both are a compare-and-set of the same word of a
+//! [`DeadlineCell`].
 
 mod calendar;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What stops Sandtimer before a run exists. Everything after that is an [`Outcome`](crate::model::Outcome).
+//! Errors before a run exists. How a run ends is never an error, but an [`Outcome`](crate::model::Outcome).
 
 use std::io;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ pub(crate) const WORKSPACES: usize = 16;
 /// Branches that are made at once.
 pub const BRANCHES: usize = 64;
 
-/// Why a run could not be started.
+/// The reason why a run could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

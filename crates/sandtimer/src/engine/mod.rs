@@ -1,8 +1,9 @@
-//! The engine: starts runs, keeps them, and gives their outcomes.
+//! The engine, which starts runs, enforces their limits and returns their outcomes.
 //!
-//! It owns four threads (enforcer, collector, recycler, and one that starts the helper processes), one or more besides while workspaces are
-//! watched for a disk limit, and two or three helper processes (watchdog, launchers). One that only adopts runs has no recycler and
-//! no launcher. No thread per run: a waiting run is a row, a few descriptors and its init.
+//! It owns four threads (enforcer, collector, recycler, and one that starts the helper processes), one or more in addition
+//! while workspaces are watched for a disk limit, and two or three helper processes (watchdog, launchers). An engine that
+//! only adopts runs has no recycler and no launcher. A run has no thread of its own: while it is waited for, it costs a few
+//! descriptors, an entry in a table, and its init process.
 
 mod adopted;
 mod answered;
@@ -96,7 +97,7 @@ use pool::Pool;
 use private_directory::temporary_directory;
 use threads::{Arming, Recycler, Threads};
 
-/// How long an interpreter may take to start unless somebody says otherwise.
+/// The default of [`Options::spawn_limit`].
 const SPAWN_LIMIT: Duration = Duration::from_secs(60);
 
 /// How an engine is set up.
@@ -108,10 +109,10 @@ pub struct Options {
     pub runtime_directory: Option<PathBuf>,
     /// The operator's maxima; see [`Ceilings::with_operator`].
     pub maxima: Limits,
-    /// How long an interpreter or a shell may take to start; 60 s unless it is said.
+    /// How long an interpreter or a shell may take to start; by default 60 s.
     pub spawn_limit: Option<Duration>,
-    /// The command that reads TypeScript apart from this process, to which the name of what is wanted is added and which calls
-    /// [`serve`](crate::script::serve). Without one it is read in this process, as far as that is safe.
+    /// The command of a separate process that parses TypeScript: it gets the name of the requested operation as its last
+    /// argument, and calls [`serve`](crate::script::serve). Without it this process parses TypeScript, as far as that is safe.
     #[cfg(feature = "javascript")]
     pub reader: Option<Vec<OsString>>,
     /// Runs are adopted alone: nothing that builds sandboxes is started ahead of need.
@@ -122,9 +123,11 @@ pub struct Options {
     pub no_namespaces: bool,
 }
 
-/// Runs commands under hard limits. Cheap to clone; the last clone to go ends what still runs.
+/// Runs commands under hard limits.
 ///
-/// ```no_run
+/// Clones are cheap and share the engine. When the last one is dropped, its runs are killed.
+///
+/// ```
 /// use std::time::Duration;
 /// use sandtimer::{Engine, Limits, Spec};
 ///
@@ -181,15 +184,15 @@ pub(crate) struct Inner {
 }
 
 impl Engine {
-    /// An engine with default options.
+    /// Makes an engine with default options.
     ///
     /// # Errors
-    /// When the system refuses threads, descriptors or the lock directory.
+    /// If the system refuses threads, descriptors or the lock directory.
     pub fn new() -> Result<Self, Error> {
         Self::with_options(Options::default())
     }
 
-    /// An engine with these options.
+    /// Makes an engine with `options`.
     ///
     /// # Errors
     /// As [`Engine::new`].
@@ -243,15 +246,15 @@ impl Engine {
         Ok(Engine { inner: Arc::new(inner) })
     }
 
-    /// Starts a run. Blocks for the fraction of a millisecond that building a sandbox takes to begin.
+    /// Starts a run and returns its handle, without waiting for the command.
     ///
     /// # Errors
-    /// Only what stops Sandtimer before a run exists; see [`Error`].
+    /// If no run could be started; see [`Error`].
     pub fn start(&self, spec: Spec) -> Result<Run, Error> {
         start::start(&self.inner, spec)
     }
 
-    /// Runs to the end.
+    /// Starts a run and awaits its Outcome.
     ///
     /// # Errors
     /// As [`Engine::start`].
@@ -260,7 +263,7 @@ impl Engine {
         Ok(run.wait().await)
     }
 
-    /// Runs to the end, blocking the calling thread.
+    /// Starts a run and waits for its Outcome, blocking the calling thread.
     ///
     /// # Errors
     /// As [`Engine::start`].
@@ -268,30 +271,30 @@ impl Engine {
         Ok(self.start(spec)?.wait_blocking())
     }
 
-    /// What the host can do, as found when the engine was made.
+    /// Returns what the host supports, as probed when the engine was made.
     ///
     /// # Errors
-    /// When the process that finds out cannot be started, for want of descriptors or processes; ask again.
+    /// If the process that probes cannot be started because descriptors or processes are exhausted; a later call tries again.
     pub fn host(&self) -> Result<&Host, Error> {
         self.inner.host()
     }
 
-    /// What stands ready to end runs.
+    /// Returns which enforcers are active.
     pub fn armed(&self) -> &Armed {
         self.inner.armed()
     }
 
-    /// How the host's control groups are laid out.
+    /// Returns the layout of the host's control groups.
     pub fn cgroup_layout(&self) -> crate::isolate::cgroup::Layout {
         self.inner.pool.cgroups().layout()
     }
 
-    /// The ceilings of every run.
+    /// Returns the ceilings that bound every run.
     pub fn ceilings(&self) -> &Ceilings {
         &self.inner.ceilings
     }
 
-    /// Slots that hold something unkillable and are out of use.
+    /// Returns the number of slots that are out of use because they hold a process that cannot be killed.
     pub fn quarantined(&self) -> usize {
         self.inner.pool.quarantined()
     }

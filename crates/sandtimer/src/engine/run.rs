@@ -31,7 +31,9 @@ use crate::supervise::{ports, remarks};
 use crate::task::progress::Report;
 use crate::time::Moment;
 
-/// A run that was started. Dropping the handle does not end it; its limits do.
+/// The handle of a run that was started.
+///
+/// Dropping the handle does not end the run; its limits do, and [`Run::cancel`].
 #[derive(Debug)]
 pub struct Run {
     pub(super) inner: Arc<Inner>,
@@ -41,7 +43,7 @@ pub struct Run {
     pub(super) pipes: Mutex<Pipes>,
 }
 
-/// The caller's ends of piped streams.
+/// The caller's ends of pipes.
 #[derive(Debug, Default)]
 pub(super) struct Pipes {
     pub stdin: Option<OwnedFd>,

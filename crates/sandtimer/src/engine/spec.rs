@@ -20,7 +20,7 @@ pub enum Stdin {
     Null,
     /// These bytes, then the end.
     Bytes(Vec<u8>),
-    /// A descriptor of the caller's, handed to the command as it is. Only for files opened read-only and for the read
+    /// A descriptor of the caller, which the command inherits. Only for files opened read-only and for the read
     /// ends of pipes: the command can do with it whatever the kernel allows.
     Descriptor(OwnedFd),
     /// A pipe whose write end the caller takes with [`Run::take_stdin`](super::Run::take_stdin).
@@ -41,14 +41,14 @@ pub enum Output {
     SameAsStdout,
 }
 
-/// The least that must be in force, or nothing is started.
+/// The minimum of isolation with which a run may start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Require {
     pub tier: Option<Tier>,
     pub kill: Option<KillClass>,
 }
 
-/// A command and everything about how it is to run.
+/// Describes a run: the command, its limits, and what it can reach.
 ///
 /// ```
 /// use std::time::Duration;
@@ -61,11 +61,11 @@ pub struct Require {
 /// ```
 #[derive(Debug, Default)]
 pub struct Spec {
-    /// Program and arguments. A program without a slash is looked for on the caller's PATH.
+    /// Program and arguments. A program without a slash is searched on the caller's PATH.
     pub command: Vec<OsString>,
     /// Variables added to the clean environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// The mode bits that files which it makes do not get; 0o022 unless given.
+    /// The umask of the command; by default 0o022.
     pub umask: Option<u32>,
     /// The directory to start in; by default the caller's current directory, shown read-only.
     pub working_directory: Option<PathBuf>,
@@ -84,47 +84,47 @@ pub struct Spec {
     /// A link to /workspace at this path, for programs that look for their files there, such as `/mnt/data`.
     pub workspace_link: Option<PathBuf>,
     /// Shown writable as /tmp, which is the home directory too, in place of an empty private one; made by
-    /// [`make_temporary_directory`](super::make_temporary_directory). What a run leaves there, the next run with it finds.
+    /// [`make_temporary_directory`](super::make_temporary_directory). The next run with the same directory finds what this one leaves there.
     pub temporary: Option<PathBuf>,
-    /// Shows credentials that lie below what is shown; else they are covered.
+    /// Shows credential files below the directories that are shown; by default they are covered.
     pub show_credentials: bool,
     /// The host's network instead of none.
     pub network: bool,
-    /// Shows the host's GPUs: their device nodes, and what their libraries look at. Reported as degraded.
+    /// Shows the host's GPUs: their device nodes, and the files that their libraries read. Reported as degraded.
     pub gpu: bool,
     pub stdin: Stdin,
-    /// A text that the command reads at descriptor 3: a program that is too long for a command.
+    /// A string that the command reads from descriptor 3: a program that is too long for an argument.
     pub program: Option<String>,
     pub stdout: Output,
     pub stderr: Output,
-    /// Makes stdin a terminal, in place of `stdin`, and stdout and stderr, as it says. What is shown on it goes where `stdout` says, or
-    /// `stderr` where it is not stdout; [`Run::take_stdin`](super::Run::take_stdin) gives what is typed on.
+    /// Makes stdin a terminal, in place of `stdin`, and stdout and stderr, as it describes. Its output goes to the destination of
+    /// `stdout`, or of `stderr` if stdout is not on it; [`Run::take_stdin`](super::Run::take_stdin) returns its input.
     pub terminal: Option<Terminal>,
     /// The call's own limits.
     pub limits: Limits,
-    /// Limits from further out, by source.
+    /// Limits with lower precedence than the call's own, by source.
     pub defaults: Vec<(Source, Limits)>,
     pub require: Require,
-    /// How long before its wall limit, and its cpu limit, the run's owner wants a word; see [`Run::warned`](super::Run::warned).
+    /// How long before its wall-clock limit, and its CPU limit, the run's owner is warned; see [`Run::warned`](super::Run::warned).
     pub warn: Option<Duration>,
-    /// A signal that is then sent to those of the run's processes that handle it, such as SIGUSR1; of its cpu limit too.
+    /// A signal, such as SIGUSR1, that is then sent to those of the run's processes that handle it.
     pub warn_signal: Option<i32>,
-    /// Past the output limit the run is ended instead of going on with its output dropped.
+    /// Ends the run at its output limit; by default it continues and further output is dropped.
     pub end_on_output_limit: bool,
-    /// The stall limit counts from when the run last got further, as its captured output says, and from nothing else.
+    /// The stall limit counts only from the last progress that the run's captured output shows.
     pub stall_by_progress: bool,
     /// Gives the command a pipe as descriptor 3, which the variable SANDTIMER_PROGRESS_FD names, to report its progress to:
-    /// lines such as `{"done": 8, "total": 15, "unit": "epoch"}`. What it reports beats what is read out of its output.
+    /// lines such as `{"done": 8, "total": 15, "unit": "epoch"}`. These reports take precedence over progress in its output.
     /// With `warn` there is a second one, named by SANDTIMER_NOTICE_FD, from which it reads a line such as
     /// `{"limit": "wall", "left_ms": 30000}` before a limit.
     pub progress_channel: bool,
-    /// For whom it is run, where several share an engine: of what a machine has only so much of, none of them has more than half.
+    /// The owner of the run, if several share an engine: no owner gets more than half of what a machine has few of.
     pub owner: Option<Arc<str>>,
     /// The scope the run belongs to.
     pub parent: Option<ScopeId>,
     /// The level of the run's own scope.
     pub layer: Option<Layer>,
-    /// Walls left out, for tests that show what each of them stops. Reported as degraded.
+    /// Isolation layers that are left out, for tests that show what each of them stops. Reported as degraded.
     #[doc(hidden)]
     pub without: Vec<Wall>,
     /// Shows the host's /proc: for a zygote, which is in the host's pid namespace.
@@ -157,7 +157,7 @@ impl Spec {
         self.workspaces.iter().chain(&self.workspace).chain(&self.temporary).cloned().collect()
     }
 
-    /// A program and its arguments.
+    /// Describes a run of a program with its arguments, without limits.
     pub fn command<S: AsRef<OsStr>>(command: impl IntoIterator<Item = S>) -> Self {
         Spec {
             command: command.into_iter().map(|part| part.as_ref().to_owned()).collect(),
@@ -165,7 +165,7 @@ impl Spec {
         }
     }
 
-    /// Sets the call's limits.
+    /// Sets the limits of this run.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
@@ -189,7 +189,7 @@ impl Spec {
         self
     }
 
-    /// Gives the host's network.
+    /// Sets whether the run has the host's network; by default it has a loopback only.
     pub fn network(mut self, granted: bool) -> Self {
         self.network = granted;
         self
@@ -201,30 +201,30 @@ impl Spec {
         self
     }
 
-    /// Gives a [`Warning`](crate::model::Warning) this long before the wall limit, and before the cpu limit.
+    /// Emits a [`Warning`](crate::model::Warning) this long before the wall-clock limit, and before the CPU limit.
     pub fn warn(mut self, before: Duration) -> Self {
         self.warn = Some(before);
         self
     }
 
-    /// Has the run itself hear of that by this signal.
+    /// Sends that warning to the run itself, too, as this signal.
     pub fn warn_signal(mut self, signal: i32) -> Self {
         self.warn_signal = Some(signal);
         self
     }
 
-    /// Whether it is given a channel to hear of limits by.
+    /// Whether it has a channel on which it reads of its limits.
     pub(crate) fn has_notices(&self) -> bool {
         self.progress_channel && self.warn.is_some()
     }
 
-    /// Whether the engine hears of its progress.
+    /// Whether the engine reads its progress.
     pub(crate) fn is_followed(&self) -> bool {
         let is_captured = self.terminal.is_none() && [self.stdout, self.stderr].contains(&Output::Capture);
         is_captured || self.progress_channel
     }
 
-    /// Refuses to run below this tier.
+    /// Refuses to start below this tier.
     pub fn require(mut self, tier: Tier) -> Self {
         self.require.tier = Some(tier);
         self

@@ -1,7 +1,7 @@
-//! How a run is walled in: what the host can do, which walls a policy asks for, and the steps that build them.
+//! The isolation of a run: what the host supports, which layers a policy needs, and the steps that build them.
 //!
-//! Planning is pure and gives either a plan or a refusal; the steps are carried out by the sandbox's init, and what it
-//! reports back is what the outcome says was in force.
+//! Planning is pure and returns a plan or a rejection. The run's init process applies the steps; what it reports as applied
+//! is what the outcome shows.
 
 pub mod cgroup;
 pub mod files;

@@ -7,7 +7,7 @@
 //! ```
 //! Making one costs the kernel as much as all the rest of a start, so it is not done while a run waits, and one that was left as
 //! it was made serves again. A helper process of the launcher makes and checks (`networks.rs` and `network_residue.rs` of the
-//! helper); this pool holds what is ready and says what to make. The bound of the pool is [`MAX_READY`]; those that are lent are
+//! helper); this pool holds what is ready and says what to make. The bound of the pool is `MAX_READY`; those that are lent are
 //! bounded by the engine's slots. A pool belongs to its launcher, whose user namespace owns the network namespaces without root: a
 //! launcher that is replaced gets a new pool, and what returns to the old one is closed with it.
 

@@ -1,27 +1,27 @@
-//! Durable work: what a job is, and what a store of jobs must do. Nothing here starts, waits or keeps anything.
+//! Jobs: durable work, as data, and the trait of its stores. Nothing here starts, waits for or stores anything.
 //!
 //! ```text
-//! spec      what somebody asks for, read from TOML or JSON; every refusal names the field
-//! files     the files that one is given, and which of those it leaves are kept
-//! json      JSON in which no key is there twice
-//! source    the file it is read from, and the directory its paths count from
-//! program   what a run executes
-//! table     the reader that all of these use
-//! fan_out   one job for each item of a list
-//! graph     steps in an order in which each comes after what it needs
-//! guard     when a loop has gone on for long enough
-//! result    what became of a job
-//! ways      how a call is carried out: retries, fallbacks
-//! live      workers as a store lists them
-//! queueing  what a spec says of other jobs: keys, rates, those that it waits for
-//! recurrence  the moments at which a recurring job is due
-//! schedule  jobs that recur
-//! webhook   who is told of its end
-//! store     the trait of stores, and the states of a job
-//! log       a part of a job's log, and the times of its lines
-//! matching  what is done to all jobs that a filter matches
+//! spec        what is to be done, read from TOML or JSON; every rejection names the field
+//! files       the files that a job is given, and which of the files it leaves are stored
+//! json        JSON without duplicate keys
+//! source      the file that a spec is read from, and the directory of its relative paths
+//! program     what a run executes
+//! table       the reader that all of these use
+//! fan_out     one job for each item of a list
+//! graph       steps, each after those that it needs
+//! guard       when a loop has run long enough
+//! result      how a job ended
+//! ways        how a call is carried out: retries, fallbacks
+//! live        workers as a store lists them
+//! queueing    relations to other jobs: keys, rates, dependencies
+//! recurrence  when a recurring job is due
+//! schedule    jobs that recur
+//! webhook     who is notified of its end
+//! store       the trait of stores, and the states of a job
+//! log         a part of a job's log, and the times of its lines
+//! matching    what is done to all jobs that match a filter
 //! ```
-//! The engine's `jobs` executes them; stores are in `sandtimer-store`. See `docs/design/jobs.md`.
+//! The engine's `jobs` executes them; stores are in `sandtimer-store`.
 
 mod fan_out;
 mod files;

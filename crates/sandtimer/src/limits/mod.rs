@@ -1,8 +1,8 @@
-//! What a scope may use: the tri-state of one limit, the set of them, and the words they are written in.
+//! Limits: the three states of one limit, a set of them, how they are parsed, and how they are resolved.
 //!
-//! Pure data and pure functions. Nothing here reads a clock or the system; it decides, others enforce.
-//! Two rules live here and are never mixed: [`precedence`] picks a scope's own limit among the places that
-//! set it, [`nest`] bounds that limit by the scopes around it.
+//! Pure data and pure functions: nothing here reads a clock or the system, and the engine enforces what is decided here.
+//! Two rules are never mixed: [`precedence`] picks a scope's own limit among the sources that set it, and [`nest`] bounds
+//! that limit by the scopes around it.
 
 mod key;
 mod nest;

@@ -1,15 +1,15 @@
-//! What is done about failures: try again, take another way, or stop trying for a while.
+//! Handling of failures: retries, fallbacks and circuit breakers.
 //!
 //! ```text
-//! judge     an Outcome → did it fail, and does that count
-//! retry     how often, after which pause, out of which budget
+//! judge     whether an Outcome is a failure, and whether it counts
+//! retry     how often, after which pause, from which budget
 //! breaker   one key: closed ─▶ open ─▶ half open ─▶ closed
-//! breakers  breakers by key, the longest unused forgotten
-//! call      one call: attempts, pauses, then the fallbacks; asks the breakers before, tells them after
+//! breakers  breakers by key; the least recently used is dropped
+//! call      one call: attempts, pauses, then fallbacks; it consults the breakers before each and reports to them after
 //! ```
-//! Plain structures without clock, lock or thread: the caller says what time it is, runs what [`Call::next`] asks for, and
-//! tells [`Call::ended`] how that ended. Nothing here can block, so a deadline around a call holds whatever happens in it;
-//! the deadline is the caller's to enforce, and [`Call`] only starts nothing that could not end before it.
+//! Plain structures without clock, lock or thread: the caller passes the time, executes the step that [`Call::next`]
+//! returns, and passes its result to [`Call::ended`]. Nothing here can block, so a deadline around a call holds whatever
+//! happens in it. The caller enforces the deadline; [`Call`] only starts no attempt that could not end before it.
 //!
 //! ```
 //! use std::time::Duration;

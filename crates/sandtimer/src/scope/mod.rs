@@ -1,8 +1,8 @@
-//! The tree of scopes, and when each of them must be over.
+//! The tree of scopes, and the deadline of each.
 //!
-//! A plain structure without clock, lock or thread: callers lock it and say what time it is. It decides when,
-//! never ends anything. The hard fact: every deadline is an absolute moment, and a scope's hard end (its wall
-//! end plus its grace) is never after its parent's, whatever is extended, paused or restarted in between.
+//! A plain structure without clock, lock or thread: callers lock it and pass the time. It decides when a scope has to end,
+//! and never ends anything. Every deadline is an absolute moment, and a scope's hard end (the end of its wall-clock time plus
+//! its grace) is never after its parent's, whatever is extended, paused or restarted in between.
 //!
 //! Each scope's deadline is mirrored in a [`DeadlineCell`], which enforcers read without the lock.
 

@@ -1,11 +1,11 @@
-//! JavaScript and TypeScript as text: what is done to code before an interpreter gets it.
+//! JavaScript and TypeScript source: what is done to code before an interpreter reads it.
 //!
 //! ```text
-//! TypeScript ─▶ what is more than types, as JavaScript (`lower`) ─▶ types blanked out (swc) ─▶ JavaScript
-//! a cell     ─▶ its imports as expressions (`cells`) ─▶ evaluated as at a prompt
+//! TypeScript ─▶ constructs that are more than types become JavaScript (`lower`) ─▶ types become blank (swc) ─▶ JavaScript
+//! a cell     ─▶ its imports become expressions (`cells`) ─▶ evaluated as at a prompt
 //! ```
-//! Nothing is moved to another line, so that errors name lines of the code that was given. Code is read here and not executed;
-//! what it means is the interpreter's business. Where it is read, and what bounds that, is in `reading`.
+//! Nothing moves to another line, so that errors name lines of the original code. Code is parsed here and not executed.
+//! `reading` decides which process parses it, and bounds that.
 
 mod cells;
 mod lower;

@@ -1,10 +1,11 @@
-//! Watching runs and ending them.
+//! Supervision of runs: waiting for their ends, and ending them.
 //!
-//! Two threads share the work and exchange messages: the enforcer (deadlines, kills, verdicts; real-time where the kernel allows it)
-//! and the collector (output, stdin, the inspection of a command before its limit, and the Outcome once a run is dead). A run passes
-//! through `Starting → Running → (Grace) → Killed → Dead`. The thread that begins a run makes its state and offers it to both:
-//! its end to the enforcer (`orders`), its streams to the collector (`deliveries`). From when one of them has taken up its part, that
-//! thread alone changes it. Until then the thread that offered a part may take it back, and ends the run itself (`at_once`, `burial`).
+//! Two threads share the work and exchange messages: the enforcer (deadlines, kills, verdicts; real-time if the kernel allows
+//! it) and the collector (output, stdin, the inspection of a command before its limit, and the Outcome once a run is dead). A
+//! run passes through `Starting → Running → (Grace) → Killed → Dead`. The thread that starts a run makes its state and passes
+//! it to both: its end to the enforcer (`orders`), its streams to the collector (`deliveries`). Once one of them has taken its
+//! part, that thread alone changes it. Until then the thread that passed a part may take it back, and ends the run itself
+//! (`at_once`, `burial`).
 
 pub(crate) mod apart;
 pub(crate) mod at_once;

@@ -1,7 +1,7 @@
-//! Tracked pieces of an agent's work: how long they should take, what they may use, how far they are.
+//! Tasks: tracked pieces of an agent's work, with how long they should take, what they may use, and their progress.
 //!
-//! Plain arithmetic on what callers pass in; only `here` looks at the machine. Nothing here starts, waits for or ends
-//! anything.
+//! Plain arithmetic on what callers pass in; only `here` reads the state of the machine. Nothing here starts, waits for or
+//! ends anything.
 
 pub mod budget;
 pub mod estimate;

@@ -1,12 +1,12 @@
-//! Zygotes: interpreters that stand ready to be forked, and what they and their children say.
+//! Zygotes: warm interpreters that are forked for calls, and the protocol of their children.
 //!
 //! ```text
-//! zygote  starting ─▶ imports ─▶ serving ─▶ retired            (or refused, with the reason)
+//! zygote  starting ─▶ imports ─▶ serving ─▶ retired            (or rejected, with the reason)
 //! child   born ─▶ sealed ─▶ warm ─▶ parked ─▶ one job ─▶ dead
 //! ```
-//! Here are the program that runs in them and the parsing of what comes back; processes and pools are the engine's. A
-//! zygote is trusted with what its caller may do: it imports modules of the caller's choosing. A child is not trusted at
-//! all: a packet of its is looked at once, within bounds, and says nothing but the job's own result.
+//! This module has the program that runs in them and parses what it receives; processes and pools belong to the engine. A
+//! zygote is trusted with what its caller may do: it imports modules of the caller's choice. A child is not trusted: a packet
+//! from it is read once, within bounds, and has no meaning but the job's own result.
 
 mod answer;
 

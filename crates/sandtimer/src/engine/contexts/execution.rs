@@ -59,7 +59,7 @@ pub struct Cell {
     pub turn: Option<Turn>,
     /// Set by a caller who has left: what has not begun then does not begin.
     pub withdrawn: Option<Arc<AtomicBool>>,
-    /// The run's id, from [`new_run_id`](super::new_run_id), for a caller who names it before it begins.
+    /// The run's id, from [`new_run_id`](crate::engine::new_run_id), for a caller who names it before it begins.
     pub run_id: Option<String>,
 }
 

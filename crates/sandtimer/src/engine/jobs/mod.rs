@@ -15,7 +15,7 @@
 //! control   the word that ends a job from outside
 //! ```
 //! What a job does is always a run in a sandbox, inside the job's scope. So the deadline is kept by the enforcer whatever
-//! the code does, and when [`execute`] returns, everything the job started is dead.
+//! the code does, and when `execute` returns, everything the job started is dead.
 
 mod calls;
 mod control;
