@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::{Result, setup, step};
+use crate::{Result, root, setup, step};
 
 /// A run with more flaky tests than this fails.
 const MAX_FLAKY: usize = 3;
@@ -41,7 +41,8 @@ impl FlakyTests {
     /// Runs nextest's `command`, which lists its own retries in a JUnit file.
     pub(crate) fn nextest(&mut self, mut command: Command) -> Result {
         command.args(["--retries", "1", "--test-threads", &at_once()]);
-        let report = setup::target().join("nextest/default/junit.xml");
+        // nextest's own directory, wherever cargo builds.
+        let report = root().join("target/nextest/default/junit.xml");
         remove(&report)?;
         step::run(command)?;
         self.add("nextest", test_cases(&report, &["flakyFailure", "flakyError"])?);
