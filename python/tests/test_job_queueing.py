@@ -35,7 +35,12 @@ def test_schedule_submits_its_job(tmp_path: pathlib.Path) -> None:
         record = jobs.wait(tick.last_job, HARD_STOP)
     assert record.ok and record.name == "tick"
     assert record.spec["scheduled"] == {"schedule": "tick", "moment_ms": tick.last_ms}
+    assert jobs.pause_schedule("tick").spec["paused"] is True
+    assert jobs.schedules()[1].next_ms is None
+    assert jobs.resume_schedule("tick").next_ms >= tick.last_ms
     assert (jobs.unschedule("tick"), jobs.unschedule("tick")) == (True, False)
+    with pytest.raises(sandtimer.JobError, match="no schedule 'tick'"):
+        jobs.pause_schedule("tick")
 
 
 def test_schedules_are_awaited_and_refused() -> None:
@@ -43,6 +48,8 @@ def test_schedules_are_awaited_and_refused() -> None:
         stored = await jobs.aschedule({"name": "s", "every_ms": 60_000, "job": {"handler": "h"}})
         assert stored.next_ms is not None
         assert [one.name for one in await jobs.aschedules()] == ["s"]
+        assert (await jobs.apause_schedule("s")).next_ms is None
+        assert (await jobs.aresume_schedule("s")).next_ms is not None
         assert await jobs.aunschedule("s")
 
     asyncio.run(awaited())

@@ -133,6 +133,16 @@ export class Client {
     return (await this.#http.get<{ schedules: JobSchedule[] }>("/v1/jobs/schedules", signal)).schedules;
   }
 
+  /** Pauses a schedule: it submits no jobs. Its running jobs continue. */
+  pauseSchedule(name: string, { signal }: Waitable = {}): Promise<JobSchedule> {
+    return this.#http.post(`/v1/jobs/schedules/${encodeURIComponent(name)}/pause`, {}, signal);
+  }
+
+  /** Resumes a paused schedule. It is due at its next moment; moments that passed have no job. */
+  resumeSchedule(name: string, { signal }: Waitable = {}): Promise<JobSchedule> {
+    return this.#http.post(`/v1/jobs/schedules/${encodeURIComponent(name)}/resume`, {}, signal);
+  }
+
   /** Removes a schedule; the jobs that it has submitted stay. Returns whether there was one. */
   async unschedule(name: string, { signal }: Waitable = {}): Promise<boolean> {
     const path = `/v1/jobs/schedules/${encodeURIComponent(name)}`;

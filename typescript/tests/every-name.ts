@@ -192,6 +192,7 @@ export async function ofJobs(client: Client): Promise<unknown[]> {
   const recurring: JobScheduleRequest = { cron: "@daily", job: request };
   const schedule: JobSchedule = await client.schedule("report", recurring);
   const schedules: JobSchedule[] = await client.schedules();
+  schedules.push(await client.pauseSchedule("report"), await client.resumeSchedule("report"));
   const removed: boolean = await client.unschedule("report");
   for await (const event of job.events()) {
     const happened: JobEvent = event;

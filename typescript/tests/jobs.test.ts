@@ -48,6 +48,8 @@ test("a schedule is stored, listed, and submits its job", async () => {
   const stored = await client.schedule("ticks", { every_ms: "1s", job: { command: ["true"], queue: "ticks" } });
   assert.deepEqual([stored.name, stored.queue, stored.submitted, stored.spec.every_ms], ["ticks", "ticks", 0, "1s"]);
   await until(async () => (await client.schedules())[0]?.submitted !== 0);
+  assert.deepEqual([(await client.pauseSchedule("ticks")).next_ms, (await client.schedules())[0]?.spec.paused], [null, true]);
+  assert.notEqual((await client.resumeSchedule("ticks")).next_ms, null);
   assert.deepEqual([await client.unschedule("ticks"), await client.unschedule("ticks")], [true, false]);
   const [line] = (await client.jobs({ queue: "ticks", limit: 1 })).jobs;
   const { spec } = await client.attachJob(line?.job_id ?? "").wait();

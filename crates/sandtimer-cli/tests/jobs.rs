@@ -365,7 +365,7 @@ fn what_cannot_be_meant_is_refused_with_its_field_its_value_and_a_remedy() {
         ),
         (vec!["purge", "--state", "queued"], "only records of ended jobs"),
         (vec!["purge", "--state", "leased"], "or cancel the jobs first"),
-        (vec!["pause", ""], "'<QUEUE>': use a name of 1 to 200 printable characters"),
+        (vec!["pause", ""], "'[QUEUE]': use a name of 1 to 200 printable characters"),
         (vec!["requeue", "--queue", "a\tb"], "use a name of 1 to 200 printable characters"),
     ] {
         let refused = jobs.run(&arguments);

@@ -96,6 +96,10 @@ impl Drop for Working {
     }
 }
 
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -407,7 +411,37 @@ fn schedules_are_listed_and_removed_by_owner() {
         let refused = jobs.run(&["unschedule", "nightly", "--owner", "alice"]);
         assert_eq!(refused.status.code(), Some(125));
         assert!(stderr(&refused).contains("owner `alice` has no schedule `nightly`"), "{}", stderr(&refused));
+        let paused = &jobs.lines(&["pause", "--schedule", "nightly"])[0];
+        assert_eq!((&paused["next_ms"], &paused["spec"]["paused"]), (&Value::Null, &json!(true)), "{paused}");
+        let again = jobs.run(&["schedule", path]);
+        let remedy = "is paused; `sandtimer jobs resume --schedule nightly` resumes it";
+        assert!(stdout(&again).contains(remedy), "{}", stdout(&again));
+        let refused = jobs.run(&["resume", "--schedule", "weekly"]);
+        assert!(stderr(&refused).contains("owner `local` has no schedule `weekly`"), "{}", stderr(&refused));
+        assert!(!jobs.run(&["resume", "queue", "--schedule", "nightly"]).status.success());
+        assert!(!jobs.run(&["pause"]).status.success());
+        let resumed = jobs.run(&["resume", "--schedule", "nightly"]);
+        assert!(stdout(&resumed).starts_with("schedule nightly is due at 2"), "{}", stdout(&resumed));
         assert_eq!(jobs.run(&["unschedule", "nightly"]).status.code(), Some(0));
         assert_eq!(jobs.lines(&["schedules"])[0]["schedules"], json!([]));
+    });
+}
+
+#[test]
+fn breakers_that_jobs_share_are_listed() {
+    on_each_store(|jobs| {
+        assert_eq!(stdout(&jobs.run(&["breakers"])), "no breakers that jobs share\n");
+        let spec = json!({
+            "command": ["sh", "-c", "echo no >&2; exit 3"], "key": "mail:send",
+            "breaker": {"failures": 1, "open_ms": 600_000, "scope": "store"},
+        });
+        let file = tempfile::Builder::new().suffix(".json").tempfile().expect("a file");
+        std::fs::write(file.path(), spec.to_string()).expect("written");
+        jobs.run(&["run", file.path().to_str().expect("text")]);
+        let listed = &jobs.lines(&["breakers"])[0]["breakers"];
+        let found = (&listed[0]["owner"], &listed[0]["key"], &listed[0]["state"]);
+        assert_eq!(found, (&json!("local"), &json!("mail:send"), &json!("open")), "{listed}");
+        let table = stdout(&jobs.run(&["breakers"]));
+        assert!(table.contains("mail:send") && table.contains("open  ") && table.contains(" m "), "{table}");
     });
 }

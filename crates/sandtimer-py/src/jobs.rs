@@ -279,6 +279,12 @@ impl JobStore {
         json(&self.with(py, |store| store.put_schedule(LOCAL_OWNER, &spec.job.queue, &spec))?)
     }
 
+    /// JSON of its record; None if there is no such schedule.
+    fn pause_schedule(&self, py: Python<'_>, name: &str, paused: bool) -> PyResult<Option<String>> {
+        let record = self.with(py, |store| store.pause_schedule(LOCAL_OWNER, name, paused))?;
+        record.as_ref().map(json).transpose()
+    }
+
     /// Whether there was one.
     fn remove_schedule(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
         self.with(py, |store| store.remove_schedule(LOCAL_OWNER, name))

@@ -102,6 +102,8 @@ codes! {
     JobNotFound = "job_not_found", 404, 125, false, "GET /v1/jobs lists yours; finished jobs are removed after their `retention_ms`";
     /// The job kept no file with this name.
     JobFileNotFound = "job_file_not_found", 404, 125, false, "GET /v1/jobs/{id}/files lists its files once it has finished";
+    /// There is no such schedule, or it belongs to another owner.
+    ScheduleNotFound = "schedule_not_found", 404, 125, false, "GET /v1/jobs/schedules lists yours; PUT /v1/jobs/schedules/{name} stores one";
     /// There is no such workspace, or it belongs to another owner.
     WorkspaceNotFound = "workspace_not_found", 404, 125, false, "GET /v1/workspaces lists yours; POST /v1/workspaces creates one";
     /// The workspace has nothing at this path.

@@ -77,6 +77,9 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/jobs/resume", post(resume))
         .route("/v1/jobs/schedules", get(schedules::list))
         .route("/v1/jobs/schedules/{name}", put(schedules::store).delete(schedules::remove))
+        .route("/v1/jobs/schedules/{name}/pause", post(schedules::pause))
+        .route("/v1/jobs/schedules/{name}/resume", post(schedules::resume))
+        .route("/v1/jobs/breakers", get(breakers))
         .route("/v1/jobs/{id}", get(show))
         .route("/v1/jobs/{id}/log", get(log))
         .route("/v1/jobs/{id}/events", get(watch))
@@ -328,6 +331,18 @@ async fn queues(
         })
         .await?;
     Ok(body::json(&json!({"queues": whose(&owner).queues(facts)})))
+}
+
+/// The breakers that the owner's jobs share.
+async fn breakers(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Parameters(fields): Parameters,
+) -> Result<Response, Refusal> {
+    fields.finish()?;
+    let of = whose(&owner);
+    let breakers = app.jobs.ask(move |store| Ok(store.breakers(Some(of.name()))?)).await?;
+    Ok(body::json(&json!({"breakers": breakers})))
 }
 
 /// Live workers of the store, with jobs of all owners: for operators.

@@ -579,6 +579,15 @@ fn schedules_are_their_owners_and_submit_jobs() {
         (&job["ok"], &job["queue"], &job["spec"]["scheduled"]["schedule"]),
         (&json!(true), &json!("q"), &json!("tick tock"))
     );
+    let turn = |client: &Client, verb: &str| client.post(&format!("{path}/{verb}"), &json!({}));
+    let (status, refused) = turn(&bob, "pause");
+    assert_eq!((status, &refused["code"]), (404, &json!("schedule_not_found")), "{refused}");
+    let (status, paused) = turn(&alice, "pause");
+    let found = (status, &paused["next_ms"], &paused["queue"], &paused["spec"]["paused"]);
+    assert_eq!(found, (200, &Value::Null, &json!("q"), &json!(true)), "{paused}");
+    assert_eq!(put(&alice, path, &spec).1["next_ms"], Value::Null, "stored again it stays paused");
+    let (status, resumed) = turn(&alice, "resume");
+    assert_eq!((status, resumed["next_ms"].is_u64()), (200, true), "{resumed}");
     assert_eq!(alice.delete(path), (200, json!({"name": "tick tock", "removed": true})));
     for (body, code, at) in [
         (json!({"every_ms": 5, "job": {"command": ["true"]}}), "bad_spec", "every_ms"),
@@ -598,6 +607,18 @@ fn schedules_are_their_owners_and_submit_jobs() {
         put(&alice, path, &json!({"every_ms": 5000, "job": {"command": ["true"], "network": true}}));
     assert_eq!((status, &refused["code"]), (403, &json!("network_refused")), "{refused}");
     assert_eq!(alice.put(path, b"{").1["code"], "bad_json");
+}
+
+#[test]
+fn breakers_are_listed_to_their_owner() {
+    let serving = Serving::with(|settings| settings.tokens = Some(tokens("alice one\nbob two\n")));
+    let (alice, bob) = (serving.client_with("one"), serving.client_with("two"));
+    let breaker = json!({"failures": 1, "open_ms": 600_000, "scope": "store"});
+    over(&alice, &submit(&alice, &json!({"command": ["false"], "key": "mail:send", "breaker": breaker})));
+    let listed = alice.get("/v1/jobs/breakers").1["breakers"].clone();
+    assert_eq!((&listed[0]["key"], &listed[0]["state"]), (&json!("mail:send"), &json!("open")), "{listed}");
+    assert!(listed[0]["retry_after_ms"].as_u64().is_some_and(|left| left > 60_000), "{listed}");
+    assert_eq!(bob.get("/v1/jobs/breakers"), (200, json!({"breakers": []})));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::time::Duration;
 use sandtimer::job::{
     Cancelled, Delivery, FILE_PIECE, FileOf, Filter, Finish, Finished, Held, JobRecord, JobResult, JobSpec,
     JobState, JobStore, LOCAL_OWNER, LeaseRequest, Leased, MOST_QUEUES, Renewal, Room, Status, StoreError,
-    Submission, WebhookShares,
+    Submission, WebhookShares, breaker_key,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use serde_json::{Value, json};
@@ -67,6 +67,7 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     schedules::queued_overlap_runs_one_at_a_time(&of("recurring queue"));
     schedules::missed_moments_follow_their_policy(&of("recurring missed"));
     schedules::stored_again_keeps_its_next_moment(&of("recurring again"));
+    schedules::paused_schedule_submits_nothing(&of("recurring paused"));
     schedules::removed_and_stored_again_stays_single(&of("recurring removed"));
     schedules::schedule_is_its_owners_and_bounded(&of("recurring owners"));
     schedules::impossible_day_is_refused(&of("recurring never"));
@@ -83,6 +84,7 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     queueing::failure_releases_its_key(&of("released"));
     workers::workers_are_listed_with_their_jobs(&of("workers"));
     breakers_are_kept(store);
+    breakers_are_listed_by_owner(&of("breakers"));
 }
 
 /// One part: its queue and its owner have its name.
@@ -609,9 +611,27 @@ fn what_is_over_is_purged_and_forgotten(part: &Part<'_>) {
     assert!(part.store.get(&brief).expect("readable").is_none());
 }
 
-fn breakers_are_kept(store: &dyn JobStore) {
-    let snapshot = BreakerSnapshot {
-        key: "calculator:calculate".to_owned(),
+fn breakers_are_listed_by_owner(part: &Part<'_>) {
+    for (owner, key) in [("breakers", "b"), ("breakers", "a\nc"), ("breakers x", "b")] {
+        let snapshot = breaker(&breaker_key(owner, key));
+        assert!(part.store.swap_breaker(0, &snapshot).expect("kept"));
+    }
+    let list = |owner: Option<&str>| {
+        let breakers = part.store.breakers(owner).expect("listed");
+        breakers.into_iter().map(|one| (one.owner, one.snapshot.key)).collect::<Vec<_>>()
+    };
+    let entry = |owner: &str, key: &str| (owner.to_owned(), key.to_owned());
+    assert_eq!(list(Some("breakers")), [entry("breakers", "a\nc"), entry("breakers", "b")]);
+    assert_eq!(list(Some("breaker")), []);
+    assert!(list(None).contains(&entry("breakers x", "b")), "{:?}", list(None));
+    (part.pass)(Duration::from_millis(50));
+    let left = part.store.breakers(Some("breakers")).expect("listed")[0].snapshot.retry_after_ms;
+    assert!(left.is_some_and(|left| left <= 9_950), "its time is counted down: {left:?}");
+}
+
+fn breaker(key: &str) -> BreakerSnapshot {
+    BreakerSnapshot {
+        key: key.to_owned(),
         state: "open".to_owned(),
         held: None,
         retry_after_ms: Some(10_000),
@@ -623,7 +643,11 @@ fn breakers_are_kept(store: &dyn JobStore) {
         generation: 7,
         window: vec![true],
         said: vec!["no".to_owned()],
-    };
+    }
+}
+
+fn breakers_are_kept(store: &dyn JobStore) {
+    let snapshot = breaker("calculator:calculate");
     let load = || store.load_breaker(&snapshot.key).expect("loaded");
     let swap =
         |version: u64, snapshot: &BreakerSnapshot| store.swap_breaker(version, snapshot).expect("asked");

@@ -63,6 +63,10 @@ schedule = _default.schedule
 aschedule = _default.aschedule
 schedules = _default.schedules
 aschedules = _default.aschedules
+pause_schedule = _default.pause_schedule
+apause_schedule = _default.apause_schedule
+resume_schedule = _default.resume_schedule
+aresume_schedule = _default.aresume_schedule
 unschedule = _default.unschedule
 aunschedule = _default.aunschedule
 workers = _default.workers
@@ -94,6 +98,7 @@ __all__ = [
     "afiles",
     "alist",
     "apause",
+    "apause_schedule",
     "apurge",
     "aqueues",
     "aread_file",
@@ -101,6 +106,7 @@ __all__ = [
     "aredeliver",
     "arequeue_dead",
     "aresume",
+    "aresume_schedule",
     "aretry",
     "arun",
     "aschedule",
@@ -117,6 +123,7 @@ __all__ = [
     "files",
     "list",
     "pause",
+    "pause_schedule",
     "purge",
     "queues",
     "read_file",
@@ -124,6 +131,7 @@ __all__ = [
     "redeliver",
     "requeue_dead",
     "resume",
+    "resume_schedule",
     "retry",
     "run",
     "schedule",

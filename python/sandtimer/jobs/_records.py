@@ -243,7 +243,8 @@ class JobRecord(Job):
         duplicates: Results that arrived after their lease was lost.
         webhook: The delivery of the notice of its end; None without one.
         blocked_by: Why no worker can lease it now: objects with a `reason` ("queue_paused", "jobs",
-            "not_before", "rate", "concurrency", "memory" or "no_worker") and its details.
+            "not_before", "rate", "concurrency", "memory", "no_worker" or "unreadable_spec") and its
+            details.
         now_ms: The moment of this record.
 
     Examples:

@@ -412,7 +412,8 @@ class Jobs:
                 as in crontab(5), or @daily and similar) with `time_zone` (default UTC), or
                 `every_ms`; `job`, the spec of the job; `missed` ("one", "skip" or "all"), for
                 moments without a worker; `overlap` ("skip", "queue" or "allow"), for moments at
-                which the job before has not finished; `paused`.
+                which the job before has not finished; `paused` (unless given, a schedule that is
+                stored again stays as it was).
 
         Raises:
             JobSpecRefusedError: A field is malformed; `path` leads to it.
@@ -450,6 +451,58 @@ class Jobs:
 
     async def _schedules(self, io: Io) -> List[JobSchedule]:
         return [build(JobSchedule, each) for each in json.loads(await self._ask(io, "schedules"))]
+
+    def pause_schedule(self, name: str) -> JobSchedule:
+        """Pauses a schedule: it submits no jobs. Its active jobs continue.
+
+        Args:
+            name: The name of the schedule.
+
+        Raises:
+            JobError: There is no such schedule.
+
+        Examples:
+            >>> from sandtimer import jobs
+            >>> stored = jobs.schedule({"name": "report", "cron": "@daily", "job": {"command": ["true"]}})
+            >>> jobs.pause_schedule("report").next_ms is None
+            True
+            >>> jobs.unschedule("report")
+            True
+        """
+        return now(self._pause_schedule(BLOCKING, name, True))
+
+    async def apause_schedule(self, name: str) -> JobSchedule:
+        """Awaited form of `pause_schedule`."""
+        return await self._pause_schedule(AWAITING, name, True)
+
+    def resume_schedule(self, name: str) -> JobSchedule:
+        """Resumes a paused schedule. It is due at its next moment; moments that passed have no job.
+
+        Args:
+            name: The name of the schedule.
+
+        Raises:
+            JobError: There is no such schedule.
+
+        Examples:
+            >>> from sandtimer import jobs
+            >>> stored = jobs.schedule({"name": "report", "cron": "@daily", "paused": True, "job": {"command": ["true"]}})
+            >>> jobs.resume_schedule("report").next_ms is None
+            False
+            >>> jobs.unschedule("report")
+            True
+        """
+        return now(self._pause_schedule(BLOCKING, name, False))
+
+    async def aresume_schedule(self, name: str) -> JobSchedule:
+        """Awaited form of `resume_schedule`."""
+        return await self._pause_schedule(AWAITING, name, False)
+
+    async def _pause_schedule(self, io: Io, name: str, paused: bool) -> JobSchedule:
+        found = await self._ask(io, "pause_schedule", _arguments.text("name", name, "use the name of a schedule"), paused)
+        if found is None:
+            raise JobError(f"there is no schedule {name!r}; `schedules` lists them")
+        return build(JobSchedule, json.loads(found))
 
     def unschedule(self, name: str) -> bool:
         """Removes a schedule. The jobs that it has submitted stay.

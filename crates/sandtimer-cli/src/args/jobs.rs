@@ -57,7 +57,8 @@ FILE is TOML, or JSON if its name ends in .json: a `name`; `cron`, five fields a
 `time_zone` (UTC unless given), or `every_ms`; and the spec of the job in `job`. Any worker on the store submits the job when it is \
 due. `missed` sets what happens when no worker was running (one: one job for all missed times, skip, all), `overlap` what \
 happens when the previous job has not finished (skip: no job this time, queue, allow), `paused = true` pauses the schedule. A \
-file that is stored again replaces the schedule of its name; the next time stays unless `cron`, `time_zone` or `every_ms` changed.";
+file that is stored again replaces the schedule of its name; the next time stays unless `cron`, `time_zone` or `every_ms` changed, \
+and a file without `paused` leaves the schedule paused, or not, as it was (`sandtimer jobs pause --schedule NAME`, `resume --schedule NAME`).";
 
 #[derive(Debug, Args)]
 pub(crate) struct JobsArguments {
@@ -105,10 +106,10 @@ pub(crate) enum JobsAction {
     Requeue(RequeueArguments),
     /// Remove the records of ended jobs
     Purge(PurgeArguments),
-    /// Pause a queue: workers get no more jobs from it
-    Pause(OneQueue),
-    /// Resume a paused queue
-    Resume(OneQueue),
+    /// Pause a queue: workers get no more jobs from it; or a schedule: it submits no jobs
+    Pause(PauseArguments),
+    /// Resume a paused queue or schedule
+    Resume(PauseArguments),
     /// Show every queue: its depth and how long the oldest job has waited
     Queues(StoreOnly),
     /// Store a schedule: a job that recurs, by a cron expression or at an interval
@@ -118,6 +119,8 @@ pub(crate) enum JobsAction {
     Schedules(StoreOnly),
     /// Remove a schedule; jobs that it has submitted stay
     Unschedule(UnscheduleArguments),
+    /// List the circuit breakers that jobs of all owners share
+    Breakers(StoreOnly),
     /// Show every live worker: its slots, version, queues and jobs
     #[command(after_long_help = WORKERS_NOTES)]
     Workers(StoreOnly),
@@ -401,10 +404,16 @@ pub(crate) struct RedeliverArguments {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct OneQueue {
+pub(crate) struct PauseArguments {
     /// The queue
-    #[arg(value_parser = queue)]
-    pub(crate) queue: String,
+    #[arg(value_parser = queue, required_unless_present = "schedule", conflicts_with = "schedule")]
+    pub(crate) queue: Option<String>,
+    /// A schedule, by its name, in place of a queue
+    #[arg(long, value_name = "NAME")]
+    pub(crate) schedule: Option<String>,
+    /// The owner of the schedule: a token's name, or `local` for schedules of the command line [default: local]
+    #[arg(long, value_name = "NAME", requires = "schedule")]
+    pub(crate) owner: Option<String>,
     #[command(flatten)]
     pub(crate) store: StoreFlags,
 }

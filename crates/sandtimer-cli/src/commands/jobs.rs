@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandtimer::job::{JobRecord, JobStore, StoreError};
+use sandtimer::job::{JobRecord, JobStore, StoreError, StoredBreaker};
 use sandtimer::limits::{Format, Setting, Unit, parse_text};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_store::{NatsAddress, NatsJobs, SqliteJobs};
@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{Failure, serve};
 use crate::args::TextErrors;
 use crate::args::jobs::{
-    JobsAction, JobsArguments, ListArguments, OneQueue, OutputFlags, ShowArguments, StoreFlags,
+    JobsAction, JobsArguments, ListArguments, OutputFlags, PauseArguments, ShowArguments, StoreFlags,
 };
 use crate::render;
 use crate::signals::Signals;
@@ -70,6 +70,7 @@ fn dispatch(given: JobsArguments) -> Result<ExitCode, Failure> {
         JobsAction::Schedule(given) => schedules::put(&given),
         JobsAction::Schedules(given) => schedules::list(&given.store),
         JobsAction::Unschedule(given) => schedules::remove(&given),
+        JobsAction::Breakers(given) => breakers(&given.store),
         JobsAction::Workers(given) => workers(&given.store),
     }
 }
@@ -186,12 +187,12 @@ fn show(given: &ShowArguments) -> Result<ExitCode, Failure> {
     Ok(if failed { ExitCode::from(125) } else { ExitCode::SUCCESS })
 }
 
-fn pause(given: &OneQueue, paused: bool) -> Result<ExitCode, Failure> {
-    open(&given.store)?.pause(&given.queue, paused)?;
+fn pause(given: &PauseArguments, paused: bool) -> Result<ExitCode, Failure> {
+    let store = open(&given.store)?;
+    let Some(queue) = &given.queue else { return schedules::pause(&*store, given, paused) };
+    store.pause(queue, paused)?;
     let word = if paused { "paused: it hands out nothing more" } else { "not paused" };
-    answer(&given.store, &json!({"queue": given.queue, "paused": paused}), || {
-        format!("queue {} is {word}\n", given.queue)
-    });
+    answer(&given.store, &json!({"queue": queue, "paused": paused}), || format!("queue {queue} is {word}\n"));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -200,6 +201,18 @@ fn queues(flags: &StoreFlags) -> Result<ExitCode, Failure> {
     store.sweep()?;
     let facts = store.queues()?;
     answer(flags, &json!({"queues": facts}), || text::queues(&facts));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn breakers(flags: &StoreFlags) -> Result<ExitCode, Failure> {
+    let breakers = open(flags)?.breakers(None)?;
+    let with_owner = |breaker: &StoredBreaker| {
+        let mut value = serde_json::to_value(breaker).unwrap_or_default();
+        value["owner"] = json!(breaker.owner);
+        value
+    };
+    let values: Vec<_> = breakers.iter().map(with_owner).collect();
+    answer(flags, &json!({"breakers": values}), || text::breakers(&breakers));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -11,7 +11,7 @@ use super::submission::{bad_spec, check_paths};
 use super::view::{Whose, whose};
 use crate::Shared;
 use crate::auth::Owner;
-use crate::body::{self, Id, Parameters};
+use crate::body::{self, Fields, Id, Object, Parameters};
 use crate::error::{Code, Refusal};
 use crate::scan::Scanner;
 
@@ -63,6 +63,40 @@ pub(super) async fn remove(
     let (of, which) = (whose(&owner), name.clone());
     let removed = app.jobs.ask(move |store| Ok(store.remove_schedule(of.name(), &which)?)).await?;
     Ok(body::json(&json!({"name": name, "removed": removed})))
+}
+
+pub(super) async fn pause(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Id(name): Id,
+    Object(fields): Object,
+) -> Result<Response, Refusal> {
+    set_paused(&app, &owner, (name, true), fields).await
+}
+
+pub(super) async fn resume(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Id(name): Id,
+    Object(fields): Object,
+) -> Result<Response, Refusal> {
+    set_paused(&app, &owner, (name, false), fields).await
+}
+
+async fn set_paused(
+    app: &Shared,
+    owner: &Owner,
+    (name, paused): (String, bool),
+    fields: Fields,
+) -> Result<Response, Refusal> {
+    fields.finish()?;
+    let whose = whose(owner);
+    let (of, which) = (whose.clone(), name.clone());
+    let found = app.jobs.ask(move |store| Ok(store.pause_schedule(of.name(), &which, paused)?)).await?;
+    let record = found.ok_or_else(|| {
+        Refusal::new(Code::ScheduleNotFound, format!("there is no schedule `{name}`")).with("name", name)
+    })?;
+    Ok(body::json(&shown(&whose, record)))
 }
 
 /// The schedule in a body. Its name is the path's; a body may repeat it.

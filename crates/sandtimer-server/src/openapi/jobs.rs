@@ -91,6 +91,7 @@ pub(super) fn operations() -> Vec<Operation> {
         post("/v1/jobs/requeue", "Queue all your dead jobs again, or those of one queue", "JobsRequeued").body("JobQueue"),
         post("/v1/jobs/purge", "Remove the records of ended jobs", "JobsPurged").body("JobPurge"),
         get("/v1/jobs/queues", "Your queues that have jobs or are paused: depth, and how long the oldest has waited", "JobQueues"),
+        get("/v1/jobs/breakers", "The circuit breakers that your jobs share (`breaker.scope` is `store`), by key", "JobBreakers"),
         get("/v1/jobs/workers", "The live workers of the store with the jobs that they have, of all owners; for operators", "JobWorkers")
             .errors(&[Code::OperatorOnly]),
         post("/v1/jobs/pause", "Pause a queue: workers get no more jobs from it; running jobs continue", "JobQueuePaused").body("JobQueue").errors(&[Code::Quota]),
@@ -107,7 +108,7 @@ pub(super) fn moment(meaning: &str) -> Value {
 }
 
 pub(super) fn schemas() -> Value {
-    json!({
+    let mut schemas = json!({
         "JobRequest": request(),
         "JobState": states(),
         "JobStatus": words(&["ok", "failed", "timeout", "budget", "cancelled", "infra_error", "lost", "drained"]),
@@ -203,7 +204,10 @@ pub(super) fn schemas() -> Value {
             "dead": number("Jobs that no worker could bring to a result."),
             "oldest_ms": nullable(number("How long the job has waited that waits longest.")),
         })))})),
-    })
+    });
+    schemas["JobBreaker"] = breaker();
+    schemas["JobBreakers"] = answer(json!({"breakers": list(reference("JobBreaker"))}));
+    schemas
 }
 
 fn line() -> Value {
@@ -270,7 +274,35 @@ fn blocker() -> Value {
             "largest_bytes": number("What the largest of these workers has."),
         })),
         of("no_worker", "No live worker takes jobs from its queue.", json!({"queue": text("")})),
+        of("unreadable_spec", "The worker that had it last cannot read its spec, which a later version has written.", unreadable_spec()),
     ]})
+}
+
+fn unreadable_spec() -> Value {
+    json!({
+        "worker": text("Its name."),
+        "version": text("The version of its program."),
+        "field": text("The path of the field that it does not know."),
+        "problem": text("Why it rejected the field."),
+    })
+}
+
+/// A breaker that jobs share.
+fn breaker() -> Value {
+    answer(json!({
+        "key": text(""),
+        "state": words(&["closed", "open", "half_open"]),
+        "held": nullable(with(words(&["open", "closed"]), "The state in which an operator holds it.")),
+        "retry_after_ms": nullable(number("Until it admits a probe, if it is open.")),
+        "failures_in_a_row": number(""),
+        "times_opened": number(""),
+        "successes": number("Half open: successes so far."),
+        "probe_ends_ms": nullable(with(json!({"type": "integer"}), "Half open: until the probe that is under way times out; below 0 since then.")),
+        "probe_of": nullable(text("The job whose probe that is.")),
+        "generation": number("How often its state has changed."),
+        "window": with(list(truth("")), "Whether each of the latest results was a failure, the latest last."),
+        "said": with(list(text("")), "The messages of the latest failures, the latest last."),
+    }))
 }
 
 fn result() -> Value {

@@ -27,6 +27,24 @@ pub(super) fn operations() -> Vec<Operation> {
         .errors(OF_STORE)
         .errors(&[Code::BadSpec, Code::NetworkRefused, Code::Quota]),
         Operation::new(
+            "post",
+            "/v1/jobs/schedules/{name}/pause",
+            "Pause a schedule: it submits no jobs; its running jobs continue",
+            Json("JobSchedule"),
+        )
+        .body("Empty")
+        .errors(OF_STORE)
+        .errors(&[Code::ScheduleNotFound]),
+        Operation::new(
+            "post",
+            "/v1/jobs/schedules/{name}/resume",
+            "Resume a paused schedule: it is due at its next moment; those that passed are not made up for",
+            Json("JobSchedule"),
+        )
+        .body("Empty")
+        .errors(OF_STORE)
+        .errors(&[Code::ScheduleNotFound]),
+        Operation::new(
             "delete",
             "/v1/jobs/schedules/{name}",
             "Remove a schedule; the jobs that it has submitted stay",
@@ -56,7 +74,7 @@ fn schedule_request() -> Value {
         },
         "missed": with(words(&["one", "skip", "all"]), "When no worker was there: one job for all moments that were missed, none, or one for each (at most 100); `one` unless given."),
         "overlap": with(words(&["skip", "queue", "allow"]), "When the job before has not finished: no job for this moment, one that waits for it, or one next to it; `skip` unless given."),
-        "paused": truth("No job is submitted."),
+        "paused": truth("No job is submitted. Without it a schedule that is stored again stays paused, or not, as it was."),
         "job": reference("JobRequest"),
     }))
 }

@@ -49,6 +49,7 @@ function blockerWords(blocker) {
     case "concurrency": return `Its concurrency key ${key} is in use.`;
     case "memory": return `It needs a worker with ${size(blocker.bytes)} of memory; the largest live one has ${size(blocker.largest_bytes)}.`;
     case "no_worker": return `No live worker takes jobs from queue ${queue}.`;
+    case "unreadable_spec": return `It waits for a worker that can read its spec: ${blocker.worker} of version ${blocker.version} cannot (${blocker.field}: ${blocker.problem}).`;
     default: return blocker.reason;
   }
 }
@@ -188,10 +189,14 @@ function drawChosenContext() {
 
 function drawChosenBreaker() {
   const breaker = breakers.find((one) => one.key === chosen.id);
-  if (!breaker) return;
+  if (!breaker) {
+    offer([]);
+    facts(at("state"), areBreakersKnown ? ["It is not there.", "late"] : null);
+    return;
+  }
   facts(at("state"), ...breakerFacts(breaker));
-  const { job_id: id, name } = breaker.job;
-  offer([{ id: "show-job", label: `Show job ${name}`, act: async () => { open("job", id, chosen.line); return ""; } }]);
+  const { probe_of: id } = breaker;
+  offer([id === null ? null : { id: "show-job", label: "Show the job of its probe", act: async () => { open("job", id, chosen.line); return ""; } }]);
   panel("Latest failures", breaker.said.length ? breaker.said : null, (said) => table([""], said.map((line) => [line])));
 }
 

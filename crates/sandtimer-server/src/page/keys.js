@@ -43,7 +43,6 @@ function showSection(name) {
   }
   if (polling && !at("lists").hidden) drawList();
   pollSoon();
-  if (name === "queue" && queuePart === "breakers") void lookAtBreakers();
 }
 
 function chooseSection(name) {
@@ -71,9 +70,9 @@ function route() {
   try {
     wanted = known ? decodeURIComponent(id) : null;
   } catch { /* Not an address of this page. */ }
-  if (name === "queue" && kind === "schedule" && queuePart !== "schedules") choosePart("schedules");
+  if (name === "queue" && NAMED_KINDS.has(kind) && queuePart !== `${kind}s`) choosePart(`${kind}s`);
   if (wanted === null || (!NAMED_KINDS.has(kind) && !ID.test(wanted))) unchoose();
-  else if (chosen?.kind !== kind || chosen.id !== wanted) choose(kind, wanted, { line: kind === "schedule" ? `schedule ${wanted}` : wanted });
+  else if (chosen?.kind !== kind || chosen.id !== wanted) choose(kind, wanted, { line: NAMED_KINDS.has(kind) ? `${kind} ${wanted}` : wanted });
 }
 
 addEventListener("popstate", route);

@@ -283,11 +283,10 @@ const contextWords = (context) => `${context.context_id} ${context.language} ${c
 
 const BREAKERS = { closed: ["closed", "good"], open: ["open", "bad"], half_open: ["half open", "late"] };
 
-/** When an open breaker admits a probe: what its job was told at its end, less the time since. */
-function probeWords({ state, retry_after_ms: after, job }) {
+/** When an open breaker admits a probe. */
+function probeWords({ state, retry_after_ms: after }) {
   if (state !== "open" || after === null) return null;
-  const left = after - (job ? Date.now() - job.ended_ms : 0);
-  return left > 0 ? `admits a probe after ${time(left)}` : "admits a probe since then";
+  return after > 0 ? `admits a probe after ${time(after)}` : "admits a probe";
 }
 
 const breakerFacts = (breaker) => [BREAKERS[breaker.state] ?? breaker.state, `${some(breaker.failures_in_a_row, "failure", "failures")} in a row`,
@@ -295,8 +294,8 @@ const breakerFacts = (breaker) => [BREAKERS[breaker.state] ?? breaker.state, `${
 
 function drawBreaker(breaker, { text, line, sentence }) {
   say(text, breaker.key);
-  facts(line, ...breakerFacts(breaker), `job ${breaker.job.name} ${breaker.job.job_id}`, breaker.job.ended_ms === null ? null : ago(Date.now() - breaker.job.ended_ms));
+  facts(line, ...breakerFacts(breaker), breaker.probe_of === null ? null : `probe of job ${breaker.probe_of}`);
   say(sentence, breaker.said.at(-1) ?? "");
 }
 
-const breakerWords = (breaker) => `${breaker.key} ${breaker.state} ${breaker.job.name} ${breaker.job.job_id} ${breaker.said.join(" ")}`;
+const breakerWords = (breaker) => `${breaker.key} ${BREAKERS[breaker.state]?.[0] ?? breaker.state} ${breaker.probe_of ?? ""} ${breaker.said.join(" ")}`;

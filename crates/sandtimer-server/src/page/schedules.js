@@ -58,6 +58,9 @@ function drawChosenSchedule() {
   show(at("verdict"), schedule.error !== null);
   offer([
     schedule.last_state === null ? null : { id: "show-job", label: "Show its last job", act: async () => { open("job", schedule.last_job, chosen.line); return ""; } },
+    schedule.spec.paused
+      ? { id: "resume", label: "Resume", act: (name) => pauseSchedule(name, "resume") }
+      : { id: "pause", label: "Pause…", question: `Pause schedule ${schedule.name}? It submits no jobs until it is resumed; those that run continue.`, act: (name) => pauseSchedule(name, "pause") },
     { id: "remove", label: "Remove…", ends: true, question: `Remove schedule ${schedule.name}? No more jobs are submitted for it; its jobs stay.`, act: removeSchedule },
   ]);
   panel("Times", { ...schedule, spec: schedule.spec.paused }, (shown) => {
@@ -69,6 +72,12 @@ function drawChosenSchedule() {
     return list;
   });
   panel("Specification", schedule.spec, (shown) => made("pre", "", cut(JSON.stringify(shown, null, 1))));
+}
+
+async function pauseSchedule(name, verb) {
+  await post(`/v1/jobs/schedules/${encodeURIComponent(name)}/${verb}`, {});
+  pollSoon();
+  return verb === "pause" ? "It is paused." : "It continues.";
 }
 
 async function removeSchedule(name) {

@@ -7,9 +7,6 @@ const MAX_RUNNING = 1000;
 const PART = 1000;
 /** Jobs that a look asks for at first. */
 const JOBS = 200;
-/** Jobs whose results are read for the breakers in them. */
-const BREAKER_JOBS = 100;
-const BREAKERS_EVERY_MS = 10000;
 /** How soon all ended runs are asked for again, after some were forgotten. */
 const WHOLE_EVERY_MS = 10000;
 
@@ -33,7 +30,8 @@ let jobsTotal = 0;
 let jobsDue = 0;
 let jobsError = "";
 let breakers = [];
-const breakersOf = new Map();
+/** Whether the server has answered with the breakers since the page was opened. */
+let areBreakersKnown = false;
 /** Every run that a list knows, by its id. */
 let runs = new Map();
 
@@ -57,7 +55,7 @@ const QUEUE_ITEMS = {
   jobs: { kind: "job", draw: drawJob, id: (item) => item.job_id }, breakers: { kind: "breaker", draw: drawBreaker, id: (item) => item.key },
   schedules: { kind: "schedule", draw: drawSchedule, id: (item) => item.name },
 };
-const queueItem = (item) => QUEUE_ITEMS[item.job_id !== undefined ? "jobs" : item.job ? "breakers" : "schedules"];
+const queueItem = (item) => QUEUE_ITEMS[item.job_id !== undefined ? "jobs" : item.key !== undefined ? "breakers" : "schedules"];
 
 const VIEWS = {
   run: { draw: drawChosenRun, follow: followRun },
@@ -80,7 +78,6 @@ function go() {
   if (locked || document.hidden || polling) return;
   polling = new AbortController();
   void poll(polling.signal);
-  void lookAtBreakers();
   if (chosen) follow();
 }
 
@@ -189,6 +186,7 @@ async function lookAtJobs(signal) {
       get("/v1/jobs/queues"),
       shown ? readParts(`/v1/jobs?${state ? `state=${state}&` : ""}`, "jobs", limit, "&total=true") : null,
       section === "queue" || chosen?.kind === "schedule" ? loadSchedules(signal) : null,
+      section === "queue" || chosen?.kind === "breaker" ? loadBreakers(signal) : null,
     ]);
     if (signal.aborted) return;
     queues = depths.queues;
@@ -214,42 +212,13 @@ function askForMoreJobs(hasMovedToEnd) {
   pollSoon();
 }
 
-let lookingAtBreakers = false;
-
-/** Reads the breakers in the results of the latest jobs, four at a time: no route lists them. */
-async function lookAtBreakers() {
-  if (lookingAtBreakers) return;
-  lookingAtBreakers = true;
-  while (section === "queue" && queuePart === "breakers" && polling) {
-    try {
-      const { jobs: latestJobs } = await get(`/v1/jobs?limit=${BREAKER_JOBS}`);
-      const listed = new Set(latestJobs.map((job) => job.job_id));
-      for (const id of breakersOf.keys()) if (!listed.has(id)) breakersOf.delete(id);
-      const waiting = latestJobs.filter((job) => job.ended_ms !== null && breakersOf.get(job.job_id)?.ended_ms !== job.ended_ms);
-      const reader = async () => {
-        for (let job = waiting.pop(); job; job = waiting.pop()) {
-          const { result, ended_ms, name, job_id } = await get(`/v1/jobs/${job.job_id}`).catch((error) => {
-            // Removed since it was listed.
-            if (error instanceof Refused && error.status === 404) return job;
-            throw error;
-          });
-          breakersOf.set(job_id, { ended_ms, job: { job_id, name, ended_ms }, breakers: result?.breakers ?? [] });
-        }
-      };
-      await Promise.all([reader(), reader(), reader(), reader()]);
-      const known = new Map();
-      for (const { job, breakers: left } of [...breakersOf.values()].sort((one, other) => one.ended_ms - other.ended_ms)) {
-        for (const breaker of left) known.set(breaker.key, { ...breaker, job, line: breaker.key });
-      }
-      const order = { open: 0, half_open: 1, closed: 2 };
-      breakers = [...known.values()].sort((one, other) => order[one.state] - order[other.state]);
-      draw();
-    } catch (error) {
-      say(at("jobs-note"), reason(error));
-    }
-    await pause(BREAKERS_EVERY_MS, polling?.signal);
-  }
-  lookingAtBreakers = false;
+async function loadBreakers(signal) {
+  const answer = await get("/v1/jobs/breakers");
+  if (signal.aborted) return;
+  const order = { open: 0, half_open: 1, closed: 2 };
+  breakers = answer.breakers.sort((one, other) => order[one.state] - order[other.state]);
+  for (const breaker of breakers) breaker.line = `breaker ${breaker.key}`;
+  areBreakersKnown = true;
 }
 
 document.addEventListener("visibilitychange", () => (document.hidden ? halt() : go()));
@@ -302,6 +271,7 @@ function draw() {
   say(at("queue-count"), dead ? `${counted(open)} + ${counted(dead)} dead` : counted(open));
   say(at("dead-count"), counted(dead));
   say(at("schedules-count"), areSchedulesKnown ? counted(schedules.length) : "");
+  say(at("breakers-count"), areBreakersKnown ? counted(breakers.length) : "");
   say(at("contexts-count"), String(contexts.length));
   say(at("interpreters-count"), String(contexts.length - shells));
   say(at("sessions-count"), String(shells));
@@ -327,7 +297,7 @@ function note(id, text) {
 function jobsWords() {
   if (jobsError) return jobsError;
   if (queuePart === "breakers") {
-    return `As the latest ${BREAKER_JOBS} jobs left them${breakers.length ? "" : ": none has one"}.`;
+    return breakers.length || !areBreakersKnown ? "" : "No breaker that jobs share. The first job with breaker = { scope = \"store\" } makes one.";
   }
   if (queuePart === "schedules") {
     return schedules.length || !areSchedulesKnown ? "" : "No schedule. PUT /v1/jobs/schedules/NAME, or sandtimer jobs schedule, stores one.";

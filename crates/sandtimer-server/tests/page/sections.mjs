@@ -146,7 +146,7 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
   async jobs_are_shown_cancelled_retried_and_purged(page, url) {
     const submit = async (job) => (await ask(url, "/v1/jobs", job)).jobs[0].job_id;
     const evil = "<img src=x onerror='window.owned = 1'>";
-    const bad = await submit({ name: evil, key: "mail:send", breaker: { failures: 1, open_ms: 600_000, scope: "job" }, command: ["sh", "-c", 'printf "\\033[31mfrom the job\\033[0m\\n"; exit 3'], attempts: 2, backoff_ms: [10] });
+    const bad = await submit({ name: evil, key: "mail:send", breaker: { failures: 1, open_ms: 600_000, scope: "store" }, command: ["sh", "-c", 'printf "\\033[31mfrom the job\\033[0m\\n"; exit 3'], attempts: 2, backoff_ms: [10] });
     const good = await submit({ name: "stepping", steps: [{ name: "first", command: ["true"] }, { name: "second", needs: ["first"], command: ["sh", "-c", "echo kept > out.txt"] }], outputs: ["*.txt"] });
     await page.goto(`${url}/#queue`);
     await until("both have ended", async () => (await row(page, "jobs", good).textContent()).includes("succeeded") && (await row(page, "jobs", bad).textContent()).includes("failed"));
@@ -162,7 +162,14 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     await until("its breaker", async () => (await text(page, "more")).includes("mail:send"));
     assert.ok((await text(page, "layers")).includes("attempts"));
     await page.locator("#queue-breakers").click();
-    await until("the breaker's line", async () => (await page.locator('#jobs li[data-id="mail:send"]').count()) === 1);
+    await row(page, "jobs", "breaker mail:send").waitFor();
+    assert.equal(await text(page, "breakers-count"), "1");
+    assert.match(await row(page, "jobs", "breaker mail:send").textContent(), /mail:sendopen.*1 failure in a row.*admits a probe after \d+ min/);
+    await row(page, "jobs", "breaker mail:send").click();
+    await until("its failures", async () => (await text(page, "more")).includes("exit"));
+    await page.reload();
+    await until("the same breaker", async () => (await text(page, "state")).startsWith("open"));
+    assert.equal(await page.locator("#queue-breakers").getAttribute("aria-pressed"), "true");
     await page.locator("#queue-jobs").click();
     await row(page, "jobs", bad).click();
     const before = (await ask(url, `/v1/jobs/${bad}`)).submitted_ms;
@@ -324,6 +331,11 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     await until("its state", async () => (await text(page, "state")).startsWith("paused"));
     assert.equal(await page.locator("#queue-schedules").getAttribute("aria-pressed"), "true");
     assert.equal(await row(page, "jobs", `schedule ${evil}`).getAttribute("aria-pressed"), "true");
+    await page.locator("#resume").click();
+    await until("it continues", async () => (await text(page, "state")).startsWith("next in"));
+    await confirm(page, "pause");
+    await until("it is paused", async () => (await text(page, "state")).startsWith("paused"));
+    assert.deepEqual((await schedules()).filter(({ next_ms: next }) => next === null).map(({ name }) => name), [evil]);
     await confirm(page, "remove");
     await until("it is removed", async () => (await schedules()).every(({ name }) => name !== evil));
     await until("its line has left", async () => (await page.locator("#jobs li").count()) === 2);
@@ -338,9 +350,10 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     const large = await submit({ name: "large", queue: "held", command: ["true"] });
     // The worker of this server has no bound of memory.
     const memory = { reason: "memory", bytes: 2 ** 31, largest_bytes: 2 ** 30 };
+    const unreadable = { reason: "unreadable_spec", worker: "old", version: "0.0.9", field: "map", problem: "unknown field" };
     await page.route(`**/v1/jobs/${large}`, async (route) => {
       const job = await (await route.fetch()).json();
-      await route.fulfill({ json: { ...job, blocked_by: [...job.blocked_by, memory] } });
+      await route.fulfill({ json: { ...job, blocked_by: [...job.blocked_by, memory, unreadable] } });
     });
     await page.goto(`${url}/#queue`);
     await row(page, "jobs", first).click();
@@ -350,7 +363,8 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     assert.match(await row(page, "jobs", last).textContent(), /waits for the end of 1 job/);
     await row(page, "jobs", large).click();
     const needs = "It needs a worker with 2.0 GiB of memory; the largest live one has 1.0 GiB.";
-    await until("its memory", async () => (await text(page, "doing")) === `Its queue held is paused. ${needs}`);
+    const reads = "It waits for a worker that can read its spec: old of version 0.0.9 cannot (map: unknown field).";
+    await until("its memory", async () => (await text(page, "doing")) === `Its queue held is paused. ${needs} ${reads}`);
     await row(page, "jobs", last).click();
     await ask(url, "/v1/jobs/resume", { queue: "held" });
     await until("it succeeded", async () => (await text(page, "state")).startsWith("succeeded"));

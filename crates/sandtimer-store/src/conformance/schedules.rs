@@ -109,7 +109,41 @@ pub(super) fn stored_again_keeps_its_next_moment(part: &Part<'_>) {
     let other = put(part, json!({"every_ms": 120_000}));
     assert!(other.next_ms > first.next_ms, "{other:?}");
     assert_eq!(put(part, json!({"every_ms": 120_000, "paused": true})).next_ms, None);
-    assert!(put(part, json!({"every_ms": 120_000})).next_ms.is_some());
+    assert!(put(part, json!({"every_ms": 120_000, "paused": false})).next_ms.is_some());
+    remove(part);
+}
+
+pub(super) fn paused_schedule_submits_nothing(part: &Part<'_>) {
+    let pause = |paused| part.store.pause_schedule(part.name, part.name, paused).expect("asked");
+    assert_eq!(pause(true), None, "there is no such schedule");
+    let due = put(part, json!({"missed": "all", "overlap": "allow"})).next_ms.expect("a moment");
+    let paused = pause(true).expect("there");
+    assert_eq!((paused.next_ms, &paused.spec["paused"]), (None, &json!(true)));
+    assert_eq!(pause(true).as_ref(), Some(&paused));
+    assert_eq!(part.store.pause_schedule("another owner", part.name, false).expect("asked"), None);
+    (part.pass)(INTERVAL * 2);
+    assert!(part.lease(5).is_empty());
+    // Stored again without `paused`, as a deployment does.
+    let again = put(part, json!({"missed": "all", "overlap": "allow", "job": {"command": ["false"]}}));
+    assert_eq!((again.next_ms, &again.spec["paused"]), (None, &json!(true)));
+    (part.pass)(INTERVAL);
+    assert!(part.lease(5).is_empty());
+    let now = part.store.calendar_ms();
+    let resumed = pause(false).expect("there");
+    let next = resumed.next_ms.expect("a moment");
+    assert!(next >= now && next > due + 2_000, "{resumed:?}");
+    assert_eq!(
+        (&resumed.spec["paused"], resumed.spec["job"]["command"][0].as_str()),
+        (&json!(false), Some("false"))
+    );
+    assert_eq!(pause(false).expect("there").next_ms, Some(next), "it stays due");
+    (part.pass)(INTERVAL);
+    let leased = part.lease(5);
+    assert_eq!(leased[0].spec["scheduled"]["moment_ms"], next, "no moment of the pause has a job");
+    assert_eq!(record(part).skipped, 0);
+    for job in &leased {
+        part.finish(&job.held, Status::Ok, false);
+    }
     remove(part);
 }
 

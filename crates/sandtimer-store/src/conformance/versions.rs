@@ -29,7 +29,10 @@ pub(crate) fn later_job() -> Vec<NewJob> {
 pub(crate) fn worker_leaves_later_job_to_others(store: &Arc<dyn JobStore>, id: &str) {
     let directory = tempfile::tempdir().expect("a directory");
     let place = Place::new(Engine::new().expect("an engine"), Arc::clone(store), directory.path());
-    let worker = Worker::new(place, WorkerSettings::new(|problem| panic!("{problem}")));
+    let name = "worker of an earlier version";
+    let settings =
+        WorkerSettings { name: name.to_owned(), ..WorkerSettings::new(|problem| panic!("{problem}")) };
+    let worker = Worker::new(place, settings);
     let record = std::thread::scope(|scope| {
         scope.spawn(|| worker.work());
         let begun = monotonic_nanoseconds();
@@ -52,6 +55,16 @@ pub(crate) fn worker_leaves_later_job_to_others(store: &Arc<dyn JobStore>, id: &
     assert!(
         reason.contains("field_of_a_later_version") && reason.contains("cannot read the spec"),
         "{reason}"
+    );
+    let shown = serde_json::to_value(&record).expect("written");
+    let blocker = json!({
+        "reason": "unreadable_spec", "worker": name, "version": env!("CARGO_PKG_VERSION"),
+        "field": "field_of_a_later_version", "problem": shown["blocked_by"][0]["problem"],
+    });
+    assert_eq!(shown["blocked_by"][0], blocker, "{shown}");
+    assert!(
+        blocker["problem"].as_str().is_some_and(|problem| problem.contains("unknown field")),
+        "{blocker}"
     );
     // Not at once, so that the worker does nothing else.
     assert!(record.line.due_ms >= record.now_ms + 5_000, "{:?}", record.line);

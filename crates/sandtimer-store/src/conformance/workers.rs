@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use sandtimer::job::{Finish, Finished, JobResult, JobState, LeaseRequest, LiveWorker, Status, WorkerFacts};
+use sandtimer::job::{
+    Finish, Finished, JobBlocker, JobResult, JobState, LeaseRequest, LiveWorker, Status, UnreadableSpec,
+    WorkerFacts,
+};
 use serde_json::json;
 
 use super::{LONG, Part};
@@ -32,6 +35,30 @@ pub(super) fn returned_job_waits_for_its_pause(part: &Part<'_>) {
     let leased = part.lease(5).remove(0);
     assert_eq!(leased.held.id, id);
     assert_eq!(part.finish(&leased.held, Status::Ok, false), Finished::Recorded);
+    // Its next end is not one of a worker that cannot read it.
+    let id = part.submit(json!({}));
+    let held = part.lease(5).remove(0).held;
+    let unreadable = UnreadableSpec {
+        worker: "w".to_owned(),
+        version: "0".to_owned(),
+        field: "f".to_owned(),
+        problem: "unknown field".to_owned(),
+    };
+    let result = JobResult { unreadable: Some(unreadable.clone()), ..JobResult::bare(Status::Drained, None) };
+    let finish = Finish { held, result, again: true, pause_ms: 1_000 };
+    assert_eq!(part.store.finish(&[finish]).expect("finished"), [Finished::GivenBack]);
+    let due_ms = part.get(&id).line.due_ms;
+    let unreadable = JobBlocker::UnreadableSpec(unreadable);
+    assert_eq!(part.get(&id).blocked_by, [unreadable.clone(), JobBlocker::NotBefore { at_ms: due_ms }]);
+    (part.pass)(Duration::from_millis(1_050));
+    part.store.sweep().expect("swept");
+    assert_eq!(part.get(&id).blocked_by[0], unreadable, "it is queued again");
+    let held = part.lease(5).remove(0).held;
+    assert_eq!(part.get(&id).blocked_by, []);
+    assert_eq!(part.finish(&held, Status::Drained, true), Finished::GivenBack);
+    assert!(!part.get(&id).blocked_by.contains(&unreadable), "that worker could read it");
+    let held = part.lease(5).remove(0).held;
+    part.finish(&held, Status::Ok, false);
     // Its rate is free, too.
     let rate = json!({"rate": {"key": format!("{} returned", part.name), "most": 1, "per_ms": 3_600_000}});
     let [first, second] = [part.submit(rate.clone()), part.submit(rate)];

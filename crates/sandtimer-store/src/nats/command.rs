@@ -13,14 +13,14 @@ use sandtimer::job::{
 use sandtimer::resilience::BreakerSnapshot;
 use serde::{Deserialize, Serialize};
 
-use crate::sqlite::schedules::{self, NewSchedule, RemovedSchedule, ScheduleTick};
+use crate::sqlite::schedules::{self, NewSchedule, RemovedSchedule, SchedulePause, ScheduleTick};
 use crate::sqlite::submitting::NewJob;
 use crate::sqlite::turns::Turns;
 use crate::sqlite::webhooks::WebhookRules;
 use crate::sqlite::{breakers, files, leasing, moving, reading, submitting, webhooks, workers};
 
 /// The version of the log. A program reads no later one.
-pub(super) const FORMAT: i64 = 9;
+pub(super) const FORMAT: i64 = 10;
 /// From this version on a job is left alone for a while that could not be executed.
 const DEFERS: i64 = 4;
 /// From this version on owners take turns, and not only queues.
@@ -83,6 +83,7 @@ pub(super) enum Command {
         snapshot: BreakerSnapshot,
     },
     PutSchedule(NewSchedule),
+    PauseSchedule(SchedulePause),
     RemoveSchedule {
         owner: String,
         name: String,
@@ -116,7 +117,7 @@ pub(super) enum Answer {
     /// Whether the breaker is kept.
     Swapped(bool),
     /// Whether the schedule was there.
-    Removed(bool),
+    OfSchedule(bool),
     Done,
     /// Nothing: it came too late.
     Late,
@@ -181,8 +182,9 @@ impl Command {
                     true => RemovedSchedule::LastJob,
                     false => RemovedSchedule::Nothing,
                 };
-                schedules::remove(tx, (&owner, &name), rest).map(Answer::Removed)
+                schedules::remove(tx, (&owner, &name), rest).map(Answer::OfSchedule)
             }
+            Command::PauseSchedule(pause) => schedules::pause(tx, &pause).map(Answer::OfSchedule),
             Command::Tick(tick) => schedules::apply(tx, (&tick, turns), now).map(|()| Answer::Done),
             Command::RedeliverWebhook(id) => webhooks::redeliver(tx, &id, now).map(Answer::Webhook),
             Command::Announce(worker) => workers::announce(tx, &worker, now).map(|()| Answer::Done),

@@ -33,7 +33,7 @@ use sandtimer::engine::new_run_id;
 use sandtimer::job::{
     Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState,
     JobStore, LeaseRequest, Leased, LiveWorker, Log, Page, QueueFacts, Renewal, ScheduleRecord, ScheduleSpec,
-    StoreError, Submission, Submitted, WebhookShares, WebhookState, WorkerFacts,
+    StoreError, StoredBreaker, Submission, Submitted, WebhookShares, WebhookState, WorkerFacts,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -42,7 +42,7 @@ use tokio::sync::oneshot;
 
 pub use address::NatsAddress;
 
-use crate::sqlite::schedules::NewSchedule;
+use crate::sqlite::schedules::{NewSchedule, SchedulePause};
 use crate::sqlite::submitting::NewJob;
 use crate::sqlite::{breakers, files, leasing, moving, natural, reading, schedules, webhooks, workers};
 use command::{Answer, Command, Entry};
@@ -390,9 +390,29 @@ impl JobStore for NatsJobs {
             .ok_or_else(|| StoreError::Broken("the schedule was removed at the same moment".to_owned()))
     }
 
+    fn pause_schedule(
+        &self,
+        owner: &str,
+        name: &str,
+        paused: bool,
+    ) -> Result<Option<ScheduleRecord>, StoreError> {
+        let pause = |tx: &Transaction<'_>, now| SchedulePause::of(tx, (owner, name, paused), now);
+        while let Some(pause) = self.read(pause)? {
+            match self.append(Command::PauseSchedule(pause))? {
+                // Another program has removed it, or given it other moments, at the same time.
+                Answer::OfSchedule(false) => {}
+                Answer::OfSchedule(true) => {
+                    return Ok(self.read_here(|tx, _| schedules::list(tx, Some(owner), Some(name)))?.pop());
+                }
+                other => return Err(misplaced(&other)),
+            }
+        }
+        Ok(None)
+    }
+
     fn remove_schedule(&self, owner: &str, name: &str) -> Result<bool, StoreError> {
         match self.append(Command::RemoveSchedule { owner: owner.to_owned(), name: name.to_owned() })? {
-            Answer::Removed(was_there) => Ok(was_there),
+            Answer::OfSchedule(was_there) => Ok(was_there),
             other => Err(misplaced(&other)),
         }
     }
@@ -477,5 +497,9 @@ impl JobStore for NatsJobs {
             Answer::Swapped(is_kept) => Ok(is_kept),
             other => Err(misplaced(&other)),
         }
+    }
+
+    fn breakers(&self, owner: Option<&str>) -> Result<Vec<StoredBreaker>, StoreError> {
+        self.read(|tx, now| breakers::list(tx, owner, now))
     }
 }

@@ -1,9 +1,10 @@
 //! Why a job that has not started cannot be leased now.
 
 use rusqlite::{OptionalExtension, Row, Transaction};
-use sandtimer::job::{JobBlocker, MAX_BLOCKING_JOBS, StoreError};
+use sandtimer::job::{JobBlocker, MAX_BLOCKING_JOBS, StoreError, UnreadableSpec};
 
-use super::{broken, integer, natural, workers};
+use super::moving::Kind;
+use super::{broken, integer, natural, reading, workers};
 
 /// The columns of a job that decide whether a worker can lease it.
 struct Candidate {
@@ -28,6 +29,7 @@ pub(super) fn of(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<Vec<JobBloc
     if job.is_paused {
         blockers.push(JobBlocker::QueuePaused { queue: job.queue.clone() });
     }
+    blockers.extend(unreadable_spec(tx, job.seq)?.map(JobBlocker::UnreadableSpec));
     if job.waits > 0 {
         blockers.push(jobs(tx, &job)?);
     } else if !job.is_queued && job.due_ms > now {
@@ -72,6 +74,11 @@ fn candidate(tx: &Transaction<'_>, seq: i64) -> Result<Option<Candidate>, StoreE
     };
     let mut select = tx.prepare_cached(select).map_err(broken)?;
     select.query_row([seq], read).optional().map_err(broken)
+}
+
+/// Why the last worker of a job returned it, if that worker could not read the spec.
+fn unreadable_spec(tx: &Transaction<'_>, seq: i64) -> Result<Option<UnreadableSpec>, StoreError> {
+    Ok(reading::results(tx, seq, Kind::Earlier)?.pop().and_then(|last| last.unreadable))
 }
 
 /// The jobs of its `after` that have not ended.

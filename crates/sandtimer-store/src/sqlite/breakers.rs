@@ -1,7 +1,7 @@
 //! Breakers that jobs share, each with a version that a change names.
 
 use rusqlite::{OptionalExtension, Transaction};
-use sandtimer::job::StoreError;
+use sandtimer::job::{StoreError, StoredBreaker, breaker_key};
 use sandtimer::resilience::BreakerSnapshot;
 
 use super::moving::execute;
@@ -29,11 +29,35 @@ pub(crate) fn load(
     if expires <= now {
         return Ok((natural(version), None));
     }
-    let mut snapshot: BreakerSnapshot = serde_json::from_str(&body).map_err(unreadable)?;
-    let waited = natural(now - at);
+    Ok((natural(version), Some(counted_down(&body, natural(now - at))?)))
+}
+
+/// The breakers of an owner, or of all owners, by owner and key.
+pub(crate) fn list(
+    tx: &Transaction<'_>,
+    owner: Option<&str>,
+    now: i64,
+) -> Result<Vec<StoredBreaker>, StoreError> {
+    let select = "SELECT at_ms, body FROM breakers
+        WHERE expires_ms > ?1 AND coalesce(key >= ?2 AND key < ?2 || char(1114111), 1) ORDER BY key";
+    let mut select = tx.prepare_cached(select).map_err(broken)?;
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
+    let prefix = owner.map(|owner| breaker_key(owner, ""));
+    let found = select.query_map((now, prefix), read).map_err(broken)?;
+    found
+        .map(|found| {
+            let (at, body) = found.map_err(broken)?;
+            counted_down(&body, natural(now - at)).map(StoredBreaker::of)
+        })
+        .collect()
+}
+
+/// What is kept of a breaker, its times less those that have passed.
+fn counted_down(body: &str, waited: u64) -> Result<BreakerSnapshot, StoreError> {
+    let mut snapshot: BreakerSnapshot = serde_json::from_str(body).map_err(unreadable)?;
     snapshot.retry_after_ms = snapshot.retry_after_ms.map(|left| left.saturating_sub(waited));
     snapshot.probe_ends_ms = snapshot.probe_ends_ms.map(|left| left.saturating_sub(integer(waited)));
-    Ok((natural(version), Some(snapshot)))
+    Ok(snapshot)
 }
 
 /// Keeps one in place of a version. Whether that was the one there is.

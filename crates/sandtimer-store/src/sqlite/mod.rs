@@ -50,14 +50,14 @@ use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use sandtimer::job::{
     Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState,
     JobStore, LeaseRequest, Leased, LiveWorker, Log, Page, QueueFacts, Renewal, ScheduleRecord, ScheduleSpec,
-    StoreError, Submission, Submitted, WebhookShares, WebhookState, WorkerFacts,
+    StoreError, StoredBreaker, Submission, Submitted, WebhookShares, WebhookState, WorkerFacts,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use clock::StoreClock;
 use reserve::Reserve;
-use schedules::{NewSchedule, RemovedSchedule};
+use schedules::{NewSchedule, RemovedSchedule, SchedulePause};
 use submitting::NewJob;
 use turns::Turns;
 use webhooks::WebhookRules;
@@ -362,6 +362,22 @@ impl JobStore for SqliteJobs {
         .ok_or_else(|| StoreError::Broken("a schedule that was stored is not there".to_owned()))
     }
 
+    fn pause_schedule(
+        &self,
+        owner: &str,
+        name: &str,
+        paused: bool,
+    ) -> Result<Option<ScheduleRecord>, StoreError> {
+        let calendar = self.clock.calendar();
+        self.write_still(|tx, _| {
+            let Some(pause) = SchedulePause::of(tx, (owner, name, paused), calendar)? else {
+                return Ok(None);
+            };
+            schedules::pause(tx, &pause)?;
+            Ok(schedules::list(tx, Some(owner), Some(name))?.pop())
+        })
+    }
+
     fn remove_schedule(&self, owner: &str, name: &str) -> Result<bool, StoreError> {
         self.write_still(|tx, _| schedules::remove(tx, (owner, name), RemovedSchedule::LastJob))
     }
@@ -440,6 +456,10 @@ impl JobStore for SqliteJobs {
 
     fn swap_breaker(&self, version: u64, snapshot: &BreakerSnapshot) -> Result<bool, StoreError> {
         self.write(|tx, now| breakers::swap(tx, version, snapshot, now))
+    }
+
+    fn breakers(&self, owner: Option<&str>) -> Result<Vec<StoredBreaker>, StoreError> {
+        self.read(|tx, now| breakers::list(tx, owner, now))
     }
 }
 

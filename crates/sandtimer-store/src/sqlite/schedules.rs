@@ -31,7 +31,8 @@ pub(crate) struct NewSchedule {
     timing: String,
     /// When it is due first, if it is new or has other moments than before.
     first_ms: Option<u64>,
-    is_paused: bool,
+    /// `None`: as it was.
+    is_paused: Option<bool>,
 }
 
 impl NewSchedule {
@@ -65,8 +66,10 @@ impl NewSchedule {
 
 /// Stores a schedule in place of the one of its name.
 pub(crate) fn put(tx: &Transaction<'_>, new: &NewSchedule, now: i64) -> Result<(), StoreError> {
-    let known = "SELECT timing, next_ms FROM schedules WHERE owner = ?1 AND name = ?2";
-    let read = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, Option<i64>>(1)?));
+    let known = "SELECT timing, next_ms, coalesce(json_extract(body, '$.paused'), 0)
+        FROM schedules WHERE owner = ?1 AND name = ?2";
+    let read =
+        |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, Option<i64>>(1)?, row.get::<_, bool>(2)?));
     let known = tx.query_row(known, (&new.owner, &new.name), read).optional().map_err(broken)?;
     if known.is_none() && new.owner != LOCAL_OWNER {
         let count = "SELECT count(*) FROM schedules WHERE owner = ?1";
@@ -77,14 +80,19 @@ pub(crate) fn put(tx: &Transaction<'_>, new: &NewSchedule, now: i64) -> Result<(
     }
     // A deployment that stores the same schedule again does not put its next moment off. A moment that is later than the first
     // one from now on was worked out with a wrong calendar.
-    let kept = known.filter(|(timing, _)| *timing == new.timing).and_then(|(_, next)| next);
+    let was_paused = known.as_ref().is_some_and(|(_, _, is_paused)| *is_paused);
+    let is_paused = new.is_paused.unwrap_or(was_paused);
+    let kept = known.filter(|(timing, ..)| *timing == new.timing).and_then(|(_, next, _)| next);
     let first = new.first_ms.map(integer);
-    let next = kept.into_iter().chain(first).min().filter(|_| !new.is_paused);
+    let next = kept.into_iter().chain(first).min().filter(|_| !is_paused);
     let upsert = "INSERT INTO schedules (owner, name, queue, body, timing, created_ms, next_ms)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO UPDATE
         SET queue = ?3, body = ?4, timing = ?5, next_ms = ?7, error = NULL";
     let values = params![new.owner, new.name, new.queue, new.body, new.timing, now, next];
     execute(tx, upsert, values)?;
+    if new.is_paused.is_none() && is_paused {
+        set_paused(tx, (&new.owner, &new.name), true)?;
+    }
     adopt_unfinished_job(tx, &new.owner, &new.name)
 }
 
@@ -97,6 +105,65 @@ fn adopt_unfinished_job(tx: &Transaction<'_>, owner: &str, name: &str) -> Result
         AND removed.owner = ?1 AND removed.name = ?2";
     execute(tx, adopt, (owner, name))?;
     execute(tx, "DELETE FROM removed_schedules WHERE owner = ?1 AND name = ?2", (owner, name)).map(drop)
+}
+
+/// A pause of a schedule, or its end, on its way into the tables.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct SchedulePause {
+    owner: String,
+    name: String,
+    is_paused: bool,
+    /// The moments for which `first_ms` was computed.
+    timing: String,
+    /// When a schedule that is resumed is due first.
+    first_ms: Option<u64>,
+}
+
+impl SchedulePause {
+    /// Returns `None` if there is no such schedule.
+    ///
+    /// # Errors
+    /// When a schedule that this program cannot read would be resumed.
+    pub fn of(
+        tx: &Transaction<'_>,
+        (owner, name, is_paused): (&str, &str, bool),
+        calendar: i64,
+    ) -> Result<Option<Self>, StoreError> {
+        let select = "SELECT timing, body FROM schedules WHERE owner = ?1 AND name = ?2";
+        let read = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?));
+        let found = tx.query_row(select, (owner, name), read).optional().map_err(broken)?;
+        let Some((timing, body)) = found else { return Ok(None) };
+        let first_ms = match is_paused {
+            true => None,
+            false => read_body(&body)?.recurrence.first(natural(calendar)),
+        };
+        Ok(Some(SchedulePause {
+            owner: owner.to_owned(),
+            name: name.to_owned(),
+            is_paused,
+            timing,
+            first_ms,
+        }))
+    }
+}
+
+/// Pauses or resumes a schedule. Returns whether it is there with the moments that the sender has read.
+pub(crate) fn pause(tx: &Transaction<'_>, pause: &SchedulePause) -> Result<bool, StoreError> {
+    let SchedulePause { owner, name, is_paused, timing, first_ms } = pause;
+    let update = "UPDATE schedules SET next_ms = CASE WHEN ?3 THEN NULL ELSE coalesce(next_ms, ?4) END
+        WHERE owner = ?1 AND name = ?2 AND timing = ?5";
+    let values = params![owner, name, is_paused, first_ms.map(integer), timing];
+    let is_done = execute(tx, update, values)? > 0;
+    if is_done {
+        set_paused(tx, (owner, name), *is_paused)?;
+    }
+    Ok(is_done)
+}
+
+fn set_paused(tx: &Transaction<'_>, (owner, name): (&str, &str), is_paused: bool) -> Result<(), StoreError> {
+    let update = "UPDATE schedules SET body = json_set(body, '$.paused', json(?3))
+        WHERE owner = ?1 AND name = ?2";
+    execute(tx, update, (owner, name, if is_paused { "true" } else { "false" })).map(drop)
 }
 
 /// What remains of a removed schedule.

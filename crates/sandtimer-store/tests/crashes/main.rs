@@ -14,7 +14,7 @@ use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
 use sandtimer::job::{
     Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobSpec,
     JobState, JobStore, LeaseRequest, Leased, LiveWorker, Log, Page, QueueFacts, Renewal, ScheduleRecord,
-    ScheduleSpec, StoreError, Submission, Submitted, WebhookShares, WebhookState, WorkerFacts,
+    ScheduleSpec, StoreError, StoredBreaker, Submission, Submitted, WebhookShares, WebhookState, WorkerFacts,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -24,7 +24,7 @@ use serde_json::json;
 #[cfg(feature = "nats")]
 mod nats;
 
-const POINTS: [&str; 17] = [
+const POINTS: [&str; 26] = [
     "before submit",
     "after submit",
     "before lease",
@@ -42,6 +42,15 @@ const POINTS: [&str; 17] = [
     "amid submit",
     "amid lease",
     "amid finish",
+    "before return",
+    "after return",
+    "amid return",
+    "before pause",
+    "after pause",
+    "amid pause",
+    "before remove",
+    "after remove",
+    "amid remove",
 ];
 /// Of a worker that dies: so soon another one has what it had.
 const LEASE: Duration = Duration::from_secs(1);
@@ -103,7 +112,13 @@ impl JobStore for Deadly {
         self.at("submit", |store| store.submit(submissions))
     }
     fn lease(&self, request: &LeaseRequest) -> Result<Vec<Leased>, StoreError> {
-        self.at("lease", |store| store.lease(request))
+        let mut leased = self.at("lease", |store| store.lease(request))?;
+        if self.point.ends_with("return") {
+            // The worker reads these specs at their second delivery only.
+            let first = leased.iter_mut().filter(|job| job.held.epoch == 1);
+            first.for_each(|job| job.spec["field_of_a_later_version"] = json!(1));
+        }
+        Ok(leased)
     }
     fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Renewal>, StoreError> {
         self.at("renew", |store| store.renew(held, lease))
@@ -112,7 +127,12 @@ impl JobStore for Deadly {
         self.at("look", |store| store.look(held))
     }
     fn finish(&self, finishes: &[Finish]) -> Result<Vec<Finished>, StoreError> {
-        self.at("finish", |store| store.finish(finishes))
+        if finishes.iter().all(|finish| finish.pause_ms == 0) {
+            return self.at("finish", |store| store.finish(finishes));
+        }
+        let soon = |finish: &Finish| Finish { pause_ms: 200, ..finish.clone() };
+        let finishes: Vec<Finish> = finishes.iter().map(soon).collect();
+        self.at("return", |store| store.finish(&finishes))
     }
     fn append_log(&self, held: &Held, bytes: &[u8]) -> Result<(), StoreError> {
         self.at("log", |store| store.append_log(held, bytes))
@@ -181,8 +201,16 @@ impl JobStore for Deadly {
     ) -> Result<ScheduleRecord, StoreError> {
         self.store.put_schedule(owner, queue, spec)
     }
+    fn pause_schedule(
+        &self,
+        owner: &str,
+        name: &str,
+        paused: bool,
+    ) -> Result<Option<ScheduleRecord>, StoreError> {
+        self.at("pause", |store| store.pause_schedule(owner, name, paused))
+    }
     fn remove_schedule(&self, owner: &str, name: &str) -> Result<bool, StoreError> {
-        self.store.remove_schedule(owner, name)
+        self.at("remove", |store| store.remove_schedule(owner, name))
     }
     fn schedules(&self, owner: Option<&str>) -> Result<Vec<ScheduleRecord>, StoreError> {
         self.store.schedules(owner)
@@ -202,12 +230,15 @@ impl JobStore for Deadly {
     fn swap_breaker(&self, version: u64, snapshot: &BreakerSnapshot) -> Result<bool, StoreError> {
         self.store.swap_breaker(version, snapshot)
     }
+    fn breakers(&self, owner: Option<&str>) -> Result<Vec<StoredBreaker>, StoreError> {
+        self.store.breakers(owner)
+    }
 }
 
 /// A schedule that is due each second, whichever process is killed.
-fn ticker(is_paused: bool) -> ScheduleSpec {
+fn ticker(name: &str, is_paused: bool) -> ScheduleSpec {
     let source = json!({
-        "name": "ticker", "every_ms": 1_000, "overlap": "allow", "missed": "all", "paused": is_paused,
+        "name": name, "every_ms": 1_000, "overlap": "allow", "missed": "all", "paused": is_paused,
         "job": {"command": ["true"], "deliveries": 9},
     });
     ScheduleSpec::read(source).expect("valid")
@@ -291,8 +322,12 @@ fn doomed() {
         alone: Mutex::default(),
     };
     let store: Arc<dyn JobStore> = Arc::new(store);
-    store.put_schedule("ticker", "ticks", &ticker(false)).expect("stored");
+    for name in ["ticker", "paused", "removed"] {
+        store.put_schedule(name, "ticks", &ticker(name, false)).expect("stored");
+    }
     store.submit(&batch(Path::new(&place))).expect("submitted");
+    store.pause_schedule("paused", "paused", true).expect("paused");
+    store.remove_schedule("removed", "removed").expect("removed");
     // What goes wrong with it is what is looked at.
     worker(store, Path::new(&place), (LEASE, |_| {})).work();
 }
@@ -388,10 +423,45 @@ fn of(owner: &str) -> Filter {
     Filter { owner: Some(owner.to_owned()), ..Filter::default() }
 }
 
-/// Each moment of the schedule has one job, whichever program submitted it.
+/// Each moment of a schedule has one job, whichever program submitted it, and none from its pause or its end on.
 fn check_ticks(store: &dyn JobStore, point: &str) {
-    let schedule = store.put_schedule("ticker", "ticks", &ticker(true)).expect("paused");
-    let jobs = store.list(&of("ticker"), None, 999).expect("listed").jobs;
+    check_moments(store, "ticker", point);
+    let get = |name: &str| store.schedules(Some(name)).expect("listed").pop();
+    let paused = get("paused").expect("it is there");
+    let is_paused = paused.spec["paused"] == true;
+    assert!(is_done("pause", point).is_none_or(|is_done| is_done == is_paused), "{point}: {paused:?}");
+    assert_eq!(paused.next_ms.is_none(), is_paused, "{point}: {paused:?}");
+    if is_paused {
+        let resumed = store.pause_schedule("paused", "paused", false).expect("resumed").expect("there");
+        assert!(resumed.next_ms >= Some(store.calendar_ms()), "{point}: {resumed:?}");
+    }
+    check_moments(store, "paused", point);
+    let removed = get("removed");
+    assert!(
+        is_done("remove", point).is_none_or(|is_done| is_done == removed.is_none()),
+        "{point}: {removed:?}"
+    );
+    if removed.is_some() {
+        check_moments(store, "removed", point);
+    }
+}
+
+/// Whether the worker that died at this point had made this call; `None` if it may have.
+fn is_done(call: &str, point: &str) -> Option<bool> {
+    let place = |call: &str| ["submit", "pause", "remove"].iter().position(|one| *one == call);
+    let (when, last) = point.split_once(' ').unwrap_or(("after", point));
+    match place(last) {
+        Some(last) if Some(last) <= place(call) => match when {
+            "amid" => None,
+            _ => Some(when == "after" && Some(last) == place(call)),
+        },
+        _ => Some(true),
+    }
+}
+
+fn check_moments(store: &dyn JobStore, name: &str, point: &str) {
+    let schedule = store.put_schedule(name, "ticks", &ticker(name, true)).expect("paused");
+    let jobs = store.list(&of(name), None, 999).expect("listed").jobs;
     assert_eq!(jobs.len() as u64, schedule.submitted, "{point}");
     assert_eq!(schedule.skipped, 0, "{point}");
     let moment = |id: &str| {

@@ -36,6 +36,7 @@ mod queueing;
 mod recurrence;
 mod result;
 mod schedule;
+mod shared_breakers;
 mod source;
 mod spec;
 mod store;
@@ -55,12 +56,15 @@ pub use live::{LIVE_TIME, LiveWorker, WorkerFacts};
 pub use log::{LineTimes, Log, LogTime};
 pub use matching::{OPEN_STATES, RETRIED_STATES, each_open, each_retried, requeue_dead};
 pub use program::{Language, Program};
-pub use queueing::{After, Concurrency, JobBlocker, MAX_BLOCKING_JOBS, RateLimit, resolve_names};
+pub use queueing::{
+    After, Concurrency, JobBlocker, MAX_BLOCKING_JOBS, RateLimit, UnreadableSpec, resolve_names,
+};
 pub use recurrence::{Recurrence, rfc3339};
 pub use result::{
     CallRecord, JobFile, JobFileRefused, JobResult, JobSpent, JobVerdict, Phase, Status, StepRecord,
 };
 pub use schedule::{MAX_MISSED, MissedPolicy, OverlapPolicy, ScheduleSpec, Scheduled, Tick};
+pub use shared_breakers::{StoredBreaker, breaker_key};
 pub use source::{LOCAL_OWNER, anchored, parse_file, schedule_from};
 pub use spec::{BreakerChoice, BreakerScope, JobSpec, LoopSpec, SpecError, StepSpec, Times, Work};
 pub use store::{

@@ -42,6 +42,20 @@ pub enum JobBlocker {
     Memory { bytes: u64, largest_bytes: u64 },
     /// No live worker takes jobs from its queue.
     NoWorker { queue: String },
+    /// The worker that had it last could not read its spec, and returned it.
+    UnreadableSpec(UnreadableSpec),
+}
+
+/// A spec that a worker cannot read, because a later version has written it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreadableSpec {
+    pub worker: String,
+    /// The version of the worker's program.
+    pub version: String,
+    /// The path of the field that the worker does not know.
+    pub field: String,
+    /// Why the field was rejected.
+    pub problem: String,
 }
 
 /// At most `most` jobs with this key run at the same time.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::queueing::UnreadableSpec;
 use crate::model::{Layer, LimitKind, Outcome, Source, time};
 use crate::resilience::{BreakerSnapshot, SpentOn};
 
@@ -174,6 +175,9 @@ pub struct JobResult {
     /// What of `outputs` is not, each with the reason.
     #[serde(default)]
     pub files_refused: Vec<JobFileRefused>,
+    /// Why its worker returned the job without a start, if the worker could not read the spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreadable: Option<UnreadableSpec>,
 }
 
 impl JobResult {
@@ -196,6 +200,7 @@ impl JobResult {
             outcome: None,
             files: Vec::new(),
             files_refused: Vec::new(),
+            unreadable: None,
         }
     }
 

@@ -56,7 +56,8 @@ pub struct ScheduleSpec {
     pub recurrence: Recurrence,
     pub missed: MissedPolicy,
     pub overlap: OverlapPolicy,
-    pub is_paused: bool,
+    /// `None` if it does not say: a schedule that is stored again stays paused, or not, as it was.
+    pub is_paused: Option<bool>,
     /// Without what belongs to one moment.
     pub job: JobSpec,
     source: Value,
@@ -92,7 +93,8 @@ impl ScheduleSpec {
         let recurrence = Recurrence::read(&mut table)?;
         let missed = policy(&mut table, "missed", "`one`, `skip` or `all`")?;
         let overlap = policy(&mut table, "overlap", "`skip`, `queue` or `allow`")?;
-        let is_paused = table.flag("paused")?;
+        let is_named = source.get("paused").is_some_and(|paused| !paused.is_null());
+        let is_paused = Some(table.flag("paused")?).filter(|_| is_named);
         let job = table.take("job").ok_or_else(|| missing("job", "a table with the spec of the job"))?;
         table.done()?;
         if missed == MissedPolicy::All && overlap == OverlapPolicy::Skip {

@@ -20,6 +20,7 @@ use super::log::Log;
 use super::queueing::JobBlocker;
 use super::result::JobResult;
 use super::schedule::ScheduleSpec;
+use super::shared_breakers::StoredBreaker;
 use super::spec::{JobSpec, SpecError};
 use super::webhook::{Delivered, Delivery, WebhookShares, WebhookState};
 use crate::model::Outcome;
@@ -520,6 +521,18 @@ pub trait JobStore: Send + Sync + Debug {
         spec: &ScheduleSpec,
     ) -> Result<ScheduleRecord, StoreError>;
 
+    /// Pauses a schedule, or resumes it: it is due again at its next moment, and those that passed are not made up for.
+    /// Returns the schedule, if there is one.
+    ///
+    /// # Errors
+    /// To resume a schedule that this program cannot read.
+    fn pause_schedule(
+        &self,
+        owner: &str,
+        name: &str,
+        paused: bool,
+    ) -> Result<Option<ScheduleRecord>, StoreError>;
+
     /// Removes a schedule. Returns whether there was one; its jobs stay.
     ///
     /// # Errors
@@ -625,4 +638,10 @@ pub trait JobStore: Send + Sync + Debug {
     /// # Errors
     /// See [`JobStore::lease`].
     fn swap_breaker(&self, version: u64, snapshot: &BreakerSnapshot) -> Result<bool, StoreError>;
+
+    /// The breakers that jobs of an owner share, or those of all owners, by owner and key.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn breakers(&self, owner: Option<&str>) -> Result<Vec<StoredBreaker>, StoreError>;
 }

@@ -1,13 +1,13 @@
-//! `sandtimer jobs schedule`, `schedules` and `unschedule`.
+//! `sandtimer jobs schedule`, `schedules`, `unschedule`, and `pause` and `resume` of schedules.
 
 use std::process::ExitCode;
 
-use sandtimer::job::{LOCAL_OWNER, ScheduleRecord, rfc3339, schedule_from};
+use sandtimer::job::{JobStore, LOCAL_OWNER, ScheduleRecord, rfc3339, schedule_from};
 use serde_json::json;
 
 use super::text::columns;
 use super::{answer, open};
-use crate::args::jobs::{ScheduleArguments, StoreFlags, UnscheduleArguments};
+use crate::args::jobs::{PauseArguments, ScheduleArguments, StoreFlags, UnscheduleArguments};
 use crate::commands::Failure;
 
 /// Moments that are printed when a schedule is stored, so that a wrong expression or time zone is seen at once.
@@ -28,7 +28,12 @@ pub(super) fn put(given: &ScheduleArguments) -> Result<ExitCode, Failure> {
     let moments = std::iter::successors(record.next_ms, following).take(SHOWN_MOMENTS);
     let moments: Vec<String> = moments.map(|moment| rfc3339(moment, time_zone(&record))).collect();
     answer(&given.store, &record, || match moments.is_empty() {
-        true if record.spec["paused"] == true => format!("schedule {} is paused\n", record.name),
+        true if record.spec["paused"] == true => {
+            format!(
+                "schedule {0} is paused; `sandtimer jobs resume --schedule {0}` resumes it\n",
+                record.name
+            )
+        }
         true => format!("schedule {} is never due again\n", record.name),
         false => format!("schedule {} is due at {}, …\n", record.name, moments.join(", ")),
     });
@@ -55,14 +60,31 @@ pub(super) fn remove(given: &UnscheduleArguments) -> Result<ExitCode, Failure> {
     let name = &given.name;
     let owner = given.owner.as_deref().unwrap_or(LOCAL_OWNER);
     if !open(&given.store)?.remove_schedule(owner, name)? {
-        return Err(Failure::usage(format!(
-            "owner `{owner}` has no schedule `{name}`; `sandtimer jobs schedules` lists the schedules of all owners"
-        )));
+        return Err(unknown(owner, name));
     }
     answer(&given.store, &json!({"name": name, "removed": true}), || {
         format!("schedule {name} is removed; its jobs stay\n")
     });
     Ok(ExitCode::SUCCESS)
+}
+
+/// `sandtimer jobs pause --schedule` and `resume --schedule`.
+pub(super) fn pause(store: &dyn JobStore, given: &PauseArguments, paused: bool) -> Result<ExitCode, Failure> {
+    let name = given.schedule.as_deref().unwrap_or_default();
+    let owner = given.owner.as_deref().unwrap_or(LOCAL_OWNER);
+    let record = store.pause_schedule(owner, name, paused)?.ok_or_else(|| unknown(owner, name))?;
+    answer(&given.store, &record, || match record.next_ms {
+        _ if paused => format!("schedule {name} is paused: it submits no jobs\n"),
+        Some(next) => format!("schedule {name} is due at {}\n", rfc3339(next, time_zone(&record))),
+        None => format!("schedule {name} is never due again\n"),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+fn unknown(owner: &str, name: &str) -> Failure {
+    Failure::usage(format!(
+        "owner `{owner}` has no schedule `{name}`; `sandtimer jobs schedules` lists the schedules of all owners"
+    ))
 }
 
 fn time_zone(record: &ScheduleRecord) -> Option<&str> {

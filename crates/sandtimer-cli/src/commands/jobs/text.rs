@@ -2,7 +2,7 @@
 
 use sandtimer::job::{
     JobBlocker, JobFile, JobFileRefused, JobLine, JobRecord, JobState, LiveWorker, Page, QueueFacts,
-    WebhookState,
+    StoredBreaker, UnreadableSpec, WebhookState,
 };
 use sandtimer::model::{Progress, counted};
 
@@ -151,6 +151,10 @@ fn blocked_by(blocker: &JobBlocker, now_ms: u64) -> String {
         JobBlocker::NoWorker { queue } => {
             format!("a worker: none takes jobs from `{queue}`; `sandtimer jobs work` starts one")
         }
+        JobBlocker::UnreadableSpec(UnreadableSpec { worker, version, field, problem }) => format!(
+            "a worker that can read its spec: {worker} of version {version} cannot ({field}: {problem}); start a worker \
+             of the version that submitted it"
+        ),
     }
 }
 
@@ -249,6 +253,32 @@ pub(super) fn queues(facts: &[QueueFacts]) -> String {
     columns(&rows)
 }
 
+/// A table, one breaker a line.
+pub(super) fn breakers(breakers: &[StoredBreaker]) -> String {
+    if breakers.is_empty() {
+        return "no breakers that jobs share\n".to_owned();
+    }
+    let printable = |text: &str| text.chars().map(visible).collect::<String>();
+    let mut rows =
+        vec![["OWNER", "BREAKER", "STATE", "PROBE", "FAILURES", "LAST FAILURE"].map(str::to_owned)];
+    rows.extend(breakers.iter().map(|StoredBreaker { owner, snapshot }| {
+        let probe = match (snapshot.state.as_str(), snapshot.retry_after_ms) {
+            ("open", Some(0)) => "now".to_owned(),
+            ("open", Some(left)) => format!("in {}", time(left)),
+            _ => "-".to_owned(),
+        };
+        [
+            owner.clone(),
+            printable(&snapshot.key),
+            snapshot.state.replace('_', " "),
+            probe,
+            snapshot.failures_in_a_row.to_string(),
+            snapshot.said.last().map_or_else(String::new, |said| printable(said)),
+        ]
+    }));
+    columns(&rows)
+}
+
 /// A table, one worker a line.
 pub(super) fn workers(workers: &[LiveWorker], now_ms: u64) -> String {
     if workers.is_empty() {
@@ -317,5 +347,20 @@ mod tests {
         line.deadline_ms = None;
         assert_eq!(bar(&line, 2_000, None), "job j1 running, 1.0 s");
         assert_eq!(bar(&line, 2_000, Some(&said(8.0, None))), "8, job j1 running, 1.0 s");
+    }
+
+    #[test]
+    fn unreadable_spec_names_worker_and_field() {
+        let blocker = JobBlocker::UnreadableSpec(UnreadableSpec {
+            worker: "w1".to_owned(),
+            version: "0.0.9".to_owned(),
+            field: "rate.burst".to_owned(),
+            problem: "unknown field".to_owned(),
+        });
+        assert_eq!(
+            blocked_by(&blocker, 0),
+            "a worker that can read its spec: w1 of version 0.0.9 cannot (rate.burst: unknown field); start a worker of the \
+             version that submitted it"
+        );
     }
 }

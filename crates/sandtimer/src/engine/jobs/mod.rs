@@ -36,7 +36,8 @@ use std::time::Duration;
 use crate::engine::{Engine, Error, Interpreters};
 use crate::job::{
     BreakerChoice, BreakerScope, CallRecord, Finish, Held, JobResult, JobSpec, JobSpent, JobStore,
-    JobVerdict, Leased, Phase, SpecError, Status, StepRecord, StepSpec, StoreError, Work,
+    JobVerdict, Leased, Phase, SpecError, Status, StepRecord, StepSpec, StoreError, UnreadableSpec, Work,
+    breaker_key,
 };
 use crate::limits::Limits;
 use crate::model::{Layer, Outcome, Source, counted, time};
@@ -98,6 +99,8 @@ pub trait Admission: Send + Sync + Debug {
 /// What a worker executes jobs with.
 #[derive(Debug)]
 struct Means<'a> {
+    /// The name of the worker.
+    pub worker: &'a str,
     pub place: &'a Place,
     /// Where jobs have their directories, or why there is no such place.
     pub workshop: &'a Result<Workshop, String>,
@@ -219,7 +222,7 @@ fn execute(means: &Means<'_>, (leased, asked): (&Leased, Moment), control: &Cont
     let spec = match JobSpec::read_stored(leased.spec.clone()) {
         Ok(spec) => spec,
         // Its submission was accepted by a version that reads it.
-        Err(error) if leased.spec.is_object() => return return_unreadable(held, &error),
+        Err(error) if leased.spec.is_object() => return return_unreadable(held, &error, means.worker),
         Err(error) => return refused(error.to_string()),
     };
     let within = match means.admission.map_or(Ok(None), |admission| admission.admit(&leased.owner, &spec)) {
@@ -252,13 +255,19 @@ fn execute(means: &Means<'_>, (leased, asked): (&Leased, Moment), control: &Cont
 }
 
 /// Leaves a job to workers of other versions. The delivery does not count.
-fn return_unreadable(held: Held, error: &SpecError) -> Finish {
+fn return_unreadable(held: Held, error: &SpecError, worker: &str) -> Finish {
     let version = env!("CARGO_PKG_VERSION");
     let reason = format!(
         "a worker of version {version} cannot read the spec and returned the job: {error}; start a worker of the version that \
          submitted it"
     );
-    let result = JobResult::bare(Status::Drained, Some(reason));
+    let unreadable = UnreadableSpec {
+        worker: worker.to_owned(),
+        version: version.to_owned(),
+        field: error.path.clone(),
+        problem: error.problem.clone(),
+    };
+    let result = JobResult { unreadable: Some(unreadable), ..JobResult::bare(Status::Drained, Some(reason)) };
     let pause_ms = UNREADABLE_PAUSE.as_millis() as u64;
     Finish { held, result, again: true, pause_ms }
 }
@@ -469,20 +478,14 @@ struct OwnersBreakers {
 
 impl SharedBreakers for OwnersBreakers {
     fn load(&self, key: &str) -> Option<(u64, Option<BreakerSnapshot>)> {
-        let (version, kept) = self.store.load_breaker(&stored_key(&self.owner, key)).ok()?;
+        let (version, kept) = self.store.load_breaker(&breaker_key(&self.owner, key)).ok()?;
         Some((version, kept.map(|kept| BreakerSnapshot { key: key.to_owned(), ..kept })))
     }
 
     fn swap(&self, version: u64, snapshot: &BreakerSnapshot) -> Option<bool> {
-        let key = stored_key(&self.owner, &snapshot.key);
+        let key = breaker_key(&self.owner, &snapshot.key);
         self.store.swap_breaker(version, &BreakerSnapshot { key, ..snapshot.clone() }).ok()
     }
-}
-
-/// Under which key a breaker is kept: what one owner's jobs make of a capability, and what they said, is nobody else's business.
-/// No name of an owner has a new line in it.
-fn stored_key(owner: &str, key: &str) -> String {
-    format!("{owner}\n{key}")
 }
 
 /// A job's own breakers, or those of its owner.

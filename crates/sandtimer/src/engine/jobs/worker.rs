@@ -305,7 +305,8 @@ impl Worker {
     ) {
         let _release = Release { worker: self, held: job.held.clone() };
         let Worker { place, handlers, .. } = self;
-        let means = Means { place, workshop, handlers, admission: self.admission.as_deref() };
+        let (worker, admission) = (self.settings.name.as_str(), self.admission.as_deref());
+        let means = Means { worker, place, workshop, handlers, admission };
         let executed = catch_unwind(AssertUnwindSafe(|| execute(&means, (job, asked), control)));
         let finish = executed.unwrap_or_else(|_| {
             let said = "the worker failed while it executed the job (its stderr has the reason)";
