@@ -111,7 +111,7 @@ impl From<StoreError> for Refusal {
             StoreError::Cursor(_) => Refusal::new(Code::BadField, message).with("key", "cursor"),
             StoreError::Lost(_) => Refusal::new(Code::Internal, message),
             // Where it is, is the operator's to know: the log of the server says it.
-            StoreError::Unreachable(_) => {
+            StoreError::Unreachable(_) | StoreError::Gone(_) => {
                 Refusal::new(Code::StoreUnreachable, "the server's store of jobs does not answer")
             }
             // What is left is the disk's, or another process's that holds the database.

@@ -56,6 +56,8 @@ pub(super) struct Link {
     client: Client,
     pub context: Context,
     pub shared: Arc<Shared>,
+    /// When the stream was created, in nanoseconds since 1970: another one of its name is another log.
+    created_ns: i128,
     /// Rung when the following is to begin anew.
     renew: Arc<Notify>,
     often: SnapshotOften,
@@ -79,7 +81,7 @@ impl Link {
         let client = connect(&address, &shared, &renew).await?;
         let context = jetstream::context::ContextBuilder::new().timeout(STEP).ack_timeout(STEP);
         let context = context.build(client.clone());
-        let link = Link { address, client, context, shared, renew, often, complain };
+        let mut link = Link { address, client, context, shared, created_ns: 0, renew, often, complain };
         let config = Config {
             name: STREAM.to_owned(),
             description: Some("the log of commands of sandtimer's store of jobs".to_owned()),
@@ -97,6 +99,7 @@ impl Link {
             made => made.map_err(|error| link.no_stream(&error))?,
         };
         link.check(stream.cached_info())?;
+        link.created_ns = stream.cached_info().created.unix_timestamp_nanos();
         Ok(link)
     }
 
@@ -132,6 +135,26 @@ impl Link {
         self.unreachable(&format!("the stream {STREAM} cannot be opened: {error}{remedy}"))
     }
 
+    /// The stream of the log that this program has read, or why the server does not name it.
+    async fn stream(&self) -> Result<Result<Stream, String>, StoreError> {
+        match self.context.get_stream(STREAM).await {
+            Ok(stream) if stream.cached_info().created.unix_timestamp_nanos() == self.created_ns => {
+                Ok(Ok(stream))
+            }
+            Ok(_) => Err(self.log_gone("has another one of its name")),
+            Err(error) if is_stream_missing(&error) => Err(self.log_gone("has none of its name")),
+            Err(error) => Ok(Err(error.to_string())),
+        }
+    }
+
+    fn log_gone(&self, now: &str) -> StoreError {
+        StoreError::Gone(format!(
+            "{}: the stream {STREAM} that this program has read is gone, and the server {now}: its store directory was removed or \
+             replaced; put the directory back and start the server again, or start this program again to work without those jobs",
+            self.address
+        ))
+    }
+
     /// Whether the stream keeps what it is given.
     fn check(&self, info: &Info) -> Result<(), StoreError> {
         let config = &info.config;
@@ -151,9 +174,9 @@ impl Link {
     /// The last message of the log, asked for until this moment.
     pub async fn last_sequence(&self, until: u64) -> Result<u64, StoreError> {
         loop {
-            let why = match self.context.get_stream(STREAM).await {
+            let why = match self.stream().await? {
                 Ok(stream) => return Ok(stream.cached_info().state.last_sequence),
-                Err(error) => error.to_string(),
+                Err(why) => why,
             };
             self.pause(until, &why).await?;
         }
@@ -236,8 +259,7 @@ impl Link {
         let lost = |what: &str| self.unreachable(what);
         // What rang before now is seen by what follows.
         let _ = self.renew.notified().now_or_never();
-        let stream = self.context.get_stream(STREAM).await;
-        let stream = stream.map_err(|error| lost(&format!("the stream {STREAM}: {error}")))?;
+        let stream = self.stream().await?.map_err(|why| lost(&format!("the stream {STREAM}: {why}")))?;
         self.come_to_its_past(&stream).await?;
         let start_sequence = self.shared.lock().replica.place().0 + 1;
         let consumer = stream.create_consumer(push::Config {
@@ -357,6 +379,11 @@ impl Link {
         self.shared.change(|state| state.begin_with(replica));
         Ok(())
     }
+}
+
+fn is_stream_missing(error: &jetstream::context::GetStreamError) -> bool {
+    use jetstream::context::GetStreamErrorKind as Kind;
+    matches!(error.kind(), Kind::JetStream(why) if why.error_code() == ErrorCode::STREAM_NOT_FOUND)
 }
 
 /// The command of a message, where that is there.

@@ -173,9 +173,9 @@ impl NatsJobs {
         // The sending ends first where it does not succeed, and knows why. As long as it may succeed it is waited for, however
         // long the server has been away: what a lease hands out to nobody is held until the lease is over.
         let answer = self.shared.wait(until + AFTER.as_nanos() as u64, |state| {
-            let newer =
-                state.trouble.as_ref().filter(|trouble| trouble.is_newer()).map(|trouble| trouble.error());
-            state.answered(&id).or_else(|| newer.map(Err))
+            let unreadable = state.trouble.as_ref().filter(|trouble| trouble.is_unreadable());
+            let unreadable = unreadable.map(|trouble| trouble.error());
+            state.answered(&id).or_else(|| unreadable.map(Err))
         });
         sending.abort();
         self.shared.lock().forget(&id);
@@ -214,6 +214,7 @@ impl NatsJobs {
                 self.link.renew();
             }
             let come = self.shared.wait(until, |state| match is_shorter {
+                _ if state.trouble.as_ref().is_some_and(shared::Trouble::is_unreadable) => Some(()),
                 true => (state.rounds > rounds).then_some(()),
                 false => (state.replica.place().0 >= last).then_some(()),
             });

@@ -60,6 +60,8 @@ enum Kind {
         known: i64,
     },
     Unreachable(String),
+    /// The server does not have this log any more.
+    LogGone(String),
     /// This program's own copy, not the server.
     Broken(String),
 }
@@ -69,6 +71,7 @@ impl Trouble {
         let kind = match error {
             StoreError::Newer { found, known } => Kind::Newer { found: *found, known: *known },
             StoreError::Unreachable(said) => Kind::Unreachable(said.clone()),
+            StoreError::Gone(said) => Kind::LogGone(said.clone()),
             StoreError::Broken(said) => Kind::Broken(said.clone()),
             other => Kind::Broken(other.to_string()),
         };
@@ -90,6 +93,7 @@ impl Trouble {
         match &self.kind {
             Kind::Newer { found, known } => StoreError::Newer { found: *found, known: *known },
             Kind::Unreachable(said) => StoreError::Unreachable(said.clone()),
+            Kind::LogGone(said) => StoreError::Gone(said.clone()),
             Kind::Broken(said) => StoreError::Broken(said.clone()),
         }
     }
@@ -97,7 +101,7 @@ impl Trouble {
     /// Whether no waiting mends it, or so much of it has passed already.
     pub fn is_lasting(&self) -> bool {
         let age = Duration::from_nanos(monotonic_nanoseconds() - self.since);
-        self.is_newer() || age > PATIENCE
+        self.is_unreadable() || age > PATIENCE
     }
 
     /// Whether it is this program's own, and not the server's.
@@ -105,9 +109,9 @@ impl Trouble {
         matches!(self.kind, Kind::Broken(_))
     }
 
-    /// Whether the log cannot be read by this program.
-    pub fn is_newer(&self) -> bool {
-        matches!(self.kind, Kind::Newer { .. })
+    /// Whether the log is of a later version, or gone: waiting does not help.
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self.kind, Kind::Newer { .. } | Kind::LogGone(_))
     }
 }
 

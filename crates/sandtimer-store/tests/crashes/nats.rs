@@ -1,14 +1,14 @@
 //! The same with jobs on a NATS server: its workers die, it dies itself, and a worker is cut off from it.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use sandtimer::job::{JobSpec, JobState, JobStore, Status, Submission};
+use sandtimer::job::{Filter, JobSpec, JobState, JobStore, Status, StoreError, Submission};
 use sandtimer_store::{NatsAddress, NatsJobs};
 use serde_json::json;
 
 use super::{
-    LEASE, POINTS, batch, check_records, check_ticks, deadlines, doomed_worker, fence, is_full,
+    LEASE, LONG_LEASE, POINTS, batch, check_records, check_ticks, deadlines, doomed_worker, fence, is_full,
     is_something_alive, kill_a_worker, until, until_over, worker,
 };
 
@@ -102,5 +102,61 @@ fn a_worker_that_is_cut_off_ends_its_runs_and_is_fenced() {
         assert_eq!(record.duplicates[0].status, Status::Lost);
         cut_off.drain();
         other.drain();
+    });
+}
+
+/// What a worker of a server without its log reports.
+static REPORTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// The directory of a server's streams vanishes while a worker runs, and the server starts again without it. Everything that the
+/// server acknowledged is there again once the directory is back.
+#[test]
+fn server_without_its_store_directory_is_named_and_loses_nothing() {
+    let Some(mut server) = Server::start() else { return };
+    let place = tempfile::tempdir().expect("a directory");
+    let away = place.path().join("away");
+    let first = "touch begun; until test -e end; do sleep 0.05; done";
+    let source = json!({"workspaces": [place.path()], "cwd": place.path(), "command": ["sh", "-c", first]});
+    let store = open(&server.url());
+    let submit =
+        |source| Ok::<_, StoreError>(store.submit(&[submission(place.path(), source)])?.remove(0).id);
+    let running = submit(source).expect("submitted");
+    let report = |problem: &str| REPORTED.lock().expect("no panic").push(problem.to_owned());
+    let worker = worker(open(&server.url()), place.path(), (LONG_LEASE, report));
+    let reported =
+        |part: &str| REPORTED.lock().expect("no panic").iter().any(|problem| problem.contains(part));
+    std::thread::scope(|scope| {
+        scope.spawn(|| worker.work());
+        until("the job has begun", || place.path().join("begun").exists());
+        std::fs::rename(server.kept(), &away).expect("moved");
+        let later = submit(json!({"command": ["true"], "priority": 5})).expect("the server still takes jobs");
+        server.kill();
+        server.again();
+        let refused = submit(json!({"command": ["true"]})).expect_err("the log is gone").to_string();
+        for part in [&server.url()[..], "the stream sandtimer-jobs", "put the directory back"] {
+            assert!(refused.contains(part), "{part}: {refused}");
+        }
+        until("the worker reports it", || reported("no job can be leased: the store is gone"));
+        // Another program begins a log of its own there: the worker takes no part in it.
+        let other = open(&server.url());
+        other.submit(&[submission(place.path(), json!({"command": ["false"]}))]).expect("submitted");
+        until("the other log is not read", || {
+            let refused = store.list(&Filter::default(), None, 9).expect_err("another log").to_string();
+            refused.contains("has another one of its name")
+        });
+        std::fs::write(place.path().join("end"), "").expect("written");
+        until("the worker keeps the result", || reported("cannot be recorded: the store is gone"));
+        server.kill();
+        std::fs::remove_dir_all(server.kept()).expect("removed");
+        std::fs::rename(&away, server.kept()).expect("moved back");
+        server.again();
+        let get = |id: &str| store.get(id).ok().flatten();
+        let is_done = |id: &str| get(id).is_some_and(|job| job.line.state == JobState::Ended);
+        until("both are done", || is_done(&running) && is_done(&later));
+        for id in [&running, &later] {
+            let job = get(id).expect("there");
+            assert_eq!((job.line.ok, job.line.deliveries), (Some(true), 1), "{job:?}");
+        }
+        worker.drain();
     });
 }

@@ -66,6 +66,9 @@ pub enum StoreError {
     /// It is on another machine, or in another process, and does not answer.
     #[error("the store cannot be reached: {0}")]
     Unreachable(String),
+    /// The server that had it does not have it any more.
+    #[error("the store is gone: {0}")]
+    Gone(String),
     /// It may not be used in this way.
     #[error("the store is refused: {0}")]
     Refused(String),
