@@ -398,6 +398,12 @@ def test_a_call_that_is_sent_again_has_what_is_left_of_its_time(tmp_path: Any, m
     assert outcome.ending == "timeout" and outcome.usage.wall_ms < 600
 
 
+def test_grace_beyond_an_outer_limit_leaves_calls_their_time() -> None:
+    with sandtimer.Sandbox(grace=5) as box:
+        assert [outcome.value for outcome in box.map(abs, [-1, -2], total=3)] == [1, 2]
+        assert box.within(sandtimer.TimeoutManager(max_runtime_seconds=3)).call(abs, -3) == 3
+
+
 def test_a_grace_is_over_when_the_call_has_left(box: sandtimer.Sandbox) -> None:
     def tidy() -> None:
         import signal

@@ -120,6 +120,22 @@ for id in $(cat "$MARKS/taken"); do grep -q "$id" "$MARKS/list" || echo "lost: $
 kill -9 $server
 "#;
 
+/// A store on a file system that becomes read-only, and writable again.
+const READ_ONLY: &str = r#"
+set -u
+jobs() { "$SANDTIMER" jobs "$@" 2>&1; }
+one() { echo '{"command": ["true"]}'; }
+mount -t tmpfs -o size=12m none "$SANDTIMER_STATE_DIR" || { echo no file system; exit 0; }
+id=$(one | jobs submit -)
+mount -o remount,ro "$SANDTIMER_STATE_DIR"
+one | jobs submit -
+echo "submitted: $?"
+jobs work
+echo "worked: $?"
+mount -o remount,rw "$SANDTIMER_STATE_DIR"
+jobs show "$id" | grep -c '^state  *queued'
+"#;
+
 fn on_a_small_disk(script: &str, place: &Path, lines: &Path) -> Option<Vec<String>> {
     let state = place.join("state");
     std::fs::create_dir(&state).expect("made");
@@ -187,6 +203,15 @@ fn on_a_full_disk_jobs_are_refused_and_those_there_are_can_end_and_be_purged() {
     let codes: Vec<&str> = said.iter().copied().filter(|line| line.split(' ').count() == 2).collect();
     assert_eq!(codes, ["submitted: 125", "cancelled: 0", "purged: 0", "submitted: 0"], "{said:?}");
     assert!(said.iter().any(|line| line.contains("65")), "all that were over are gone: {said:?}");
+}
+
+#[test]
+fn read_only_store_is_named_and_keeps_its_jobs() {
+    let place = tempfile::tempdir().expect("a directory");
+    let Some(said) = on_a_small_disk(READ_ONLY, place.path(), place.path()) else { return };
+    let path = place.path().join("state/jobs.sqlite").display().to_string();
+    let refused = format!("sandtimer: the store cannot be used: {path}: Read-only file system (os error 30)");
+    assert_eq!(said, [&refused, "submitted: 125", &refused, "worked: 125", "1"]);
 }
 
 /// Of version 2.9 a server whose disk is full answers nothing more, until it is killed and started again.

@@ -178,6 +178,22 @@ fn a_busy_loop_and_its_daemon_are_dead_when_the_job_is_recorded() {
 }
 
 #[test]
+fn grace_beyond_the_jobs_wall_leaves_the_run_its_time() {
+    let wall = json!({"wall_ms": "4s", "limits": {"grace_ms": "5s"}});
+    let parts = [
+        json!({"command": ["sh", "-c", "sleep 0.5; echo done"]}),
+        json!({"steps": [{"name": "a", "command": ["sh", "-c", "sleep 0.5; echo done"]}]}),
+    ];
+    for part in parts {
+        let mut source = wall.clone();
+        source.as_object_mut().expect("a table").extend(part.as_object().expect("a table").clone());
+        let (record, log) = run(source);
+        let outcome = record.result.expect("a result").outcome.expect("an outcome");
+        assert_eq!((record.line.ok, &log[..]), (Some(true), "done\n"), "{part}: {outcome:?}");
+    }
+}
+
+#[test]
 fn exit_codes_that_are_named_are_not_retried() {
     let spec = |code| {
         json!({"command": ["sh", "-c", format!("exit {code}")], "attempts": 3, "backoff_ms": [1], "not_retried": [2, 7],

@@ -1,7 +1,9 @@
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use rusqlite::Connection;
+use sandtimer::Engine;
+use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
 use sandtimer::job::{
     Finish, Finished, Held, JobResult, JobSpec, JobStore, LeaseRequest, Status, StoreError, Submission,
     WorkerFacts,
@@ -332,4 +334,27 @@ fn worker_leaves_a_job_of_a_later_version_to_others() {
         store.write(|tx, now| submitting::submit_all(tx, (&later, Turns::Owners), now)).expect("submitted");
     let store: Arc<dyn JobStore> = Arc::new(store);
     conformance::versions::worker_leaves_later_job_to_others(&store, &submit[0].id);
+}
+
+/// What the worker of the next test reports.
+static REPORTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+#[test]
+fn worker_reports_a_calendar_that_was_set() {
+    let place = tempfile::tempdir().expect("a directory");
+    let mut store = SqliteJobs::open(place.path()).expect("opened");
+    store.stopped_with(2_000_000_000_000, 2_000_003_600_000);
+    let store: Arc<dyn JobStore> = Arc::new(store);
+    let report = |problem: &str| REPORTED.lock().expect("no panic").push(problem.to_owned());
+    let place = Place::new(Engine::new().expect("an engine"), store, place.path());
+    let worker = Worker::new(place, WorkerSettings::new(report));
+    std::thread::scope(|scope| {
+        scope.spawn(|| worker.work());
+        let is_reported = || !REPORTED.lock().expect("no panic").is_empty();
+        (0..3_000).take_while(|_| !is_reported()).for_each(|_| pass(Duration::from_millis(20)));
+        worker.drain();
+    });
+    let reported = REPORTED.lock().expect("no panic");
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(reported[0].starts_with("the store's clock is 1h behind the calendar"), "{reported:?}");
 }
