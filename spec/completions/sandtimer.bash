@@ -100,6 +100,9 @@ _sandtimer() {
             sandtimer__subcmd__config,show)
                 cmd="sandtimer__subcmd__config__subcmd__show"
                 ;;
+            sandtimer__subcmd__jobs,breakers)
+                cmd="sandtimer__subcmd__jobs__subcmd__breakers"
+                ;;
             sandtimer__subcmd__jobs,cancel)
                 cmd="sandtimer__subcmd__jobs__subcmd__cancel"
                 ;;
@@ -539,12 +542,37 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs)
-            opts="-h --help submit run work list show log files get wait watch cancel retry redeliver requeue purge pause resume queues schedule schedules unschedule workers"
+            opts="-h --help submit run work list show log files get wait watch cancel retry redeliver requeue purge pause resume queues schedule schedules unschedule breakers workers"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__jobs__subcmd__breakers)
+            opts="-h --state-dir --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --state-dir)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -725,12 +753,20 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__pause)
-            opts="-h --state-dir --store --json --help"
+            opts="-h --schedule --owner --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --schedule)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --owner)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --state-dir)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -862,12 +898,20 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__resume)
-            opts="-h --state-dir --store --json --help"
+            opts="-h --schedule --owner --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --schedule)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --owner)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --state-dir)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
