@@ -356,5 +356,5 @@ fn worker_reports_a_calendar_that_was_set() {
     });
     let reported = REPORTED.lock().expect("no panic");
     assert_eq!(reported.len(), 1, "{reported:?}");
-    assert!(reported[0].starts_with("the store's clock is 1h behind the calendar"), "{reported:?}");
+    assert!(reported[0].starts_with("the store's clock is 1 h 0 m behind the calendar"), "{reported:?}");
 }

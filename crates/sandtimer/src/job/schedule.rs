@@ -56,7 +56,7 @@ pub struct ScheduleSpec {
     pub recurrence: Recurrence,
     pub missed: MissedPolicy,
     pub overlap: OverlapPolicy,
-    /// `None` if it does not say: a schedule that is stored again stays paused, or not, as it was.
+    /// `None` if it is not given: a schedule that is stored again stays paused, or not, as it was.
     pub is_paused: Option<bool>,
     /// Without what belongs to one moment.
     pub job: JobSpec,
