@@ -297,7 +297,7 @@ function note(id, text) {
 function jobsWords() {
   if (jobsError) return jobsError;
   if (queuePart === "breakers") {
-    return breakers.length || !areBreakersKnown ? "" : "No breaker that jobs share. The first job with breaker = { scope = \"store\" } makes one.";
+    return breakers.length || !areBreakersKnown ? "" : "No breaker that jobs share has counted a failure. Jobs share those of breaker = { scope = \"store\" }.";
   }
   if (queuePart === "schedules") {
     return schedules.length || !areSchedulesKnown ? "" : "No schedule. PUT /v1/jobs/schedules/NAME, or sandtimer jobs schedule, stores one.";
