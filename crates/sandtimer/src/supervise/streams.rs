@@ -178,9 +178,9 @@ impl Streams {
             Some(_) => unwritten.rest(),
             None => {
                 let pipe = self.outputs[0].as_ref();
-                unwritten.take(|| {
-                    pipe.is_some_and(|fd| rustix::io::ioctl_fionread(fd).is_ok_and(|left| left == 0))
-                })
+                // One that is closed was read to its end.
+                unwritten
+                    .take(|| pipe.is_none_or(|fd| rustix::io::ioctl_fionread(fd).is_ok_and(|left| left == 0)))
             }
         };
         match taken {
