@@ -228,3 +228,22 @@ fn long_path_variable_is_read_once() {
     // With a comparison of each pair it would be about 20 s.
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
+
+#[test]
+fn json_of_a_run_that_cannot_start_is_an_outcome() {
+    for (arguments, exit_code, words) in [
+        (&["--", "no-such-command"][..], 127, "`no-such-command` is not found"),
+        (&["--", "/etc/passwd"], 126, "/etc/passwd"),
+        (&["--cwd", "/no/such", "--", "true"], 125, "--cwd: starting directory `/no/such`"),
+    ] {
+        let output = run(&[&["--json"], arguments].concat());
+        let ended: Value = serde_json::from_slice(&output.stdout).expect("an Outcome");
+        assert_eq!(output.status.code(), Some(exit_code), "{ended}");
+        assert_eq!((&ended["ending"], &ended["ok"]), (&"infra_error".into(), &false.into()), "{ended}");
+        assert!(ended["error"]["message"].as_str().expect("a text").contains(words), "{ended}");
+        assert!(stderr(&output).contains(words));
+        let known = if exit_code == 125 { Value::Null } else { exit_code.into() };
+        assert_eq!(ended["exit_code"], known, "{ended}");
+        assert!(run(arguments).stdout.is_empty());
+    }
+}

@@ -10,15 +10,17 @@ use std::time::Duration;
 use sandtimer::isolate::files::{FilesError, home_directories};
 use sandtimer::isolate::plan::Wall;
 use sandtimer::limits::Setting;
-use sandtimer::model::{KillClass, LimitKind, Tier};
+use sandtimer::model::{Ending, KillClass, LimitKind, State, Tier};
 use sandtimer::script::{Program, SyntaxError};
 use sandtimer::{Engine, Options, Output, Spec, Stdin, engine};
+use sandtimer_store::bare_outcome;
 
 use super::{Failure, INSIDE_A_RUN, is_inside_a_run, read};
 use crate::args::{LanguageArguments, Layer, OnOutputLimit, Require, RunArguments, Settings, StallBy};
 use crate::config::{self, Config, Origins};
 use crate::input::{self, Feed};
 use crate::passthrough;
+use crate::render;
 use crate::signals::Signals;
 use crate::terminal::{self, Place};
 
@@ -232,11 +234,26 @@ fn go(settings: &Settings, ask: impl FnOnce(&Engine) -> Result<Asked, Failure>) 
     // Before the engine, whose threads must not get these signals.
     let signals = Signals::watch_all().map_err(Failure::system("cannot watch for signals"))?;
     let reader = read::reader();
-    let engine = Engine::with_options(Options { maxima: config.maxima(), reader, ..Options::default() })?;
+    let engine = Engine::with_options(Options { maxima: config.maxima(), reader, ..Options::default() })
+        .map_err(|error| not_started(error, settings))?;
     let asked = ask(&engine)?;
     (spec.command, spec.program) = (asked.command, asked.program);
-    let run = engine.start(spec).map_err(|error| by_flag(error, settings))?;
+    let run = engine.start(spec).map_err(|error| not_started(error, settings))?;
     Session::new(run, signals, settings, &config)?.conduct(streams)
+}
+
+/// The failure of a run that could not start. A reader of `--json` has an Outcome all the same.
+fn not_started(error: sandtimer::Error, settings: &Settings) -> Failure {
+    let failure = by_flag(error, settings);
+    if settings.json {
+        let error = serde_json::json!({"code": "infra_error", "message": failure.message});
+        let mut outcome = bare_outcome("", Ending::InfraError, error, "the run was not started");
+        outcome.state = State::None;
+        // As env(1) ends for a command that is not there, or cannot be executed.
+        outcome.exit_code = matches!(failure.exit_code, 126 | 127).then_some(failure.exit_code.into());
+        render::print(&render::outcome_json(&outcome));
+    }
+    failure
 }
 
 /// The engine's error, beginning with the flag it is about, if that was given.

@@ -339,7 +339,7 @@ impl Tool {
 
     /// The arguments of a call, each with a name that the tool knows.
     pub fn fields(&self, arguments: Map<String, Value>) -> Result<Fields, Refusal> {
-        let arguments = self.with_own_id(arguments);
+        let arguments = self.with_own_names(arguments);
         let known = || self.inputs.iter().map(|input| input.name);
         if let Some(name) = arguments.keys().find(|name| !known().any(|known| known == *name)) {
             let mut message = format!("{} has no argument `{}`", self.name, shortened(name));
@@ -368,13 +368,15 @@ impl Tool {
         }
     }
 
-    /// Arguments in which the id of a command has this tool's name: models take it from one tool's answer for another.
-    fn with_own_id(&self, mut arguments: Map<String, Value>) -> Map<String, Value> {
-        let own = self.inputs.iter().find(|input| aliases::IDS.contains(&input.name));
-        if let Some(own) = own.filter(|own| !arguments.contains_key(own.name))
-            && let Some(id) = aliases::IDS.into_iter().find_map(|name| arguments.remove(name))
-        {
-            arguments.insert(own.name.to_owned(), id);
+    /// Arguments in which a command and its id have this tool's names: models take them from other tools.
+    fn with_own_names(&self, mut arguments: Map<String, Value>) -> Map<String, Value> {
+        for names in [&aliases::IDS[..], &COMMANDS[..]] {
+            let own = self.inputs.iter().find(|input| names.contains(&input.name));
+            if let Some(own) = own.filter(|own| !arguments.contains_key(own.name))
+                && let Some(value) = names.iter().find_map(|name| arguments.remove(*name))
+            {
+                arguments.insert(own.name.to_owned(), value);
+            }
         }
         arguments
     }
@@ -392,6 +394,9 @@ impl Tool {
         arguments.into_iter().map(coerced).collect()
     }
 }
+
+/// What tools call the command that they execute.
+const COMMANDS: [&str; 2] = ["command", "cmd"];
 
 pub(super) fn shortened(text: &str) -> String {
     text.chars().take(60).collect()
@@ -440,6 +445,8 @@ mod tests {
         let refused = fields(json!({"command": null})).expect_err("missing");
         assert_eq!(refused.details["key"], "command");
         assert!(fields(json!({"command": "true", "timeout_ms": null})).is_ok());
+        assert!(fields(json!({"cmd": "true"})).is_ok());
+        assert!(fields(json!({"command": "true", "cmd": "false"})).is_err());
     }
 
     #[test]
@@ -463,7 +470,7 @@ mod tests {
     #[test]
     fn names_of_other_tools_are_known() {
         for (tool, argument, ours) in [
-            ("bash", "cmd", "command"),
+            ("bash", "commandline", "command"),
             ("bash", "timeout", "timeout_ms"),
             ("kill", "shell_id", "run_id"),
             ("run_code", "source", "code"),

@@ -217,7 +217,8 @@ const scenarios = {
       assert.ok(result.isError && text(result).includes(words), text(result));
       assert.equal(result.structuredContent.headline, first(result));
     };
-    await refused("bash", { cmd: "true" }, "`cmd`; it is called `command` here");
+    await refused("bash", { shell_command: "true" }, "`shell_command`; it is called `command` here");
+    assert.equal((await call(client, "bash", { cmd: "echo 1" })).structuredContent.stdout, "1\n");
     await refused("bash", { command: "true", timeout: 5 }, "it is called `timeout_ms` here");
     await refused("run_code", { language: "python", script: "1" }, "it is called `code` here");
     await refused("run_code", { language: "cobol", code: "1" }, "one of python, javascript, typescript, bash");
