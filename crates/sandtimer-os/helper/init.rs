@@ -48,9 +48,8 @@ pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
     sys::prctl(sys::PR_SET_DUMPABLE, 0);
     // No signal to a group reaches the launcher and the other inits from here, nor this process from there.
     call!(nr::SETSID);
-    if whole_namespace {
-        show_namespace(control, NEWNS, c"/proc/self/ns/mnt");
-    }
+    // In a sandbox there is no procfs until this process has mounted its own.
+    let is_shown = whole_namespace && show_namespace(control, NEWNS, c"/proc/self/ns/mnt");
     let Some((step, rest)) = find_fork(program) else { sys::exit(122) };
     let mut init = Init {
         control,
@@ -80,6 +79,9 @@ pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
         init.build(number as u64, &step, (&mut builder, extra));
     }
     drop(builder);
+    if whole_namespace && !is_shown {
+        show_namespace(control, NEWNS, c"/proc/self/ns/mnt");
+    }
     if let Some(file) = proc::take_memory_file() {
         notify_with(control, notice::MEMORY_FILE, [0; 6], Some(file));
         sys::close(file);
@@ -112,13 +114,14 @@ const NEWIPC: u64 = 0x0800_0000;
 const NEWUSER: u64 = 0x1000_0000;
 const NEWPID: u64 = 0x2000_0000;
 
-/// Gives the engine a namespace of this process.
-fn show_namespace(control: Fd, which: u64, path: &core::ffi::CStr) {
+/// Gives the engine a namespace of this process. False where it cannot be opened.
+fn show_namespace(control: Fd, which: u64, path: &core::ffi::CStr) -> bool {
     let namespace = sys::open_at(sys::AT_FDCWD, path.as_ptr().cast(), sys::O_RDONLY, 0);
     if namespace >= 0 {
         notify_with(control, notice::NAMESPACE, [which, 0, 0, 0, 0, 0], Some(namespace as Fd));
         sys::close(namespace as Fd);
     }
+    namespace >= 0
 }
 
 /// The step init forks at, or serves a zygote's child from; and what its own child carries out behind it.
@@ -216,6 +219,7 @@ impl Init {
         let result = match step.header.op {
             op::PROC => proc::mount_with_files(step),
             op::PROC_OF_PROCESSES => proc::mount_of_processes(step),
+            op::HOLD => call!(nr::FCNTL, extra[step.number(0) as usize], execute::F_DUPFD_CLOEXEC, 10),
             _ => builder.apply(step, extra),
         };
         if result > steps::NOTE {
@@ -258,7 +262,7 @@ fn child(mut program: Program, status: Fd, built: Fd, stdio: &[Fd], extra: &[Fd]
         let number = parked.as_ref().map_or(program.number, |second| second.number + program.number) - 1;
         let Some(step) = next else { sys::exit(122) };
         let result = match step.header.op {
-            op::EXECUTE | op::EXECUTE_WITH => execute(&step, status, ready, extra),
+            op::EXECUTE | op::EXECUTE_WITH | op::EXECUTE_SEARCH => execute(&step, status, ready, extra),
             op::TERMINAL => match steps::terminal(ready[0]) {
                 Ok(slave) => {
                     ready[0] = slave;
@@ -345,7 +349,11 @@ fn execute(step: &Step, status: Fd, stdio: [Fd; 3], extra: &[Fd]) -> isize {
         Err(error) => return error,
     };
     tell(status, STATUS_STARTING, 0, sys::now());
-    let result = call!(nr::EXECVE, step.string(0).pointer, arguments, environment);
+    let result = if step.header.op == op::EXECUTE_SEARCH {
+        execute::search(step.string(0), arguments, environment)
+    } else {
+        call!(nr::EXECVE, step.string(0).pointer, arguments, environment)
+    };
     tell(status, STATUS_EXECUTE_FAILED, -result as i32, 0);
     // As env(1).
     sys::exit(if result == sys::ENOENT { 127 } else { 126 })

@@ -14,6 +14,7 @@ use crate::wire::{ENGINE_SOCKET, FD_CONTROL, FD_EXTRA, FD_PROGRAM, FD_STDIN, Rep
 
 const CLONE_NEWUSER: u64 = 0x1000_0000;
 const CLONE_NEWNET: usize = 0x4000_0000;
+const CLONE_NEWNS: usize = 0x0002_0000;
 
 pub fn main() -> ! {
     sys::prctl(sys::PR_SET_NAME, c"st-launcher".as_ptr() as usize);
@@ -38,7 +39,7 @@ pub fn main() -> ! {
             cgroup: 0,
             program_length: 0,
             network: u32::MAX,
-            reserved: 0,
+            mounts: u32::MAX,
             map: [0; 1024],
         };
         // SAFETY: Request is plain numbers; any bytes are a valid value of it.
@@ -139,7 +140,21 @@ fn spawn(request: &Request, fds: &[Fd], birth: &mut Birth, is_network_unused: &m
             return;
         }
     }
+    let own = match fds.get(request.mounts as usize).map(|mounts| OwnMounts::leave_for(*mounts)) {
+        Some(Err(error)) => {
+            reply(error, 0, None);
+            return;
+        }
+        Some(Ok(own)) => Some(own),
+        None => None,
+    };
     let pid = clone::process(request.flags | CLONE_PARENT | CLONE_PIDFD, &mut pidfd, cgroup, 0);
+    if let Some(own) = own {
+        match pid {
+            0 => own.close(),
+            _ => own.enter(),
+        }
+    }
     if pid == 0 {
         sys::close(ENGINE_SOCKET);
         match Program::map(fds[FD_PROGRAM], request.program_length as usize) {
@@ -156,6 +171,51 @@ fn spawn(request: &Request, fds: &[Fd], birth: &mut Birth, is_network_unused: &m
     }
     reply(0, pid as i32, Some(pidfd));
     sys::close(pidfd);
+}
+
+/// The way back to this process's own mount namespace, and to its root there.
+struct OwnMounts {
+    namespace: Fd,
+    root: Fd,
+}
+
+impl OwnMounts {
+    /// Enters another mount namespace, of which what is cloned next gets a copy.
+    fn leave_for(mounts: Fd) -> Result<Self, isize> {
+        let open = |path: &core::ffi::CStr, flags| sys::open_at(sys::AT_FDCWD, path.as_ptr().cast(), flags | sys::O_CLOEXEC, 0);
+        let namespace = open(c"/proc/self/ns/mnt", sys::O_RDONLY);
+        if namespace < 0 {
+            return Err(namespace);
+        }
+        let root = open(c"/", sys::O_RDONLY | sys::O_DIRECTORY);
+        let own = OwnMounts { namespace: namespace as Fd, root: root as Fd };
+        let entered = if root < 0 { root } else { call!(nr::SETNS, mounts, CLONE_NEWNS) };
+        if entered < 0 {
+            own.close();
+            return Err(entered);
+        }
+        Ok(own)
+    }
+
+    /// Enters it. A launcher that cannot ends: another one takes its place.
+    fn enter(self) {
+        let mut result = call!(nr::SETNS, self.namespace, CLONE_NEWNS);
+        if result >= 0 {
+            result = call!(nr::FCHDIR, self.root);
+        }
+        if result >= 0 {
+            result = call!(nr::CHROOT, c".".as_ptr());
+        }
+        if result < 0 {
+            sys::exit(122);
+        }
+        self.close();
+    }
+
+    fn close(self) {
+        sys::close(self.namespace);
+        sys::close(self.root);
+    }
 }
 
 /// Starts the process that makes network namespaces, as a child of this one: it is to die with it. It replaces the one before,

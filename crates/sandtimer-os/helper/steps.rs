@@ -129,6 +129,7 @@ impl Builder {
                 self.close_root();
                 here.map_or_else(|error| error, |here| mount(source, here, kind, step.number(0) as usize, data))
             }
+            op::OVERLAY => self.overlay(step),
             op::BIND => self.bind(step, extra),
             op::DIRECTORY => self.make(step, |parent, name| call!(nr::MKDIRAT, parent, name, step.number(0))),
             op::SYMLINK => {
@@ -206,6 +207,29 @@ impl Builder {
             sys::close(parent);
         }
         if result == sys::EEXIST { 0 } else { result }
+    }
+
+    /// Mounts an overlay, and checks that it can be written to.
+    fn overlay(&mut self, step: &Step) -> isize {
+        let kind = c"overlay".as_ptr().cast();
+        let here = enter(self.open(Place::of(step)));
+        // What is mounted covers the directory.
+        self.close_root();
+        let mounted = here.map_or_else(
+            |error| error,
+            |here| mount(kind, here, kind, step.number(0) as usize, step.string(2).pointer),
+        );
+        if mounted < 0 {
+            return mounted;
+        }
+        match self.open(Place::of(step)) {
+            Ok(place) => {
+                let result = check_writable(place);
+                sys::close(place);
+                result
+            }
+            Err(error) => error,
+        }
     }
 
     /// Clones the source tree, sets its attributes while no process can reach it, then attaches it to what exists at the target.
@@ -464,6 +488,15 @@ pub fn set_attributes(directory: isize, path: *const u8, attributes: [u64; 4], f
 }
 
 const ATTRIBUTE_IDMAP: u64 = 0x0010_0000;
+
+/// EROFS for a file system that is mounted read-only; statfs(2).
+fn check_writable(file: Fd) -> isize {
+    const ST_RDONLY: u64 = 1;
+    // `struct statfs` of x86-64, in words; the flags are the eleventh.
+    let mut status = [0u64; 15];
+    let result = call!(nr::FSTATFS, file, status.as_mut_ptr());
+    if result >= 0 && status[10] & ST_RDONLY != 0 { sys::EROFS } else { result }
+}
 
 fn make_file(parent: Fd, name: *const u8, mode: usize, contents: &[u8]) -> isize {
     const O_EXCL: usize = 0o200;

@@ -83,6 +83,7 @@ pub mod nr {
     pub const SCHED_SETSCHEDULER: usize = 144;
     pub const PIVOT_ROOT: usize = 155;
     pub const PRCTL: usize = 157;
+    pub const CHROOT: usize = 161;
     pub const MOUNT: usize = 165;
     pub const UMOUNT2: usize = 166;
     pub const SETHOSTNAME: usize = 170;
@@ -105,6 +106,7 @@ pub mod nr {
     pub const MEMFD_CREATE: usize = 319;
     pub const NEWFSTATAT: usize = 262;
     pub const STATFS: usize = 137;
+    pub const FSTATFS: usize = 138;
     pub const RT_TGSIGQUEUEINFO: usize = 297;
     pub const PRLIMIT64: usize = 302;
     pub const SETNS: usize = 308;
@@ -124,6 +126,10 @@ pub mod nr {
 
 pub const EPERM: isize = -1;
 pub const ENOENT: isize = -2;
+pub const ENOEXEC: isize = -8;
+pub const EACCES: isize = -13;
+pub const ENOTDIR: isize = -20;
+pub const EROFS: isize = -30;
 pub const ENAMETOOLONG: isize = -36;
 pub const ENOSYS: isize = -38;
 pub const ENOTEMPTY: isize = -39;

@@ -91,6 +91,14 @@ pub mod op {
     pub const PROC: u16 = 35;
     /// Mounts a procfs that shows processes only, unless [`PROC`] has mounted one. numbers: mount flags. strings: place, options.
     pub const PROC_OF_PROCESSES: u16 = 36;
+    /// Mounts an overlay. EROFS if the kernel made it read-only, which it does silently if it cannot use the directory for its
+    /// work. numbers: mount flags. strings: place, options.
+    pub const OVERLAY: u16 = 37;
+    /// As [`EXECUTE_WITH`], for the first of several paths that can be executed, as execvp(3) finds it. strings: the paths, separated
+    /// by NUL; arguments, environment.
+    pub const EXECUTE_SEARCH: u16 = 38;
+    /// Init keeps a descriptor until it ends. numbers: fd index.
+    pub const HOLD: u16 = 39;
 }
 
 /// Added to an access mask of [`op::LANDLOCK`]: no job can change what the path leads through.
@@ -145,7 +153,8 @@ pub struct Request {
     /// Index of the network namespace to start in, or u32::MAX for the one that the launcher is in: of its start, or of the last
     /// request that named one.
     pub network: u32,
-    pub reserved: u32,
+    /// Index of the mount namespace to start in, or u32::MAX for the launcher's own.
+    pub mounts: u32,
     pub map: [u8; 1024],
 }
 

@@ -15,7 +15,7 @@ fn plain(kind: u32) -> Request {
         cgroup: u32::MAX,
         program_length: 0,
         network: u32::MAX,
-        reserved: 0,
+        mounts: u32::MAX,
         map: [0; 1024],
     }
 }
@@ -53,6 +53,8 @@ pub struct SpawnRequest<'a> {
     pub cgroup: Option<usize>,
     /// Index into `extra` of the network namespace to start in; else it is the launcher's own.
     pub network: Option<usize>,
+    /// Index into `extra` of the mount namespace to start in, or in a copy of it; else it is the launcher's own.
+    pub mounts: Option<usize>,
     pub program: BorrowedFd<'a>,
     pub program_length: u32,
     pub control: BorrowedFd<'a>,
@@ -120,6 +122,7 @@ impl Launcher {
             flags: spawn.flags,
             cgroup: spawn.cgroup.map_or(u32::MAX, |index| (index + first_extra) as u32),
             network: spawn.network.map_or(u32::MAX, |index| (index + first_extra) as u32),
+            mounts: spawn.mounts.map_or(u32::MAX, |index| (index + first_extra) as u32),
             program_length: spawn.program_length,
             ..plain(kind)
         };

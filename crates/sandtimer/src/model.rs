@@ -117,13 +117,14 @@ impl Source {
     }
 }
 
-/// The level of a scope in the tree tenant → job → session or context → loop → turn → task → call → attempt → run.
+/// The level of a scope in the tree tenant → job → sandbox → session or context → loop → turn → task → call → attempt → run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Layer {
     Tenant,
     Job,
+    Sandbox,
     Session,
     Loop,
     Turn,

@@ -137,6 +137,7 @@ fn adopt(
         ptys: None,
         memory_file: None,
         is_adopted: true,
+        sandbox: None,
     };
     Ok(finish(inner, sandbox, opened, &spec, streams, None))
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 use super::Spec;
 use super::spec::Stdin;
 use crate::isolate::files::{FilesPlan, HOME, USER_NAME};
+use crate::isolate::sandbox::{SANDBOX_HOME, SANDBOX_USER};
 use crate::zygote::PYTHON_DIRECTORY;
 
 /// Variables of the caller that a run keeps; everything else stays out.
@@ -83,11 +84,15 @@ pub(super) fn environment(
         set(name.as_ref(), value.into());
     }
     set("PATH".as_ref(), files.path_variable.clone());
-    let home = private.unwrap_or(Path::new(HOME));
+    let temporary = private.unwrap_or(Path::new(HOME));
+    let (home, user) = match spec.sandbox {
+        Some(_) => (Path::new(SANDBOX_HOME), SANDBOX_USER),
+        None => (temporary, USER_NAME),
+    };
     set("HOME".as_ref(), home.into());
-    set("TMPDIR".as_ref(), home.into());
-    set("USER".as_ref(), USER_NAME.into());
-    set("LOGNAME".as_ref(), USER_NAME.into());
+    set("TMPDIR".as_ref(), temporary.into());
+    set("USER".as_ref(), user.into());
+    set("LOGNAME".as_ref(), user.into());
     set("SHELL".as_ref(), "/bin/sh".into());
     set("PWD".as_ref(), files.cwd.clone().into_os_string());
     for (name, value) in &files.environment {

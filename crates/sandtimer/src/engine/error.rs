@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::sandboxes::SandboxError;
 use crate::isolate::files::FilesError;
 use crate::isolate::plan::Refusal;
 use crate::limits::LimitError;
@@ -68,6 +69,9 @@ pub enum Error {
     /// The caller cancelled the run before it started.
     #[error("the caller cancelled the run")]
     Withdrawn,
+    /// A sandbox cannot be made, used or removed.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
     /// The context cannot be branched, and why.
     #[error("the context cannot be branched: {0}")]
     NoBranch(String),
@@ -133,7 +137,11 @@ impl Error {
 
     /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Full(_) | Error::System { .. } | Error::SpawnLimit(_))
+        match self {
+            Error::Full(_) | Error::System { .. } | Error::SpawnLimit(_) => true,
+            Error::Sandbox(error) => error.is_retryable(),
+            _ => false,
+        }
     }
 
     pub(crate) fn system(doing: &'static str) -> impl FnOnce(io::Error) -> Error {

@@ -33,6 +33,7 @@ mod reading;
 mod refill;
 mod room;
 mod run;
+mod sandboxes;
 mod scopes;
 mod spec;
 mod start;
@@ -72,6 +73,7 @@ pub use plans::gpus;
 pub use pool::CAPACITY;
 pub use refill::Stats;
 pub use run::{Grown, Run, RunOutput, Settled, Started, Stream, Wait, Warned};
+pub use sandboxes::{Durability, Sandbox, SandboxError, SandboxSpec, Sandboxes, Template};
 pub use scopes::Scope;
 pub use spec::{Output, Require, Spec, Stdin};
 pub use start::PROGRESS_VARIABLE;
@@ -177,6 +179,8 @@ pub(crate) struct Inner {
     /// The same of cells and branches.
     cells: Arc<which_processor::Callers>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Threads that remove the files of sandboxes.
+    removals: Mutex<Vec<JoinHandle<()>>>,
     recycler: Mutex<Option<Recycler>>,
     pool: Arc<Pool>,
     // Last: released when everything above is gone.
@@ -238,6 +242,7 @@ impl Engine {
             callers: Arc::default(),
             cells: Arc::default(),
             threads: Mutex::new(threads.handles),
+            removals: Mutex::default(),
             recycler: Mutex::new(threads.recycler),
             pool,
             lease,
@@ -392,7 +397,8 @@ impl Drop for Inner {
         self.collector.send(ToCollector::Shutdown);
         self.pool.remove_idle();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
+        let removals = std::mem::take(&mut *self.removals.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads.into_iter().chain(removals) {
             // A panic there was reported by itself.
             let _ = thread.join();
         }

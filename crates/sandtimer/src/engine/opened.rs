@@ -10,6 +10,7 @@ use std::time::Duration;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::error::{Error, WORKSPACES};
+use super::sandboxes::{self, Sandbox};
 use super::{Inner, Spec};
 use crate::limits::{Effective, Key, Limits, check_at_least, check_least, nanoseconds, nest, precedence};
 use crate::model::{Layer, LimitKind, MOST_ARGUMENT, Source, argument_name, variable_name};
@@ -34,6 +35,9 @@ pub(super) fn open_as(inner: &Inner, spec: &Spec, id: String) -> Result<Opened, 
         return Err(Error::System { doing: "the engine's enforcer has failed", source });
     }
     validate(spec)?;
+    if spec.sandbox.is_some() {
+        sandboxes::check(spec)?;
+    }
     open_scope(inner, spec, id, submitted_at)
 }
 
@@ -126,8 +130,10 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
     layers.extend(spec.defaults.iter().map(|(source, limits)| (*source, limits)));
     layers.push((Source::Builtin, &builtin));
     let own = precedence(&layers);
+    // A sandbox is in the scope of its owner.
+    let parent = spec.sandbox.as_ref().map(Sandbox::scope).or(spec.parent);
     let opening = Opening {
-        parent: spec.parent,
+        parent,
         layer: spec.layer.unwrap_or(Layer::Run),
         name: format!("run-{id}"),
         own: own.clone(),
@@ -135,7 +141,7 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
     };
     let now = Moment::from_nanos(submitted_at);
     let mut scopes = inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
-    let ceilings = scopes.ceilings(spec.parent)?.clone();
+    let ceilings = scopes.ceilings(parent)?.clone();
     let ceiling = ceilings.get(Key::Grace).unwrap_or(u64::MAX);
     let requested_grace = Duration::from_nanos(own.limit(Key::Grace).unwrap_or(0).min(ceiling));
     let scope = scopes.open(opening, now)?;

@@ -43,6 +43,16 @@ pub(super) fn idmap_namespaces(
     sources.iter().map(namespace).collect()
 }
 
+/// The user namespace that shows the owner of a directory on disk as this user, who has the uid of this row.
+pub(super) fn owner_namespace(
+    inner: &Inner,
+    directory: &Path,
+    (uid, row): (u32, usize),
+) -> Result<Arc<OwnedFd>, Error> {
+    let identity = Identity { job: uid, init: inner.lease.init_uid(), owner: None };
+    idmap_namespace(inner, owner_of(directory)?, identity, row)
+}
+
 /// The user namespace that shows `owner` on disk as the job of `row`.
 fn idmap_namespace(
     inner: &Inner,

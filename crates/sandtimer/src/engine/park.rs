@@ -16,6 +16,7 @@ use sandtimer_os::wire::{notice, op, order};
 use super::error::Error;
 use super::opened;
 use super::plans::KnownFiles;
+use super::sandboxes::SandboxError;
 use super::start::{self, Descriptors, MemoryFile, Sandbox};
 use super::streams::Streams;
 use super::{Engine, Inner, Run, Spec};
@@ -81,6 +82,10 @@ impl Engine {
     /// # Errors
     /// As [`Engine::start`].
     pub fn park(&self, spec: &Spec) -> Result<Parked, Error> {
+        if spec.sandbox.is_some() {
+            let remedy = "start the run without parking a jail for it";
+            return Err(SandboxError::Conflict { field: "sandbox", remedy }.into());
+        }
         let opened = opened::open(&self.inner, spec)?;
         opened::close(&self.inner, opened.scope);
         let full = || Error::Full(super::CAPACITY);

@@ -9,6 +9,7 @@ use sandtimer_os::control::Control;
 
 use super::follow::Following;
 use super::opened::Opened;
+use super::sandboxes::SandboxUse;
 use super::start::Sandbox;
 use super::{Inner, Spec};
 use crate::isolate::cgroup::Slot;
@@ -71,8 +72,8 @@ impl Place {
             path: sandbox.path,
             is_adopted: sandbox.is_adopted,
         };
-        let Sandbox { private, namespace, network, ptys, .. } = sandbox;
-        (place, Belongings { private, namespace, network, ptys })
+        let Sandbox { private, namespace, network, ptys, sandbox, .. } = sandbox;
+        (place, Belongings { private, namespace, network, ptys, sandbox })
     }
 }
 
@@ -83,6 +84,7 @@ pub(super) struct Belongings {
     pub namespace: Option<OwnedFd>,
     pub network: Option<Arc<LentNetwork>>,
     pub ptys: Option<Arc<PtyShare>>,
+    pub sandbox: Option<SandboxUse>,
 }
 
 /// A started sandbox as a run.
@@ -155,6 +157,7 @@ pub(super) fn running_at(
             mounts: belongings.namespace,
             _network: belongings.network,
             _ptys: belongings.ptys,
+            _sandbox: belongings.sandbox.map(|sandbox| Box::new(sandbox) as _),
         }),
         waiting: Arc::default(),
     })

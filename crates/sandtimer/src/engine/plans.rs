@@ -188,6 +188,35 @@ pub(super) fn plan_files_of(inner: &Inner, spec: &Spec, ptys: u32) -> Result<Arc
     Ok(plan)
 }
 
+/// What a sandbox shows of the host, whatever its runs execute.
+pub(super) fn host_files(inner: &Inner) -> Result<FilesPlan, Error> {
+    /// Every run mounts terminals of its own over these.
+    const PTYS: u32 = 1;
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    let request = FilesRequest {
+        root: Path::new("/"),
+        command: None,
+        path_variable: &path,
+        variables: &[],
+        host_cwd: Path::new("/"),
+        start: Start::EmptyWorkspace,
+        cwd: None,
+        workspaces: &[],
+        homes: inner.homes(),
+        extra_read_only: &[],
+        follows_package_links: false,
+        show_credentials: false,
+        temporary: None,
+        world_readable: &[],
+        own: python_files(),
+        machine: &Machine::here(inner.usual_memory()),
+        network: false,
+        ptys: PTYS,
+        gpus: None,
+    };
+    Ok(plan_files(&request)?)
+}
+
 /// Makes a link to /workspace, where nothing else is shown and its directory is not one of the host's.
 fn link_workspace(plan: &mut FilesPlan, link: &Path) {
     let is_taken = |mount: &Mount| link.starts_with(mount.target()) || mount.target().starts_with(link);

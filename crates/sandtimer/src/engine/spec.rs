@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::sandboxes::Sandbox;
 use super::terminal::Terminal;
 use crate::isolate::plan::Wall;
 use crate::limits::Limits;
@@ -86,6 +87,8 @@ pub struct Spec {
     /// Shown writable as /tmp, which is the home directory too, in place of an empty private one; made by
     /// [`make_temporary_directory`](super::make_temporary_directory). The next run with the same directory finds what this one leaves there.
     pub temporary: Option<PathBuf>,
+    /// The sandbox that it runs in: its files are the sandbox's. A relative `working_directory` is below /workspace.
+    pub sandbox: Option<Sandbox>,
     /// Shows credential files below the directories that are shown; by default they are covered.
     pub show_credentials: bool,
     /// The host's network instead of none.
@@ -149,12 +152,13 @@ impl Spec {
     pub(super) fn shares_directory(&self) -> bool {
         // Without a private workspace it starts in the caller's current directory.
         let has_shared = self.workspace.is_some() || self.temporary.is_some() || !self.workspaces.is_empty();
-        !self.private_workspace || has_shared
+        !self.private_workspace || has_shared || self.sandbox.is_some()
     }
 
     /// The directories below which it can make the host's disk fuller.
     pub(super) fn growing_directories(&self) -> Vec<PathBuf> {
-        self.workspaces.iter().chain(&self.workspace).chain(&self.temporary).cloned().collect()
+        let upper = self.sandbox.as_ref().map(Sandbox::upper);
+        self.workspaces.iter().chain(&self.workspace).chain(&self.temporary).cloned().chain(upper).collect()
     }
 
     /// Describes a run of a program with its arguments, without limits.

@@ -3,9 +3,10 @@
 //! The order: its scope and limits (`opened`), files, row, descriptors, plan, launcher, threads. Until the launcher has
 //! been asked nothing exists that could be left behind; after it, the run is the enforcer's.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,6 +26,7 @@ use super::owners::{idmap_namespaces, unmapped_owner};
 use super::place;
 use super::plans::{self, KnownFiles};
 use super::private_directory::private_directory;
+use super::sandboxes::{SandboxError, SandboxUse};
 use super::streams::Streams;
 use super::{Inner, Run, Spec};
 use crate::isolate::cgroup::{Slot, SlotLimits};
@@ -35,6 +37,7 @@ use crate::isolate::machine::memory_text;
 use crate::isolate::networks::LentNetwork;
 use crate::isolate::plan::{self, Identity, InitClock, Network, Plan, Policy, ProcessLimits, Refusal, Wall};
 use crate::isolate::ptys::{self, PtyShare};
+use crate::isolate::sandbox::USER_ID;
 use crate::limits::{Effective, Key};
 use crate::model::{LimitKind, Path as RunPath, Tier};
 use crate::supervise::at_once::Brought;
@@ -115,7 +118,7 @@ pub(super) fn abandon(slot: &Slot, init: BorrowedFd<'_>) {
     process::reap(init);
 }
 
-/// What a sandbox is built from, worked out and opened.
+/// What a jail is built from, worked out and opened.
 pub(super) struct Prepared {
     pub files: Arc<KnownFiles>,
     pub plan: Plan,
@@ -125,6 +128,7 @@ pub(super) struct Prepared {
     ptys: Option<Arc<PtyShare>>,
     pub tasks: Vec<OwnedFd>,
     idmaps: Vec<Arc<OwnedFd>>,
+    sandbox: Option<SandboxUse>,
 }
 
 /// A sandbox that was started.
@@ -149,6 +153,8 @@ pub(super) struct Sandbox {
     pub memory_file: Option<Arc<MemoryFile>>,
     /// Its first process is none of the engine's helpers, and sweeps what is left.
     pub is_adopted: bool,
+    /// The long-lived sandbox that it is in.
+    pub sandbox: Option<SandboxUse>,
 }
 
 /// The /proc/meminfo of a sandbox that is built before the limits of its job are known.
@@ -197,6 +203,7 @@ impl Sandbox {
             ptys: self.ptys.clone(),
             memory_file: self.memory_file.clone(),
             is_adopted: self.is_adopted,
+            sandbox: None,
         })
     }
 
@@ -252,7 +259,12 @@ pub(super) fn prepare_to<T>(
         Err(reason) => (None, Some(reason)),
     };
     let most = ptys::most(spec.terminal.is_some(), ptys.as_deref());
-    let files = plans::plan_files_of(inner, spec, most)?;
+    let sandbox = spec.sandbox.as_ref().map(super::sandboxes::Sandbox::enter).transpose()?;
+    let files = match &sandbox {
+        Some(sandbox) => Arc::new(KnownFiles::new(sandbox.files(spec.working_directory.as_deref(), most))),
+        None => plans::plan_files_of(inner, spec, most)?,
+    };
+    let view = sandbox.as_ref().and_then(SandboxUse::view);
     let is_shared = spec.shares_directory();
     if is_shared {
         inner.pool.note_shared(row);
@@ -261,11 +273,18 @@ pub(super) fn prepare_to<T>(
     let host = inner.host()?;
     check_user(root, host)?;
     check_workspace(spec, host)?;
-    if let Some(identity) = identity.as_mut().filter(|_| host.has_namespaces()) {
+    if let Some(view) = view {
+        identity = view.uid.map(|uid| Identity {
+            job: USER_ID,
+            init: inner.lease.init_uid(),
+            owner: Some((uid, uid)),
+        });
+        check_network(spec, host)?;
+    } else if let Some(identity) = identity.as_mut().filter(|_| host.has_namespaces()) {
         identity.owner = unmapped_owner(inner, &files, *identity, row)?;
     }
     let private = if host.has_namespaces() { None } else { Some(private_directory(inner, identity)?) };
-    let plain = private.is_none() && spec.without.is_empty() && !spec.host_proc;
+    let plain = private.is_none() && spec.without.is_empty() && !spec.host_proc && sandbox.is_none();
     let template = match plain {
         true => inner.templates.lock().unwrap_or_else(PoisonError::into_inner).find(&files),
         false => None,
@@ -304,6 +323,7 @@ pub(super) fn prepare_to<T>(
         is_live: spec.is_live,
         template,
         private: private.as_ref().map(PrivateDirectory::path),
+        sandbox: view,
         without: &spec.without,
     };
     let tasks = slot.take_task_files();
@@ -319,7 +339,7 @@ pub(super) fn prepare_to<T>(
     check_requirement(spec, &plan)?;
     let finished = finish(&mut plan, &Context { host, policy: &policy, tasks: tasks.len() });
     let idmaps = idmap_namespaces(inner, &plan.idmapped, identity, row)?;
-    Ok((Prepared { files, plan, template, private, network: own, ptys, tasks, idmaps }, finished))
+    Ok((Prepared { files, plan, template, private, network: own, ptys, tasks, idmaps, sandbox }, finished))
 }
 
 /// The network namespace of a sandbox, if it is to have one.
@@ -342,6 +362,15 @@ fn check_user(has_uids: bool, host: &Host) -> Result<(), Error> {
         }
         .into()),
         _ => Ok(()),
+    }
+}
+
+/// The launcher of runs with the host's network is in a user namespace of its own where the engine has no privileges.
+fn check_network(spec: &Spec, host: &Host) -> Result<(), Error> {
+    let remedy = "run the engine as root for that, or start it without a sandbox";
+    match spec.network && host.namespaces == Namespaces::User {
+        true => Err(SandboxError::Conflict { field: "network", remedy }.into()),
+        false => Ok(()),
     }
 }
 
@@ -369,6 +398,9 @@ pub(super) fn finish(
 ) -> Run {
     let scope = opened.scope;
     let running = place::running(inner, sandbox, opened, spec, job);
+    if let Some(sandbox) = &spec.sandbox {
+        sandbox.note_run(&running);
+    }
     let spools = streams.spools();
     let (attachment, pipes) = streams.attach(running.clone());
     watch(inner, attachment);
@@ -438,11 +470,32 @@ fn append_command(prepared: &mut Prepared, spec: &mut Spec, has_program: bool) {
         given.push(first + given.len() as u64);
         spec.environment.push((variable.into(), number.to_string().into()));
     }
-    let Some(executable) = &prepared.files.executable else { return };
     let environment =
         environment(spec, &prepared.files, prepared.private.as_ref().map(PrivateDirectory::path));
-    push_execute(&mut prepared.plan.program, spec, executable, &environment, &given);
+    let program = &mut prepared.plan.program;
+    match &prepared.files.executable {
+        _ if prepared.sandbox.is_some() => {
+            plan::execute_first(
+                program,
+                &candidates(&spec.command[0], &environment),
+                &spec.command,
+                &environment,
+                &given,
+            );
+        }
+        Some(executable) => push_execute(program, spec, executable, &environment, &given),
+        None => return,
+    }
     prepared.plan.names.push("execute the command".into());
+}
+
+/// The paths at which a command may be in a sandbox, by the PATH that it has there: only inside it is known which of them exist.
+fn candidates(command: &OsStr, environment: &[(OsString, OsString)]) -> Vec<PathBuf> {
+    if command.as_bytes().contains(&b'/') {
+        return vec![PathBuf::from(command)];
+    }
+    let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
+    std::env::split_paths(path.unwrap_or_default()).map(|directory| directory.join(command)).collect()
 }
 
 /// The channels that a run of this spec is given from descriptor `first` on: the variable that names each, and its number.
@@ -510,10 +563,15 @@ pub(super) fn spawn_by(
         extra.push(namespace);
         extra.len() - 1
     });
+    let mounts_index = prepared.sandbox.as_ref().and_then(SandboxUse::namespace).map(|namespace| {
+        extra.push(namespace);
+        extra.len() - 1
+    });
     let request = SpawnRequest {
         flags: prepared.plan.flags,
         cgroup,
         network: network_index,
+        mounts: mounts_index,
         program: program.as_fd(),
         program_length: prepared.plan.program.length(),
         control: given.control,
@@ -547,6 +605,21 @@ pub(super) fn spawn_by(
 }
 
 impl Prepared {
+    /// One of a plan that stands alone.
+    pub(super) fn of_plan(files: Arc<KnownFiles>, plan: Plan, idmaps: Vec<Arc<OwnedFd>>) -> Self {
+        Prepared {
+            files,
+            plan,
+            template: None,
+            private: None,
+            network: None,
+            ptys: None,
+            tasks: Vec::new(),
+            idmaps,
+            sandbox: None,
+        }
+    }
+
     /// The sandbox that the launcher has just started from it.
     pub(super) fn started(
         self,
@@ -579,6 +652,7 @@ impl Prepared {
             ptys: self.ptys,
             memory_file: None,
             is_adopted: false,
+            sandbox: self.sandbox,
         }
     }
 
@@ -588,6 +662,7 @@ impl Prepared {
             .iter()
             .map(AsFd::as_fd)
             .chain(self.idmaps.iter().map(|namespace| namespace.as_fd()))
+            .chain(self.sandbox.iter().filter_map(SandboxUse::lock))
             .collect()
     }
 }

@@ -53,6 +53,9 @@ impl Builder<'_> {
         rule(Path::new("/dev"), devices);
         // The host's own, which stdin is where there is none: by its name it is reached past this /dev.
         rule(Path::new("/dev/null"), devices & file);
+        for directory in self.policy.sandbox.iter().flat_map(|sandbox| &sandbox.writable) {
+            rule(directory, write);
+        }
         for mount in &self.policy.files.mounts {
             match mount {
                 Mount::Bind { target, writable: true, kind, .. } => {

@@ -14,4 +14,5 @@ pub mod networks;
 pub mod plan;
 pub mod ptys;
 pub mod root;
+pub mod sandbox;
 pub mod toolchain;

@@ -16,6 +16,7 @@ use sandtimer_os::wire::op;
 use super::files::{FilesPlan, HOST_NAME, Mount, WORKSPACE};
 use super::filter::filter_of;
 use super::host::{Host, Namespaces};
+use super::sandbox::{RootView, USER_ID};
 use crate::model::{Degraded, KillClass, Tier};
 
 /// A layer that tests can leave out, to show that an attack succeeds without it.
@@ -74,6 +75,8 @@ pub struct Policy<'a> {
     pub is_live: bool,
     /// Where there is no mount namespace: the run's own directory on the host, in place of private ones.
     pub private: Option<&'a Path>,
+    /// The sandbox that the run is in, if it is in one.
+    pub sandbox: Option<&'a RootView>,
     pub without: &'a [Wall],
 }
 
@@ -121,6 +124,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// A plan without a step.
+    pub(crate) fn none() -> Self {
+        empty()
+    }
+
     /// What is left of it once its program has been carried out.
     pub fn carried_out(&self) -> Self {
         Plan {
@@ -145,7 +153,7 @@ pub struct Refusal {
     pub reason: String,
 }
 
-const NEWNS: u64 = 0x0002_0000;
+pub const NEWNS: u64 = 0x0002_0000;
 const NEWCGROUP: u64 = 0x0200_0000;
 const NEWUTS: u64 = 0x0400_0000;
 pub(super) const NEWIPC: u64 = 0x0800_0000;
@@ -179,7 +187,9 @@ pub fn plan(host: &Host, policy: &Policy<'_>, cgroup_files: usize) -> Plan {
         idmap_base: cgroup_files,
     };
     builder.classify();
-    if builder.namespaced() && !builder.without(Wall::Mount) {
+    if policy.sandbox.is_some() {
+        builder.in_sandbox(cgroup_files as u64);
+    } else if builder.namespaced() && !builder.without(Wall::Mount) {
         builder.root();
     } else if !builder.namespaced() {
         builder.push::<&str>("become subreaper", op::SUBREAPER, &[], &[]);
@@ -299,21 +309,35 @@ pub fn execute(
     descriptors: &[u64],
 ) -> u64 {
     let op = if descriptors.is_empty() { op::EXECUTE } else { op::EXECUTE_WITH };
-    let variables: Vec<OsString> = environment
+    let numbers = [&[arguments.len() as u64], descriptors].concat();
+    program.push(op, true, &numbers, &strings_of(path.as_os_str(), arguments, &variables(environment)))
+}
+
+/// As [`execute`], for the first of these paths that can be executed inside, as execvp(3) finds it.
+pub fn execute_first(
+    program: &mut Program,
+    paths: &[PathBuf],
+    arguments: &[OsString],
+    environment: &[(OsString, OsString)],
+    descriptors: &[u64],
+) -> u64 {
+    let paths: Vec<&OsStr> = paths.iter().map(|path| path.as_os_str()).collect();
+    let paths = paths.join(OsStr::new("\0"));
+    let numbers = [&[arguments.len() as u64], descriptors].concat();
+    program.push(op::EXECUTE_SEARCH, true, &numbers, &strings_of(&paths, arguments, &variables(environment)))
+}
+
+fn strings_of<'a>(path: &'a OsStr, arguments: &'a [OsString], variables: &'a [OsString]) -> Vec<&'a OsStr> {
+    let rest = arguments.iter().chain(variables).map(OsString::as_os_str);
+    std::iter::once(path).chain(rest).collect()
+}
+
+/// The variables as execve(2) takes them.
+fn variables(environment: &[(OsString, OsString)]) -> Vec<OsString> {
+    environment
         .iter()
-        .map(|(name, value)| {
-            let mut variable = name.clone();
-            variable.push("=");
-            variable.push(value);
-            variable
-        })
-        .collect();
-    let mut strings: Vec<&OsStr> = vec![path.as_os_str()];
-    strings.extend(arguments.iter().map(OsString::as_os_str));
-    strings.extend(variables.iter().map(OsString::as_os_str));
-    let mut numbers = vec![arguments.len() as u64];
-    numbers.extend_from_slice(descriptors);
-    program.push(op, true, &numbers, &strings)
+        .map(|(name, value)| [name.as_os_str(), value.as_os_str()].join(OsStr::new("=")))
+        .collect()
 }
 
 /// The same for the command of a whole plan, by its name.
@@ -480,11 +504,17 @@ impl Builder<'_> {
             }
         }
         // Landlock keeps the file shut, except for what CUDA writes next to it.
+        if let Some(sandbox) = self.policy.sandbox {
+            self.plan.degraded.extend(sandbox.degraded.iter().cloned());
+            let reason = "each run has processes, ports and a /dev/shm of its own: runs of a sandbox share its files alone";
+            self.degrade("sandbox", reason.to_owned());
+        }
         if !host.fixes_oom_score && (host.landlock_abi == 0 || self.policy.files.gpus.is_some()) {
             let reason = "the run can lower its oom_score_adj: only CAP_SYS_RESOURCE fixes it";
             self.degrade("out-of-memory score", reason.to_owned());
         }
-        if let Some((uid, _)) = self.identity().and_then(|identity| identity.owner) {
+        let owner = self.identity().and_then(|identity| identity.owner);
+        if let Some((uid, _)) = owner.filter(|_| self.policy.sandbox.is_none()) {
             let reason = format!(
                 "the file system of the workspace has no idmapped mounts: outside its user namespace the run has the \
                  workspace owner's uid, {uid}"
@@ -544,6 +574,11 @@ impl Builder<'_> {
         host.namespaces == Namespaces::User && host.cgroup_limits.is_err() && !self.without(Wall::Rlimits)
     }
 
+    /// Whether it is the user of a sandbox by a user namespace alone: the engine has no uid for it.
+    fn is_user_by_name(&self) -> bool {
+        self.policy.sandbox.is_some() && self.identity().is_none()
+    }
+
     fn rlimits(&mut self) {
         let counted = self.identity().map_or(self.namespaced(), |identity| identity.owner.is_none());
         for (resource, soft, hard) in resource_limits(self.host, &self.policy.limits, counted) {
@@ -573,7 +608,10 @@ impl Builder<'_> {
     fn take_identity(&mut self, cgroup_files: usize) {
         self.enter_cgroups(cgroup_files);
         self.push::<&str>("start a session", op::SESSION, &[], &[]);
-        if self.counts_apart() {
+        if self.is_user_by_name() {
+            let maps = [self.host.uid, self.host.gid].map(|id| format!("{USER_ID} {id} 1"));
+            self.push("become the sandbox's user", op::USER_NAMESPACE, &[], &maps);
+        } else if self.counts_apart() {
             // Before the limit is set: a namespace holds its creator's limit against all that its parent counts.
             let maps = [self.host.uid, self.host.gid].map(|id| format!("{id} {id} 1"));
             self.optional("count processes for each run apart", op::USER_NAMESPACE, &[], &maps);
@@ -597,7 +635,9 @@ impl Builder<'_> {
 
     /// Whether one of the steps by which a process becomes the job's makes a user namespace.
     fn makes_user_namespace(&self) -> bool {
-        self.counts_apart() || self.identity().is_some_and(|identity| identity.owner.is_some())
+        self.counts_apart()
+            || self.is_user_by_name()
+            || self.identity().is_some_and(|identity| identity.owner.is_some())
     }
 
     /// What cannot be undone. `listener` are the numbers of a filter that is loaded with one; `part`: what of it is not in force yet.

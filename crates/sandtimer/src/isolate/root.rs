@@ -23,39 +23,39 @@ use super::plan::Builder;
 /// Templates a launcher can hold.
 pub const TEMPLATES: usize = 8;
 
-const READ_ONLY: u64 = 1;
-const NO_SUID: u64 = 2;
-const NO_DEVICES: u64 = 4;
+pub(super) const READ_ONLY: u64 = 1;
+pub(super) const NO_SUID: u64 = 2;
+pub(super) const NO_DEVICES: u64 = 4;
 /// MS_NOSUID | MS_NODEV.
-const PLAIN: u64 = 2 | 4;
+pub(super) const PLAIN: u64 = 2 | 4;
 
 /// MS_NOSUID | MS_NODEV | MS_NOEXEC.
-const PROC_FLAGS: u64 = 2 | 4 | 8;
+pub(super) const PROC_FLAGS: u64 = 2 | 4 | 8;
 /// What is shown of procfs itself: two links to files of the process that uses them, how long the machine has been up, and which
 /// kinds of file systems it knows.
 const OF_PROC: [&str; 4] = ["filesystems", "mounts", "net", "uptime"];
 
 /// Where the new root is put together: covered for the time of building and never a source of anything.
-const BASE: &str = "/sys";
+pub(super) const BASE: &str = "/sys";
 /// The one sized tmpfs behind all private directories. It stays where it is, and is covered: unmounting waits for RCU, up to
 /// milliseconds.
 const PRIVATE: &str = ".private";
 /// The kernel's limit on the pages of a root that holds directories, links and a few small files.
-const ROOT_OPTIONS: &str = "mode=0755,size=16m";
+pub(super) const ROOT_OPTIONS: &str = "mode=0755,size=16m";
 
 fn template_base(index: usize) -> PathBuf {
     Path::new(BASE).join(format!("t{index}"))
 }
 
 /// A path inside as the second half of a [place](op::MOUNT).
-fn inside(target: &Path) -> &Path {
+pub(super) fn inside(target: &Path) -> &Path {
     let path = target.strip_prefix("/").unwrap_or(target);
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
 /// Where the mount point of a target is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum MountPoint<'a> {
+pub(super) enum MountPoint<'a> {
     /// On the tmpfs of the root.
     Root,
     /// In the private directory that is shown at this path.
@@ -65,7 +65,7 @@ enum MountPoint<'a> {
 }
 
 /// The mount points of a plan's mounts, one each.
-fn mount_points(mounts: &[Mount]) -> Vec<MountPoint<'_>> {
+pub(super) fn mount_points(mounts: &[Mount]) -> Vec<MountPoint<'_>> {
     // The mounts that the one at hand lies below, innermost last: what lies below a target comes right after it.
     let mut above: Vec<(&Path, MountPoint<'_>)> = Vec::new();
     mounts
@@ -179,13 +179,13 @@ pub fn template(mounts: &[Mount], index: usize, first: bool, again: bool) -> Pro
 
 /// The root in the making, and one of its mounts.
 #[derive(Clone, Copy)]
-struct Target<'a> {
-    base: &'a OsStr,
+pub(super) struct Target<'a> {
+    pub(super) base: &'a OsStr,
     /// The directory of the private tmpfs.
-    private: &'a OsStr,
+    pub(super) private: &'a OsStr,
     /// Where the mount takes effect, as a path inside.
-    path: &'a Path,
-    point: MountPoint<'a>,
+    pub(super) path: &'a Path,
+    pub(super) point: MountPoint<'a>,
 }
 
 impl<'a> Target<'a> {
@@ -250,7 +250,7 @@ impl Builder<'_> {
         );
     }
 
-    fn mount(&mut self, mount: &Mount, target: Target<'_>) {
+    pub(super) fn mount(&mut self, mount: &Mount, target: Target<'_>) {
         let [base, path] = target.place();
         match mount {
             Mount::Directory { .. } => self.make_directory(target),

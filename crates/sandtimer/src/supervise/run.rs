@@ -384,6 +384,8 @@ pub struct Namespaces {
     pub mounts: Option<OwnedFd>,
     pub _network: Option<Arc<LentNetwork>>,
     pub _ptys: Option<Arc<PtyShare>>,
+    /// The sandbox that the run is in.
+    pub _sandbox: Option<Box<dyn std::any::Any + Send>>,
 }
 
 /// Whether somebody removed the v2 group of a slot, and so moved what was in it elsewhere: from then on it ends nothing

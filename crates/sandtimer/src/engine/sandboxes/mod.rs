@@ -1,0 +1,462 @@
+//! Sandboxes: private file systems in which many runs work, one after the other or at the same time, and which outlive them, their
+//! engine, and a crash of it. docs/design/sandboxes.md has states and failures.
+
+mod error;
+mod mount;
+mod record;
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::StatFs;
+use sandtimer_os::clock::calendar_milliseconds;
+use sandtimer_os::remove::remove_tree;
+use serde::{Deserialize, Serialize};
+
+pub use self::error::SandboxError;
+use self::mount::Mounted;
+use self::record::{Home, Record};
+use super::error::Error;
+use super::scopes::Scope;
+use super::{Engine, Inner, Spec, new_run_id};
+use crate::isolate::files::{FilesPlan, WORKSPACE};
+use crate::isolate::sandbox::RootView;
+use crate::limits::Limits;
+use crate::model::Layer;
+use crate::scope::ScopeId;
+use crate::supervise::orders::{Command, EnforcerHandle};
+use crate::supervise::run::Running;
+use crate::supervise::waiting::Waiting;
+
+/// How long a deletion waits for what it has killed.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// statfs(2).
+const OVERLAY_MAGIC: u64 = 0x794c_7630;
+
+/// What lies under a sandbox's private layer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Template {
+    /// What every run sees of the host: its programs, libraries and harmless settings, read-only.
+    Host,
+    /// A directory that holds a root tree, such as one that debootstrap has made.
+    Directory(PathBuf),
+}
+
+impl Template {
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        match self {
+            Template::Host => None,
+            Template::Directory(path) => Some(path),
+        }
+    }
+}
+
+/// What a sandbox is made from.
+#[derive(Debug, Clone)]
+pub struct SandboxSpec {
+    pub template: Template,
+    /// What the caller calls the template.
+    pub template_name: String,
+    /// The owner, for [`Sandboxes::find`].
+    pub owner: String,
+    /// The scope that the sandbox's own scope is opened in.
+    pub parent: Option<ScopeId>,
+}
+
+/// Whether the files of a sandbox are all there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// The machine has not been started again since they were first used.
+    Certain,
+    /// It has: what had not reached the disk by then is lost.
+    Uncertain,
+}
+
+/// All sandboxes below one directory.
+#[derive(Debug)]
+pub struct Sandboxes {
+    inner: Arc<Inner>,
+    directory: PathBuf,
+    all: Mutex<BTreeMap<String, Sandbox>>,
+}
+
+/// A sandbox. Cheap to clone; it stays when the last clone goes.
+#[derive(Debug, Clone)]
+pub struct Sandbox {
+    inner: Arc<Inner>,
+    state: Arc<SandboxState>,
+    /// What all of its runs are opened in.
+    scope: Arc<Scope>,
+}
+
+/// What a sandbox is, as its runs share it. Holds nothing of the engine's that would keep the engine alive.
+#[derive(Debug)]
+struct SandboxState {
+    id: String,
+    home: Home,
+    record: Mutex<Record>,
+    life: Mutex<Life>,
+    /// Notified when a run lets it go.
+    released: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Life {
+    is_deleted: bool,
+    mounted: Option<Arc<Mounted>>,
+    /// Runs that hold it: those that are being started, too.
+    users: usize,
+    runs: Vec<RunHandle>,
+}
+
+/// A run in a sandbox, as far as its deletion needs it.
+#[derive(Debug)]
+struct RunHandle {
+    row: usize,
+    id: String,
+    waiting: Arc<Waiting>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Whole whatever happened to the thread that held it: each change is one assignment.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Engine {
+    /// Opens the sandboxes below a directory that only this engine's user can enter, and removes what was being made or removed when
+    /// an earlier engine ended. `parent` gives the scope for the sandboxes of an owner; `report` gets what is left out, and why.
+    ///
+    /// # Errors
+    /// The directory cannot be made or read.
+    pub fn sandboxes(
+        &self,
+        directory: &Path,
+        parent: &dyn Fn(&str) -> Option<ScopeId>,
+        report: &dyn Fn(&str),
+    ) -> Result<Sandboxes, Error> {
+        use std::os::unix::fs::DirBuilderExt;
+        let storage =
+            |source| SandboxError::Storage { doing: "cannot use the directory of the sandboxes", source };
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(storage)?;
+        let directory = directory.canonicalize().map_err(storage)?;
+        let found = record::read_all(&directory).map_err(storage)?;
+        found.unreadable.iter().for_each(|reason| report(reason));
+        let sandboxes = Sandboxes { inner: self.inner.clone(), directory, all: Mutex::default() };
+        for (id, home, record) in found.homes {
+            let parent = parent(&record.owner);
+            let sandbox = sandboxes.sandbox(id, home, record, parent)?;
+            lock(&sandboxes.all).insert(sandbox.id().to_owned(), sandbox);
+        }
+        for trash in found.trash {
+            remove_later(&sandboxes.inner, trash);
+        }
+        Ok(sandboxes)
+    }
+}
+
+/// Removes a directory on a thread of its own. What cannot be removed now is met at the next start.
+fn remove_later(inner: &Inner, path: PathBuf) {
+    let remove = move || {
+        let _ = remove_tree(&path);
+    };
+    let started = std::thread::Builder::new().name("st-trash".to_owned()).stack_size(256 << 10).spawn(remove);
+    if let Ok(thread) = started {
+        let mut threads = lock(&inner.removals);
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+    }
+}
+
+impl Sandboxes {
+    fn sandbox(
+        &self,
+        id: String,
+        home: Home,
+        record: Record,
+        parent: Option<ScopeId>,
+    ) -> Result<Sandbox, Error> {
+        let engine = Engine { inner: self.inner.clone() };
+        let scope =
+            engine.open_work(parent, Layer::Sandbox, format!("sandbox-{id}"), (&Limits::new(), None))?;
+        let state = SandboxState {
+            id,
+            home,
+            record: Mutex::new(record),
+            life: Mutex::default(),
+            released: Condvar::new(),
+        };
+        Ok(Sandbox { inner: self.inner.clone(), state: Arc::new(state), scope: Arc::new(scope) })
+    }
+
+    /// Makes one, and mounts it once, so that what the host cannot give is known now.
+    ///
+    /// # Errors
+    /// The template cannot be shown, the host has no namespaces or refuses the layer, or the disk is full. Nothing is left of it.
+    pub fn create(&self, spec: SandboxSpec) -> Result<Sandbox, Error> {
+        let template = match spec.template {
+            Template::Directory(path) => Template::Directory(mount::check_template(&path, &self.directory)?),
+            Template::Host => Template::Host,
+        };
+        let storage = |source| SandboxError::Storage { doing: "cannot make the sandbox", source };
+        let system: StatFs = rustix::fs::statfs(&self.directory).map_err(|error| storage(error.into()))?;
+        if system.f_type as u64 == OVERLAY_MAGIC {
+            return Err(SandboxError::OnOverlay { path: self.directory.clone() }.into());
+        }
+        let record = Record {
+            owner: spec.owner,
+            template,
+            template_name: spec.template_name,
+            created_at_ms: calendar_milliseconds(),
+            boot_id: record::boot_id(),
+            is_uncertain: false,
+        };
+        let id = new_run_id();
+        let home = Home::create(&self.directory, &id, &record).map_err(storage)?;
+        let made = self.sandbox(id, home.clone(), record, spec.parent).and_then(|sandbox| {
+            drop(sandbox.enter()?);
+            Ok(sandbox)
+        });
+        match made {
+            Ok(sandbox) => {
+                lock(&self.all).insert(sandbox.id().to_owned(), sandbox.clone());
+                Ok(sandbox)
+            }
+            Err(error) => {
+                if let Ok(trash) = home.discard() {
+                    // At once: the caller may have been told that the disk is full.
+                    let _ = remove_tree(&trash);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The sandbox of this owner.
+    ///
+    /// # Errors
+    /// There is none: another owner's is as absent as one that was never made.
+    pub fn find(&self, id: &str, owner: &str) -> Result<Sandbox, SandboxError> {
+        let found = lock(&self.all).get(id).filter(|sandbox| sandbox.owner() == owner).cloned();
+        found.ok_or_else(|| SandboxError::NotFound(id.chars().take(60).collect()))
+    }
+
+    /// Those of all owners.
+    pub fn all(&self) -> Vec<Sandbox> {
+        lock(&self.all).values().cloned().collect()
+    }
+
+    /// Those of one owner, the oldest first.
+    pub fn of(&self, owner: &str) -> Vec<Sandbox> {
+        let mut found: Vec<Sandbox> =
+            lock(&self.all).values().filter(|sandbox| sandbox.owner() == owner).cloned().collect();
+        found.sort_by_key(Sandbox::created_at_ms);
+        found
+    }
+
+    /// Ends all runs in a sandbox, waits for the proof of their death, and removes its files. Blocks.
+    ///
+    /// # Errors
+    /// There is none, or its processes do not end; then it takes no further run, and can be deleted again.
+    pub fn delete(&self, id: &str, owner: &str) -> Result<(), Error> {
+        let sandbox = self.find(id, owner)?;
+        sandbox.state.close(&self.inner.enforcer)?;
+        let storage = |source| SandboxError::Storage { doing: "cannot remove the sandbox", source };
+        let trash = sandbox.state.home.discard().map_err(storage)?;
+        lock(&self.all).remove(id);
+        remove_later(&self.inner, trash);
+        Ok(())
+    }
+}
+
+impl Sandbox {
+    pub fn id(&self) -> &str {
+        &self.state.id
+    }
+
+    pub fn owner(&self) -> String {
+        lock(&self.state.record).owner.clone()
+    }
+
+    /// What its maker called its template.
+    pub fn template_name(&self) -> String {
+        lock(&self.state.record).template_name.clone()
+    }
+
+    /// Milliseconds since the epoch.
+    pub fn created_at_ms(&self) -> u64 {
+        lock(&self.state.record).created_at_ms
+    }
+
+    /// How many runs are in it.
+    pub fn runs(&self) -> usize {
+        lock(&self.state.life).users
+    }
+
+    /// Whether all that was written is there.
+    pub fn durability(&self) -> Durability {
+        let record = lock(&self.state.record);
+        match record.is_uncertain || record.boot_id != record::boot_id() {
+            true => Durability::Uncertain,
+            false => Durability::Certain,
+        }
+    }
+
+    /// The scope of the sandbox, in which its runs are opened.
+    pub fn scope(&self) -> ScopeId {
+        self.scope.id()
+    }
+
+    /// The directory on the host below which its files grow.
+    pub(super) fn upper(&self) -> PathBuf {
+        self.state.home.upper()
+    }
+
+    /// Holds it for a run, mounted.
+    pub(super) fn enter(&self) -> Result<SandboxUse, Error> {
+        let mut life = lock(&self.state.life);
+        if life.is_deleted {
+            return Err(SandboxError::NotFound(self.id().to_owned()).into());
+        }
+        let mounted = match &life.mounted {
+            Some(mounted) => mounted.clone(),
+            None => {
+                self.state.note_boot()?;
+                let record = lock(&self.state.record).clone();
+                let mounted = Arc::new(mount::mount(&self.inner, &self.state.home, &record)?);
+                life.mounted.insert(mounted).clone()
+            }
+        };
+        life.users += 1;
+        Ok(SandboxUse { state: self.state.clone(), mounted: Some(mounted) })
+    }
+
+    /// Has the run be ended if the sandbox is deleted.
+    pub(super) fn note_run(&self, running: &Running) {
+        let handle = RunHandle { row: running.row, id: running.id.clone(), waiting: running.waiting.clone() };
+        let mut life = lock(&self.state.life);
+        life.runs.retain(|run| !run.waiting.is_over());
+        if life.is_deleted {
+            handle.end(&self.inner.enforcer);
+        }
+        life.runs.push(handle);
+    }
+}
+
+impl SandboxState {
+    /// Records in which start of the machine its files are used.
+    fn note_boot(&self) -> Result<(), Error> {
+        let mut record = lock(&self.record);
+        let boot_id = record::boot_id();
+        if record.boot_id != boot_id {
+            let noted = Record { boot_id, is_uncertain: true, ..record.clone() };
+            let storage = |source| SandboxError::Storage { doing: "cannot record the sandbox", source };
+            self.home.write(&noted).map_err(storage)?;
+            *record = noted;
+        }
+        Ok(())
+    }
+
+    /// Lets no further run in, ends those that are there, and unmounts it.
+    fn close(&self, enforcer: &EnforcerHandle) -> Result<(), Error> {
+        let runs = {
+            let mut life = lock(&self.life);
+            life.is_deleted = true;
+            std::mem::take(&mut life.runs)
+        };
+        for run in &runs {
+            run.end(enforcer);
+        }
+        for run in &runs {
+            // Bounded: after two seconds it is settled as what cannot be killed.
+            run.waiting.wait_outcome(true);
+        }
+        let life = lock(&self.life);
+        let waited = self.released.wait_timeout_while(life, END_TIMEOUT, |life| life.users > 0);
+        let (mut life, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
+            life.runs.extend(runs);
+            return Err(SandboxError::Busy(self.id.clone()).into());
+        }
+        life.mounted = None;
+        Ok(())
+    }
+}
+
+impl RunHandle {
+    /// Ends it without waiting for a grace.
+    fn end(&self, enforcer: &EnforcerHandle) {
+        for _ in 0..2 {
+            let reason = "its sandbox was deleted".to_owned();
+            enforcer.send(Command::Cancel { row: self.row, id: self.id.clone(), reason });
+        }
+    }
+}
+
+/// A sandbox that a run is in, until the run's outcome is out.
+#[derive(Debug)]
+pub(super) struct SandboxUse {
+    state: Arc<SandboxState>,
+    /// There until it is dropped.
+    mounted: Option<Arc<Mounted>>,
+}
+
+impl SandboxUse {
+    /// The mount namespace of which the run gets a copy.
+    pub fn namespace(&self) -> Option<BorrowedFd<'_>> {
+        self.mounted.as_ref().map(|mounted| mounted.namespace.as_fd())
+    }
+
+    /// What says that something may write to the layer, as long as it is open.
+    pub fn lock(&self) -> Option<BorrowedFd<'_>> {
+        self.mounted.as_ref().map(|mounted| mounted.lock.as_fd())
+    }
+
+    pub fn view(&self) -> Option<&RootView> {
+        self.mounted.as_ref().map(|mounted| &mounted.view)
+    }
+
+    /// The files of a run that starts in this directory, or in the one that runs start in.
+    pub fn files(&self, cwd: Option<&Path>, ptys: u32) -> FilesPlan {
+        let cwd = cwd.map_or_else(|| PathBuf::from(WORKSPACE), |cwd| Path::new(WORKSPACE).join(cwd));
+        let nothing = RootView::default();
+        mount::run_files(self.view().unwrap_or(&nothing), &cwd, ptys)
+    }
+}
+
+impl Drop for SandboxUse {
+    fn drop(&mut self) {
+        // First: who waits for the last user unmounts it.
+        self.mounted = None;
+        lock(&self.state.life).users -= 1;
+        self.state.released.notify_all();
+    }
+}
+
+/// What a run in a sandbox cannot have.
+pub(super) fn check(spec: &Spec) -> Result<(), SandboxError> {
+    const FILES: &str = "its files are the sandbox's: write them there";
+    let conflicts = [
+        (spec.workspace.is_some() || spec.private_workspace, "workspace", FILES),
+        (!spec.workspaces.is_empty(), "workspaces", FILES),
+        (spec.temporary.is_some(), "temporary", FILES),
+        (!spec.read_only.is_empty() || !spec.world_readable.is_empty(), "read_only", FILES),
+        (spec.workspace_link.is_some(), "workspace_link", FILES),
+        (spec.show_credentials, "show_credentials", FILES),
+        (spec.gpu, "gpu", "start it without a sandbox"),
+        (!spec.without.is_empty(), "without", "start it without a sandbox"),
+        (
+            spec.is_live || spec.supervised || spec.is_pooled || spec.host_proc,
+            "context",
+            "start it without a sandbox",
+        ),
+    ];
+    match conflicts.into_iter().find(|(is_there, ..)| *is_there) {
+        Some((_, field, remedy)) => Err(SandboxError::Conflict { field, remedy }),
+        None => Ok(()),
+    }
+}
