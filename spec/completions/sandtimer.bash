@@ -82,6 +82,9 @@ _sandtimer() {
             sandtimer,run)
                 cmd="sandtimer__subcmd__run"
                 ;;
+            sandtimer,sandbox)
+                cmd="sandtimer__subcmd__sandbox"
+                ;;
             sandtimer,serve)
                 cmd="sandtimer__subcmd__serve"
                 ;;
@@ -172,6 +175,18 @@ _sandtimer() {
             sandtimer__subcmd__jupyter,install)
                 cmd="sandtimer__subcmd__jupyter__subcmd__install"
                 ;;
+            sandtimer__subcmd__sandbox,create)
+                cmd="sandtimer__subcmd__sandbox__subcmd__create"
+                ;;
+            sandtimer__subcmd__sandbox,delete)
+                cmd="sandtimer__subcmd__sandbox__subcmd__delete"
+                ;;
+            sandtimer__subcmd__sandbox,exec)
+                cmd="sandtimer__subcmd__sandbox__subcmd__exec"
+                ;;
+            sandtimer__subcmd__sandbox,list)
+                cmd="sandtimer__subcmd__sandbox__subcmd__list"
+                ;;
             *)
                 ;;
         esac
@@ -179,7 +194,7 @@ _sandtimer() {
 
     case "${cmd}" in
         sandtimer)
-            opts="-h -V --help --version run python bash node ts bwrap serve mcp jobs jupyter ps logs kill extend pause resume estimate progress doctor bench config completions read-typescript generate"
+            opts="-h -V --help --version run python bash node ts bwrap serve mcp jobs jupyter ps logs kill extend pause resume sandbox estimate progress doctor bench config completions read-typescript generate"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1929,8 +1944,170 @@ _sandtimer() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        sandtimer__subcmd__sandbox)
+            opts="-h --help create list exec delete"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__sandbox__subcmd__create)
+            opts="-h --template --server --token-file --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --template)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__sandbox__subcmd__delete)
+            opts="-h --server --token-file --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__sandbox__subcmd__exec)
+            opts="-h --timeout --wall --cwd --server --token-file --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --wall)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cwd)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__sandbox__subcmd__list)
+            opts="-h --server --token-file --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         sandtimer__subcmd__serve)
-            opts="-h --listen --state-dir --token-file --keep-runs --keep-for --store --job-slots --job-files --job-memory --private-webhooks --drain --on-demand --end-when-unused --log --log-format --interpreter-spawn-timeout-ms --interpreter-prewarm-timeout-ms --interpreter-execution-timeout-ms --vm-execution-timeout-ms --command-timeout-ms --max-output-size-bytes --prewarm --pool --help"
+            opts="-h --listen --state-dir --token-file --keep-runs --keep-for --store --job-slots --job-files --job-memory --template --private-webhooks --drain --on-demand --end-when-unused --log --log-format --interpreter-spawn-timeout-ms --interpreter-prewarm-timeout-ms --interpreter-execution-timeout-ms --vm-execution-timeout-ms --command-timeout-ms --max-output-size-bytes --prewarm --pool --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1983,6 +2160,10 @@ _sandtimer() {
                     return 0
                     ;;
                 --job-memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --template)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -42,6 +42,7 @@ complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "kill" -d 'End a
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "extend" -d 'Extend the wall-clock limit of a run of a server'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "pause" -d 'Pause a run of a server: its processes and its clocks stop'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "resume" -d 'Resume a paused run of a server'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "sandbox" -d 'Make, use and delete sandboxes of a server: file systems that outlive the runs in them'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "estimate" -d 'Estimate how long a task or a command takes'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "progress" -d 'Report the progress of a run from inside it'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "doctor" -d 'Show what this machine can enforce, and what is missing'
@@ -243,6 +244,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l store -d '
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l job-slots -d 'How many jobs the server executes at a time [default: the number of processors]; 0 leaves them to `sandtimer jobs work`' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l job-files -d 'How many bytes of the files of a job are kept [default: 64M]' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l job-memory -d 'Memory for jobs that have a memory limit: as many run at a time as fit [default: 80 % of the machine\'s memory, or of the limit of the cgroup]; `unlimited` uses all slots' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l template -d 'A root tree, such as one that debootstrap has made, from which clients may make sandboxes by this name; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l drain -d 'How long jobs may continue after SIGTERM, while requests are still answered, before they are given back and the server ends [default: the 5s of open requests]; 0 and a second SIGTERM give them back at once' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l log -d 'The level of the log on stderr: off, error, warn, info (runs), debug (requests) or trace [default: warn]' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l log-format -d 'The format of the log: text or json [default: text]' -r
@@ -464,6 +466,30 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -l server -d
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec delete" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec delete" -f -a "create" -d 'Make a sandbox, and print its id'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec delete" -f -a "list" -d 'List your sandboxes, the oldest first'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec delete" -f -a "exec" -d 'Run a command in a sandbox, and wait for its end'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec delete" -f -a "delete" -d 'End all runs in a sandbox, and delete it with all of its files'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l template -d 'What it is made from: `host`, or a template that the server\'s operator named [default: host]' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from list" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from list" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from list" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from exec" -l wall -l timeout -d 'Wall-clock limit of the command, such as 30s [default: the server\'s]' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from exec" -l cwd -d 'The directory to start in [default: /workspace]' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from exec" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from exec" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from exec" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from exec" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from delete" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from delete" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from delete" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from delete" -s h -l help -d 'Print help'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l command -d 'The command, as a line for a shell' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l data-size-mb -d 'Megabytes of data that the task works on' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l complexity -d 'simple, moderate or complex [default: moderate]' -r

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 pub(crate) mod jobs;
 mod run_line;
+pub(crate) mod sandbox;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use sandtimer::model::{KillClass, Tier};
@@ -61,6 +62,8 @@ pub(crate) enum Command {
     Pause(OneRun),
     /// Resume a paused run of a server
     Resume(OneRun),
+    /// Make, use and delete sandboxes of a server: file systems that outlive the runs in them
+    Sandbox(sandbox::SandboxArguments),
     /// Estimate how long a task or a command takes
     #[command(after_long_help = ESTIMATE_NOTES)]
     Estimate(EstimateArguments),
@@ -135,7 +138,7 @@ count). Only its owner may be able to read the file. What is created with a toke
 SIGTERM, SIGHUP or Ctrl-C ends the server: it takes no new requests and jobs, gives open requests 5 s, cancels and records all \
 runs, and gives jobs back to the queue, where the next server continues them. Each flag has a variable: SANDTIMER_LISTEN, \
 SANDTIMER_STATE_DIR, SANDTIMER_TOKEN_FILE, SANDTIMER_KEEP_RUNS, SANDTIMER_KEEP_FOR, SANDTIMER_STORE, SANDTIMER_JOB_SLOTS, \
-SANDTIMER_JOB_FILES, SANDTIMER_JOB_MEMORY, SANDTIMER_PRIVATE_WEBHOOKS (1). The limits that apply to requests come from the same \
+SANDTIMER_JOB_FILES, SANDTIMER_JOB_MEMORY, SANDTIMER_TEMPLATE (several are separated by colons), SANDTIMER_PRIVATE_WEBHOOKS (1). The limits that apply to requests come from the same \
 variables and files as those of `sandtimer run`; the timeouts below also from the variables of the same name in capitals \
 (COMMAND_TIMEOUT_MS, …). A limit in a request, or in the session or context that it uses, takes precedence over them, also if \
 it is `unlimited`.";
@@ -178,6 +181,9 @@ pub(crate) struct ServeArguments {
     /// limit of the cgroup]; `unlimited` uses all slots
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) job_memory: Option<OsString>,
+    /// A root tree, such as one that debootstrap has made, from which clients may make sandboxes by this name; may be repeated
+    #[arg(long, value_name = "NAME=DIR")]
+    pub(crate) template: Vec<OsString>,
     /// Allow webhooks to loopback, private and link-local addresses
     #[arg(long)]
     pub(crate) private_webhooks: bool,

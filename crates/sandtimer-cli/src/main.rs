@@ -98,6 +98,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(Command::Extend(given)) => remote::extend(&given),
         Some(Command::Pause(given)) => remote::pause(&given),
         Some(Command::Resume(given)) => remote::resume(&given),
+        Some(Command::Sandbox(given)) => remote::sandbox(&given),
         Some(Command::Estimate(given)) => estimate::main(given),
         Some(Command::Progress(given)) => progress::main(&given),
         Some(Command::Doctor(given)) => Ok(doctor::main(&given)),

@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use sandtimer::engine::SandboxError;
 use sandtimer::isolate::files::FilesError;
 use sandtimer::scope::ScopeError;
 use serde_json::{Map, Value, json};
@@ -104,6 +105,10 @@ codes! {
     JobFileNotFound = "job_file_not_found", 404, 125, false, "GET /v1/jobs/{id}/files lists its files once it has finished";
     /// There is no such schedule, or it belongs to another owner.
     ScheduleNotFound = "schedule_not_found", 404, 125, false, "GET /v1/jobs/schedules lists yours; PUT /v1/jobs/schedules/{name} stores one";
+    /// There is no such sandbox, it was deleted, or it belongs to another owner.
+    SandboxNotFound = "sandbox_not_found", 404, 125, false, "GET /v1/sandboxes lists yours; POST /v1/sandboxes creates one";
+    /// The server has no such template.
+    TemplateNotFound = "template_not_found", 404, 125, false, "use `host`, or a template that the operator named with --template";
     /// There is no such workspace, or it belongs to another owner.
     WorkspaceNotFound = "workspace_not_found", 404, 125, false, "GET /v1/workspaces lists yours; POST /v1/workspaces creates one";
     /// The workspace has nothing at this path.
@@ -137,6 +142,8 @@ codes! {
     AnswerUnavailable = "answer_unavailable", 409, 125, false, "do not send it again: it was carried out; read your open answers to the end, then GET /v1/runs/{run_id}, and its output in pieces by GET /v1/runs/{run_id}/output";
     /// The run has no terminal.
     NoTerminal = "no_terminal", 409, 125, false, "start the run with `terminal`, such as {\"columns\": 80, \"rows\": 24}";
+    /// Processes that have not ended use the sandbox.
+    SandboxBusy = "sandbox_busy", 409, 125, true, "try again in some seconds";
     /// Runs, contexts or sessions use the workspace.
     WorkspaceInUse = "workspace_in_use", 409, 125, true, "end them first: GET /v1/runs?status=running and GET /v1/contexts show yours";
     /// The path already exists.
@@ -310,13 +317,35 @@ impl From<&sandtimer::Error> for Code {
             Error::SpawnLimit(_) => Code::SpawnTimeout,
             Error::System { .. } | Error::SpoolDirectory { .. } | Error::Interpreter(_) => Code::System,
             Error::Closed => Code::ShuttingDown,
+            Error::Sandbox(error) => of_sandbox(error),
             _ => Code::Internal,
         }
     }
 }
 
+fn of_sandbox(error: &SandboxError) -> Code {
+    match error {
+        SandboxError::NotFound(_) => Code::SandboxNotFound,
+        SandboxError::Template { .. } | SandboxError::Conflict { .. } => Code::BadField,
+        SandboxError::Overlay { .. } | SandboxError::OnOverlay { .. } | SandboxError::NoNamespaces(_) => {
+            Code::Refused
+        }
+        SandboxError::Locked | SandboxError::Busy(_) => Code::SandboxBusy,
+        SandboxError::Storage { .. } => Code::Storage,
+        _ => Code::Internal,
+    }
+}
+
 impl From<sandtimer::Error> for Refusal {
     fn from(error: sandtimer::Error) -> Self {
+        if let sandtimer::Error::Sandbox(error) = &error {
+            let refusal = Refusal::new(of_sandbox(error), sandbox_message(error));
+            return match error {
+                SandboxError::Template { .. } => refusal.with("key", "template"),
+                SandboxError::Conflict { field, .. } => refusal.with("key", *field),
+                _ => refusal,
+            };
+        }
         if let sandtimer::Error::SpawnLimit(limit) = error {
             return spawn_timeout(limit);
         }
@@ -350,6 +379,19 @@ impl From<sandtimer::Error> for Refusal {
             other => other.to_string(),
         };
         Refusal::new(Code::from(&error), message)
+    }
+}
+
+/// The message without the paths that the operator gave.
+fn sandbox_message(error: &SandboxError) -> String {
+    match error {
+        SandboxError::Template { problem, .. } => {
+            format!("template: the directory of this template {problem}; the operator has to correct --template")
+        }
+        SandboxError::OnOverlay { .. } => "the server's state directory lies on an overlay, as the root of most containers does, and \
+             the kernel takes no layer of a sandbox from there; the operator has to give a --state-dir on another file system"
+            .to_owned(),
+        other => other.to_string(),
     }
 }
 

@@ -53,12 +53,14 @@ mod policy;
 mod programs;
 mod quota;
 mod runs;
+mod sandboxes;
 mod scan;
 mod tasks;
 mod tenants;
 mod trace;
 mod workspaces;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
@@ -89,6 +91,7 @@ use jobs::Jobs;
 use metrics::Metrics;
 use quota::Places;
 use runs::Runs;
+use sandboxes::SandboxService;
 use tasks::{Durations, Tasks};
 use tenants::Tenants;
 use trace::Traces;
@@ -227,6 +230,8 @@ pub struct Settings {
     pub maxima: Limits,
     pub interpreters: Interpreters,
     pub jobs: JobSettings,
+    /// Directories that hold root trees for sandboxes, by the names that clients use.
+    pub templates: BTreeMap<String, PathBuf>,
     /// How long a client may take for the head of a request, and for its body. It may take nothing of an answer for twice as long.
     pub patience: Duration,
     /// How long a stream of events is silent before a comment shows that it lives.
@@ -294,6 +299,7 @@ pub(crate) struct App {
     pub runs: Runs,
     pub contexts: LiveContexts,
     pub sandboxes: compat::Sandboxes,
+    pub sandbox_service: SandboxService,
     pub workspaces: Workspaces,
     pub jobs: Jobs,
     pub durations: Durations,
@@ -372,6 +378,12 @@ impl Server {
             .build()
             .map_err(StartError::Threads)?;
         let tenants = Arc::new(Tenants::open(&engine, settings.tokens.as_ref())?);
+        let sandbox_service = SandboxService::open(
+            &engine,
+            &settings.state_directory,
+            (settings.templates, &tenants),
+            &settings.host.complain,
+        )?;
         let limits = settings.defaults.commands.clone();
         let traces = Traces::start(settings.collector).map_err(StartError::Threads)?;
         let own = (limits, &traces);
@@ -398,6 +410,7 @@ impl Server {
             runs: Runs::new(opened.store, opened.runs, settings.retention),
             contexts,
             sandboxes: compat::Sandboxes::default(),
+            sandbox_service,
             workspaces,
             durations,
             estimate_tools: settings.estimate_tools,

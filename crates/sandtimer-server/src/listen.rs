@@ -33,7 +33,9 @@ use crate::Listen;
 use crate::connection::Connection;
 use crate::error::{Code, Refusal};
 use crate::intake::MappedBody;
-use crate::{Shared, api, compat, contexts, facts, files, jobs, mcp, openapi, page, runs, tasks, workspaces};
+use crate::{
+    Shared, api, compat, contexts, facts, files, jobs, mcp, openapi, page, runs, sandboxes, tasks, workspaces,
+};
 
 pub(crate) use places::{Connections, MOST, Place};
 
@@ -153,6 +155,7 @@ fn router(app: &Shared) -> Router {
         .merge(api::routes())
         .merge(mcp::routes(app))
         .merge(workspaces::routes())
+        .merge(sandboxes::routes())
         .merge(files::routes())
         .merge(facts::routes())
         .merge(openapi::routes())

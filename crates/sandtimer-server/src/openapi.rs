@@ -7,6 +7,7 @@ mod contexts;
 mod files;
 mod jobs;
 mod mcp;
+mod sandboxes;
 mod schedules;
 mod schema;
 mod tasks;
@@ -157,6 +158,7 @@ impl Operation {
             path if path.starts_with("/v1/runs") => &[Code::RunNotFound][..],
             path if path.starts_with("/v1/tasks") => &[Code::TaskNotFound][..],
             path if path.starts_with("/v1/jobs") => &[Code::JobNotFound][..],
+            path if path.starts_with("/v1/sandboxes") => &[Code::SandboxNotFound][..],
             path if path.starts_with("/v1/workspaces") => &[Code::WorkspaceNotFound][..],
             _ => &[Code::ContextNotFound, Code::ContextEnded][..],
         };
@@ -226,12 +228,33 @@ fn operations() -> Vec<Operation> {
     let mut all = run_operations();
     all.extend(contexts::operations());
     all.extend(files::operations());
+    all.extend(sandboxes::operations());
     all.extend(jobs::operations());
     all.extend(schedules::operations());
     all.extend(mcp::operations());
     all.extend(tasks::operations());
     all
 }
+
+/// Of whatever starts a run.
+pub(super) const OF_STARTS: &[Code] = &[
+    Code::BadLimit,
+    Code::NulByte,
+    Code::TooLong,
+    Code::WorkspaceNotFound,
+    Code::SandboxNotFound,
+    Code::SandboxBusy,
+    Code::CommandNotFound,
+    Code::CommandNotExecutable,
+    Code::Refused,
+    Code::NetworkRefused,
+    Code::AnswerUnavailable,
+    Code::Quota,
+    Code::Capacity,
+    Code::System,
+    Code::Storage,
+    Code::ShuttingDown,
+];
 
 fn run_operations() -> Vec<Operation> {
     use Answer::{Json, Nothing, Text, Upgrade};
@@ -244,22 +267,7 @@ fn run_operations() -> Vec<Operation> {
     vec![
         Operation::new("post", "/v1/runs", "Run a command or code, and wait for its end, or for `wait_ms`", Json("Run"))
             .body("RunRequest")
-            .errors(&[
-                Code::BadLimit,
-                Code::NulByte,
-                Code::TooLong,
-                Code::WorkspaceNotFound,
-                Code::CommandNotFound,
-                Code::CommandNotExecutable,
-                Code::Refused,
-                Code::NetworkRefused,
-                Code::AnswerUnavailable,
-                Code::Quota,
-                Code::Capacity,
-                Code::System,
-                Code::Storage,
-                Code::ShuttingDown,
-            ]),
+            .errors(OF_STARTS),
         Operation::new("get", "/v1/runs", "Your runs, the newest first; those that ended last, where only these are asked for", Json("RunList"))
             .query("status", schema::words(&["queued", "running", "ended"]), "Only these.")
             .query("limit", schema::number("How many; at most 1000."), "How many; 100 unless given.")

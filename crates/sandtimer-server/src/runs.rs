@@ -76,20 +76,29 @@ async fn create(
     Extension(connection): Extension<Arc<Connection>>,
     Object(fields): Object,
 ) -> Result<Response, Refusal> {
-    let request = RunRequest::parse(fields)?;
+    start_and_wait(&app, &owner, &connection, RunRequest::parse(fields)?).await
+}
+
+/// Starts a run and answers with it when it has ended, or when the client does not want to wait any longer.
+pub(crate) async fn start_and_wait(
+    app: &Shared,
+    owner: &Owner,
+    connection: &Arc<Connection>,
+    request: RunRequest,
+) -> Result<Response, Refusal> {
     let (wait, attached, detach) = (request.wait, request.attached, request.detach);
     let errors = request.errors;
-    let run = drive::start_here(&app, &owner, request).await?;
+    let run = drive::start_here(app, owner, request).await?;
     let gone = || {
         if !detach {
             run.cancel(CLIENT_GONE);
         }
     };
-    while_there(&connection, run.wait_ended(wait), gone).await;
+    while_there(connection, run.wait_ended(wait), gone).await;
     if attached {
         watch_over(&run);
     }
-    let answer = body::long_json(&app, run.owner(), || run.view_with(errors)).await;
+    let answer = body::long_json(app, run.owner(), || run.view_with(errors)).await;
     answer.map_err(|refusal: Refusal| refusal.after_execution(Some(run.id())))
 }
 

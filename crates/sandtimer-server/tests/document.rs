@@ -112,6 +112,11 @@ fn real_answers_have_the_described_shape() {
     check("ContextList", &client.post(&format!("{at}/branch"), &json!({"count": 2, "memory_bytes": "1G"})).1);
     check("Context", &client.post("/v1/sessions", &json!({"cwd": "/tmp"})).1);
     check("ContextList", &client.get("/v1/sessions").1);
+    let (_, sandbox) = client.post("/v1/sandboxes", &json!({}));
+    check("Sandbox", &sandbox);
+    check("SandboxList", &client.get("/v1/sandboxes").1);
+    let at = format!("/v1/sandboxes/{}/exec", sandbox["sandbox_id"].as_str().expect("an id"));
+    check("Run", &client.post(&at, &json!({"command": "sleep 9", "wall_ms": 100})).1);
     let (_, workspace) = client.post("/v1/workspaces", &json!({}));
     check("Workspace", &workspace);
     let id = workspace["workspace_id"].as_str().expect("an id");

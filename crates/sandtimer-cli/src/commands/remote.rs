@@ -1,9 +1,10 @@
-//! Commands that ask a server: ps, logs, kill, extend, pause, resume. What the server refuses is said with its code, message
+//! Commands that ask a server: ps, logs, kill, extend, pause, resume, sandbox. What the server refuses is said with its code, message
 //! and hint, and exit code 125.
 
 mod client;
 mod logs;
 mod ps;
+mod sandbox;
 mod socket;
 
 use std::process::ExitCode;
@@ -20,6 +21,7 @@ use client::{Client, Refused, checked_id};
 
 pub(crate) use logs::main as logs;
 pub(crate) use ps::main as ps;
+pub(crate) use sandbox::main as sandbox;
 
 /// Ends a run, or a context or session with what it executes.
 pub(crate) fn kill(given: &KillArguments) -> Result<ExitCode, Failure> {

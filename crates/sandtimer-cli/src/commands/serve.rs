@@ -1,5 +1,6 @@
 //! `sandtimer serve`: reads the settings, starts the server, and waits for a signal to stop it.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -227,6 +228,8 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
     let drain_ms = drain_time(&drain)?.map_or(5_000, |time| time.as_millis() as u64);
     let webhooks = Given::switch("private-webhooks", arguments.private_webhooks);
     let private_webhooks = private_webhooks(&webhooks)?;
+    let template_list = Given::read("template", joined(&arguments.template).as_ref());
+    let templates = templates(&template_list)?;
     let log = Log::begin(arguments)?;
     let collector = Collector::from_variables(|name| std::env::var(name).ok())
         .map_err(|error| Failure::usage(error.to_string()))?;
@@ -259,6 +262,7 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             "job_slots": job_slots.shown(slots),
             "job_files": job_files.shown(job_file_bytes),
             "job_memory": job_memory.shown(memory),
+            "templates": template_list.shown(json!(templates)),
             "private_webhooks": webhooks.shown(private_webhooks),
             "drain_ms": drain.shown(drain_ms),
             "log": log.level.shown(log.level.text()?.unwrap_or("warn")),
@@ -293,6 +297,7 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             memory,
             private_webhooks,
         },
+        templates,
         patience: PATIENCE,
         heartbeat: HEARTBEAT,
         collector,
@@ -304,6 +309,37 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             complain: log.complain(),
         },
     })
+}
+
+/// Flags that are repeated, as a variable has them.
+fn joined(values: &[OsString]) -> Option<OsString> {
+    (!values.is_empty()).then(|| values.join(OsStr::new(":")))
+}
+
+/// The templates of sandboxes that the operator has named.
+fn templates(given: &Given) -> Result<BTreeMap<String, PathBuf>, Failure> {
+    let mut templates = BTreeMap::new();
+    for one in given.text()?.unwrap_or_default().split(':').filter(|one| !one.is_empty()) {
+        let refused = |problem: &str| Err(given.refused(one.as_ref(), problem));
+        let Some((name, path)) = one.split_once('=') else {
+            return refused("is not NAME=DIR");
+        };
+        let is_letter = |letter: char| letter.is_ascii_alphanumeric() || ['-', '_', '.'].contains(&letter);
+        if name.is_empty() || name.starts_with('.') || !name.chars().all(is_letter) {
+            return refused("has no usable name; use letters, digits, `-`, `_` and `.`");
+        }
+        if name == "host" {
+            return refused("has the name of the template that every server has; use another name");
+        }
+        let path = PathBuf::from(path);
+        if !path.is_absolute() || !path.is_dir() {
+            return refused("does not name a directory by its absolute path");
+        }
+        if templates.insert(name.to_owned(), path).is_some() {
+            return refused("has a name that was given twice");
+        }
+    }
+    Ok(templates)
 }
 
 /// Whether agents are shown the tools that estimate: as the published description of task-aware timeouts has it, 0 is no.

@@ -36,6 +36,7 @@ use crate::intake::{MAX_SHORT_BYTES, Reservation};
 use crate::metrics::Queued;
 use crate::owned::Owned;
 use crate::quota::{Kind, Share, Shares, Taken};
+use crate::sandboxes;
 use crate::trace;
 use crate::workspaces::{self, ScratchWorkspace, TemporaryDirectory, Using};
 
@@ -179,6 +180,7 @@ fn begin(
     let scope = request.parent.or_else(|| app.tenants.scope(owner));
     request.read(&app.engine, scope)?;
     let mut spec = request.spec();
+    spec.sandbox = request.sandbox.as_ref().map(|id| sandboxes::find(app, id, owner)).transpose()?;
     let workspace =
         using.as_ref().map(Using::workspace).or(request.scratch.as_ref().map(|scratch| scratch.files()));
     spec.workspace = workspace.map(|workspace| workspace.directory().to_owned());

@@ -78,6 +78,8 @@ pub(crate) struct RunRequest {
     pub detach: bool,
     /// The id of what it works in, instead of a workspace of its own.
     pub workspace: Option<String>,
+    /// The id of the sandbox that it runs in.
+    pub sandbox: Option<String>,
     /// A workspace that is removed with its last user.
     pub scratch: Option<Arc<ScratchWorkspace>>,
     /// What is its /tmp, instead of a private one.
@@ -162,6 +164,7 @@ impl RunRequest {
             attached,
             detach,
             workspace: fields.text("workspace")?,
+            sandbox: None,
             scratch: None,
             temporary: None,
             workspace_link: None,
@@ -172,12 +175,28 @@ impl RunRequest {
             errors: TextErrors::parse(&mut fields)?,
             task: fields.text("task_type")?.as_deref().map(TaskType::parse).transpose()?,
         };
+        let sandbox = fields.text("sandbox")?;
         fields.finish()?;
         request.check_lengths()?;
         if request.terminal.is_some() {
             request.prepare_terminal();
         }
+        if let Some(id) = sandbox {
+            request.enter_sandbox(id)?;
+        }
         Ok(request)
+    }
+
+    /// Has it run in a sandbox.
+    pub fn enter_sandbox(&mut self, id: String) -> Result<(), Refusal> {
+        if let Some(workspace) = &self.workspace {
+            let wanted = "left out with `sandbox`, whose /workspace it is";
+            return Err(refused("workspace", &workspace.as_str().into(), wanted));
+        }
+        // Interpreters that stand ready see no sandbox.
+        self.python = None;
+        self.sandbox = Some(id);
+        Ok(())
     }
 
     /// Whoever wants a terminal uses it before the run is over.
@@ -253,6 +272,7 @@ impl RunRequest {
             attached: false,
             detach: false,
             workspace: None,
+            sandbox: None,
             scratch: None,
             temporary: None,
             workspace_link: None,
@@ -367,7 +387,7 @@ impl RunRequest {
             program: self.program.take(),
             parent: self.parent,
             environment: self.environment.iter().map(owned).collect(),
-            private_workspace: true,
+            private_workspace: self.sandbox.is_none(),
             workspace_link: self.workspace_link.clone(),
             temporary: self.temporary.as_ref().map(|temporary| temporary.path().to_owned()),
             working_directory: self.directory.clone(),

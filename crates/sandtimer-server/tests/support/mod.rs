@@ -38,6 +38,7 @@ pub fn settings(state: &Path) -> Settings {
             private_webhooks: false,
             memory: None,
         },
+        templates: std::collections::BTreeMap::new(),
         patience: HARD_STOP,
         heartbeat: HARD_STOP,
         collector: None,

@@ -1,0 +1,71 @@
+//! `sandtimer sandbox`: what can be typed.
+
+use std::ffi::OsString;
+
+use clap::{Args, Subcommand};
+
+use super::ServerFlags;
+
+#[derive(Debug, Args)]
+pub(crate) struct SandboxArguments {
+    #[command(subcommand)]
+    pub(crate) action: SandboxAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SandboxAction {
+    /// Make a sandbox, and print its id
+    Create(SandboxCreate),
+    /// List your sandboxes, the oldest first
+    List(SandboxList),
+    /// Run a command in a sandbox, and wait for its end
+    #[command(after_long_help = EXEC_NOTES)]
+    Exec(SandboxExec),
+    /// End all runs in a sandbox, and delete it with all of its files
+    Delete(SandboxDelete),
+}
+
+const EXEC_NOTES: &str = "\
+Exit codes are those of `sandtimer run`: the command's own; 128 + n when signal n ended it; 124 when a limit ended it; 137 out \
+of memory; 125 when Sandtimer failed; 126 and 127 when the command cannot be executed or is not found. Its output is printed \
+when it has ended. The run is cancelled if this command ends before.";
+
+#[derive(Debug, Args)]
+pub(crate) struct SandboxCreate {
+    /// What it is made from: `host`, or a template that the server's operator named [default: host]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) template: Option<String>,
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SandboxList {
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SandboxExec {
+    /// The sandbox, by its id
+    pub(crate) id: String,
+    /// Wall-clock limit of the command, such as 30s [default: the server's]
+    #[arg(long, visible_alias = "timeout", value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) wall: Option<OsString>,
+    /// The directory to start in [default: /workspace]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<String>,
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SandboxDelete {
+    /// The sandbox, by its id
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+}

@@ -1,0 +1,127 @@
+//! `sandtimer sandbox`: the sandboxes of a server.
+
+use std::process::ExitCode;
+
+use sandtimer::limits::{Format, Setting, parse_text};
+use sandtimer::model::{LimitKind, Outcome};
+use sandtimer_os::clock::calendar_milliseconds;
+use serde_json::{Map, Value, json};
+
+use super::super::Failure;
+use super::super::run::exit::exit_code;
+use super::client::{Client, printable};
+use super::said;
+use crate::args::sandbox::{
+    SandboxAction, SandboxArguments, SandboxCreate, SandboxDelete, SandboxExec, SandboxList,
+};
+use crate::config::written;
+use crate::render::{self, To};
+
+/// How long one request waits for the end of a run. The server cancels a run that no client has waited for for ten seconds.
+const WAIT_MILLISECONDS: u64 = 20_000;
+const HEAD: [&str; 5] = ["ID", "TEMPLATE", "RUNS", "DURABILITY", "AGE"];
+
+pub(crate) fn main(given: &SandboxArguments) -> Result<ExitCode, Failure> {
+    match &given.action {
+        SandboxAction::Create(given) => create(given),
+        SandboxAction::List(given) => list(given),
+        SandboxAction::Exec(given) => execute(given),
+        SandboxAction::Delete(given) => delete(given),
+    }
+}
+
+fn create(given: &SandboxCreate) -> Result<ExitCode, Failure> {
+    let body = given.template.as_ref().map_or(json!({}), |template| json!({"template": template}));
+    let made = Client::new(&given.server)?.post("/v1/sandboxes", &body)?;
+    Ok(said(given.server.json, &made, made["sandbox_id"].as_str().unwrap_or_default()))
+}
+
+fn list(given: &SandboxList) -> Result<ExitCode, Failure> {
+    let listed = Client::new(&given.server)?.get("/v1/sandboxes")?;
+    if given.server.json {
+        render::print(&format!("{listed}\n"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let line = |[id, template, runs, durability, age]: [&str; 5]| {
+        format!("{id:<14}{template:<16}{runs:>4}  {durability:<12}{age}\n")
+    };
+    let mut text = line(HEAD);
+    let now = calendar_milliseconds();
+    for sandbox in listed["sandboxes"].as_array().into_iter().flatten() {
+        let age = now.saturating_sub(sandbox["created_at_ms"].as_u64().unwrap_or(now)) / 1_000;
+        let age = written(LimitKind::Wall.into(), Some(age * 1_000_000_000));
+        let word = |name: &str| printable(sandbox[name].as_str().unwrap_or_default());
+        let [id, template, durability] = ["sandbox_id", "template", "durability"].map(word);
+        text.push_str(&line([&id, &template, &sandbox["runs"].to_string(), &durability, &age]));
+    }
+    render::print(&text);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn delete(given: &SandboxDelete) -> Result<ExitCode, Failure> {
+    let id = checked(&given.id)?;
+    Client::new(&given.server)?.delete(&format!("/v1/sandboxes/{id}"))?;
+    Ok(said(given.server.json, &json!({"sandbox_id": id, "deleted": true}), "deleted"))
+}
+
+fn execute(given: &SandboxExec) -> Result<ExitCode, Failure> {
+    let id = checked(&given.id)?;
+    let client = Client::new(&given.server)?;
+    let mut body = Map::new();
+    body.insert("command".to_owned(), given.command.clone().into());
+    body.insert("attached".to_owned(), true.into());
+    body.insert("wait_ms".to_owned(), WAIT_MILLISECONDS.into());
+    body.insert("errors".to_owned(), "replace".into());
+    if let Some(cwd) = &given.cwd {
+        body.insert("cwd".to_owned(), cwd.as_str().into());
+    }
+    if let Some(wall) = &given.wall {
+        body.insert("wall_ms".to_owned(), wall_milliseconds(wall)?);
+    }
+    let mut run = client.post(&format!("/v1/sandboxes/{id}/exec"), &Value::Object(body))?;
+    while run["status"] != "ended" {
+        let path = format!(
+            "/v1/runs/{}?wait_ms={WAIT_MILLISECONDS}&errors=replace",
+            run["run_id"].as_str().unwrap_or_default()
+        );
+        run = client.get(&path)?;
+    }
+    let outcome: Outcome = serde_json::from_value(run["outcome"].take())
+        .map_err(|error| Failure::usage(format!("the server's answer is not an outcome: {error}")))?;
+    if given.server.json {
+        render::print(&render::outcome_json(&outcome));
+    } else {
+        render::write(To::Stdout, outcome.stdout.as_bytes());
+        render::write(To::Stderr, outcome.stderr.as_bytes());
+        let last = if outcome.stderr.is_empty() { &outcome.stdout } else { &outcome.stderr };
+        if let Some(verdict) = &outcome.verdict {
+            render::verdict(verdict, None, !last.is_empty() && !last.ends_with('\n'));
+        } else if let Some(error) = &outcome.error {
+            let message = error["message"].as_str().unwrap_or("the run could not continue");
+            render::complaint(&match error["code"].as_str() {
+                Some("execute_failed") => format!("`{}`: {message}", given.command[0]),
+                _ => message.to_owned(),
+            });
+        }
+    }
+    Ok(ExitCode::from(exit_code(&outcome)))
+}
+
+fn wall_milliseconds(wall: &std::ffi::OsStr) -> Result<Value, Failure> {
+    let text = wall.to_str().ok_or_else(|| Failure::usage("--wall: the value is not text"))?;
+    Ok(match parse_text("--wall", Format::flag(LimitKind::Wall), text, "the command line")? {
+        Setting::At(nanoseconds) => nanoseconds.div_ceil(1_000_000).into(),
+        Setting::Unlimited => "unlimited".into(),
+        Setting::Inherit => Value::Null,
+    })
+}
+
+/// An id as it is put into a path.
+fn checked(id: &str) -> Result<&str, Failure> {
+    let is_id = !id.is_empty() && id.len() <= 100 && id.chars().all(|letter| letter.is_ascii_alphanumeric());
+    if is_id {
+        return Ok(id);
+    }
+    let shown = printable(&id.chars().take(100).collect::<String>());
+    Err(Failure::usage(format!("`{shown}` is not the id of a sandbox; `sandtimer sandbox list` lists them")))
+}

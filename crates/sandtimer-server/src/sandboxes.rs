@@ -1,0 +1,192 @@
+//! `/v1/sandboxes`: file systems in which many runs work, and which outlive them and the server.
+//!
+//! ```text
+//! created ─▶ used by any number of runs at a time ─▶ deleted, which ends those that are in it
+//! ```
+//! What they are is the engine's business (docs/design/sandboxes.md); here is who may ask for what.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+use axum::extract::{Extension, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use sandtimer::Engine;
+use sandtimer::engine::{Durability, Sandbox, SandboxSpec, Sandboxes, Template};
+use serde_json::{Value, json};
+
+use crate::Shared;
+use crate::auth::Owner;
+use crate::body::{self, Id, Object, Parameters, refused};
+use crate::connection::Connection;
+use crate::error::{Code, Refusal};
+use crate::quota::{Share, Shares};
+use crate::runs::{self, RunRequest};
+use crate::tenants::Tenants;
+
+/// The template that every server has.
+pub(crate) const HOST_TEMPLATE: &str = "host";
+/// Each takes one of the engine's slots, of which runs need the others.
+static SANDBOXES: Shares = Shares::of("sandboxes", 1_000);
+
+/// The sandboxes of a server, and what they can be made from.
+#[derive(Debug)]
+pub(crate) struct SandboxService {
+    sandboxes: Sandboxes,
+    /// Directories that the operator has named.
+    templates: BTreeMap<String, PathBuf>,
+    /// What each takes of what there is for all.
+    shares: Mutex<HashMap<String, Share>>,
+}
+
+impl SandboxService {
+    /// Opens those below a state directory that no other server uses.
+    pub fn open(
+        engine: &Engine,
+        state_directory: &Path,
+        (templates, tenants): (BTreeMap<String, PathBuf>, &Tenants),
+        report: &dyn Fn(&str),
+    ) -> Result<Self, sandtimer::Error> {
+        let scope = |owner: &str| tenants.scope(&Owner::recorded(owner));
+        let sandboxes = engine.sandboxes(&state_directory.join("sandboxes"), &scope, report)?;
+        let service = SandboxService { sandboxes, templates, shares: Mutex::default() };
+        for sandbox in service.sandboxes.all() {
+            // One too many is there all the same.
+            if let Ok(share) = SANDBOXES.take(&Owner::recorded(&sandbox.owner())) {
+                service.hold(&sandbox, share);
+            }
+        }
+        Ok(service)
+    }
+
+    fn hold(&self, sandbox: &Sandbox, share: Share) {
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        shares.insert(sandbox.id().to_owned(), share);
+    }
+
+    fn template(&self, name: &str) -> Result<Template, Refusal> {
+        if name == HOST_TEMPLATE {
+            return Ok(Template::Host);
+        }
+        let found = self.templates.get(name).map(|path| Template::Directory(path.clone()));
+        found.ok_or_else(|| {
+            let shown: String = name.chars().take(60).collect();
+            let names: Vec<&str> =
+                std::iter::once(HOST_TEMPLATE).chain(self.templates.keys().map(String::as_str)).collect();
+            let message =
+                format!("template: there is no template `{shown}`; use one of {}", names.join(", "));
+            Refusal::new(Code::TemplateNotFound, message).with("key", "template").with("value", shown)
+        })
+    }
+
+    /// Blocks.
+    fn create(&self, owner: &Owner, template: &str, tenants: &Tenants) -> Result<Sandbox, Refusal> {
+        let spec = SandboxSpec {
+            template: self.template(template)?,
+            template_name: template.to_owned(),
+            owner: owner.as_str().to_owned(),
+            parent: tenants.scope(owner),
+        };
+        let share = SANDBOXES.take(owner)?;
+        let sandbox = self.sandboxes.create(spec)?;
+        self.hold(&sandbox, share);
+        Ok(sandbox)
+    }
+
+    /// Blocks until nothing runs in it.
+    fn delete(&self, id: &str, owner: &Owner) -> Result<(), Refusal> {
+        self.sandboxes.delete(id, owner.as_str())?;
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        Ok(())
+    }
+}
+
+pub(crate) fn routes() -> Router<Shared> {
+    Router::new()
+        .route("/v1/sandboxes", post(create).get(list))
+        .route("/v1/sandboxes/{id}", get(show).delete(delete))
+        .route("/v1/sandboxes/{id}/exec", post(execute))
+}
+
+/// The sandbox of this owner, or that there is none.
+pub(crate) fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Sandbox, Refusal> {
+    Ok(app.sandbox_service.sandboxes.find(id, owner.as_str()).map_err(sandtimer::Error::from)?)
+}
+
+/// Waits for a mount that is being made.
+fn view(sandbox: &Sandbox) -> Value {
+    json!({
+        "sandbox_id": sandbox.id(),
+        "template": sandbox.template_name(),
+        "created_at_ms": sandbox.created_at_ms(),
+        "runs": sandbox.runs(),
+        "durability": match sandbox.durability() {
+            Durability::Certain => "certain",
+            Durability::Uncertain => "uncertain",
+        },
+    })
+}
+
+async fn create(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Object(mut fields): Object,
+) -> Result<Response, Refusal> {
+    let template = fields.text("template")?.unwrap_or_else(|| HOST_TEMPLATE.to_owned());
+    fields.finish()?;
+    let made =
+        tokio::task::spawn_blocking(move || app.sandbox_service.create(&owner, &template, &app.tenants));
+    let made = made.await.map_err(|_| Refusal::new(Code::Internal, "the sandbox could not be made"))??;
+    Ok((StatusCode::CREATED, body::json(&view(&made))).into_response())
+}
+
+async fn list(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Parameters(fields): Parameters,
+) -> Result<Response, Refusal> {
+    fields.finish()?;
+    let sandboxes = app.sandbox_service.sandboxes.of(owner.as_str());
+    let shown: Vec<Value> = tokio::task::block_in_place(|| sandboxes.iter().map(view).collect());
+    Ok(body::json(&json!({"sandboxes": shown})))
+}
+
+async fn show(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Id(id): Id,
+) -> Result<Response, Refusal> {
+    let sandbox = find(&app, &id, &owner)?;
+    Ok(body::json(&tokio::task::block_in_place(|| view(&sandbox))))
+}
+
+async fn delete(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Id(id): Id,
+) -> Result<Response, Refusal> {
+    let deleted = tokio::task::spawn_blocking(move || app.sandbox_service.delete(&id, &owner)).await;
+    deleted.map_err(|_| Refusal::new(Code::Internal, "the sandbox could not be removed"))??;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// A run in the sandbox of the path: `POST /v1/runs` with its id as `sandbox`.
+async fn execute(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Extension(connection): Extension<Arc<Connection>>,
+    Id(id): Id,
+    Object(fields): Object,
+) -> Result<Response, Refusal> {
+    let mut request = RunRequest::parse(fields)?;
+    if let Some(other) = &request.sandbox
+        && *other != id
+    {
+        return Err(refused("sandbox", &other.as_str().into(), "the sandbox of the path, or nothing"));
+    }
+    request.enter_sandbox(id)?;
+    runs::start_and_wait(&app, &owner, &connection, request).await
+}
