@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ._client_context import ClientContext
     from ._client_files import ClientFiles, ClientWorkspace
     from ._client_run import ClientRun, OutputChunk, RunEvent
+    from ._client_sandbox import ClientSandbox
     from ._context import Context, ContextInfo
     from ._decorator import sandboxed
     from ._estimate import Estimate, estimate
@@ -76,6 +77,7 @@ _MODULES = {
     "_client_context": "ClientContext",
     "_client_files": "ClientFiles ClientWorkspace",
     "_client_run": "ClientRun OutputChunk RunEvent",
+    "_client_sandbox": "ClientSandbox",
     "_context": "Context ContextInfo",
     "_decorator": "sandboxed",
     "_estimate": "Estimate estimate",
@@ -132,6 +134,7 @@ __all__ = [
     "ClientContext",
     "ClientFiles",
     "ClientRun",
+    "ClientSandbox",
     "ClientWorkspace",
     "Context",
     "ContextInfo",

@@ -17,6 +17,7 @@ from ._client_context import ClientContext
 from ._client_files import ClientWorkspace
 from ._client_request import ContextOptions, RunOptions, fields, program
 from ._client_run import WAIT_MS, ClientRun, outcome_of
+from ._client_sandbox import ClientSandbox
 from ._client_wire import AWAITING, BLOCKING, Io, Server, now
 from ._outcome import Outcome
 from ._vocabulary import named_parameters
@@ -304,6 +305,67 @@ class Client:
     async def _listed(self, io: Io, path: str, key: str) -> list[dict[str, Any]]:
         listed: list[dict[str, Any]] = (await self._server.ask(io, "GET", path))[key]
         return listed
+
+    # Sandboxes
+
+    def sandbox(self, template: str = "host") -> ClientSandbox:
+        """Makes a sandbox: a private file system in which many runs work, and which outlives them.
+
+        Args:
+            template: What it is made from: "host", the programs of the server's host, or a root
+                tree that the server's operator named with --template.
+
+        Raises:
+            ServerNotFoundError: The server has no such template.
+            ServerError: The server's host cannot give it, or its disk is full.
+
+        Examples:
+            >>> import sandtimer
+            >>> with sandtimer.Client().sandbox() as box:
+            ...     outcome = box.run("echo 42 >answer", timeout=20.0)
+            ...     box.run("cat answer", timeout=20.0).stdout
+            '42\\n'
+        """
+        return now(self._sandbox(BLOCKING, template))
+
+    async def asandbox(self, template: str = "host") -> ClientSandbox:
+        """Awaited form of `sandbox`."""
+        return await self._sandbox(AWAITING, template)
+
+    async def _sandbox(self, io: Io, template: str) -> ClientSandbox:
+        made = await self._server.ask(io, "POST", "/v1/sandboxes", {"template": text("template", template)})
+        return ClientSandbox(self._server, made["sandbox_id"])
+
+    def attach_sandbox(self, id: str) -> ClientSandbox:
+        """Returns the sandbox with this id, without a request: an unknown id is noticed by the first
+        use.
+
+        Args:
+            id: The id of the sandbox.
+
+        Examples:
+            >>> import sandtimer
+            >>> client = sandtimer.Client()
+            >>> box = client.attach_sandbox(client.sandbox().id)
+            >>> box.delete()
+        """
+        return ClientSandbox(self._server, id)
+
+    def sandboxes(self) -> list[dict[str, Any]]:
+        """Returns the sandboxes of this token, the oldest first.
+
+        Examples:
+            >>> import sandtimer
+            >>> client = sandtimer.Client()
+            >>> with client.sandbox() as box:
+            ...     box.id in [each["sandbox_id"] for each in client.sandboxes()]
+            True
+        """
+        return now(self._listed(BLOCKING, "/v1/sandboxes", "sandboxes"))
+
+    async def asandboxes(self) -> list[dict[str, Any]]:
+        """Awaited form of `sandboxes`."""
+        return await self._listed(AWAITING, "/v1/sandboxes", "sandboxes")
 
     # Workspaces
 

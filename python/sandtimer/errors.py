@@ -710,7 +710,7 @@ class ServerUnauthorizedError(ServerError, PermissionError):
 
 
 class ServerNotFoundError(ServerError, LookupError):
-    """The server has no such run, context, workspace or file, or another token owns it.
+    """The server has no such run, context, sandbox, workspace or file, or another token owns it.
 
     Examples:
         >>> import sandtimer

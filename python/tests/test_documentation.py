@@ -67,6 +67,7 @@ NOT_MADE = (
     sandtimer.ClientContext,
     sandtimer.ClientFiles,
     sandtimer.ClientRun,
+    sandtimer.ClientSandbox,
     sandtimer.ClientWorkspace,
     sandtimer.Context,
     sandtimer.Outcome,

@@ -1,0 +1,112 @@
+"""Sandboxes by the client of a server: a real server, which is killed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pathlib
+import subprocess
+
+import pytest
+import sandtimer
+from serving import BINARY, Serving
+
+
+@pytest.fixture
+def client(server: str) -> sandtimer.Client:
+    return sandtimer.Client(server)
+
+
+def test_sandbox_keeps_files_between_runs(client: sandtimer.Client) -> None:
+    with client.sandbox() as box:
+        assert box.run("echo one >/tmp/file; mkdir ~/d; cd ~/d && pwd", timeout=20.0).stdout == "/home/user/d\n"
+        slow = box.run("echo partial >part; sleep 60", timeout=0.3)
+        assert (slow.ending, slow.tree.survivors) == ("timeout", 0)
+        assert box.run("cat /tmp/file part; ls ~", timeout=20.0).stdout == "one\npartial\nd\n"
+        assert box.run(code="print(open('/tmp/file').read())", timeout=20.0).stdout == "one\n\n"
+        run = box.start("sleep 60", timeout=60.0)
+        assert (box.info()["runs"], box.info()["durability"]) == (1, "certain")
+        with client.sandbox() as other:
+            assert other.run("ls -A /tmp /workspace ~", timeout=20.0).stdout == "/home/user:\n\n/tmp:\n\n/workspace:\n"
+    assert run.wait().ending == "cancelled"
+    with pytest.raises(sandtimer.ServerNotFoundError) as missing:
+        box.run("true")
+    assert missing.value.code == "sandbox_not_found"
+    box.delete()
+    with pytest.raises(sandtimer.ServerNotFoundError, match="use one of host"):
+        client.sandbox("../etc")
+
+
+def test_sandbox_is_awaited(client: sandtimer.Client) -> None:
+    async def main() -> list[str]:
+        async with await client.asandbox() as box:
+            runs = [box.arun(f"echo {number} >>all; echo {number}", timeout=20.0) for number in range(3)]
+            said = [outcome.stdout for outcome in await asyncio.gather(*runs)]
+            return [*said, (await box.arun("sort all | tr -d '\\n'", timeout=20.0)).stdout]
+
+    assert asyncio.run(main()) == ["0\n", "1\n", "2\n", "012"]
+
+
+def test_sandbox_survives_a_killed_server(tmp_path: pathlib.Path) -> None:
+    """Its files do, over three kills while it writes; its processes do not."""
+    writer = "i=0; while :; do i=$((i + 1)); echo $i >>lines; [ $i != 50 ] || echo far enough; done"
+    serving = Serving(tmp_path)
+    box_id = sandtimer.Client(serving.url).sandbox().id
+    for kills in range(3):
+        box = sandtimer.Client(serving.url).attach_sandbox(box_id)
+        assert (box.info()["runs"], box.run("cat counts 2>/dev/null | wc -l", timeout=20.0).stdout) == (0, f"{max(0, kills - 1)}\n")
+        assert box.run("[ ! -e lines ] || wc -l <lines >>counts; rm -f lines; touch counts", timeout=20.0).ok
+        run = box.start(writer, timeout=60.0)
+        assert run.wait_for_line("far enough", timeout=20.0)["matched"]
+        serving.crash()
+        serving.launch()
+    box = sandtimer.Client(serving.url).attach_sandbox(box_id)
+    counts = box.run("cat counts; wc -l <lines", timeout=20.0).stdout.split()
+    assert len(counts) == 3 and all(int(count) >= 50 for count in counts), counts
+    box.delete()
+    serving.stop()
+
+
+def sandbox_command(server: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [BINARY, "sandbox", words[0], "--server", server, *words[1:]]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_command_line_makes_uses_and_deletes_sandboxes(server: str) -> None:
+    box_id = sandbox_command(server, "create").stdout.strip()
+    written = sandbox_command(server, "exec", box_id, "--", "sh", "-c", "echo kept | tee file; echo said >&2; exit 3")
+    assert (written.returncode, written.stdout, written.stderr) == (3, "kept\n", "said\n")
+    slow = sandbox_command(server, "exec", "--wall", "300ms", "--cwd", "/tmp", box_id, "--", "sh", "-c", "pwd; sleep 60")
+    assert (slow.returncode, slow.stdout) == (124, "/tmp\n") and "300 ms" in slow.stderr, slow
+    absent = sandbox_command(server, "exec", box_id, "absent")
+    assert absent.returncode == 127 and "absent" in absent.stderr, absent
+    nowhere = sandbox_command(server, "exec", "--cwd", "/nowhere", box_id, "pwd")
+    assert nowhere.returncode == 125 and "/nowhere" in nowhere.stderr, nowhere
+    outcome = json.loads(sandbox_command(server, "exec", "--json", box_id, "cat", "file").stdout)
+    assert (outcome["stdout"], outcome["tree"]["survivors"]) == ("kept\n", 0)
+    listed = sandbox_command(server, "list").stdout.splitlines()
+    assert any(line.split()[:4] == [box_id, "host", "0", "certain"] for line in listed), listed
+    deleted = sandbox_command(server, "delete", box_id)
+    assert (deleted.returncode, deleted.stdout) == (0, "deleted\n")
+    again = sandbox_command(server, "delete", box_id)
+    assert again.returncode == 125 and "sandbox_not_found" in again.stderr, again
+    odd = sandbox_command(server, "delete", "../runs")
+    assert odd.returncode == 125 and "sandtimer sandbox list" in odd.stderr, odd
+    unknown = sandbox_command(server, "create", "--template", "nothing")
+    assert unknown.returncode == 125 and "use one of host" in unknown.stderr, unknown
+
+
+def test_operator_names_templates(tmp_path: pathlib.Path) -> None:
+    def refusal(*templates: str) -> str:
+        words = [word for template in templates for word in ("--template", template)]
+        command = [BINARY, "serve", "--listen", "127.0.0.1:0", "--state-dir", str(tmp_path / "state"), *words]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert ended.returncode == 125, ended
+        return ended.stderr
+
+    assert "is not NAME=DIR" in refusal("debian")
+    assert "every server has" in refusal(f"host={tmp_path}")
+    assert "no usable name" in refusal(f"../up={tmp_path}")
+    assert "absolute path" in refusal("debian=srv")
+    assert "absolute path" in refusal(f"debian={tmp_path}/absent")
+    assert "given twice" in refusal(f"a={tmp_path}", f"a={tmp_path}")
