@@ -8,26 +8,19 @@ from typing import TYPE_CHECKING, Any
 # Imported when they are first used: an installation that only has this package's pytest plug-in or kernel provisioner
 # registered pays nothing for them.
 if TYPE_CHECKING:
-    from . import errors as errors
-    from . import jobs as jobs
-    from ._client import Client
-    from ._client_context import ClientContext
-    from ._client_files import ClientFiles, ClientWorkspace
-    from ._client_run import ClientRun, OutputChunk, RunEvent
-    from ._client_sandbox import ClientSandbox
-    from ._context import Context, ContextInfo
-    from ._decorator import sandboxed
-    from ._estimate import Estimate, estimate
-    from ._futures import CallFuture
-    from ._host import HostLoad
-    from ._judge import Judgement, Judgements
-    from ._loop import LoopGuard
+    from . import errors as errors, jobs as jobs
     from ._outcome import Isolation, Outcome, Tree, Usage, Verdict
-    from ._report import progress
-    from ._resilience import CircuitBreaker, Retried, Retry, retry
-    from ._sandbox import Sandbox
     from ._sandtimer import __version__
-    from ._timeouts import TimeoutManager
+    from .agents._estimate import Estimate, estimate
+    from .agents._loop import LoopGuard
+    from .agents._report import progress
+    from .agents._resilience import CircuitBreaker, Retried, Retry, retry
+    from .agents._timeouts import TimeoutManager
+    from .client._client import Client
+    from .client._context import ClientContext
+    from .client._files import ClientFiles, ClientWorkspace
+    from .client._run import ClientRun, OutputChunk, RunEvent
+    from .client._sandbox import ClientSandbox
     from .errors import (
         BranchRefusedError,
         Cancelled,
@@ -71,26 +64,32 @@ if TYPE_CHECKING:
         UnserializableError,
         UnsupportedPlatform,
     )
+    from .sandbox._context import Context, ContextInfo
+    from .sandbox._decorator import sandboxed
+    from .sandbox._futures import CallFuture
+    from .sandbox._host import HostLoad
+    from .sandbox._judge import Judgement, Judgements
+    from .sandbox._sandbox import Sandbox
 
 _MODULES = {
-    "_client": "Client",
-    "_client_context": "ClientContext",
-    "_client_files": "ClientFiles ClientWorkspace",
-    "_client_run": "ClientRun OutputChunk RunEvent",
-    "_client_sandbox": "ClientSandbox",
-    "_context": "Context ContextInfo",
-    "_decorator": "sandboxed",
-    "_estimate": "Estimate estimate",
-    "_futures": "CallFuture",
-    "_host": "HostLoad",
-    "_judge": "Judgement Judgements",
-    "_loop": "LoopGuard",
+    "client._client": "Client",
+    "client._context": "ClientContext",
+    "client._files": "ClientFiles ClientWorkspace",
+    "client._run": "ClientRun OutputChunk RunEvent",
+    "client._sandbox": "ClientSandbox",
+    "sandbox._context": "Context ContextInfo",
+    "sandbox._decorator": "sandboxed",
+    "agents._estimate": "Estimate estimate",
+    "sandbox._futures": "CallFuture",
+    "sandbox._host": "HostLoad",
+    "sandbox._judge": "Judgement Judgements",
+    "agents._loop": "LoopGuard",
     "_outcome": "Isolation Outcome Tree Usage Verdict",
-    "_report": "progress",
-    "_resilience": "CircuitBreaker Retried Retry retry",
-    "_sandbox": "Sandbox",
+    "agents._report": "progress",
+    "agents._resilience": "CircuitBreaker Retried Retry retry",
+    "sandbox._sandbox": "Sandbox",
     "_sandtimer": "__version__",
-    "_timeouts": "TimeoutManager",
+    "agents._timeouts": "TimeoutManager",
     "errors": (
         "BranchRefusedError Cancelled CircuitOpen ContextLostError Crashed DeadlineExceeded "
         "EstimateRefusedError InvalidArgumentError InvalidArgumentTypeError InvalidLimitError "

@@ -615,7 +615,7 @@ def test_defect_13_flags_of_either_type_are_taken(monkeypatch: pytest.MonkeyPatc
     ray.is_initialized = lambda: True
     ours: Any = types.ModuleType("sandtimer.ray")
     ours.initialize = lambda *settings: started.append(settings)
-    ours.sandbox = lambda parameters, options: sandtimer._shared.sandbox(parameters)  # type: ignore[attr-defined]
+    ours.sandbox = lambda parameters, options: sandtimer.sandbox._shared.sandbox(parameters)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setitem(sys.modules, "sandtimer.ray", ours)
     assert sandbox_run("ray", timeout=LONG, ray_actor_options={"num_cpus": 1}, **both)(where)() != HERE

@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 import sandtimer
-from sandtimer import _client_run, _client_wire
+from sandtimer.client import _run as _client_run, _wire as _client_wire
 from serving import Proxy, Serving
 
 
@@ -209,7 +209,7 @@ def test_ctrl_c_cancels_a_run_in_the_foreground(client: sandtimer.Client, server
 def test_a_client_that_is_killed_behind_its_first_wait_leaves_no_run(client: sandtimer.Client, server: str) -> None:
     program = """
         import sys, sandtimer
-        from sandtimer import _client, _client_run
+        from sandtimer.client import _client, _run as _client_run
         _client.WAIT_MS = _client_run.WAIT_MS = 300
         sandtimer.Client(sys.argv[1]).run(["sleep", sys.argv[2]])
     """
@@ -227,7 +227,7 @@ def test_a_client_that_is_killed_behind_its_first_wait_leaves_no_run(client: san
 def test_a_cancelled_task_cancels_its_run(client: sandtimer.Client, monkeypatch: pytest.MonkeyPatch, wait_ms: int) -> None:
     # In the first wait of its own, or in a later one.
     monkeypatch.setattr(_client_run, "WAIT_MS", wait_ms)
-    monkeypatch.setattr("sandtimer._client.WAIT_MS", wait_ms)
+    monkeypatch.setattr("sandtimer.client._client.WAIT_MS", wait_ms)
     word = f"{wait_ms}.981"
 
     async def main() -> None:
@@ -395,7 +395,7 @@ def test_what_waits_long_for_its_turn_is_a_run_all_the_same(
 ) -> None:
     with client.context() as ctx:
         busy = ctx.start("import time; time.sleep(60)")
-        monkeypatch.setattr("sandtimer._client_context._TURN_MS", 50)
+        monkeypatch.setattr("sandtimer.client._context._TURN_MS", 50)
         waits, given = ctx.start("x = 1"), ctx.start("x = 2")
         monkeypatch.undo()
         given.kill()

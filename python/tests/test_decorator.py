@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import sandtimer
 import subjects
-from sandtimer import _decorator, _shared
+from sandtimer.sandbox import _decorator, _shared
 
 HERE = os.getpid()
 

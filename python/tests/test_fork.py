@@ -213,7 +213,7 @@ def test_a_lock_that_another_thread_holds_is_free_in_a_forked_process() -> None:
         sandtimer._of_a_pool = sandtimer.Sandbox()._pool.guard
         names = locks()
         # What the walk found was worth it.
-        known = ("_job._registering", "_fork._guard", "_native._guard", "_of_a_pool")
+        known = ("sandbox._job._registering", "sandbox._fork._guard", "_native._guard", "_of_a_pool")
         assert {f"sandtimer.{each}.lock" for each in known} <= {".".join(each) for each in names}
         held, go = threading.Event(), threading.Event()
 
@@ -330,8 +330,9 @@ def test_tracebacks_show_the_callers_frames_alone() -> None:
 def test_objects_of_the_parent_are_dropped_in_its_forks() -> None:
     said = run_alone("""
         import os, signal, threading, time
-        from sandtimer import _job, _native
-        from sandtimer._answers import answer_of
+        from sandtimer import _native
+        from sandtimer.sandbox import _job
+        from sandtimer.sandbox._answers import answer_of
 
         box = sandtimer.Sandbox(timeout=100.0)
         box.warm(1)

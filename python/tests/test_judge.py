@@ -16,7 +16,7 @@ from typing import Any, Iterator
 
 import pytest
 import sandtimer
-from sandtimer import _checkers, _host, _judge
+from sandtimer.sandbox import _checkers, _host, _judge
 
 SQUARE = "print(int(input()) ** 2)"
 SUM = "def solve(a, b=1):\n    return a + b\n"

@@ -15,7 +15,7 @@ from typing import Any, Iterator
 
 import pytest
 import sandtimer
-from sandtimer import _checkers, _host, _judge
+from sandtimer.sandbox import _checkers, _host, _judge
 
 # Makes a queue for one processor out of its own children, then gives an answer that differs from run to run.
 COIN = """

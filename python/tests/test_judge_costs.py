@@ -14,7 +14,8 @@ from typing import Any, Iterator, Optional
 
 import pytest
 import sandtimer
-from sandtimer import _checkers, _kept, _outcome, _values
+from sandtimer import _outcome, _values
+from sandtimer.sandbox import _checkers, _kept
 
 MAX_OUTPUT, MAX_VALUE = 64 << 10, 1 << 20
 

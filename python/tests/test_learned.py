@@ -24,7 +24,7 @@ from learned_subjects import (
     starts_process,
     starts_thread,
 )
-from sandtimer import _pool
+from sandtimer.sandbox import _pool
 
 PLAIN = "learned_subjects.plain"
 

@@ -16,7 +16,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 import sandtimer
-from sandtimer import _client_wire
+from sandtimer.client import _wire as _client_wire
 from serving import BINARY, Serving
 from waiting import readable
 

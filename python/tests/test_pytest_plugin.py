@@ -224,13 +224,13 @@ def test_suites_without_marks_do_not_import_the_engine(suite: Callable[..., Suit
 
         def test_what_is_imported():
             ours = {name for name in sys.modules if name.split(".")[0] == "sandtimer"}
-            assert not {"sandtimer._sandtimer", "sandtimer._sandbox"} & ours, ours
+            assert not {"sandtimer._sandtimer", "sandtimer.sandbox._sandbox"} & ours, ours
             assert "_sandtimer_inside" not in sys.modules
     """)
     code, _ = it.run()
     assert code == 0, it.output
     code, reports = it.run("--sandtimer")
-    assert code == 1 and "sandtimer._sandbox" in reports["test_what_is_imported", "call"]["text"]
+    assert code == 1 and "sandtimer.sandbox._sandbox" in reports["test_what_is_imported", "call"]["text"]
 
 
 def test_wider_fixtures_of_the_session_are_shared_by_memory(suite: Callable[..., Suite]) -> None:
@@ -424,7 +424,8 @@ def test_a_fork_that_has_one_child_is_replaced_by_another(suite: Callable[..., S
     it = suite("""
         import os
         import pytest
-        from sandtimer import _fork, errors
+        from sandtimer import errors
+        from sandtimer.sandbox import _fork
 
         begin = _fork.Server.begin
 

@@ -33,7 +33,7 @@ import ray_subjects as subjects
 import sandtimer
 from learned_subjects import plain
 from ray.cluster_utils import Cluster
-from sandtimer import _job
+from sandtimer.sandbox import _job
 from waiting import readable
 from sandtimer.adtools import SandboxExecutorRay, sandbox_run
 from sandtimer.ray import Pool

@@ -127,7 +127,7 @@ def test_verl_runs_off_the_main_thread(verl: Any) -> None:
 
 
 def test_a_busy_machine_is_not_held_against_the_model(verl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sandtimer import _host
+    from sandtimer.sandbox import _host
 
     retried = []
     again = sandtimer.Judgement.retry_overloaded

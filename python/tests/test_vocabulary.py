@@ -179,7 +179,7 @@ def test_table_has_each_word_once_in_its_spelling() -> None:
         jobs.Handler.__init__,
         adtools.SandboxExecutor.secure_execute,
     ]
-    from sandtimer._client_request import ContextOptions, RunOptions
+    from sandtimer.client._request import ContextOptions, RunOptions
 
     known = {name for function in functions for name in inspect.signature(function).parameters}
     known |= {"num_cpus", "num_gpus", *RunOptions.__annotations__, *ContextOptions.__annotations__}

@@ -11,13 +11,14 @@ import time
 import traceback
 from typing import Any, Callable, ContextManager, Literal, Mapping, Optional, Sequence, TypedDict, Union
 
-from .. import _arguments, _job, _shared
+from .. import _arguments
 from .._choices import Trust
 from .._decorated import Decorated, Way, decorate
 from .._outcome import Outcome
 from .._results import RemoteTraceback
 from .._vocabulary import named_parameters
 from ..errors import InvalidArgumentError, InvalidArgumentTypeError, RemoteError, UnserializableError
+from ..sandbox import _job, _shared
 
 __all__ = ["ExecutionResults", "SandboxExecutor", "SandboxExecutorRay", "sandbox_run"]
 

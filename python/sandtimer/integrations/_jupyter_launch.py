@@ -9,7 +9,7 @@ import subprocess
 import threading
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
-from .._binary import find_binary
+from ..client._binary import find_binary
 
 # The kernel takes the place of this shell. What is left of it sends signals to the kernel and what
 # that has started in its process group, by the numbers that it reads, and writes texts to the

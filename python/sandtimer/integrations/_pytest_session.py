@@ -14,9 +14,10 @@ from typing import Any, NamedTuple, Optional, Sequence
 
 import pytest
 
-from .. import _fork, _job, _native, _sandbox
+from .. import _native
 from .._outcome import Outcome
 from ..errors import SandtimerError, UnsupportedPlatform
+from ..sandbox import _fork, _job, _sandbox
 from . import _pytest_reports
 from ._pytest_inside import Inside
 from ._pytest_limits import TestLimits

@@ -18,9 +18,9 @@ try:
 except ImportError as error:
     raise ImportError(f'sandtimer.integrations.dspy needs dspy with its interpreter interface ({error}): pip install "dspy>=3.4"') from error
 
-from .. import _sandbox
 from .._outcome import Outcome
 from ..errors import SandtimerError
+from ..sandbox import _sandbox
 from . import _tool_values
 from ._host_tools import MIME, PREPARATION_TIMEOUT, HostTools
 

@@ -28,7 +28,7 @@ try:
 except ImportError as error:
     raise ImportError(f'sandtimer.integrations.jupyter needs jupyter_client ({error}): pip install "jupyter_client>=8"') from error
 
-from .._binary import find_binary
+from ..client._binary import find_binary
 from ._jupyter_launch import (
     SealedProcess,
     command,

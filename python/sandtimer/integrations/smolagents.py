@@ -18,8 +18,8 @@ try:
 except ImportError as error:
     raise ImportError(f'sandtimer.integrations.smolagents needs smolagents ({error}): pip install "smolagents>=1.26"') from error
 
-from .. import _sandbox
 from .._outcome import Outcome
+from ..sandbox import _sandbox
 from . import _tool_values
 from ._host_tools import MIME, PREPARATION_TIMEOUT, HostTools
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Optional
 
-from .._client_run import outcome_of
 from .._outcome import Outcome, Record, build
+from ..client._run import outcome_of
 from ..errors import RemoteError
 
 

@@ -19,26 +19,39 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from .. import _arguments, _native
 from .._choices import JobState
-from .._client_wire import iterate, now
 from .._locks import Guard
 from .._outcome import build
-from .._progress import Bar
-from .._sandbox import Sandbox
 from .._vocabulary import named_parameters
+from ..client._wire import iterate, now
 from ..errors import (
     InvalidArgumentError,
     JobConflictError,
     JobError,
     JobFileUnknownError,
-    JobStillRunningError,
-    JobStateRefusedError,
-    JobStoreUnreachableError,
     JobNotFoundError,
+    JobStateRefusedError,
+    JobStillRunningError,
+    JobStoreUnreachableError,
     UnsupportedPlatform,
 )
+from ..sandbox._progress import Bar
+from ..sandbox._sandbox import Sandbox
 from . import _specs
 from ._following import PIECE, Following, Told, states_of, word_of
-from ._records import Job, JobEvent, JobFile, JobLog, JobQueue, JobRecord, JobSchedule, JobWebhook, JobWorker, Submitted, job_of, record_of
+from ._records import (
+    Job,
+    JobEvent,
+    JobFile,
+    JobLog,
+    JobQueue,
+    JobRecord,
+    JobSchedule,
+    JobWebhook,
+    JobWorker,
+    Submitted,
+    job_of,
+    record_of,
+)
 from ._specs import Spec
 from ._waiting import AWAITING, BLOCKING, Io
 from ._worker import LOOK, Handlers, Worker

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Union
 
 from .. import _arguments, _native, _values
 from .._results import RemoteTraceback
-from .._sandbox import Sandbox
 from .._vocabulary import named_parameters
 from ..errors import (
     InvalidArgumentError,
@@ -19,6 +18,7 @@ from ..errors import (
     RemoteError,
     SandboxUnavailableError,
 )
+from ..sandbox._sandbox import Sandbox
 from ._handler import Handler
 
 if TYPE_CHECKING:

@@ -18,9 +18,10 @@ from typing import Any, Callable, Optional, Sequence, TypeVar, Union
 
 import ray
 
-from .. import __version__, _job, _native
-from .._answers import Answer, answer_of
-from .._sandbox import Sandbox
+from .. import __version__, _native
+from ..sandbox import _job
+from ..sandbox._answers import Answer, answer_of
+from ..sandbox._sandbox import Sandbox
 from ._references import Places, put_back
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -15,8 +15,8 @@ from typing import Any, Iterator, Mapping
 import ray
 
 from .._locks import Guard
-from .._sandbox import Sandbox
-from .._shared import PRELOAD
+from ..sandbox._sandbox import Sandbox
+from ..sandbox._shared import PRELOAD
 from ._pool import STANDING, Pool
 
 _MOST = 4

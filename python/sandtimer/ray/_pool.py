@@ -14,13 +14,14 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, TypeVar
 import ray
 from ray.exceptions import RayError
 
-from .. import _arguments, _job
-from .._answers import awaited_value_of, value_of
-from .._futures import CallFuture, in_order
-from .._learned import kind_of
+from .. import _arguments
 from .._outcome import Outcome, Record, gone, lost, never_begun
-from .._sandbox import Sandbox, Seconds
 from ..errors import InvalidArgumentError, RemoteError, SandboxUnavailableError, SandtimerError
+from ..sandbox import _job
+from ..sandbox._answers import awaited_value_of, value_of
+from ..sandbox._futures import CallFuture, in_order
+from ..sandbox._learned import kind_of
+from ..sandbox._sandbox import Sandbox, Seconds
 from ._actor import reply_in
 from ._nodes import Nodes, RemoteCall
 from ._references import refuse, taken_out

@@ -14,8 +14,8 @@ from typing import Any, Mapping, Sequence, Union
 import cloudpickle
 import ray
 
-from .. import _job
 from ..errors import UnserializableError
+from ..sandbox import _job
 
 # Positions and names of arguments.
 Places = Sequence[Union[int, str]]

@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn languages_are_known_by_names_of_files() {
-        assert_eq!(Language::of("python/sandtimer/_job.py"), Some(Language::Python));
+        assert_eq!(Language::of("python/sandtimer/sandbox/_job.py"), Some(Language::Python));
         assert_eq!(Language::of("typescript/src/run.ts"), Some(Language::TypeScript));
         assert_eq!(Language::of("docs/a.md"), None);
     }

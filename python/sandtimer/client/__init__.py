@@ -1,0 +1,1 @@
+"""The client of a Sandtimer server: what `sandtimer.Client` is made of."""

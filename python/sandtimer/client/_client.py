@@ -1,0 +1,490 @@
+"""A client of a Sandtimer server: each call blocks, or is awaited under its name with an `a` before
+it.
+
+Each call is written once, as a coroutine over a way to wait (`_wire`); the public methods
+choose the way. A client keeps only which server it uses: threads, tasks and forked processes can
+share it.
+"""
+
+from __future__ import annotations
+
+import urllib.parse
+from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
+
+from .._arguments import flag, text
+from .._choices import Language, RunStatus
+from .._outcome import Outcome
+from .._vocabulary import named_parameters
+from ._context import ClientContext
+from ._files import ClientWorkspace
+from ._request import ContextOptions, RunOptions, fields, program
+from ._run import WAIT_MS, ClientRun, outcome_of
+from ._sandbox import ClientSandbox
+from ._wire import AWAITING, BLOCKING, Io, Server, now
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Command = Union[str, Sequence[str], None]
+
+
+@named_parameters
+class Client:
+    """A client of a server: one that `sandtimer serve` has started, or the user's own.
+
+    Options have the names and units of `Sandbox`: durations in seconds, sizes in bytes or as
+    "512MB"; None and 0 mean unlimited, and the server has the defaults. All exceptions but those
+    for options of a wrong type are `ServerError`s. Each method that waits has an awaited form with
+    an `a` before its name.
+
+    Args:
+        url: The address of the server. None: SANDTIMER_SERVER, else http://127.0.0.1:7880 if a
+            server answers there, else the server of this user, as for `sandtimer mcp`. That one is
+            started if it is not running, and ends 60 s after its last use.
+        token: The token; None for SANDTIMER_TOKEN, else none.
+
+    Examples:
+        >>> import sandtimer
+        >>> client = sandtimer.Client()
+        >>> outcome = client.run(code="while True: pass", timeout=0.2)
+        >>> outcome.ending, outcome.tree.survivors
+        ('timeout', 0)
+    """
+
+    def __init__(self, url: Optional[str] = None, token: Optional[str] = None) -> None:
+        self._server = Server(url, token)
+
+    # Runs
+
+    def run(
+        self, command: Command = None, *, code: Optional[str] = None, language: Language = "python", **options: Unpack[RunOptions]
+    ) -> Outcome:
+        r"""Runs a command or code, and waits for its end. Never raises for what it did.
+
+        Ctrl-C cancels the run. `outcome.error` has what the run raised, also if its result is too
+        large.
+
+        Args:
+            command: A list of words, or a line for a shell.
+            code: Code to be run instead of a command.
+            language: The language of the code: "python", "javascript", "typescript" or "bash".
+            **options: Limits (timeout, cpu, stall, grace in seconds; memory, output, disk in bytes;
+                processes, open_files), environment, directory, network (True gives it the host's),
+                workspace, stdin, warn (seconds before the timeout), warn_signal, on_output_limit
+                ("drop" or "end"), stall_by ("output" or "progress"), progress_channel.
+
+        Raises:
+            ServerError: The server rejected the request, or did not answer.
+            InvalidArgumentTypeError: Neither a command nor code was given, or both, or an unknown
+                option.
+
+        Examples:
+            >>> import sandtimer
+            >>> outcome = sandtimer.Client().run(["sh", "-c", "echo hello; exit 3"], timeout=20.0, memory="256MB")
+            >>> outcome.ending, outcome.exit_code, outcome.stdout
+            ('exited', 3, 'hello\n')
+        """
+        return now(self._run(BLOCKING, program(command, code, language), options))
+
+    async def arun(
+        self, command: Command = None, *, code: Optional[str] = None, language: Language = "python", **options: Unpack[RunOptions]
+    ) -> Outcome:
+        r"""Awaited form of `run`. Cancelling the task cancels the run.
+
+        Examples:
+            >>> import asyncio, sandtimer
+            >>> asyncio.run(sandtimer.Client().arun(code="print(6 * 7)", timeout=20.0)).stdout
+            '42\n'
+        """
+        return await self._run(AWAITING, program(command, code, language), options)
+
+    async def _run(self, io: Io, asked: dict[str, Any], options: RunOptions) -> Outcome:
+        body = {**asked, **fields(options, RunOptions), "wait_ms": WAIT_MS, "attached": True}
+        # A client that ends closes the connection, which cancels the run; later the server misses the waits.
+        info = await self._server.ask(io, "POST", "/v1/runs", body)
+        if info["outcome"] is not None:
+            return outcome_of(info["outcome"])
+        return await ClientRun(self._server, info["run_id"])._wait_or_cancel(io)
+
+    def start(
+        self,
+        command: Command = None,
+        *,
+        code: Optional[str] = None,
+        language: Language = "python",
+        stdin_open: bool = False,
+        **options: Unpack[RunOptions],
+    ) -> ClientRun:
+        r"""Starts a run in the background. It continues until it ends or a limit ends it.
+
+        Args:
+            command: A list of words, or a line for a shell.
+            code: Code to be run instead of a command.
+            language: The language of the code: "python", "javascript", "typescript" or "bash".
+            stdin_open: Whether stdin stays open for `ClientRun.write`.
+            **options: As for `run`.
+
+        Raises:
+            ServerError: The server rejected the request, or did not answer.
+
+        Examples:
+            >>> import sandtimer
+            >>> run = sandtimer.Client().start("echo one; echo two >&2", timeout=20.0)
+            >>> sorted((chunk.stream, chunk.text) for chunk in run.output())
+            [('stderr', 'two\n'), ('stdout', 'one\n')]
+        """
+        return now(self._start(BLOCKING, program(command, code, language), stdin_open, options))
+
+    async def astart(
+        self,
+        command: Command = None,
+        *,
+        code: Optional[str] = None,
+        language: Language = "python",
+        stdin_open: bool = False,
+        **options: Unpack[RunOptions],
+    ) -> ClientRun:
+        """Awaited form of `start`."""
+        return await self._start(AWAITING, program(command, code, language), stdin_open, options)
+
+    async def _start(self, io: Io, asked: dict[str, Any], stdin_open: bool, options: RunOptions) -> ClientRun:
+        body = {**asked, **fields(options, RunOptions), "stdin_open": flag("stdin_open", stdin_open), "wait_ms": 0}
+        return ClientRun(self._server, (await self._server.ask(io, "POST", "/v1/runs", body))["run_id"])
+
+    def attach(self, id: str) -> ClientRun:
+        """Returns the run with this id, without a request: an unknown id is noticed by the first use.
+
+        Args:
+            id: The id of the run.
+
+        Examples:
+            >>> import sandtimer
+            >>> client = sandtimer.Client()
+            >>> run = client.start(["true"], timeout=20.0)
+            >>> client.attach(run.id).wait().exit_code
+            0
+        """
+        return ClientRun(self._server, id)
+
+    def runs(self, status: Optional[RunStatus] = None, limit: int = 100) -> list[dict[str, Any]]:
+        """Returns the runs of this token, the newest first.
+
+        Args:
+            status: "running" or "ended"; None for both.
+            limit: How many at most.
+
+        Examples:
+            >>> import sandtimer
+            >>> client = sandtimer.Client()
+            >>> outcome = client.run(["true"], timeout=20.0)
+            >>> outcome.run_id in [run["run_id"] for run in client.runs("ended")]
+            True
+        """
+        return now(self._runs(BLOCKING, status, limit))
+
+    async def aruns(self, status: Optional[RunStatus] = None, limit: int = 100) -> list[dict[str, Any]]:
+        """Awaited form of `runs`."""
+        return await self._runs(AWAITING, status, limit)
+
+    async def _runs(self, io: Io, status: Optional[RunStatus], limit: int) -> list[dict[str, Any]]:
+        asked = {"limit": limit, **({} if status is None else {"status": status})}
+        return await self._listed(io, f"/v1/runs?{urllib.parse.urlencode(asked)}", "runs")
+
+    # Contexts and sessions
+
+    def context(self, language: Language = "python", **options: Unpack[ContextOptions]) -> ClientContext:
+        """Opens a live interpreter.
+
+        Args:
+            language: Its language: "python", "javascript", "typescript" or "bash".
+            **options: Limits of the context as a whole (memory, processes, disk, open_files),
+                limits of each run that has none of its own (timeout, cpu, stall, grace, output,
+                result_bytes), environment, directory, network (True gives it the host's), workspace,
+                and idle: seconds without use after which it ends.
+
+        Raises:
+            ServerError: The server rejected the request, or did not answer.
+
+        Examples:
+            >>> import sandtimer
+            >>> with sandtimer.Client().context(timeout=20.0, idle=60.0) as ctx:
+            ...     outcome = ctx.run("x = 40")
+            ...     ctx.run("x + 2").value
+            42
+        """
+        return now(self._context(BLOCKING, "contexts", {"language": text("language", language)}, options))
+
+    async def acontext(self, language: Language = "python", **options: Unpack[ContextOptions]) -> ClientContext:
+        """Awaited form of `context`.
+
+        Examples:
+            >>> import asyncio, sandtimer
+            >>> async def main():
+            ...     async with await sandtimer.Client().acontext(timeout=20.0) as ctx:
+            ...         await ctx.arun("x = 40")
+            ...         return (await ctx.arun("x + 2")).value
+            >>> asyncio.run(main())
+            42
+        """
+        return await self._context(AWAITING, "contexts", {"language": text("language", language)}, options)
+
+    def session(self, **options: Unpack[ContextOptions]) -> ClientContext:
+        r"""Opens a live shell, which retains its directory, variables, functions and options.
+
+        Args:
+            **options: As for `context`.
+
+        Raises:
+            ServerError: The server rejected the request, or did not answer.
+
+        Examples:
+            >>> import sandtimer
+            >>> with sandtimer.Client().session(timeout=20.0) as shell:
+            ...     outcome = shell.run("cd /tmp; x=1")
+            ...     shell.run("pwd; echo $x").stdout
+            '/tmp\n1\n'
+        """
+        return now(self._context(BLOCKING, "sessions", {}, options))
+
+    async def asession(self, **options: Unpack[ContextOptions]) -> ClientContext:
+        """Awaited form of `session`."""
+        return await self._context(AWAITING, "sessions", {}, options)
+
+    async def _context(self, io: Io, kind: str, asked: dict[str, Any], options: ContextOptions) -> ClientContext:
+        body = {**asked, **fields(options, ContextOptions)}
+        return ClientContext(self._server, kind, (await self._server.ask(io, "POST", f"/v1/{kind}", body))["context_id"])
+
+    def attach_context(self, id: str) -> ClientContext:
+        """Returns the context or session with this id, without a request: an unknown id is noticed by
+        the first use.
+
+        Args:
+            id: The id of the context or session.
+
+        Examples:
+            >>> import sandtimer
+            >>> client = sandtimer.Client()
+            >>> with client.context(timeout=20.0) as ctx:
+            ...     client.attach_context(ctx.id).run("6 * 7").value
+            42
+        """
+        return ClientContext(self._server, "contexts", id)
+
+    def contexts(self) -> list[dict[str, Any]]:
+        """Returns the contexts of this token, including sessions.
+
+        Examples:
+            >>> import sandtimer
+            >>> client = sandtimer.Client()
+            >>> with client.context() as ctx:
+            ...     ctx.id in [each["context_id"] for each in client.contexts()]
+            True
+        """
+        return now(self._listed(BLOCKING, "/v1/contexts", "contexts"))
+
+    async def acontexts(self) -> list[dict[str, Any]]:
+        """Awaited form of `contexts`."""
+        return await self._listed(AWAITING, "/v1/contexts", "contexts")
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """Returns the sessions of this token.
+
+        Examples:
+            >>> import sandtimer
+            >>> client = sandtimer.Client()
+            >>> with client.session() as shell:
+            ...     shell.id in [each["context_id"] for each in client.sessions()]
+            True
+        """
+        return now(self._listed(BLOCKING, "/v1/sessions", "contexts"))
+
+    async def asessions(self) -> list[dict[str, Any]]:
+        """Awaited form of `sessions`."""
+        return await self._listed(AWAITING, "/v1/sessions", "contexts")
+
+    async def _listed(self, io: Io, path: str, key: str) -> list[dict[str, Any]]:
+        listed: list[dict[str, Any]] = (await self._server.ask(io, "GET", path))[key]
+        return listed
+
+    # Sandboxes
+
+    def sandbox(self, template: str = "host") -> ClientSandbox:
+        """Makes a sandbox: a private file system in which many runs work, and which outlives them.
+
+        Args:
+            template: What it is made from: "host", the programs of the server's host, or a root
+                tree that the server's operator named with --template.
+
+        Raises:
+            ServerNotFoundError: The server has no such template.
+            ServerError: The server's host cannot give it, or its disk is full.
+
+        Examples:
+            >>> import sandtimer
+            >>> with sandtimer.Client().sandbox() as box:
+            ...     outcome = box.run("echo 42 >answer", timeout=20.0)
+            ...     box.run("cat answer", timeout=20.0).stdout
+            '42\\n'
+        """
+        return now(self._sandbox(BLOCKING, template))
+
+    async def asandbox(self, template: str = "host") -> ClientSandbox:
+        """Awaited form of `sandbox`."""
+        return await self._sandbox(AWAITING, template)
+
+    async def _sandbox(self, io: Io, template: str) -> ClientSandbox:
+        made = await self._server.ask(io, "POST", "/v1/sandboxes", {"template": text("template", template)})
+        return ClientSandbox(self._server, made["sandbox_id"])
+
+    def attach_sandbox(self, id: str) -> ClientSandbox:
+        """Returns the sandbox with this id, without a request: an unknown id is noticed by the first
+        use.
+
+        Args:
+            id: The id of the sandbox.
+
+        Examples:
+            >>> import sandtimer
+            >>> client = sandtimer.Client()
+            >>> box = client.attach_sandbox(client.sandbox().id)
+            >>> box.delete()
+        """
+        return ClientSandbox(self._server, id)
+
+    def sandboxes(self) -> list[dict[str, Any]]:
+        """Returns the sandboxes of this token, the oldest first.
+
+        Examples:
+            >>> import sandtimer
+            >>> client = sandtimer.Client()
+            >>> with client.sandbox() as box:
+            ...     box.id in [each["sandbox_id"] for each in client.sandboxes()]
+            True
+        """
+        return now(self._listed(BLOCKING, "/v1/sandboxes", "sandboxes"))
+
+    async def asandboxes(self) -> list[dict[str, Any]]:
+        """Awaited form of `sandboxes`."""
+        return await self._listed(AWAITING, "/v1/sandboxes", "sandboxes")
+
+    # Workspaces
+
+    def workspace(self) -> ClientWorkspace:
+        """Makes a directory that runs, contexts and sessions can work in (`workspace=`), and that
+        outlives them.
+
+        Examples:
+            >>> import sandtimer
+            >>> client = sandtimer.Client()
+            >>> workspace = client.workspace()
+            >>> written = workspace.files.write("greeting", "hello")
+            >>> client.run("cat greeting", workspace=workspace, timeout=20.0).stdout
+            'hello'
+            >>> workspace.delete()
+        """
+        return now(self._workspace(BLOCKING))
+
+    async def aworkspace(self) -> ClientWorkspace:
+        """Awaited form of `workspace`."""
+        return await self._workspace(AWAITING)
+
+    async def _workspace(self, io: Io) -> ClientWorkspace:
+        return ClientWorkspace(self._server, (await self._server.ask(io, "POST", "/v1/workspaces", {}))["workspace_id"])
+
+    def attach_workspace(self, id: str) -> ClientWorkspace:
+        """Returns the workspace with this id, without a request: an unknown id is noticed by the first
+        use.
+
+        Args:
+            id: The id of the workspace.
+
+        Examples:
+            >>> import sandtimer
+            >>> client = sandtimer.Client()
+            >>> workspace = client.attach_workspace(client.workspace().id)
+            >>> workspace.delete()
+        """
+        return ClientWorkspace(self._server, id)
+
+    def workspaces(self) -> list[dict[str, Any]]:
+        """Returns the workspaces of this token, the oldest first.
+
+        Examples:
+            >>> import sandtimer
+            >>> client = sandtimer.Client()
+            >>> workspace = client.workspace()
+            >>> workspace.id in [each["workspace_id"] for each in client.workspaces()]
+            True
+            >>> workspace.delete()
+        """
+        return now(self._listed(BLOCKING, "/v1/workspaces", "workspaces"))
+
+    async def aworkspaces(self) -> list[dict[str, Any]]:
+        """Awaited form of `workspaces`."""
+        return await self._listed(AWAITING, "/v1/workspaces", "workspaces")
+
+    # The server
+
+    def host(self) -> dict[str, Any]:
+        """Returns what the machine of the server can enforce.
+
+        Returns:
+            A dictionary: `tier`, `kill`, and `layers` with what is missing and the remedy.
+
+        Examples:
+            >>> import sandtimer
+            >>> sandtimer.Client().host()["tier"] in ("T0", "T1", "T2", "T3")
+            True
+        """
+        return now(self._told(BLOCKING, "/v1/host"))
+
+    async def ahost(self) -> dict[str, Any]:
+        """Awaited form of `host`."""
+        return await self._told(AWAITING, "/v1/host")
+
+    def config(self) -> dict[str, Any]:
+        """Returns every setting and default limit of the server, each with its source.
+
+        Examples:
+            >>> import sandtimer
+            >>> isinstance(sandtimer.Client().config(), dict)
+            True
+        """
+        return now(self._told(BLOCKING, "/v1/config"))
+
+    async def aconfig(self) -> dict[str, Any]:
+        """Awaited form of `config`."""
+        return await self._told(AWAITING, "/v1/config")
+
+    def health(self) -> dict[str, Any]:
+        """Returns the state of the server. Needs no token.
+
+        Examples:
+            >>> import sandtimer
+            >>> sandtimer.Client().health()["status"]
+            'ok'
+        """
+        return now(self._told(BLOCKING, "/healthz"))
+
+    async def ahealth(self) -> dict[str, Any]:
+        """Awaited form of `health`."""
+        return await self._told(AWAITING, "/healthz")
+
+    async def _told(self, io: Io, path: str) -> dict[str, Any]:
+        told: dict[str, Any] = await self._server.ask(io, "GET", path)
+        return told
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is kept open between calls."""
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Nothing is kept open between calls."""
+
+    def __repr__(self) -> str:
+        return f"<Client of {self._server.url}>"

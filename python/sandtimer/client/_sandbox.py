@@ -1,0 +1,189 @@
+"""Sandboxes of a server: file systems in which many runs work, and which outlive them."""
+
+from __future__ import annotations
+
+import urllib.parse
+from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
+
+from .. import _arguments
+from .._arguments import flag
+from .._choices import Language
+from .._outcome import Outcome
+from .._vocabulary import named_parameters
+from ..errors import ServerNotFoundError
+from ._request import RunOptions, fields, program
+from ._run import WAIT_MS, ClientRun, outcome_of
+from ._wire import AWAITING, BLOCKING, Io, Server, now
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Command = Union[str, Sequence[str], None]
+
+
+@named_parameters
+class ClientSandbox:
+    r"""A sandbox of a server: a private file system with a user, in which commands run one after the
+    other or at the same time, each under its own limits.
+
+    Made by `Client.sandbox`. `/tmp`, `/home/user`, `/workspace` and `/var` last until it is
+    deleted, also over a restart of the server. It is a context manager; at its end it is deleted.
+
+    Attributes:
+        id: The id of the sandbox.
+
+    Examples:
+        >>> import sandtimer
+        >>> with sandtimer.Client().sandbox() as box:
+        ...     outcome = box.run("echo kept >/home/user/file", timeout=20.0)
+        ...     print(box.run("cat ~/file; id -un", timeout=20.0).stdout)
+        kept
+        user
+        <BLANKLINE>
+    """
+
+    def __init__(self, server: Server, id: str) -> None:
+        self.id = id
+        self._server = server
+        self._path = f"/v1/sandboxes/{urllib.parse.quote(_arguments.text('id', id), safe='')}"
+
+    def run(
+        self, command: Command = None, *, code: Optional[str] = None, language: Language = "python", **options: Unpack[RunOptions]
+    ) -> Outcome:
+        r"""Runs a command or code in the sandbox, and waits for its end. Never raises for what it did.
+
+        Args:
+            command: A list of words, or a line for a shell.
+            code: Code to be run instead of a command.
+            language: The language of the code: "python", "javascript", "typescript" or "bash".
+            **options: As for `Client.run`, without workspace.
+
+        Raises:
+            ServerError: The server rejected the request, or did not answer.
+
+        Examples:
+            >>> import sandtimer
+            >>> with sandtimer.Client().sandbox() as box:
+            ...     outcome = box.run("touch a; while :; do :; done", timeout=0.3)
+            ...     print(outcome.ending, box.run(["ls"], timeout=20.0).stdout)
+            timeout a
+            <BLANKLINE>
+        """
+        return now(self._run(BLOCKING, program(command, code, language), options))
+
+    async def arun(
+        self, command: Command = None, *, code: Optional[str] = None, language: Language = "python", **options: Unpack[RunOptions]
+    ) -> Outcome:
+        """Awaited form of `run`. Cancelling the task cancels the run."""
+        return await self._run(AWAITING, program(command, code, language), options)
+
+    async def _run(self, io: Io, asked: dict[str, Any], options: RunOptions) -> Outcome:
+        body = {**asked, **fields(options, RunOptions), "wait_ms": WAIT_MS, "attached": True}
+        info = await self._ask(io, "POST", "/exec", body)
+        if info["outcome"] is not None:
+            return outcome_of(info["outcome"])
+        return await ClientRun(self._server, info["run_id"])._wait_or_cancel(io)
+
+    def start(
+        self,
+        command: Command = None,
+        *,
+        code: Optional[str] = None,
+        language: Language = "python",
+        stdin_open: bool = False,
+        **options: Unpack[RunOptions],
+    ) -> ClientRun:
+        r"""Starts a run in the sandbox, in the background. Deleting the sandbox ends it.
+
+        Args:
+            command: A list of words, or a line for a shell.
+            code: Code to be run instead of a command.
+            language: The language of the code: "python", "javascript", "typescript" or "bash".
+            stdin_open: Whether stdin stays open for `ClientRun.write`.
+            **options: As for `run`.
+
+        Raises:
+            ServerError: The server rejected the request, or did not answer.
+
+        Examples:
+            >>> import sandtimer
+            >>> with sandtimer.Client().sandbox() as box:
+            ...     run = box.start("sleep 60")
+            ...     box.info()["runs"]
+            1
+            >>> run.wait().ending
+            'cancelled'
+        """
+        return now(self._start(BLOCKING, program(command, code, language), stdin_open, options))
+
+    async def astart(
+        self,
+        command: Command = None,
+        *,
+        code: Optional[str] = None,
+        language: Language = "python",
+        stdin_open: bool = False,
+        **options: Unpack[RunOptions],
+    ) -> ClientRun:
+        """Awaited form of `start`."""
+        return await self._start(AWAITING, program(command, code, language), stdin_open, options)
+
+    async def _start(self, io: Io, asked: dict[str, Any], stdin_open: bool, options: RunOptions) -> ClientRun:
+        body = {**asked, **fields(options, RunOptions), "stdin_open": flag("stdin_open", stdin_open), "wait_ms": 0}
+        return ClientRun(self._server, (await self._ask(io, "POST", "/exec", body))["run_id"])
+
+    def info(self) -> dict[str, Any]:
+        """Returns its state, as the server sends it: `template`, `created_at_ms`, `durability`, and
+        how many `runs` are in it now.
+
+        Examples:
+            >>> import sandtimer
+            >>> with sandtimer.Client().sandbox() as box:
+            ...     box.info()["template"]
+            'host'
+        """
+        return now(self._ask(BLOCKING, "GET", ""))
+
+    async def ainfo(self) -> dict[str, Any]:
+        """Awaited form of `info`."""
+        return await self._ask(AWAITING, "GET", "")
+
+    def delete(self) -> None:
+        """Ends all runs in it, and deletes it with all of its files. If it was deleted already, the call
+        has no effect.
+
+        Examples:
+            >>> import sandtimer
+            >>> box = sandtimer.Client().sandbox()
+            >>> box.delete()
+        """
+        now(self._delete(BLOCKING))
+
+    async def adelete(self) -> None:
+        """Awaited form of `delete`."""
+        await self._delete(AWAITING)
+
+    async def _delete(self, io: Io) -> None:
+        try:
+            await self._ask(io, "DELETE", "")
+        except ServerNotFoundError:
+            pass
+
+    async def _ask(self, io: Io, method: str, what: str, body: Any = None) -> dict[str, Any]:
+        answer: dict[str, Any] = await self._server.ask(io, method, self._path + what, body)
+        return answer
+
+    def __enter__(self) -> ClientSandbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.delete()
+
+    async def __aenter__(self) -> ClientSandbox:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.adelete()
+
+    def __repr__(self) -> str:
+        return f"<ClientSandbox {self.id}>"
