@@ -2138,6 +2138,17 @@ export interface components {
             }[];
             /** @description Of a loop. */
             turns: number | null;
+            /** @description Why its worker returned the job without a start, if the worker could not read the spec. */
+            unreadable?: {
+                /** @description The path of the field that it does not know. */
+                field: string;
+                /** @description Why it rejected the field. */
+                problem: string;
+                /** @description The version of its program. */
+                version: string;
+                /** @description Its name. */
+                worker: string;
+            };
             /** @description The last message of a loop's driver. */
             value: unknown;
             verdict: components["schemas"]["JobVerdict"] | null;

@@ -98,6 +98,8 @@ impl Watchdog {
                 call!(nr::PIDFD_SEND_SIGNAL, fd, sys::SIGKILL, 0, 0);
             }
             Means::Sweeper(fd) => {
+                // One that its job has stopped does not read the other.
+                call!(nr::PIDFD_SEND_SIGNAL, fd, sys::SIGCONT, 0, 0);
                 call!(nr::PIDFD_SEND_SIGNAL, fd, sys::SIGTERM, 0, 0);
             }
             Means::None => {}

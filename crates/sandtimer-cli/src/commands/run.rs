@@ -235,16 +235,15 @@ fn go(settings: &Settings, ask: impl FnOnce(&Engine) -> Result<Asked, Failure>) 
     let signals = Signals::watch_all().map_err(Failure::system("cannot watch for signals"))?;
     let reader = read::reader();
     let engine = Engine::with_options(Options { maxima: config.maxima(), reader, ..Options::default() })
-        .map_err(|error| not_started(error, settings))?;
-    let asked = ask(&engine)?;
+        .map_err(|error| not_started(by_flag(error, settings), settings))?;
+    let asked = ask(&engine).map_err(|failure| not_started(failure, settings))?;
     (spec.command, spec.program) = (asked.command, asked.program);
-    let run = engine.start(spec).map_err(|error| not_started(error, settings))?;
+    let run = engine.start(spec).map_err(|error| not_started(by_flag(error, settings), settings))?;
     Session::new(run, signals, settings, &config)?.conduct(streams)
 }
 
 /// The failure of a run that could not start. A reader of `--json` has an Outcome all the same.
-fn not_started(error: sandtimer::Error, settings: &Settings) -> Failure {
-    let failure = by_flag(error, settings);
+fn not_started(failure: Failure, settings: &Settings) -> Failure {
     if settings.json {
         let error = serde_json::json!({"code": "infra_error", "message": failure.message});
         let mut outcome = bare_outcome("", Ending::InfraError, error, "the run was not started");

@@ -306,7 +306,7 @@ fn breaker() -> Value {
 }
 
 fn result() -> Value {
-    answer(json!({
+    let mut result = answer(json!({
         "status": reference("JobStatus"),
         "ok": truth(""),
         "error": nullable(text("")),
@@ -341,7 +341,12 @@ fn result() -> Value {
         "outcome": nullable(reference("Outcome")),
         "files": with(list(reference("JobFile")), "What of its files is kept."),
         "files_refused": with(list(reference("JobFileRefused")), "What of `outputs` is not."),
-    }))
+    }));
+    result["properties"]["unreadable"] = with(
+        answer(unreadable_spec()),
+        "Why its worker returned the job without a start, if the worker could not read the spec.",
+    );
+    result
 }
 
 fn file() -> Value {

@@ -191,7 +191,7 @@ function drawChosenBreaker() {
   const breaker = breakers.find((one) => one.key === chosen.id);
   if (!breaker) {
     offer([]);
-    facts(at("state"), areBreakersKnown ? ["It is not there.", "late"] : null);
+    facts(at("state"), areBreakersKnown ? ["This breaker is no longer stored.", "late"] : null);
     return;
   }
   facts(at("state"), ...breakerFacts(breaker));

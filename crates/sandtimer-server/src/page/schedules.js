@@ -77,7 +77,7 @@ function drawChosenSchedule() {
 async function pauseSchedule(name, verb) {
   await post(`/v1/jobs/schedules/${encodeURIComponent(name)}/${verb}`, {});
   pollSoon();
-  return verb === "pause" ? "It is paused." : "It continues.";
+  return verb === "pause" ? "It is paused." : "It is due at its next moment.";
 }
 
 async function removeSchedule(name) {

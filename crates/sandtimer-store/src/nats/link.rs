@@ -202,6 +202,10 @@ impl Link {
 
     async fn publish(&self, message: PublishMessage, until: u64) -> Result<(), StoreError> {
         loop {
+            if let Some(why) = self.unverified()? {
+                self.pause(until, &why).await?;
+                continue;
+            }
             let sent = async { self.context.send_publish(SUBJECT, message.clone()).await?.await };
             let why = match sent.await {
                 Ok(_) => return Ok(()),
@@ -220,6 +224,17 @@ impl Link {
                 }
             };
             self.pause(until, &why).await?;
+        }
+    }
+
+    /// Why it is not known that the server still has the log that this program has read: after a lost connection the stream of its name
+    /// may be another one, to which nothing is to be appended.
+    fn unverified(&self) -> Result<Option<String>, StoreError> {
+        let trouble = self.shared.lock().trouble.clone().map(|trouble| trouble.error());
+        match trouble {
+            Some(StoreError::Unreachable(_)) => Ok(Some("the log is not followed".to_owned())),
+            Some(error @ StoreError::Gone(_)) => Err(error),
+            _ => Ok(None),
         }
     }
 

@@ -115,7 +115,7 @@ fn server_without_its_store_directory_is_named_and_loses_nothing() {
     let Some(mut server) = Server::start() else { return };
     let place = tempfile::tempdir().expect("a directory");
     let away = place.path().join("away");
-    let first = "touch begun; until test -e end; do sleep 0.05; done";
+    let first = "touch begun; until test -e end; do sleep 0.05; done; echo printed";
     let source = json!({"workspaces": [place.path()], "cwd": place.path(), "command": ["sh", "-c", first]});
     let store = open(&server.url());
     let submit =
@@ -157,6 +157,8 @@ fn server_without_its_store_directory_is_named_and_loses_nothing() {
             let job = get(id).expect("there");
             assert_eq!((job.line.ok, job.line.deliveries), (Some(true), 1), "{job:?}");
         }
+        let log = store.read_log(&running, 0, 1_000).expect("a log");
+        assert!(String::from_utf8_lossy(&log.bytes).contains("printed"), "{log:?}");
         worker.drain();
     });
 }

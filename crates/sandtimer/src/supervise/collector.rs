@@ -291,7 +291,7 @@ impl Collector {
         for run in self.to_end.iter().filter_map(|row| self.to_be_ended(*row)) {
             run.cell.seal();
             if !run.slot.kill_all() {
-                let _ = process::kill(run.pidfd.as_fd());
+                run.end_init();
             }
         }
         let killed_at = monotonic_nanoseconds();

@@ -77,6 +77,8 @@ pub(crate) struct Ending {
     next_sample: Option<u64>,
     last_activity: u64,
     last_cpu: (u64, u64),
+    /// What init's first sample of a live jail had: earlier jobs' use.
+    cpu_before: Option<u64>,
     last_resort: Option<u64>,
     /// When to see whether the group is empty, once init is dead and it was not.
     next_look: Option<u64>,
@@ -136,6 +138,7 @@ impl Ending {
             next_sample: None,
             last_activity: now,
             last_cpu: (now, 0),
+            cpu_before: None,
             last_resort: None,
             next_look: None,
             kills_each: false,

@@ -412,6 +412,18 @@ impl Used {
 }
 
 impl Running {
+    /// Ends the jail by its init. Without a pid namespace init ends the rest first, continued if it was stopped, and is never killed: what
+    /// it had not ended would become a child of the host's first process, and could not be found any more.
+    pub fn end_init(&self) {
+        let init = self.pidfd.as_fd();
+        if self.sweeps_itself {
+            let _ = process::signal(init, Signal::CONT);
+            let _ = process::signal(init, Signal::TERM);
+        } else {
+            let _ = process::kill(init);
+        }
+    }
+
     /// Ends all processes of a job whose answer was taken. False where nobody but the enforcer can.
     pub fn kill_answered(&self) -> bool {
         let (Some(job), Some(_)) = (&self.job, self.slot.kill_file()) else { return false };

@@ -441,7 +441,8 @@ impl Execution<'_> {
         let mut unlogged = self.unlogged();
         let until = now().as_nanos() + LAST_OF_LOG.as_nanos() as u64;
         while let Err(error) = self.hand_over(&mut unlogged) {
-            let may_come_back = matches!(error, StoreError::Unreachable(_) | StoreError::Busy);
+            let may_come_back =
+                matches!(error, StoreError::Unreachable(_) | StoreError::Gone(_) | StoreError::Busy);
             let is_given_up = matches!(self.control.halted(), Some(Halt::Lost | Halt::GiveBack));
             if !may_come_back || is_given_up || now().as_nanos() >= until {
                 break;

@@ -3,7 +3,6 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
-use rustix::process::Signal;
 use sandtimer_os::process;
 use sandtimer_os::watchdog::SharedTable;
 use sandtimer_os::wire::order;
@@ -73,9 +72,7 @@ impl Ending {
 
     /// Asks an init that may be stopped, or not have read the order, to sweep; until its death is known, or counts as overdue.
     pub(super) fn ask_for_sweep(&mut self, now: u64) {
-        let pidfd = self.run.pidfd.as_fd();
-        let _ = process::signal(pidfd, Signal::CONT);
-        let _ = process::signal(pidfd, Signal::TERM);
+        self.run.end_init();
         let is_overdue = self.facts.overdue == Some(true);
         self.last_resort = (!is_overdue).then_some(now + SWEEP_LIMIT);
     }

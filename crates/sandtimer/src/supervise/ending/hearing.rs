@@ -178,7 +178,10 @@ impl Ending {
         };
         // Too late only if an ancestor's deadline has fired meanwhile; then that one stands.
         let _ = self.run.cell.begin(Moment::from_nanos(at), own_end);
-        self.next_sample = self.sample_interval().map(|interval| at + interval);
+        // Of a live jail the first sample is what later ones are compared with.
+        let counts_from_sample = self.run.live().is_some() && !self.run.slot.counts_cpu();
+        let first = |interval| if counts_from_sample { at } else { at + interval };
+        self.next_sample = self.sample_interval().map(first);
         self.notify_owner(OwnerEvent::Started);
     }
 }

@@ -23,6 +23,8 @@ const IDLE_PERCENT: u64 = 1;
 const MEASURE: u64 = 100_000_000;
 /// How long before a wall the command is looked at, to say what it was waiting for; at most a tenth of the wall.
 const LOOK_BEFORE: u64 = 100_000_000;
+/// The shortest wall before which usage is sampled by a walk through all of the host's processes.
+const MIN_SAMPLED_WALL: u64 = 1_000_000_000;
 
 impl Ending {
     /// How long until processor time must be looked at again; `None` where no limit needs it.
@@ -63,21 +65,28 @@ impl Ending {
         self.next_sample = self.sample_interval().map(|interval| now + interval);
     }
 
-    /// Asks init for a sample if no control group counts: init, which is killed with the run, takes its own counts along.
+    /// Asks init for a sample if no control group counts: init, which is killed with the run, takes its own counts along. Of a live
+    /// jail a sample has what earlier jobs have used as well; without a pid namespace init reads all of the host's /proc, and is not to be
+    /// at it when a short wall passes.
     pub(super) fn sample_before_wall(&self) {
-        if !self.run.slot.counts_cpu() {
+        let length = self.ending_starts().saturating_sub(self.facts.started_at.unwrap_or(0));
+        let is_late = self.run.sweeps_itself && length < MIN_SAMPLED_WALL;
+        if !self.run.slot.counts_cpu() && self.run.live().is_none() && !is_late {
             let _ = process::order(&*self.run.control, order::SAMPLE, 0, 0);
         }
     }
 
     pub(super) fn sampled(&mut self, notice: &Notice, now: u64) {
-        self.facts.sampled_cpu_microseconds = self.facts.sampled_cpu_microseconds.max(notice.a);
+        let is_live = self.run.live().is_some();
+        let before = if is_live { *self.cpu_before.get_or_insert(notice.a) } else { 0 };
+        let used = notice.a.saturating_sub(before);
+        self.facts.sampled_cpu_microseconds = self.facts.sampled_cpu_microseconds.max(used);
         self.facts.sampled_processes = self.facts.sampled_processes.max(notice.b);
         self.facts.sampled_resident_bytes = self.facts.sampled_resident_bytes.max(notice.c);
         if self.memory_is_chosen() && self.limit_of(LimitKind::Memory).is_some_and(|limit| notice.c > limit) {
             self.limit(LimitKind::Memory, now);
         } else {
-            self.judge(notice.a, now);
+            self.judge(used, now);
             self.next_sample = self.sample_interval().map(|interval| now + interval);
         }
     }
