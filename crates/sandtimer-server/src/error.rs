@@ -327,9 +327,10 @@ fn of_sandbox(error: &SandboxError) -> Code {
     match error {
         SandboxError::NotFound(_) => Code::SandboxNotFound,
         SandboxError::Template { .. } | SandboxError::Conflict { .. } => Code::BadField,
-        SandboxError::Overlay { .. } | SandboxError::OnOverlay { .. } | SandboxError::NoNamespaces(_) => {
-            Code::Refused
-        }
+        SandboxError::Overlay { .. }
+        | SandboxError::OnOverlay { .. }
+        | SandboxError::OtherPrivileges { .. }
+        | SandboxError::NoNamespaces(_) => Code::Refused,
         SandboxError::Locked | SandboxError::Busy(_) => Code::SandboxBusy,
         SandboxError::Storage { .. } => Code::Storage,
         _ => Code::Internal,

@@ -264,6 +264,7 @@ fn census_counts_overlays_of_runs_and_finds_none_afterwards() {
     run.settled_blocking();
     sandboxes.delete(sandbox.id(), OWNER).expect("deleted");
     drop((run, sandbox, sandboxes));
+    wait_until("no process has it mounted", || overlays() == 0);
     drop(engine);
     assert_eq!(std::fs::read_dir(state.path()).expect("a directory").count(), 0);
 }
@@ -443,4 +444,23 @@ fn state_directory_on_an_overlay_is_refused_with_the_remedy() {
     assert!(matches!(error, Error::Sandbox(SandboxError::OnOverlay { .. })), "{error}");
     assert!(error.to_string().contains("another file system"), "{error}");
     assert_eq!(names(state.path()), Vec::<String>::new());
+}
+
+/// At any moment between a run's start and its first process.
+#[test]
+fn deletion_ends_runs_that_are_being_started() {
+    let state = tempfile::tempdir().expect("a directory");
+    let engine = Engine::new().expect("an engine");
+    let sandboxes = open(&engine, state.path());
+    for milliseconds in 0..12 {
+        let sandbox = sandboxes.create(host_spec(OWNER)).expect("a sandbox");
+        std::thread::scope(|scope| {
+            let starting = scope.spawn(|| engine.start(spec_in(&sandbox, "sleep 100")));
+            std::thread::sleep(Duration::from_millis(milliseconds));
+            sandboxes.delete(sandbox.id(), OWNER).expect("deleted");
+            if let Ok(run) = starting.join().expect("no panic") {
+                assert_eq!(run.settled_blocking().ending, Ending::Cancelled);
+            }
+        });
+    }
 }

@@ -210,7 +210,8 @@ pub(super) fn host_files(inner: &Inner) -> Result<FilesPlan, Error> {
         world_readable: &[],
         own: python_files(),
         machine: &Machine::here(inner.usual_memory()),
-        network: false,
+        // Its file of name servers is there for runs with the network; to others no name server answers.
+        network: true,
         ptys: PTYS,
         gpus: None,
     };

@@ -3,6 +3,7 @@
 //! The order: its scope and limits (`opened`), files, row, descriptors, plan, launcher, threads. Until the launcher has
 //! been asked nothing exists that could be left behind; after it, the run is the enforcer's.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -398,12 +399,13 @@ pub(super) fn finish(
 ) -> Run {
     let scope = opened.scope;
     let running = place::running(inner, sandbox, opened, spec, job);
-    if let Some(sandbox) = &spec.sandbox {
-        sandbox.note_run(&running);
-    }
     let spools = streams.spools();
     let (attachment, pipes) = streams.attach(running.clone());
     watch(inner, attachment);
+    // The enforcer knows it: it can be ended.
+    if let Some(sandbox) = &spec.sandbox {
+        sandbox.note_run(&running);
+    }
     inner.disk.watch(&running, &spec.growing_directories(), &inner.enforcer);
     Run { inner: inner.clone(), running, scope, spools, pipes: Mutex::new(pipes) }
 }
@@ -489,13 +491,24 @@ fn append_command(prepared: &mut Prepared, spec: &mut Spec, has_program: bool) {
     prepared.plan.names.push("execute the command".into());
 }
 
+/// The longest name of a file, NAME_MAX in limits.h: of a longer one the kernel reports that.
+const MAX_NAME_BYTES: usize = 255;
+/// Directories of a PATH that are searched: a client gives it, and there is a path for each.
+const MAX_PATH_DIRECTORIES: usize = 1_000;
+
 /// The paths at which a command may be in a sandbox, by the PATH that it has there: only inside it is known which of them exist.
 fn candidates(command: &OsStr, environment: &[(OsString, OsString)]) -> Vec<PathBuf> {
     if command.as_bytes().contains(&b'/') {
         return vec![PathBuf::from(command)];
     }
+    if command.len() > MAX_NAME_BYTES {
+        return vec![Path::new("/").join(command)];
+    }
     let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
-    std::env::split_paths(path.unwrap_or_default()).map(|directory| directory.join(command)).collect()
+    let mut seen = HashSet::new();
+    let directories = std::env::split_paths(path.unwrap_or_default());
+    let distinct = directories.filter(|directory| seen.insert(directory.clone())).take(MAX_PATH_DIRECTORIES);
+    distinct.map(|directory| directory.join(command)).collect()
 }
 
 /// The channels that a run of this spec is given from descriptor `first` on: the variable that names each, and its number.
@@ -664,5 +677,22 @@ impl Prepared {
             .chain(self.idmaps.iter().map(|namespace| namespace.as_fd()))
             .chain(self.sandbox.iter().filter_map(SandboxUse::lock))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_a_command_are_bounded() {
+        let count = |command: &str, path: String| {
+            candidates(OsStr::new(command), &[("PATH".into(), path.into())]).len()
+        };
+        assert_eq!(count("ls", "/usr/bin:/bin:/usr/bin".to_owned()), 2);
+        assert_eq!(count("ls", ":".repeat(100_000)), 1);
+        let directories: String = (0..20_000).map(|number| format!("/{number}:")).collect();
+        assert_eq!(count("ls", directories.clone()), MAX_PATH_DIRECTORIES);
+        assert_eq!(count(&"x".repeat(20_000), directories), 1);
     }
 }

@@ -182,7 +182,9 @@ pub fn root_steps(request: &RootRequest<'_>, dispatch: u64) -> Steps {
     options.push(layer.join("upper"));
     options.push(",workdir=");
     options.push(layer.join(request.work));
-    options.push(",volatile");
+    // What the kernel would take its defaults for: with an index or renamed directories recorded, a layer is not mounted over another
+    // lower layer again; overlayfs.rst.
+    options.push(",volatile,index=off,metacopy=off,redirect_dir=nofollow");
     if request.in_user_namespace {
         options.push(",userxattr");
     }

@@ -22,6 +22,9 @@ pub enum SandboxError {
          from there; give a state directory on another file system, such as a volume", path.display()
     )]
     OnOverlay { path: PathBuf },
+    /// Its layer was made by an engine with other privileges, whose marks in it this one would not find.
+    #[error("the sandbox was made by an engine {}, and can be used by such a one alone; start the engine as before", privileges(*was_privileged))]
+    OtherPrivileges { was_privileged: bool },
     /// The host has no namespaces.
     #[error("a sandbox needs a mount namespace, and {0}")]
     NoNamespaces(String),
@@ -44,6 +47,10 @@ impl SandboxError {
     pub fn is_retryable(&self) -> bool {
         matches!(self, SandboxError::Locked | SandboxError::Busy(_) | SandboxError::Storage { .. })
     }
+}
+
+fn privileges(are_there: bool) -> &'static str {
+    if are_there { "with root's privileges" } else { "without privileges" }
 }
 
 fn overlay_remedy(error: &io::Error) -> &'static str {

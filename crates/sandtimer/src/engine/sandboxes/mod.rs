@@ -8,11 +8,12 @@ mod record;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::StatFs;
-use sandtimer_os::clock::calendar_milliseconds;
+use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use sandtimer_os::remove::remove_tree;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +24,7 @@ use super::error::Error;
 use super::scopes::Scope;
 use super::{Engine, Inner, Spec, new_run_id};
 use crate::isolate::files::{FilesPlan, WORKSPACE};
+use crate::isolate::host::Namespaces;
 use crate::isolate::sandbox::RootView;
 use crate::limits::Limits;
 use crate::model::Layer;
@@ -33,6 +35,8 @@ use crate::supervise::waiting::Waiting;
 
 /// How long a deletion waits for what it has killed.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often runs that are left are ended again.
+const END_INTERVAL: Duration = Duration::from_millis(100);
 /// statfs(2).
 const OVERLAY_MAGIC: u64 = 0x794c_7630;
 
@@ -103,6 +107,8 @@ struct SandboxState {
     life: Mutex<Life>,
     /// Notified when a run lets it go.
     released: Condvar,
+    /// As in `life`, for readers that are not to wait for a mount.
+    users: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -189,6 +195,7 @@ impl Sandboxes {
             record: Mutex::new(record),
             life: Mutex::default(),
             released: Condvar::new(),
+            users: AtomicUsize::new(0),
         };
         Ok(Sandbox { inner: self.inner.clone(), state: Arc::new(state), scope: Arc::new(scope) })
     }
@@ -214,6 +221,7 @@ impl Sandboxes {
             created_at_ms: calendar_milliseconds(),
             boot_id: record::boot_id(),
             is_uncertain: false,
+            has_user_attributes: self.inner.host()?.namespaces == Namespaces::User,
         };
         let id = new_run_id();
         let home = Home::create(&self.directory, &id, &record).map_err(storage)?;
@@ -294,7 +302,7 @@ impl Sandbox {
 
     /// How many runs are in it.
     pub fn runs(&self) -> usize {
-        lock(&self.state.life).users
+        self.state.users.load(Ordering::Relaxed)
     }
 
     /// Whether all that was written is there.
@@ -332,6 +340,7 @@ impl Sandbox {
             }
         };
         life.users += 1;
+        self.state.users.store(life.users, Ordering::Relaxed);
         Ok(SandboxUse { state: self.state.clone(), mounted: Some(mounted) })
     }
 
@@ -363,25 +372,20 @@ impl SandboxState {
 
     /// Lets no further run in, ends those that are there, and unmounts it.
     fn close(&self, enforcer: &EnforcerHandle) -> Result<(), Error> {
-        let runs = {
-            let mut life = lock(&self.life);
-            life.is_deleted = true;
-            std::mem::take(&mut life.runs)
-        };
-        for run in &runs {
-            run.end(enforcer);
+        let end = monotonic_nanoseconds() + END_TIMEOUT.as_nanos() as u64;
+        let mut life = lock(&self.life);
+        life.is_deleted = true;
+        while life.users > 0 {
+            // Again: a run that was being started is noted later.
+            life.runs.iter().for_each(|run| run.end(enforcer));
+            let left = Duration::from_nanos(end.saturating_sub(monotonic_nanoseconds()));
+            if left.is_zero() {
+                return Err(SandboxError::Busy(self.id.clone()).into());
+            }
+            let waited = self.released.wait_timeout(life, left.min(END_INTERVAL));
+            life = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        for run in &runs {
-            // Bounded: after two seconds it is settled as what cannot be killed.
-            run.waiting.wait_outcome(true);
-        }
-        let life = lock(&self.life);
-        let waited = self.released.wait_timeout_while(life, END_TIMEOUT, |life| life.users > 0);
-        let (mut life, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-        if waited.timed_out() {
-            life.runs.extend(runs);
-            return Err(SandboxError::Busy(self.id.clone()).into());
-        }
+        life.runs.clear();
         life.mounted = None;
         Ok(())
     }
@@ -432,7 +436,10 @@ impl Drop for SandboxUse {
     fn drop(&mut self) {
         // First: who waits for the last user unmounts it.
         self.mounted = None;
-        lock(&self.state.life).users -= 1;
+        let mut life = lock(&self.state.life);
+        life.users -= 1;
+        self.state.users.store(life.users, Ordering::Relaxed);
+        drop(life);
         self.state.released.notify_all();
     }
 }

@@ -140,6 +140,10 @@ fn build(
     holder: &mut Option<Slot>,
 ) -> Result<(OwnedFd, RootView), Error> {
     let host = inner.host()?;
+    let in_user_namespace = host.namespaces == Namespaces::User;
+    if record.has_user_attributes != in_user_namespace {
+        return Err(SandboxError::OtherPrivileges { was_privileged: in_user_namespace }.into());
+    }
     let Some(slot) = holder.as_mut() else { return Err(Error::Full(0)) };
     let storage = |doing| move |source| Error::from(SandboxError::Storage { doing, source });
     let work = home.renew_work(&new_run_id()).map_err(storage("cannot prepare the sandbox's layer"))?;
@@ -169,7 +173,7 @@ fn build(
         is_mapped: !idmaps.is_empty(),
         template: record.template.directory(),
         mounts: &mounts,
-        in_user_namespace: host.namespaces == Namespaces::User,
+        in_user_namespace,
     };
     let steps = root_steps(&request, idmaps.len() as u64);
     let plan = Plan { flags: NEWNS | NEWPID, program: steps.program, names: steps.names, ..Plan::none() };

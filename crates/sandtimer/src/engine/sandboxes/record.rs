@@ -41,6 +41,8 @@ pub(super) struct Record {
     pub boot_id: String,
     /// It was mounted in an earlier one: what was not on disk then is lost.
     pub is_uncertain: bool,
+    /// Its layer was made without privileges: overlayfs keeps its marks in attributes that users may set, and reads no others.
+    pub has_user_attributes: bool,
 }
 
 /// Which start of the machine this is.

@@ -156,6 +156,6 @@ impl Ending {
         let step = self.facts.failed_steps.iter().find(|step| step.required)?;
         let name = self.run.step_names.get(step.number as usize).map_or("start", |name| name);
         let error = std::io::Error::from_raw_os_error(step.errno);
-        Some(format!("the sandbox could not be built: {name} (step {}): {error}", step.number))
+        Some(format!("the run's isolation could not be built: {name} (step {}): {error}", step.number))
     }
 }
