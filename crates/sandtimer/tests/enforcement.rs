@@ -272,3 +272,20 @@ fn enforcer_that_fails_ends_every_run_and_refuses_more() {
     let refusal = engine.start(spec()).expect_err("nothing would end it").to_string();
     assert!(refusal.contains("enforcer has failed"), "{refusal}");
 }
+
+/// The collector may read that output before the enforcer is told of the run.
+#[test]
+fn output_limit_that_is_passed_at_once_ends_the_run() {
+    let engine = Engine::new().expect("an engine");
+    let spec = || {
+        let limits = Limits::new().wall(Duration::from_secs(60)).output(100);
+        let command = ["/bin/sh", "-c", "echo $0$0$0; exec sleep 1000", &"x".repeat(100)];
+        Spec { end_on_output_limit: true, ..Spec::command(command).limits(limits) }
+    };
+    for _ in 0..25 {
+        let runs: Vec<Run> = (0..8).map(|_| engine.start(spec()).expect("it starts")).collect();
+        for run in runs {
+            assert_eq!(run.settled_blocking().ending, Ending::OutputLimit);
+        }
+    }
+}

@@ -36,6 +36,7 @@ use super::offer::Offer;
 use super::orders::{CONTROL, Command, EnforcerHandle, JOB, PIDFD, Shown, kill_by, token};
 use super::rows::RowMap;
 use super::unsent::UnsentRows;
+use crate::model::LimitKind;
 
 /// Watchdogs are started at most this often.
 const WATCHDOG_AGAIN: u64 = 1_000_000_000;
@@ -80,6 +81,8 @@ pub(crate) struct Enforcer {
     runs: RowMap<Box<Ending>>,
     /// By row, until something is due or happens: most of the answered ones are taken back before.
     offered: RowMap<Offered>,
+    /// By row: the collector, which has a run first, may find a limit passed before this thread is told of the run.
+    early_limits: RowMap<(String, LimitKind)>,
     /// When to look at which row; entries of runs that are gone are passed over.
     timers: BinaryHeap<Reverse<(u64, usize)>>,
     sweep_directories: Vec<OwnedFd>,
@@ -126,6 +129,7 @@ impl Enforcer {
             own_handle: own_handle.clone(),
             runs: RowMap::new(),
             offered: RowMap::new(),
+            early_limits: RowMap::new(),
             timers: BinaryHeap::with_capacity(MOST_TIMERS + 1),
             sweep_directories: parts.sweep_directories,
             lease: parts.lease,
@@ -221,6 +225,9 @@ impl Enforcer {
                     if self.stopping || shown != self.shown {
                         self.take_up(row);
                     }
+                    if let Some((id, kind)) = self.early_limits.take(row) {
+                        self.limit(row, id, kind);
+                    }
                 }
                 // Init and the watchdog are told with what follows every change.
                 Command::Moved { row } => self.with(row, None, |_| {}),
@@ -233,10 +240,7 @@ impl Enforcer {
                     self.with(row, Some(&id), |ending| ending.pause(paused, monotonic_nanoseconds()));
                     self.discard(Discarded::Text(id));
                 }
-                Command::Limit { row, id, kind } => {
-                    self.with(row, Some(&id), |ending| ending.limit(kind, monotonic_nanoseconds()));
-                    self.discard(Discarded::Text(id));
-                }
+                Command::Limit { row, id, kind } => self.limit(row, id, kind),
                 Command::Answered { row, id } => {
                     self.with(row, Some(&id), |ending| ending.answered(monotonic_nanoseconds()));
                     self.discard(Discarded::Text(id));
@@ -270,6 +274,17 @@ impl Enforcer {
         }
         act(ending);
         self.follow(row);
+    }
+
+    /// Ends a run at a limit that another thread has found passed; at once, or when it is known here.
+    fn limit(&mut self, row: usize, id: String, kind: LimitKind) {
+        self.take_up(row);
+        if self.runs.get_mut(row).is_some() {
+            self.with(row, Some(&id), |ending| ending.limit(kind, monotonic_nanoseconds()));
+            self.discard(Discarded::Text(id));
+        } else if let Some((replaced, _)) = self.early_limits.replace(row, (id, kind)) {
+            self.discard(Discarded::Text(replaced));
+        }
     }
 
     /// Takes up the run in a row that was only offered so far.
