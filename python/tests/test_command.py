@@ -75,8 +75,8 @@ def test_one_text_is_refused_with_the_remedy(box: sandtimer.Sandbox, argv: Any) 
         (["echo", "a\0b"], ValueError, "NUL"),
         ([b"ec\0ho"], ValueError, "NUL"),
         (["echo", "\ud800"], ValueError, "UTF-8"),
-        (["echo", 3], TypeError, "use texts"),
-        (["echo", None], TypeError, "use texts"),
+        (["echo", 3], TypeError, "use strings, bytes and paths"),
+        (["echo", None], TypeError, "use strings, bytes and paths"),
     ],
 )
 def test_what_is_no_argument_is_refused(

@@ -200,12 +200,12 @@ def test_missing_network_is_told_of_exceptions(doors: Doors) -> None:
     for outcome in (doors.box.run(look_for_network), doors.box.exec(text), judgement.outcomes[0]):
         assert outcome is not None and outcome.ending == "raised" and outcome.stdout == outcome.stderr == ""
         assert [each["kind"] for each in outcome.remarks] == ["no_network"] == [each["kind"] for each in outcome.to_dict()["remarks"]]
-        assert "network=True of its sandbox" in outcome.remarks[0]["message"]
+        assert "network=True in its sandbox" in outcome.remarks[0]["message"]
         assert pickle.loads(pickle.dumps(outcome)).remarks == outcome.remarks
     if sys.version_info >= (3, 11):
         with pytest.raises(sandtimer.RemoteError) as caught:
             doors.box.call(look_for_network)
-        assert "network=True of its sandbox" in "".join(traceback.format_exception(caught.value))
+        assert "network=True in its sandbox" in "".join(traceback.format_exception(caught.value))
     assert doors.box.run(divmod, 1, 0).remarks == []
     with sandtimer.Sandbox(timeout=20.0, network=True) as box:
         # With a network this says that the name is not known.

@@ -158,6 +158,9 @@ def of_client() -> None:
         print(started, context.run("1").value, context.branch(2), context.undo(), context.interrupt(), context.info())
         of_files(client.session().files, client.workspace())
         context.close()
+        with client.sandbox("host") as box:
+            made: sandtimer.ClientSandbox = client.attach_sandbox(box.id)
+            print(made.run(["true"], timeout=5).ok, client.sandboxes())
 
 
 def of_files(files: sandtimer.ClientFiles, workspace: sandtimer.ClientWorkspace) -> None:
@@ -192,6 +195,8 @@ async def of_awaited_client(client: sandtimer.Client) -> None:
         print(await context.ainfo())
     await (await client.asession()).aclose()
     await of_awaited_files(context.files, await client.aworkspace())
+    async with await client.asandbox() as box:
+        print(await box.arun("true"), await client.asandboxes())
 
 
 async def of_awaited_files(files: sandtimer.ClientFiles, workspace: sandtimer.ClientWorkspace) -> None:
