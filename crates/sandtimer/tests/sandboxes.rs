@@ -171,7 +171,7 @@ fn nothing_reaches_the_host_or_another_sandbox() {
     assert!(!said.contains("private") && !said.contains("the host's") && !said.contains("upper"), "{said}");
     assert_eq!(std::fs::read_to_string(&secret).expect("there"), "the host's");
     assert!(!Path::new("/usr/bin/own").exists() && !Path::new("/own").exists());
-    // The control: whoever is not in a sandbox finds it there.
+    // The control: outside of a sandbox it is found there.
     let layer = state.path().join("sandboxes").join(one.id()).join("layer/upper/workspace/private");
     assert_eq!(std::fs::read_to_string(layer).expect("in its layer"), "private\n");
     assert_eq!(output(&engine, &one, "cat /workspace/private"), "private\n");
@@ -182,9 +182,9 @@ fn nothing_reaches_the_host_or_another_sandbox() {
     assert_eq!(sandboxes.of("token-b").len(), 1);
 }
 
-/// On disk files belong to an id that nobody has, and what is set-id there gives nobody anything.
+/// On disk files belong to an id that no process has: a set-id file there grants nothing.
 #[test]
-fn files_on_disk_belong_to_nobody_and_are_not_set_id() {
+fn files_on_disk_have_an_id_without_processes_and_are_not_set_id() {
     if !rustix::process::getuid().is_root() {
         return;
     }

@@ -279,7 +279,7 @@ impl Enforcer {
     /// Ends a run at a limit that another thread has found passed; at once, or when it is known here.
     fn limit(&mut self, row: usize, id: String, kind: LimitKind) {
         self.take_up(row);
-        if self.runs.get_mut(row).is_some() {
+        if self.runs.get(row).is_some_and(|ending| ending.run.id == id) {
             self.with(row, Some(&id), |ending| ending.limit(kind, monotonic_nanoseconds()));
             self.discard(Discarded::Text(id));
         } else if let Some((replaced, _)) = self.early_limits.replace(row, (id, kind)) {
