@@ -11,7 +11,7 @@ use rusqlite::{Connection, MAIN_DB, OptionalExtension, Transaction};
 use sandtimer::job::StoreError;
 
 use super::command::{Answer, Entry, FORMAT, is_refusal};
-use crate::sqlite::{broken, integer, natural, schema};
+use crate::sqlite::{broken, integer, keep_statements, natural, schema};
 
 /// How long the parts of a command are kept for the last one: longer than a sender that lives takes.
 const PARTS_MS: i64 = 60_000;
@@ -72,7 +72,7 @@ impl Replica {
     }
 
     fn of(mut connection: Connection) -> Result<Self, StoreError> {
-        connection.set_prepared_statement_cache_capacity(64);
+        keep_statements(&connection)?;
         schema::migrate(&mut connection)?;
         connection.execute_batch(TABLES).map_err(broken)?;
         let read = |row: &rusqlite::Row<'_>| Ok((natural(row.get(0)?), row.get(1)?, row.get(2)?));

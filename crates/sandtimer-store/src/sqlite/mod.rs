@@ -46,6 +46,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use sandtimer::job::{
     Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState,
@@ -64,6 +65,8 @@ use webhooks::WebhookRules;
 
 /// How long another writer is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Statements that a connection keeps: all that there are.
+const STATEMENTS: usize = 256;
 /// Between two tries where SQLite does not wait by itself.
 const AGAIN: Duration = Duration::from_millis(5);
 /// Jobs that are forgotten in one transaction where there is little room for it.
@@ -508,10 +511,17 @@ fn without_output(finish: &Finish) -> Finish {
     Finish { result, ..finish.clone() }
 }
 
+/// Has a connection plan each statement once. Without the guarantee of a stable plan SQLite plans a statement again whenever
+/// other values are bound to it, if they could matter for the plan: <https://sqlite.org/queryplanner-ng.html#qpsg>.
+pub(crate) fn keep_statements(connection: &Connection) -> Result<(), StoreError> {
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop).map_err(broken)
+}
+
 fn connect(path: &Path) -> Result<(Connection, StoreClock), StoreError> {
     let mut connection = Connection::open(path).map_err(broken)?;
     connection.busy_timeout(PATIENCE).map_err(broken)?;
-    connection.set_prepared_statement_cache_capacity(64);
+    keep_statements(&connection)?;
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(path, private)
         .map_err(|error| StoreError::Broken(format!("{}: {error}", path.display())))?;

@@ -33,28 +33,32 @@ pub(crate) struct NewJob {
     /// Bytes that each of its runs may have at most; 0 where it does not say.
     memory: u64,
     /// The same for jobs that are alike; empty where its sender did not say.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     work: String,
     /// As it is shown: digests in the place of inputs, and no secret.
     body: String,
     inputs: Vec<Input>,
     webhook: Option<Webhook>,
     /// The moment on the calendar from which it may run, on a store whose clock is not the calendar.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     start_ms: Option<u64>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     rate: Option<RateLimit>,
     /// Its idempotency key may be used again once it has ended without success.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_false")]
     releases_key: bool,
     /// Ids of the jobs that it waits for: of the store, or as those that are submitted with it have them here.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     after: Vec<String>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_false")]
     runs_after_failure: bool,
     /// It is to have their results.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_false")]
     wants_results: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// A file that a job is given.
@@ -175,19 +179,22 @@ fn insert(tx: &Transaction<'_>, (new, turns): (&NewJob, Turns), now: i64) -> Res
     let state = if is_scheduled { JobState::Scheduled } else { JobState::Queued };
     let concurrency =
         new.concurrency.as_ref().map(|one_of| (format!("{}\u{1f}{}", new.owner, one_of.key), one_of.most));
+    // What has neither a key nor a rate has room at once.
+    let enters_at_once = state == JobState::Queued && new.concurrency.is_none() && new.rate.is_none();
+    let first = if enters_at_once { JobState::Queued } else { JobState::Scheduled };
     let id = free_id(tx, &new.id)?;
     let insert =
         "INSERT INTO jobs (id, owner, name, queue, priority, state, rank, concurrency, most, idempotency,
         submitted_ms, due_ms, deadline_ms, wall_ms, retention_ms, deliveries_most, memory, work, rate, rate_most,
-        rate_per_ms, start_ms, releases) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-        ?20, ?21, ?22, ?23)";
+        rate_per_ms, start_ms, releases, ready) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
+        ?20, ?21, ?22, ?23, ?24)";
     let values = params![
         id,
         new.owner,
         new.name,
         new.queue,
         new.priority,
-        state_number(JobState::Scheduled),
+        state_number(first),
         rank(due, new.priority.into()),
         concurrency.as_ref().map(|(key, _)| key),
         concurrency.as_ref().map(|(_, most)| most),
@@ -205,6 +212,7 @@ fn insert(tx: &Transaction<'_>, (new, turns): (&NewJob, Turns), now: i64) -> Res
         new.rate.as_ref().map(|rate| integer(rate.per_ms)),
         new.start_ms.map(integer),
         new.releases_key,
+        enters_at_once,
     ];
     tx.prepare_cached(insert).and_then(|mut insert| insert.execute(values)).map_err(broken)?;
     let seq = tx.last_insert_rowid();
@@ -215,7 +223,7 @@ fn insert(tx: &Transaction<'_>, (new, turns): (&NewJob, Turns), now: i64) -> Res
         webhooks::keep(tx, (seq, &id, &new.owner), webhook)?;
     }
     open_queue(tx, &new.queue, &new.owner, turns)?;
-    if state == JobState::Queued {
+    if state == JobState::Queued && !enters_at_once {
         enter(tx, seq, now)?;
     }
     Ok(Submitted { id, state, existed: false })
