@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .client._client import Client
     from .client._context import ClientContext
     from .client._files import ClientFiles, ClientWorkspace
+    from .client._judge import ClientJudgement
     from .client._run import ClientRun, OutputChunk, RunEvent
     from .client._sandbox import ClientSandbox
     from .errors import (
@@ -75,6 +76,7 @@ _MODULES = {
     "client._client": "Client",
     "client._context": "ClientContext",
     "client._files": "ClientFiles ClientWorkspace",
+    "client._judge": "ClientJudgement",
     "client._run": "ClientRun OutputChunk RunEvent",
     "client._sandbox": "ClientSandbox",
     "sandbox._context": "Context ContextInfo",
@@ -132,6 +134,7 @@ __all__ = [
     "Client",
     "ClientContext",
     "ClientFiles",
+    "ClientJudgement",
     "ClientRun",
     "ClientSandbox",
     "ClientWorkspace",

@@ -66,6 +66,7 @@ NOT_MADE = (
     sandtimer.CallFuture,
     sandtimer.ClientContext,
     sandtimer.ClientFiles,
+    sandtimer.ClientJudgement,
     sandtimer.ClientRun,
     sandtimer.ClientSandbox,
     sandtimer.ClientWorkspace,

@@ -18,6 +18,8 @@ import type {
   JobScheduleRequest,
   JobWorker,
   JobState,
+  JudgeRequest,
+  Judgement,
   Outcome,
   RunInfo,
   RunList,
@@ -49,6 +51,14 @@ export class Client {
   async run(request: ForegroundRequest, { signal }: Waitable = {}): Promise<Outcome> {
     const info = await this.#http.post<RunInfo>("/v1/runs", { ...asked(request), wait_ms: WAIT_MS, attached: true }, signal);
     return info.outcome ?? new Run(this.#http, info.run_id).waitOrCancel({ signal });
+  }
+
+  /**
+   * Runs a program on each case, in a run of its own, and compares what it prints with what is expected, which never enters a
+   * run. An abort cancels the runs.
+   */
+  judge(request: JudgeRequest, { signal }: Waitable = {}): Promise<Judgement> {
+    return this.#http.post("/v1/judge", request, signal);
   }
 
   /** Starts a run in the background. It continues, whether or not a client is connected, until it ends or a limit ends it. */

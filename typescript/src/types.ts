@@ -27,6 +27,10 @@ export interface RunInfo extends Schema<"Run"> {}
 export interface RunSummary extends Schema<"RunSummary"> {}
 /** A listing of runs. */
 export interface RunList extends Schema<"RunList"> {}
+/** A program and the cases that it is judged by. */
+export interface JudgeRequest extends Schema<"JudgeRequest"> {}
+/** The result of one program on all cases. */
+export interface Judgement extends Schema<"Judgement"> {}
 /** A piece of output, by its position in the stream. */
 export interface OutputPiece extends Schema<"Output"> {}
 /** The state of a context or session. */

@@ -52,6 +52,8 @@ import {
   type JobWorker,
   type JobState,
   type JobSummary,
+  type Judgement,
+  type JudgeRequest,
   type Limit,
   type LineOptions,
   type Outcome,
@@ -84,6 +86,9 @@ export async function ofClient(socket: WebSocketClass, waitable: Waitable): Prom
   const request: ForegroundRequest = { command: ["echo", "hello"], wall_ms: limit };
   const background: RunRequest = { command: "cat", stdin_open: true };
   const outcome: Outcome = await client.run(request, waitable);
+  const judging: JudgeRequest = { code: "print(1)", cases: [{ stdin: "", expected: "1" }], wall_ms: 1000, stop_early: true };
+  const judgement: Judgement = await client.judge(judging, waitable);
+  console.log(judgement.cases[0]?.verdict);
   const run: Run = await client.start(background);
   const runs: RunList = await client.runs({ status: "ended", limit: 10 });
   const first: RunSummary | undefined = runs.runs[0];

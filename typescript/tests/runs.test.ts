@@ -181,6 +181,20 @@ test("runs are listed, the host and the settings are told", async () => {
   assert.deepEqual(await client.health(), { status: "ok" });
 });
 
+test("a program is judged by cases, and an abort ends its runs", async () => {
+  const cases = [{ stdin: "3", expected: "9" }, { stdin: "4", expected: "15" }];
+  const judgement = await client.judge({ code: "print(int(input()) ** 2)", cases, wall_ms: 20_000 });
+  assert.deepEqual(judgement.cases.map(({ verdict }) => verdict), ["accepted", "wrong_answer"]);
+  assert.deepEqual([judgement.passed, judgement.score, judgement.cases[0]?.outcome?.stdout], [false, 0.5, "9\n"]);
+  await assert.rejects(client.judge({ code: "x", cases: [] }), refused("bad_field"));
+  const abort = new AbortController();
+  const judging = client.judge({ code: "import time; time.sleep(987)", cases: [{ expected: "" }] }, { signal: abort.signal });
+  await until(async () => (await client.runs({ status: "running" })).runs.length > 0);
+  abort.abort();
+  await assert.rejects(judging, { name: "AbortError" });
+  await until(async () => (await client.runs({ status: "running" })).runs.length === 0);
+});
+
 test("no server and a wrong token are told apart", async () => {
   await using closed = await Serving.start("me a-secret-token-of-mine\n");
   const mine = new Client({ url: closed.url, token: "a-secret-token-of-mine" });

@@ -27,8 +27,7 @@ use serde_json::Value;
 
 pub(crate) use judge0::Submissions;
 
-use crate::connection::{Connection, while_there};
-use crate::error::{Code, Refusal};
+use crate::error::Refusal;
 use crate::{Shared, body, compat};
 
 /// The path that answers whether the server runs, with or without a token.
@@ -133,17 +132,6 @@ fn error_response(status: u16, error: &Value, scheme: &'static str) -> Response 
         response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
     }
     response
-}
-
-/// Waits for work while the client is there.
-async fn attended<T>(
-    connection: &Connection,
-    work: impl Future<Output = Result<T, Refusal>>,
-) -> Result<T, Refusal> {
-    let mut done = None;
-    while_there(connection, async { done = Some(work.await) }, || {}).await;
-    // This answer is sent to no client.
-    done.unwrap_or_else(|| Err(Refusal::new(Code::RequestTimeout, "the client went away")))
 }
 
 /// A number, which may be written as text.

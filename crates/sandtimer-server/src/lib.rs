@@ -43,6 +43,7 @@ mod facts;
 mod files;
 mod intake;
 mod jobs;
+mod judge;
 mod listen;
 mod mcp;
 mod metrics;

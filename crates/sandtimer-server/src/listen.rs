@@ -34,7 +34,8 @@ use crate::connection::Connection;
 use crate::error::{Code, Refusal};
 use crate::intake::MappedBody;
 use crate::{
-    Shared, api, compat, contexts, facts, files, jobs, mcp, openapi, page, runs, sandboxes, tasks, workspaces,
+    Shared, api, compat, contexts, facts, files, jobs, judge, mcp, openapi, page, runs, sandboxes, tasks,
+    workspaces,
 };
 
 pub(crate) use places::{Connections, MOST, Place};
@@ -151,6 +152,7 @@ fn router(app: &Shared) -> Router {
         .merge(contexts::routes())
         .merge(tasks::routes())
         .merge(jobs::routes())
+        .merge(judge::routes())
         .merge(compat::routes())
         .merge(api::routes())
         .merge(mcp::routes(app))

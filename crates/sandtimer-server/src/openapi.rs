@@ -6,6 +6,7 @@
 mod contexts;
 mod files;
 mod jobs;
+mod judge;
 mod mcp;
 mod sandboxes;
 mod schedules;
@@ -229,6 +230,7 @@ fn operations() -> Vec<Operation> {
     all.extend(contexts::operations());
     all.extend(files::operations());
     all.extend(sandboxes::operations());
+    all.extend(judge::operations());
     all.extend(jobs::operations());
     all.extend(schedules::operations());
     all.extend(mcp::operations());

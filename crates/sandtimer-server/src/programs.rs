@@ -28,6 +28,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 
 use crate::Shared;
 use crate::auth::Owner;
+use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
 use crate::files::{self, Place, WriteOptions};
 use crate::quota::{ConcurrencyLimit, Kind, Permit, Permitted, Taken};
@@ -275,6 +276,17 @@ where
         }
         tokio::time::sleep(RETRY_INTERVAL).await;
     }
+}
+
+/// Waits for work while the client is there.
+pub(crate) async fn attended<T>(
+    connection: &Connection,
+    work: impl Future<Output = Result<T, Refusal>>,
+) -> Result<T, Refusal> {
+    let mut done = None;
+    while_there(connection, async { done = Some(work.await) }, || {}).await;
+    // This answer is sent to no client.
+    done.unwrap_or_else(|| Err(Refusal::new(Code::RequestTimeout, "the client went away")))
 }
 
 /// Writes files of a program.

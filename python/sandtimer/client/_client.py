@@ -9,15 +9,16 @@ share it.
 from __future__ import annotations
 
 import urllib.parse
-from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Iterable, Optional, Sequence, Union
 
 from .._arguments import flag, text
-from .._choices import Language, RunStatus
+from .._choices import Language, RunStatus, Seconds
 from .._outcome import Outcome
 from .._vocabulary import named_parameters
+from . import _judge
 from ._context import ClientContext
 from ._files import ClientWorkspace
-from ._request import ContextOptions, RunOptions, fields, program
+from ._request import ContextOptions, JudgeOptions, RunOptions, fields, program
 from ._run import WAIT_MS, ClientRun, outcome_of
 from ._sandbox import ClientSandbox
 from ._wire import AWAITING, BLOCKING, Io, Server, now
@@ -189,6 +190,71 @@ class Client:
     async def _runs(self, io: Io, status: Optional[RunStatus], limit: int) -> list[dict[str, Any]]:
         asked = {"limit": limit, **({} if status is None else {"status": status})}
         return await self._listed(io, f"/v1/runs?{urllib.parse.urlencode(asked)}", "runs")
+
+    # Judging
+
+    def judge(
+        self,
+        program: str,
+        cases: Iterable[Any],
+        *,
+        language: str = "python",
+        checker: Optional[_judge.Checker] = None,
+        total: Seconds = None,
+        stop_early: bool = False,
+        **options: Unpack[JudgeOptions],
+    ) -> _judge.ClientJudgement:
+        """Runs a program on each case, and compares what it prints with what is expected.
+
+        Each case is a run of its own. What is expected is sent to the server, which compares, and
+        never enters a run.
+
+        Args:
+            program: The source of the program.
+            cases: The cases, at most 1000: tuples `(stdin, expected stdout)`, or dictionaries with
+                those names, "stdin" and "expected".
+            language: The language of the program: "python", "javascript", "typescript" or "bash", and those
+                that the server's host has of "c", "cpp", "go", "java", "lua", "perl", "php", "r",
+                "ruby" and "rust". Programs in these languages are compiled once for all cases.
+            checker: A function `checker(case, outcome)` that returns True, False or a score, called
+                here for runs that exited with 0. None: programs must print the same words on the
+                same lines.
+            total: Seconds of all cases; those that have not begun by then are "not_run".
+            stop_early: Whether to stop at the first case, in their order, that is not accepted.
+            **options: Limits of each case (timeout, cpu, stall in seconds; memory, output, disk in
+                bytes; processes, open_files).
+
+        Raises:
+            ServerError: The server rejected the request, or did not answer.
+            InvalidArgumentTypeError: A case is malformed, or an option is unknown.
+
+        Examples:
+            >>> import sandtimer
+            >>> judgement = sandtimer.Client().judge("print(int(input()) ** 2)", [("3", "9"), ("4", "15")], timeout=20.0)
+            >>> judgement.verdicts, judgement.score
+            (['accepted', 'wrong_answer'], 0.5)
+        """
+        return now(_judge.judge(self._server, BLOCKING, program, cases, language, checker, total, stop_early, options))
+
+    async def ajudge(
+        self,
+        program: str,
+        cases: Iterable[Any],
+        *,
+        language: str = "python",
+        checker: Optional[_judge.Checker] = None,
+        total: Seconds = None,
+        stop_early: bool = False,
+        **options: Unpack[JudgeOptions],
+    ) -> _judge.ClientJudgement:
+        """Awaited form of `judge`. Cancelling the task cancels the runs.
+
+        Examples:
+            >>> import asyncio, sandtimer
+            >>> asyncio.run(sandtimer.Client().ajudge("print(9)", [("", "9")], timeout=20.0)).passed
+            True
+        """
+        return await _judge.judge(self._server, AWAITING, program, cases, language, checker, total, stop_early, options)
 
     # Contexts and sessions
 

@@ -60,6 +60,19 @@ class RunOptions(WholeLimits, total=False):
     workspace: Any
 
 
+class JudgeOptions(TypedDict, total=False):
+    """Limits of each case of a program that is judged."""
+
+    timeout: Seconds
+    cpu: Seconds
+    stall: Seconds
+    output: Size
+    memory: Size
+    processes: Optional[int]
+    disk: Size
+    open_files: Optional[int]
+
+
 class BranchOptions(WholeLimits, total=False):
     """Branches of a context. What is absent is as it is in the context."""
 
@@ -80,7 +93,7 @@ class ContextOptions(WholeLimits, total=False):
     workspace: Any
 
 
-def _milliseconds(name: str, value: Any) -> Optional[int]:
+def milliseconds(name: str, value: Any) -> Optional[int]:
     """0 and None mean unlimited on the wire, so the least limit is one millisecond."""
     if value is None:
         return 0
@@ -131,12 +144,12 @@ def _workspace(name: str, value: Any) -> str:
 
 
 _FIELDS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
-    "timeout": ("wall_ms", _milliseconds),
-    "cpu": ("cpu_ms", _milliseconds),
-    "stall": ("stall_ms", _milliseconds),
-    "grace": ("grace_ms", _milliseconds),
-    "idle": ("idle_ms", _milliseconds),
-    "warn": ("warn_ms", _milliseconds),
+    "timeout": ("wall_ms", milliseconds),
+    "cpu": ("cpu_ms", milliseconds),
+    "stall": ("stall_ms", milliseconds),
+    "grace": ("grace_ms", milliseconds),
+    "idle": ("idle_ms", milliseconds),
+    "warn": ("warn_ms", milliseconds),
     "warn_signal": ("warn_signal", _text),
     "memory": ("memory_bytes", _size),
     "output": ("output_bytes", _size),
@@ -160,6 +173,7 @@ _POSITIONAL: dict[Any, tuple[str, ...]] = {
     CellOptions: ("code",),
     ContextOptions: ("language",),
     BranchOptions: ("n",),
+    JudgeOptions: ("program", "cases", "language", "checker", "total", "stop_early"),
 }
 
 
@@ -175,7 +189,7 @@ def fields(options: Mapping[str, Any], allowed: Any) -> dict[str, Any]:
             continue
         wire, convert = _FIELDS[name]
         # For options that are not limits None is the same as absence.
-        if value is not None or (name != "warn" and convert in (_milliseconds, _size, _count)):
+        if value is not None or (name != "warn" and convert in (milliseconds, _size, _count)):
             asked[wire] = convert(name, value)
     return asked
 

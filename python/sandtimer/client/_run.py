@@ -16,7 +16,7 @@ from .._choices import Stream
 from .._outcome import Outcome
 from .._vocabulary import named_parameters
 from ..errors import InvalidArgumentError, ResultTooLargeError, ServerNotFoundError
-from ._request import Seconds, _milliseconds, input_fields
+from ._request import Seconds, milliseconds, input_fields
 from ._wire import AWAITING, BLOCKING, Io, Server, iterate, now
 
 # How long one request waits for an end, in milliseconds: less than proxies do. And how much longer for its answer, in seconds.
@@ -349,7 +349,7 @@ class ClientRun:
         return await self._wait_for(AWAITING, {"port": port}, "listening", timeout)
 
     async def _wait_for(self, io: Io, asked: dict[str, Any], what: str, timeout: Seconds) -> dict[str, Any]:
-        left = _milliseconds("timeout", timeout) or math.inf
+        left = milliseconds("timeout", timeout) or math.inf
         end = time.monotonic() + left / 1000
         while True:
             body = {**asked, "wait_ms": int(min(WAIT_MS, left))}
@@ -418,11 +418,11 @@ class ClientRun:
             ...     run.extend(60)["wall_left_ms"] > 60_000
             True
         """
-        return now(self._ask(BLOCKING, "POST", "/extend", {"by_ms": _milliseconds("seconds", seconds)}))
+        return now(self._ask(BLOCKING, "POST", "/extend", {"by_ms": milliseconds("seconds", seconds)}))
 
     async def aextend(self, seconds: float) -> dict[str, Any]:
         """Awaited form of `extend`."""
-        return await self._ask(AWAITING, "POST", "/extend", {"by_ms": _milliseconds("seconds", seconds)})
+        return await self._ask(AWAITING, "POST", "/extend", {"by_ms": milliseconds("seconds", seconds)})
 
     def pause(self) -> None:
         """Stops the processes of the run, and its clock.
@@ -498,7 +498,7 @@ class ClientRun:
         return await self._write(AWAITING, data, eof, wait)
 
     async def _write(self, io: Io, data: Union[str, bytes], eof: bool, wait: Seconds) -> dict[str, Any]:
-        body = {**input_fields("data", "encoding", data), "eof": eof, "wait_ms": _milliseconds("wait", wait)}
+        body = {**input_fields("data", "encoding", data), "eof": eof, "wait_ms": milliseconds("wait", wait)}
         return await self._ask(io, "POST", "/stdin", body)
 
     def delete(self) -> None:

@@ -152,6 +152,8 @@ def of_client() -> None:
             run.signal("SIGUSR1")
             run.delete()
         print(outcome, client.runs("running"), client.contexts(), client.sessions(), client.workspaces())
+        judged: sandtimer.ClientJudgement = client.judge("print(1)", [("", "1")], language="python", total=5, timeout=1)
+        print(judged.passed, judged.score, judged.verdicts, judged.scores, judged.outcomes, judged.errors, judged.error)
         print(client.host(), client.config(), client.health(), client.attach_context("c"), client.attach_workspace("w"))
         context: sandtimer.ClientContext = client.context("python", timeout=5)
         started: sandtimer.ClientRun = context.start("1", stdin_open=False)

@@ -11,7 +11,7 @@ use sandtimer::Limits;
 use sandtimer::supervise::signal_name;
 use serde_json::{Value, json};
 
-use super::{HEALTH, attended, error_response};
+use super::{HEALTH, error_response};
 use crate::Shared;
 use crate::auth::Owner;
 use crate::body::{self, Fields, Object, Parameters};
@@ -111,7 +111,7 @@ async fn run(
     let network = fields.truth("enable_network")?.unwrap_or(false) && app.tenants.may_have_network(&owner);
     let run = StageLimits { defaults: Limits::new().wall(TIMEOUT), ..StageLimits::default() };
     let program = Program { network, run, ..Program::new(found, code) };
-    let executed = attended(&connection, programs::execute(&app, &owner, program)).await?;
+    let executed = programs::attended(&connection, programs::execute(&app, &owner, program)).await?;
     let missing = || Refusal::new(Code::Internal, "the program was not run");
     let run = executed.run.ok_or_else(missing)?;
     let answer = body::long_json(&app, &owner, || result(&run)).await;
@@ -163,7 +163,7 @@ async fn dependencies(
     }
     let run = StageLimits { limits: Limits::new().wall(LISTING_TIMEOUT), ..StageLimits::default() };
     let program = Program { run, ..Program::new(found, PACKAGES) };
-    let executed = attended(&connection, programs::execute(&app, &owner, program)).await?;
+    let executed = programs::attended(&connection, programs::execute(&app, &owner, program)).await?;
     let failed = |why: &str| Refusal::new(Code::Internal, format!("the packages could not be listed: {why}"));
     let run = executed.run.ok_or_else(|| failed("nothing was run"))?;
     let report = programs::report(&run).await?;

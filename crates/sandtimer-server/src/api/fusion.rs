@@ -13,7 +13,7 @@ use sandtimer::model::{Ending, LimitKind, Outcome};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Map, Value, json};
 
-use super::{attended, decoded, error_response, number};
+use super::{decoded, error_response, number};
 use crate::Shared;
 use crate::auth::Owner;
 use crate::body::{self, Fields, Object};
@@ -232,7 +232,7 @@ async fn run_code(
     let directory = if fetched.is_empty() { Directory::Own } else { Directory::Kept };
     let program =
         Program { files, arguments, stdin, directory, compile, run, ..Program::new(language, code) };
-    let executed = match attended(&connection, programs::execute(&app, &owner, program)).await {
+    let executed = match programs::attended(&connection, programs::execute(&app, &owner, program)).await {
         Ok(executed) => executed,
         Err(refusal) if is_about_the_program(&refusal) => {
             return Ok(body::json(&sandbox_error(&refusal.message)));
@@ -378,7 +378,7 @@ async fn run_jupyter(
         Err(message) => return Ok(body::json(&notebook_error(&message))),
     };
     let notebook = Notebook { cells, cell, total, whole, files, fetched };
-    match attended(&connection, notebook.execute(&app, &owner)).await {
+    match programs::attended(&connection, notebook.execute(&app, &owner)).await {
         Ok(answer) => Ok(body::json(&answer)),
         Err(refusal) if is_about_the_program(&refusal) => Ok(body::json(&notebook_error(&refusal.message))),
         Err(refusal) => Err(refusal.into()),

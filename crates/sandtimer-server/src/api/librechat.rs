@@ -21,7 +21,7 @@ use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{attended, error_response};
+use super::error_response;
 use crate::Shared;
 use crate::auth::Owner;
 use crate::body::{self, Fields, Object, Parameters};
@@ -243,7 +243,7 @@ async fn execute(
         directory_link: Some("/mnt/data"),
         ..Program::new(language, code)
     };
-    let executed = attended(&connection, programs::execute(&app, &owner, program)).await?;
+    let executed = programs::attended(&connection, programs::execute(&app, &owner, program)).await?;
     remove_program(&workspace, language, &handed).await?;
     let made = made(&workspace, &executed, &handed).await?;
     let view = |path: &String| {

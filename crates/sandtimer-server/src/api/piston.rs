@@ -14,7 +14,7 @@ use sandtimer::model::LimitKind;
 use sandtimer::supervise::signal_name;
 use serde_json::{Map, Value, json};
 
-use super::{attended, decoded, error_response};
+use super::{decoded, error_response};
 use crate::Shared;
 use crate::auth::Owner;
 use crate::body::{self, Fields, Object};
@@ -132,7 +132,7 @@ async fn execute(
     }
     let Object(mut fields) = object?;
     let (runtime, version, program) = parse(&app, &owner, &mut fields).await?;
-    let executed = attended(&connection, programs::execute(&app, &owner, program)).await?;
+    let executed = programs::attended(&connection, programs::execute(&app, &owner, program)).await?;
     let answer = body::long_json(&app, &owner, || answer(runtime, &version, &executed)).await;
     answer.map_err(|refusal: Refusal| {
         refusal.after_execution(executed.run.as_ref().map(|run| run.id_text())).into()

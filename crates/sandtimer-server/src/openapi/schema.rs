@@ -78,6 +78,7 @@ pub(super) fn all() -> Value {
         super::contexts::schemas(),
         super::files::schemas(),
         super::sandboxes::schemas(),
+        super::judge::schemas(),
         super::jobs::schemas(),
         super::schedules::schemas(),
         super::tasks::schemas(),
@@ -339,7 +340,7 @@ fn outcome() -> Value {
             "remarks": list(reference("Remark")),
         })),
         "Remark": with(answer(json!({
-            "kind": words(&["killed_leftovers", "no_network", "shortened_grace", "output_not_stored"]),
+            "kind": words(&["killed_leftovers", "no_network", "shortened_grace", "output_not_stored", "shortened"]),
             "message": text("What happened, and what to do for another result."),
         })), "Something that the owner of a run may not expect."),
         "Notice": answer(json!({

@@ -26,6 +26,8 @@ pub enum RemarkKind {
     ShortenedGrace,
     /// Of its output less is kept than its output limit allows: the disk did not take it.
     OutputNotStored,
+    /// The answer has less of its output than there is.
+    Shortened,
 }
 
 impl Outcome {

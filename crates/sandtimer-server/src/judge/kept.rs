@@ -1,0 +1,67 @@
+//! How much of an Outcome is in the answer. The record of the run has all of it.
+
+use sandtimer::model::{Encoding, Outcome, Remark, RemarkKind};
+
+/// A copy of an Outcome with at most so many bytes of each stream: its first and its last, and a remark.
+pub(super) fn shortened(outcome: &Outcome, most: usize) -> Outcome {
+    let is_short = outcome.stdout.len() <= most && outcome.stderr.len() <= most;
+    if is_short {
+        return outcome.clone();
+    }
+    let streams = [
+        ("stdout", &outcome.stdout, outcome.stdout_encoding),
+        ("stderr", &outcome.stderr, outcome.stderr_encoding),
+    ];
+    let [stdout, stderr] = streams.map(|(_, text, encoding)| cut(text, encoding, most));
+    let mut remarks = outcome.remarks.clone();
+    for (name, text, _) in streams {
+        if text.len() > most {
+            let message = format!(
+                "The answer has the first and the last {} bytes of {name}; GET /v1/runs/{}/output?stream={name} has all of it.",
+                most / 2,
+                outcome.run_id
+            );
+            remarks.push(Remark { kind: RemarkKind::Shortened, message });
+        }
+    }
+    Outcome {
+        stdout_truncated: outcome.stdout_truncated || outcome.stdout.len() > most,
+        stderr_truncated: outcome.stderr_truncated || outcome.stderr.len() > most,
+        stdout,
+        stderr,
+        remarks,
+        ..outcome.clone()
+    }
+}
+
+/// The first and the last bytes of a stream as it is written. Base64 is cut between groups of four digits, each of which
+/// stands for whole bytes.
+fn cut(text: &str, encoding: Encoding, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let (first, last) = (most / 2, text.len() - most / 2);
+    let (first, last) = match encoding {
+        Encoding::Base64 => (first / 4 * 4, last.div_ceil(4) * 4),
+        _ => (text.floor_char_boundary(first), text.ceil_char_boundary(last)),
+    };
+    format!("{}{}", &text[..first], &text[last..])
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::prelude::{BASE64_STANDARD, Engine as _};
+
+    use super::*;
+
+    #[test]
+    fn first_and_last_bytes_are_kept_whole() {
+        assert_eq!(cut("abcdefgh", Encoding::Utf8, 4), "abgh");
+        assert_eq!(cut("abc", Encoding::Utf8, 4), "abc");
+        assert_eq!(cut("ää-ää", Encoding::Utf8, 6), "ää");
+        let bytes: Vec<u8> = (0..100).collect();
+        let short = cut(&BASE64_STANDARD.encode(&bytes), Encoding::Base64, 40);
+        let decoded = BASE64_STANDARD.decode(short).expect("base64");
+        assert!(bytes.starts_with(&decoded[..10]) && bytes.ends_with(&decoded[decoded.len() - 10..]));
+    }
+}

@@ -1,0 +1,202 @@
+//! The fields of `POST /v1/judge`. Everything is checked before anything runs.
+
+use std::time::Duration;
+
+use sandtimer::Limits;
+use sandtimer::limits::Key;
+use sandtimer::model::LimitKind;
+use serde_json::Value;
+
+use super::StageLimits;
+use crate::Shared;
+use crate::body::{Fields, refused};
+use crate::error::{Code, Refusal};
+use crate::programs::{self, Language, Program, language};
+
+/// The limits of each case.
+pub(crate) const LIMITS: [Key; 8] = [
+    Key::Kind(LimitKind::Wall),
+    Key::Kind(LimitKind::Cpu),
+    Key::Kind(LimitKind::Stall),
+    Key::Kind(LimitKind::Memory),
+    Key::Kind(LimitKind::Processes),
+    Key::Kind(LimitKind::Output),
+    Key::Kind(LimitKind::Disk),
+    Key::Kind(LimitKind::OpenFiles),
+];
+/// Cases of one request.
+pub(crate) const MAX_CASES: usize = 1_000;
+/// Bytes of each stream of one case that the answer has, and of all cases together.
+pub(crate) const MAX_KEPT: usize = 64 << 10;
+const MAX_KEPT_OF_ALL: usize = 8 << 20;
+/// The limit of compiling, which is not the program's own running.
+const COMPILE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What a case expects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Expected {
+    Text(String),
+    /// The client compares.
+    Nothing,
+}
+
+/// One case.
+#[derive(Debug)]
+pub(super) struct Case {
+    pub stdin: Vec<u8>,
+    pub expected: Expected,
+}
+
+/// What is to be judged.
+#[derive(Debug)]
+pub(super) struct JudgeRequest {
+    pub program: Program,
+    pub limits: Limits,
+    pub cases: Vec<Case>,
+    /// Stops at the first case that is not accepted.
+    pub stops_early: bool,
+    /// The limit of all cases together.
+    pub total: Option<Duration>,
+}
+
+impl JudgeRequest {
+    pub fn parse(mut fields: Fields) -> Result<Self, Refusal> {
+        let limits = fields.limits(&LIMITS)?;
+        let names = language::LANGUAGES.map(|language| language.name);
+        let name = fields.language("language", &names)?.unwrap_or(language::PYTHON.name);
+        let language = known(name)?;
+        let code = fields.text("code")?.filter(|code| !code.is_empty());
+        let code = code.ok_or_else(|| missing("code", "the program as text"))?;
+        let is_compared = fields.word("checker", &["lines", "none"])? != Some("none");
+        let cases = match fields.value("cases") {
+            None => return Err(missing("cases", "a list of objects with stdin and expected")),
+            Some(given) => cases(given, is_compared)?,
+        };
+        let stops_early = fields.truth("stop_early")?.unwrap_or(false);
+        let total = fields.milliseconds("total_ms")?.filter(|total| !total.is_zero());
+        fields.finish()?;
+        let mut program = Program::new(language, code);
+        program.compile =
+            StageLimits { limits: Limits::new().wall(COMPILE_TIMEOUT), ..StageLimits::default() };
+        Ok(JudgeRequest { program, limits, cases, stops_early, total })
+    }
+
+    /// Refuses a language that this host does not have.
+    pub async fn check_installed(&self, app: &Shared) -> Result<(), Refusal> {
+        if programs::version(app, self.program.language).await.is_some() {
+            return Ok(());
+        }
+        let installed: Vec<&str> =
+            programs::installed(app).await.iter().map(|(language, _)| language.name).collect();
+        let wanted = format!("a language that the server's host has: {}", installed.join(", "));
+        Err(refused("language", &self.program.language.name.into(), &wanted))
+    }
+
+    /// Bytes of each stream that the answer has of each case.
+    pub fn kept_bytes(&self) -> usize {
+        MAX_KEPT.min(MAX_KEPT_OF_ALL / self.cases.len().max(1))
+    }
+}
+
+fn known(name: &str) -> Result<&'static Language, Refusal> {
+    let found = language::LANGUAGES.into_iter().find(|language| language.name == name);
+    found.ok_or_else(|| Refusal::new(Code::Internal, "a language is not in the table"))
+}
+
+fn missing(name: &'static str, what: &str) -> Refusal {
+    Refusal::new(Code::BadField, format!("{name}: it is missing; give {what}")).with("key", name)
+}
+
+fn cases(given: Value, is_compared: bool) -> Result<Vec<Case>, Refusal> {
+    let list = match given {
+        Value::Array(list) if !list.is_empty() && list.len() <= MAX_CASES => list,
+        Value::Array(list) => {
+            let message = format!("cases: there are {}; give 1 to {MAX_CASES}", list.len());
+            return Err(Refusal::new(Code::BadField, message).with("key", "cases"));
+        }
+        other => return Err(refused("cases", &other, "a list of objects with stdin and expected")),
+    };
+    list.into_iter()
+        .enumerate()
+        .map(|(index, given)| {
+            case(given, is_compared).map_err(|refusal| Refusal {
+                message: format!("cases[{index}]: {}", refusal.message),
+                ..refusal.with("case", index)
+            })
+        })
+        .collect()
+}
+
+fn case(given: Value, is_compared: bool) -> Result<Case, Refusal> {
+    let Value::Object(object) = given else {
+        return Err(refused("case", &given, "an object with stdin and expected"));
+    };
+    let mut fields = Fields::new(object);
+    let stdin = fields.bytes("stdin", "stdin_encoding")?.unwrap_or_default();
+    let expected = match (fields.text("expected")?, is_compared) {
+        (Some(text), true) => Expected::Text(text),
+        (None, false) => Expected::Nothing,
+        (None, true) => return Err(missing("expected", "the expected output, or `checker`: `none`")),
+        (Some(text), false) => {
+            return Err(refused("expected", &text.into(), "left out with `checker`: `none`"));
+        }
+    };
+    fields.finish()?;
+    Ok(Case { stdin, expected })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn parsed(request: Value) -> Result<JudgeRequest, Refusal> {
+        let Value::Object(object) = request else { unreachable!("an object") };
+        JudgeRequest::parse(Fields::new(object))
+    }
+
+    #[test]
+    fn bad_requests_name_the_field() {
+        let case = json!({"stdin": "1", "expected": "1"});
+        for (request, message) in [
+            (json!({"cases": [case]}), "code: it is missing"),
+            (json!({"code": "x"}), "cases: it is missing"),
+            (json!({"code": "x", "cases": []}), "cases: there are 0; give 1 to 1000"),
+            (json!({"code": "x", "cases": {"a": 1}}), "cases: `{\\\"a\\\":1}` is not a list"),
+            (json!({"code": "x", "cases": [case, 1]}), "cases[1]: case: `1` is not an object"),
+            (json!({"code": "x", "cases": [{"stdin": "1"}]}), "cases[0]: expected: it is missing"),
+            (
+                json!({"code": "x", "cases": [{"stdin": 1, "expected": "1"}]}),
+                "cases[0]: stdin: `1` is not a string",
+            ),
+            (
+                json!({"code": "x", "cases": [{"stdin": "%", "stdin_encoding": "base64", "expected": ""}]}),
+                "cases[0]: stdin: `%` is not base64",
+            ),
+            (
+                json!({"code": "x", "cases": [{"input": "1", "expected": "1"}]}),
+                "cases[0]: unknown field `input`",
+            ),
+            (
+                json!({"code": "x", "cases": [case], "checker": "none"}),
+                "cases[0]: expected: `1` is not left out",
+            ),
+            (json!({"code": "x", "cases": [case], "checker": "json"}), "checker: `json` is not one of"),
+            (json!({"code": "x", "cases": [case], "language": "cobol"}), "language: `cobol` is not one of"),
+            (json!({"code": "x", "cases": [case], "total_ms": -1}), "total_ms: `-1` is not a whole number"),
+        ] {
+            let refusal = parsed(request.clone()).expect_err("refused");
+            assert!(refusal.message.starts_with(message), "{request}: {}", refusal.message);
+        }
+    }
+
+    #[test]
+    fn answers_of_many_cases_keep_less_of_each() {
+        let of = |count: usize| {
+            let cases = vec![json!({"expected": ""}); count];
+            parsed(json!({"code": "x", "cases": cases})).expect("a request").kept_bytes()
+        };
+        assert_eq!((of(1), of(1_000)), (64 << 10, (8 << 20) / 1_000));
+    }
+}
