@@ -83,6 +83,10 @@ class Doors:
         answer = request(f"{self.server}/v1/runs", {"wall_ms": self.wall_ms, **asked})
         return _of_outcome(answer["outcome"])
 
+    def listed_runs(self) -> list[dict[str, Any]]:
+        listed: list[dict[str, Any]] = request(f"{self.server}/v1/runs")["runs"]
+        return listed
+
     def http_context(self, code: str, language: str = "python", **more: Any) -> Ended:
         return self._executed("contexts", {"language": language}, code, more)
 
@@ -103,6 +107,9 @@ class Doors:
 
     def http_job(self, code: str, **more: Any) -> Ended:
         return self._job(code=code, language="python", **more)
+
+    def job_code(self, code: str, language: str, **more: Any) -> Ended:
+        return self._job(code=code, language=language, **more)
 
     def job_shell(self, command: str, **more: Any) -> Ended:
         return self._job(command=["bash", "-c", command], **more)

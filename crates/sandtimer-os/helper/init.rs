@@ -331,19 +331,26 @@ fn park(status: Fd, socket: Fd) -> Result<(Program, [Fd; 3]), isize> {
 }
 
 /// Puts the standard descriptors and those that the step names behind them in place, closes every other one at exec, and
-/// becomes the command.
+/// becomes the command. The last of them may have a number of its own, far from the others.
 fn execute(step: &Step, status: Fd, stdio: [Fd; 3], extra: &[Fd]) -> isize {
     let status = call!(nr::FCNTL, status, execute::F_DUPFD_CLOEXEC, 10) as Fd;
     let mut fds = [stdio[0], stdio[1], stdio[2], -1, -1, -1, -1, -1];
     let count = (2 + step.header.number_count as usize).min(fds.len());
+    let mut number = 0;
     for (index, fd) in fds[3..count].iter_mut().enumerate() {
-        *fd = extra[step.number(index + 1) as usize];
+        let given = step.number(index + 1);
+        *fd = extra[given as u32 as usize];
+        number = (given >> 32) as usize;
     }
-    let result = execute::place(&fds[..count], 0);
+    let mut result = execute::place(&fds[..count], 0);
+    let kept = if number > 0 { count - 1 } else { count };
+    call!(nr::CLOSE_RANGE, kept, u32::MAX, 4);
+    if result >= 0 && number > 0 {
+        result = call!(nr::DUP2, kept, number);
+    }
     if result < 0 {
         return result;
     }
-    call!(nr::CLOSE_RANGE, count, u32::MAX, 4);
     let (arguments, environment) = match execute::vectors(step) {
         Ok(vectors) => vectors,
         Err(error) => return error,

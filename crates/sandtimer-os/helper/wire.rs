@@ -77,7 +77,8 @@ pub mod op {
     /// both), mask of capabilities.
     pub const PRIVILEGED_IDENTITY: u16 = 30;
     /// Becomes a program that is given descriptors. numbers: count of arguments, then fd indices: these become
-    /// descriptors 3, 4 and so on. strings: as for [`EXECUTE`].
+    /// descriptors 3, 4 and so on; a number in the upper half of the last one is the descriptor that it becomes instead. strings: as
+    /// for [`EXECUTE`].
     pub const EXECUTE_WITH: u16 = 31;
     /// A terminal of the sandbox's own, for the session and in place of descriptor 0. numbers: 1 if in place of 1, and of 2, too.
     /// These are a socket until then, by which the master is sent; a byte that comes back says that it is set up.

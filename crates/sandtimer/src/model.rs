@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-pub(crate) use interpreted::PROGRAM_FILE;
-pub use interpreted::{Interpreted, MOST_ARGUMENT, argument_name, too_long, variable_name};
+pub use interpreted::{
+    FileCommand, Interpreted, MOST_ARGUMENT, ProgramText, argument_name, too_long, variable_name,
+};
+pub(crate) use interpreted::{NODE_FILE, NODE_FILE_SOURCE, PROGRAM_FILE, PROGRAM_FILES};
 pub use remark::{Remark, RemarkKind};
 
 /// How a run ended.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use sandtimer::isolate::files::{FilesError, home_directories};
 use sandtimer::isolate::plan::Wall;
 use sandtimer::limits::Setting;
-use sandtimer::model::{Ending, KillClass, LimitKind, State, Tier};
+use sandtimer::model::{Ending, FileCommand, Interpreted, KillClass, LimitKind, ProgramText, State, Tier};
 use sandtimer::script::{Program, SyntaxError};
 use sandtimer::{Engine, Options, Output, Spec, Stdin, engine};
 use sandtimer_store::bare_outcome;
@@ -54,11 +54,17 @@ pub(crate) fn language(language: Language, given: LanguageArguments) -> Result<E
     }
     let mut command = vec![language.interpreter()];
     let has_code = given.code.is_some();
+    let text = given.code.as_ref().filter(|_| language == Language::Bash).and_then(|code| code.to_str());
+    let mut program = text.and_then(|text| Interpreted::bash(text).program);
     if let Some(code) = given.code {
         command.extend([OsString::from("-c"), code]);
         if language == Language::Bash {
-            // What bash takes for its own name.
+            // What bash takes for its own name, where it has no file.
             command.push("bash".into());
+        }
+        if let Some(FileCommand { replaced, .. }) = program.as_mut().and_then(|program| program.file.as_mut())
+        {
+            *replaced = 0..command.len();
         }
     } else {
         let Some(file) = given.arguments.first() else {
@@ -74,19 +80,24 @@ pub(crate) fn language(language: Language, given: LanguageArguments) -> Result<E
         command.extend(["-s", "--"].map(OsString::from));
     }
     command.extend(arguments);
-    go(&given.settings, |_| Ok(Asked::command(command)))
+    go(&given.settings, |_| Ok(Asked { command, program }))
 }
 
 /// What is asked for.
 struct Asked {
     command: Vec<OsString>,
-    /// What the command reads at descriptor 3.
-    program: Option<String>,
+    program: Option<ProgramText>,
 }
 
 impl Asked {
     fn command(command: Vec<OsString>) -> Self {
         Asked { command, program: None }
+    }
+
+    /// Code, and its arguments.
+    fn code(code: Interpreted, arguments: impl Iterator<Item = OsString>) -> Self {
+        let command = code.command.into_iter().map(OsString::from).chain(arguments).collect();
+        Asked { command, program: code.program }
     }
 }
 
@@ -99,7 +110,6 @@ fn node(
 ) -> Result<Asked, Failure> {
     let is_typescript = language == Language::TypeScript;
     let name = if is_typescript { "ts" } else { "node" };
-    let texts = |command: Vec<String>| command.into_iter().map(OsString::from);
     let mut arguments = arguments.into_iter();
     if let Some(code) = code {
         let code = code.to_str().ok_or_else(|| Failure::usage("the code given with -c is not UTF-8"))?;
@@ -107,7 +117,7 @@ fn node(
             true => typescript(engine, "-c", code, settings)?,
             false => Program::of(code, false).map_err(|error| unreadable("-c", &error))?,
         };
-        return Ok(Asked::command(texts(program.command()).chain(arguments).collect()));
+        return Ok(Asked::code(program.interpreted(), arguments));
     }
     let Some(file) = arguments.next() else {
         return Err(Failure::usage(format!("no program given; use `sandtimer {name} FILE` or -c CODE")));
@@ -127,8 +137,7 @@ fn node(
     let path =
         path.to_str().ok_or_else(|| Failure::usage(format!("`{shown}` has a path that is not UTF-8")))?;
     let program = typescript(engine, &shown.to_string(), &source, settings)?;
-    let (command, program) = program.file_command(path);
-    Ok(Asked { command: texts(command).chain(arguments).collect(), program: Some(program) })
+    Ok(Asked::code(program.file_command(path), arguments))
 }
 
 /// Has TypeScript read, within the wall limit that is given.

@@ -99,11 +99,7 @@ impl<'a> Execution<'a> {
             return self.run_in_directory(None).await;
         }
         let text = self.program.text().unwrap_or_default().to_owned();
-        let mut code = runs::interpreted(language.name, &text)?;
-        if language == &BASH && code.program.is_none() && !self.program.arguments.is_empty() {
-            // What follows the text is its $0.
-            code.command.push(BASH.name.to_owned());
-        }
+        let code = runs::interpreted(language.name, &text)?;
         // A warm interpreter has no arguments, and streams of its own.
         let is_plain = self.program.arguments.is_empty() && !self.program.joins_streams;
         let python = Some(text).filter(|_| language == &PYTHON && is_plain);
@@ -166,19 +162,18 @@ impl<'a> Execution<'a> {
         if self.program.runs_as_text() {
             return self.run_text(read.interpreted(), None).await;
         }
-        let (command, code) = read.file_command(self.program.file());
-        self.finish_in_directory((command, Some(code)), None).await
+        self.finish_in_directory(read.file_command(self.program.file()), None).await
     }
 
     /// Runs the program in a directory with its files.
     async fn run_in_directory(&mut self, compiled: Option<ProgramFile>) -> Result<ProgramResult, Refusal> {
         let command = self.program.language.command(self.program.file());
-        self.finish_in_directory((command, None), compiled).await
+        self.finish_in_directory(Interpreted::command(command), compiled).await
     }
 
     async fn finish_in_directory(
         &mut self,
-        (mut command, code): (Vec<String>, Option<String>),
+        Interpreted { mut command, program }: Interpreted,
         compiled: Option<ProgramFile>,
     ) -> Result<ProgramResult, Refusal> {
         command.append(&mut self.program.arguments);
@@ -187,7 +182,7 @@ impl<'a> Execution<'a> {
             command = shell.into_iter().chain(command).collect();
         }
         let scratch = self.make_directory(compiled).await?;
-        let mut request = self.request(Interpreted { command, program: code });
+        let mut request = self.request(Interpreted { command, program });
         request.scratch = scratch.clone();
         if let Directory::Named(workspace) = &self.program.directory {
             request.workspace = Some(workspace.id_text().to_owned());
@@ -317,7 +312,7 @@ impl<'a> Execution<'a> {
         let mut limits = self.program.compile.limits.clone();
         limits.set(LimitKind::Output, Setting::At(MAX_COMPILER_OUTPUT));
         let request = ProgramRun {
-            code: Interpreted { command, program: None },
+            code: Interpreted::command(command),
             python: None,
             stdin: None,
             network: false,

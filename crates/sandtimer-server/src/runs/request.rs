@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use sandtimer::engine::Terminal;
 use sandtimer::limits::{Key, Setting};
-use sandtimer::model::{Interpreted, LimitKind, MOST_ARGUMENT, argument_name, too_long, variable_name};
+use sandtimer::model::{
+    FileCommand, Interpreted, LimitKind, MOST_ARGUMENT, ProgramText, argument_name, too_long, variable_name,
+};
 use sandtimer::scope::ScopeId;
 use sandtimer::script::Program;
 use sandtimer::supervise::signal_number;
@@ -50,7 +52,7 @@ const SHOWN: usize = 400;
 pub(crate) struct RunRequest {
     command: Vec<String>,
     /// What of it is too long for an argument; read at descriptor 3.
-    program: Option<String>,
+    program: Option<ProgramText>,
     /// The program in Python that the command executes.
     python: Option<String>,
     /// TypeScript that becomes the command once it is read.
@@ -215,7 +217,7 @@ impl RunRequest {
         (workspace, temporary): (String, Arc<TemporaryDirectory>),
         detach: bool,
     ) -> Result<Self, Refusal> {
-        let code = Interpreted::bash(&text);
+        let code = Interpreted::shell("bash", &text);
         let request = RunRequest {
             limits,
             detach,
@@ -382,9 +384,14 @@ impl RunRequest {
         let owned = |(name, value): &(String, String)| (OsString::from(name), OsString::from(value));
         let before: &[&str] = if self.joins_streams { &JOINED } else { &[] };
         let words = before.iter().copied().chain(self.command.iter().map(String::as_str));
+        let mut program = self.program.take();
+        if let Some(FileCommand { replaced, .. }) = program.as_mut().and_then(|program| program.file.as_mut())
+        {
+            *replaced = replaced.start + before.len()..replaced.end + before.len();
+        }
         Spec {
             command: words.map(OsString::from).collect(),
-            program: self.program.take(),
+            program,
             parent: self.parent,
             environment: self.environment.iter().map(owned).collect(),
             private_workspace: self.sandbox.is_none(),
@@ -441,7 +448,7 @@ pub(super) fn terminal_size(name: &str, size: Value) -> Result<(u16, u16), Refus
 #[derive(Debug, Default)]
 struct Said {
     command: Vec<String>,
-    program: Option<String>,
+    program: Option<ProgramText>,
     python: Option<String>,
     typescript: Option<String>,
 }
@@ -593,7 +600,8 @@ mod tests {
         parse(json!({"command": ["a", fits]})).expect("what the kernel takes is taken");
         let line = format!("true #{fits}");
         let by_file = parse(json!({"command": line})).expect("a line for a shell has no such limit");
-        assert_eq!((by_file.command[1].as_str(), by_file.program), ("/dev/fd/3", Some(line)));
+        assert_eq!(by_file.command[1], "/sandtimer/main.sh");
+        assert_eq!(by_file.program.map(|program| program.text), Some(line));
         for (wrong, named) in [
             (json!({"command": ["bash", "-c", format!("{fits}x")]}), "argument 2 of `bash` has 131072 bytes"),
             (json!({"command": ["a"], "env": {"A": fits}}), "the variable `A` has 131073 bytes"),

@@ -18,7 +18,7 @@ use sandtimer_os::thread;
 
 use super::error::Error;
 use super::{Calls, Engine, Run, Spec};
-use crate::model::PROGRAM_FILE;
+use crate::model::{PROGRAM_FILE, ProgramText};
 use crate::zygote::Profile;
 
 /// Owners whose interpreters stand ready at a time; those of the one whose last program is longest ago go first.
@@ -78,7 +78,7 @@ impl Interpreters {
             && option == "-c"
         {
             *code = PROGRAM_FILE.into();
-            spec.program = Some(source.to_owned());
+            spec.program = Some(ProgramText::at_descriptor(source));
         }
         Ok(started)
     }

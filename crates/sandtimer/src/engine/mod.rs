@@ -27,6 +27,7 @@ mod place;
 mod plans;
 mod pool;
 mod private_directory;
+mod program_file;
 mod programs;
 #[cfg(feature = "javascript")]
 mod reading;

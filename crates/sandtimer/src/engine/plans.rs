@@ -22,6 +22,7 @@ use crate::isolate::files::{
 use crate::isolate::lease::has_uids;
 use crate::isolate::machine::Machine;
 use crate::isolate::root;
+use crate::model::{NODE_FILE, NODE_FILE_SOURCE};
 use crate::zygote::{PYTHON_DIRECTORY, python_directory};
 
 /// How long a plan may be used: shorter than it takes a person to install a program and try it.
@@ -102,11 +103,15 @@ impl FilesPlans {
     }
 }
 
-/// The files that have the Pythons of commands write their output soon.
-fn python_files() -> &'static [(PathBuf, &'static [u8])] {
+/// The files that have the Pythons of commands write their output soon, and the one that Node.js executes before a program.
+fn own_files() -> &'static [(PathBuf, &'static [u8])] {
     static FILES: OnceLock<Vec<(PathBuf, &'static [u8])>> = OnceLock::new();
     let path = |name| Path::new(PYTHON_DIRECTORY).join(name);
-    FILES.get_or_init(|| python_directory().map(|(name, contents)| (path(name), contents)).into())
+    let node = || (PathBuf::from(NODE_FILE), NODE_FILE_SOURCE.as_bytes());
+    FILES.get_or_init(|| {
+        let python = python_directory().map(|(name, contents)| (path(name), contents));
+        python.into_iter().chain([node()]).collect()
+    })
 }
 
 /// Plans what a run of this spec sees that may open so many pseudo-terminals, or returns the recent plan of a run like it.
@@ -165,7 +170,7 @@ pub(super) fn plan_files_of(inner: &Inner, spec: &Spec, ptys: u32) -> Result<Arc
         show_credentials: spec.show_credentials,
         temporary: spec.temporary.as_deref(),
         world_readable: &spec.world_readable,
-        own: python_files(),
+        own: own_files(),
         machine: &Machine::here(inner.usual_memory()),
         network: spec.network,
         ptys,
@@ -208,7 +213,7 @@ pub(super) fn host_files(inner: &Inner) -> Result<FilesPlan, Error> {
         show_credentials: false,
         temporary: None,
         world_readable: &[],
-        own: python_files(),
+        own: own_files(),
         machine: &Machine::here(inner.usual_memory()),
         // Its file of name servers is there for runs with the network; to others no name server answers.
         network: true,

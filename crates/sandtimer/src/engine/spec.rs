@@ -10,7 +10,7 @@ use super::sandboxes::Sandbox;
 use super::terminal::Terminal;
 use crate::isolate::plan::Wall;
 use crate::limits::Limits;
-use crate::model::{KillClass, Layer, Source, Tier};
+use crate::model::{KillClass, Layer, ProgramText, Source, Tier};
 use crate::scope::ScopeId;
 
 /// Where a run's stdin comes from.
@@ -96,8 +96,8 @@ pub struct Spec {
     /// Shows the host's GPUs: their device nodes, and the files that their libraries read. Reported as degraded.
     pub gpu: bool,
     pub stdin: Stdin,
-    /// A string that the command reads from descriptor 3: a program that is too long for an argument.
-    pub program: Option<String>,
+    /// The text of the program that the command executes, which the run has as a file.
+    pub program: Option<ProgramText>,
     pub stdout: Output,
     pub stderr: Output,
     /// Makes stdin a terminal, in place of `stdin`, and stdout and stderr, as it describes. Its output goes to the destination of

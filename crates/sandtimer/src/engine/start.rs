@@ -15,7 +15,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::control::Control;
 use sandtimer_os::launcher::{self, Launcher, SpawnRequest, Spawned};
 use sandtimer_os::program::Program;
-use sandtimer_os::{process, socket, zygote as os};
+use sandtimer_os::{process, socket};
 
 /// Files of a job are for all to read, and for itself to write.
 pub(super) const USUAL_UMASK: u32 = 0o022;
@@ -27,6 +27,7 @@ use super::owners::{idmap_namespaces, unmapped_owner};
 use super::place;
 use super::plans::{self, KnownFiles};
 use super::private_directory::private_directory;
+use super::program_file::ProgramFile;
 use super::sandboxes::{SandboxError, SandboxUse};
 use super::streams::Streams;
 use super::{Inner, Run, Spec};
@@ -89,13 +90,15 @@ fn begin_in(
 ) -> Result<Run, Error> {
     let Some(slot) = holder.as_mut() else { return Err(Error::Full(0)) };
     let mut prepared = prepare(inner, &spec, &opened.effective, slot)?;
-    let program = spec.program.take().map(|text| os::sealed_text("sandtimer-program", text.as_bytes()));
-    let program = program.transpose().map_err(Error::system("cannot write the program"))?;
-    append_command(&mut prepared, &mut spec, program.is_some());
+    let private = prepared.private.as_ref().map(PrivateDirectory::path);
+    let open_files = process_limits(&opened.effective).open_files;
+    let program = ProgramFile::take(&mut spec, private, open_files)?;
+    append_command(&mut prepared, &mut spec, program.as_ref());
     let mut streams = Streams::make(inner, &mut spec, &opened.effective)?;
     let (control, init_control) = socket::pair().map_err(Error::system("cannot make the control socket"))?;
     let spawned_at = monotonic_nanoseconds();
-    let given: Vec<_> = program.iter().map(AsFd::as_fd).chain(streams.channels()).collect();
+    let program = program.iter().map(|program| program.text.as_fd());
+    let given: Vec<_> = program.chain(streams.channels()).collect();
     let descriptors =
         Descriptors { slot, stdio: streams.inside(), control: init_control.as_fd(), given: &given };
     let spawned = spawn(inner, &spec, &prepared, &descriptors)?;
@@ -463,15 +466,18 @@ pub(super) fn check_requirement(spec: &Spec, plan: &Plan) -> Result<(), Error> {
 }
 
 /// Has the sandbox become the command, which is given the descriptors behind the plan's own, from number 3 on: that of its
-/// program, if it has one, and those of its progress channel and its notices.
-fn append_command(prepared: &mut Prepared, spec: &mut Spec, has_program: bool) {
+/// program, if it has one without a number of its own, and those of its progress channel and its notices.
+fn append_command(prepared: &mut Prepared, spec: &mut Spec, file: Option<&ProgramFile>) {
     let first = prepared.numbered().len() as u64;
-    let mut given: Vec<u64> = has_program.then_some(first).into_iter().collect();
+    let number = file.and_then(|file| file.number);
+    let is_first = file.is_some() && number.is_none();
+    let mut given: Vec<u64> = is_first.then_some(first).into_iter().collect();
     let channels: Vec<_> = channels_of(spec, 3 + given.len()).collect();
-    for (variable, number) in channels {
-        given.push(first + given.len() as u64);
+    for (index, (variable, number)) in (first + u64::from(file.is_some())..).zip(channels) {
+        given.push(index);
         spec.environment.push((variable.into(), number.to_string().into()));
     }
+    given.extend(number.map(|number| first | number << 32));
     let environment =
         environment(spec, &prepared.files, prepared.private.as_ref().map(PrivateDirectory::path));
     let program = &mut prepared.plan.program;

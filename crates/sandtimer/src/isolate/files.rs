@@ -44,6 +44,9 @@ pub const WORKSPACE: &str = "/workspace";
 /// second process there (`SOURCE` in zygote/programs.py).
 pub const PROGRAM_FILE: &str = "/sandtimer/main.py";
 const PROGRAM_DESCRIPTOR: &str = "/proc/2/fd/100";
+/// The descriptor by which other programs have their file, if their limit of open files allows it, and its name.
+pub const FILE_DESCRIPTOR: u64 = 100;
+const OWN_FILE: &str = "/proc/self/fd/100";
 
 /// Everything the plan depends on, beside the host's files.
 #[derive(Debug, Clone, Copy)]

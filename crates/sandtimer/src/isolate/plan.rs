@@ -300,7 +300,8 @@ fn empty() -> Plan {
     }
 }
 
-/// Appends the last step: become the command. `descriptors` are the indices of those that it is given from number 3 on.
+/// Appends the last step: become the command. `descriptors` are the indices of those that it is given from number 3 on; the last one
+/// may have another number in its upper half ([`op::EXECUTE_WITH`]).
 pub fn execute(
     program: &mut Program,
     path: &Path,

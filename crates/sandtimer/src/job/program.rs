@@ -99,7 +99,7 @@ impl Program {
     /// A language that this build does not have.
     pub fn command(&self) -> Result<Option<Interpreted>, String> {
         match self {
-            Program::Command(command) => Ok(Some(Interpreted { command: command.clone(), program: None })),
+            Program::Command(command) => Ok(Some(Interpreted::command(command.clone()))),
             Program::Handler { .. } => Ok(None),
             Program::Code { language: Language::Python, code } => {
                 Ok(Some(Interpreted::python("python3", code)))

@@ -1,5 +1,7 @@
 //! Code as the command that executes it.
 
+use std::ops::Range;
+
 /// The longest argument of a command, in bytes: execve(2) takes 128 KiB with the NUL.
 pub const MOST_ARGUMENT: usize = 128 * 1024 - 1;
 
@@ -30,36 +32,85 @@ pub fn too_long(what: &str, bytes: usize) -> String {
 /// What an interpreter of Python executes to give the code at descriptor 3 a file.
 pub(crate) const PROGRAM_FILE: &str = include_str!("../zygote/program_file.py");
 
-/// A command that executes code, and what it reads at descriptor 3 where that is longer than an argument may be
-/// ([`Spec::program`](crate::Spec::program)).
+/// The name of a program's file in a run that has a root of its own, by the extension that the interpreter knows it by.
+pub(crate) const PROGRAM_FILES: [&str; 3] =
+    ["/sandtimer/main.cjs", "/sandtimer/main.mjs", "/sandtimer/main.sh"];
+
+/// What Node.js executes before a program that has a file.
+pub(crate) const NODE_FILE: &str = "/sandtimer/node.cjs";
+pub(crate) const NODE_FILE_SOURCE: &str = include_str!("program_file.cjs");
+
+/// A command that executes code, and the code where it is not in the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interpreted {
     pub command: Vec<String>,
-    pub program: Option<String>,
+    pub program: Option<ProgramText>,
+}
+
+/// The text of a program, which its command is given as a file ([`Spec::program`](crate::Spec::program)).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramText {
+    pub text: String,
+    /// The command that executes the file. Without one the command of the run reads the text from descriptor 3.
+    pub file: Option<FileCommand>,
+}
+
+impl ProgramText {
+    /// A text that the command of a run reads from descriptor 3.
+    pub fn at_descriptor(text: impl Into<String>) -> Self {
+        ProgramText { text: text.into(), file: None }
+    }
+}
+
+/// A command that executes a program's file, and the words of the run's command that it replaces. Those are what records show, and what
+/// is executed where a run can have no such file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileCommand {
+    pub words: Vec<String>,
+    pub replaced: Range<usize>,
 }
 
 impl Interpreted {
+    /// A command without a program's text.
+    pub fn command(command: Vec<String>) -> Self {
+        Interpreted { command, program: None }
+    }
+
     /// Code for this interpreter of Python.
     pub fn python(interpreter: &str, code: &str) -> Self {
-        Self::of(&[interpreter, "-c", code], &[interpreter, "-c", PROGRAM_FILE], code)
-    }
-
-    /// Code for bash.
-    pub fn bash(code: &str) -> Self {
-        Self::shell("bash", code)
-    }
-
-    /// Code for this shell.
-    pub fn shell(shell: &str, code: &str) -> Self {
-        Self::of(&[shell, "-c", code], &[shell, "/dev/fd/3"], code)
-    }
-
-    fn of(short: &[&str], long: &[&str], code: &str) -> Self {
         let fits = code.len() <= MOST_ARGUMENT;
-        let command = if fits { short } else { long };
+        let argument = if fits { code } else { PROGRAM_FILE };
         Interpreted {
-            command: command.iter().map(|part| (*part).to_owned()).collect(),
-            program: (!fits).then(|| code.to_owned()),
+            command: words(&[interpreter, "-c", argument]),
+            program: (!fits).then(|| ProgramText::at_descriptor(code)),
         }
     }
+
+    /// A program for bash.
+    pub fn bash(code: &str) -> Self {
+        let [.., file] = PROGRAM_FILES;
+        Self::file(words(&["bash", "-c", code]), words(&["bash", file]), code.to_owned())
+    }
+
+    /// A command line for this shell.
+    pub fn shell(shell: &str, line: &str) -> Self {
+        let command = words(&[shell, "-c", line]);
+        if line.len() <= MOST_ARGUMENT {
+            return Self::command(command);
+        }
+        let [.., file] = PROGRAM_FILES;
+        Self::file(command, words(&[shell, file]), line.to_owned())
+    }
+
+    /// Code that this command executes if it is in a file; `argument`: the command that has it in an argument.
+    pub(crate) fn file(argument: Vec<String>, command: Vec<String>, code: String) -> Self {
+        let fits = argument.iter().all(|word| word.len() <= MOST_ARGUMENT);
+        let shown = if fits { argument } else { command.clone() };
+        let file = FileCommand { words: command, replaced: 0..shown.len() };
+        Interpreted { command: shown, program: Some(ProgramText { text: code, file: Some(file) }) }
+    }
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
 }

@@ -7,7 +7,7 @@ use swc_ecma_visit::{Visit, VisitWith};
 
 use super::reading::{MOST_READ, deep};
 use super::{Parsed, SyntaxError, ecmascript, javascript};
-use crate::model::{Interpreted, MOST_ARGUMENT};
+use crate::model::{Interpreted, NODE_FILE, PROGRAM_FILES, ProgramText};
 
 /// A program in JavaScript.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,28 +42,29 @@ impl Program {
         }
     }
 
-    /// What runs it.
+    /// The command that executes it, which its arguments may follow.
+    ///
+    /// Node.js takes a module from stdin, or from an argument, as one of the working directory; of a file it would take imports from the
+    /// directory of the file. What is required before it (`program_file.cjs`) has it read the file in place of stdin.
     pub fn interpreted(self) -> Interpreted {
-        let command = self.command();
-        if command.iter().all(|argument| argument.len() <= MOST_ARGUMENT) {
-            return Interpreted { command, program: None };
-        }
-        let name = if self.is_module { "main.mjs" } else { "main.cjs" };
-        let (command, program) = self.file_command(name);
-        Interpreted { command, program: Some(program) }
+        let Program { code, is_module } = self;
+        let module = is_module.then_some("--input-type=module");
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let evaluated = format!("--eval={code}");
+        let argument = ["node"].into_iter().chain(module).chain([evaluated.as_str(), "--"]);
+        let argument = argument.map(str::to_owned).collect();
+        let require = format!("--require={NODE_FILE}");
+        let [script, source, _] = PROGRAM_FILES;
+        let command = match module {
+            Some(option) => words(&["node", &require, option, "-", source]),
+            None => words(&["node", &require, "--preserve-symlinks-main", script]),
+        };
+        Interpreted::file(argument, command, code)
     }
 
-    /// The command that runs it, which its arguments may follow.
-    pub fn command(&self) -> Vec<String> {
-        let module = self.is_module.then(|| "--input-type=module".to_owned());
-        let evaluated = [format!("--eval={}", self.code), "--".to_owned()];
-        ["node".to_owned()].into_iter().chain(module).chain(evaluated).collect()
-    }
-
-    /// The command that runs it in place of a file that is not JavaScript, which its arguments may follow, and what that reads at
-    /// descriptor 3, whether there is a file of that name or not. `path` has no links; one without a slash is of the directory that
-    /// Node.js starts in.
-    pub fn file_command(self, path: &str) -> (Vec<String>, String) {
+    /// The command that runs it in place of a file that is not JavaScript, which its arguments may follow, whether there is a file of
+    /// that name or not. `path` has no links; one without a slash is of the directory that Node.js starts in.
+    pub fn file_command(self, path: &str) -> Interpreted {
         let format = if self.is_module { "module" } else { "commonjs" };
         // JSON is JavaScript.
         let first = format!(
@@ -76,11 +77,14 @@ impl Program {
             serde_json::json!(path),
         );
         let import = format!("--import=data:text/javascript,{}", percent_encoded(&first));
-        (vec!["node".to_owned(), import, path.to_owned()], self.code)
+        Interpreted {
+            command: vec!["node".to_owned(), import, path.to_owned()],
+            program: Some(ProgramText::at_descriptor(self.code)),
+        }
     }
 }
 
-/// Where a program that is too long for a command is read from.
+/// Where the code that takes a file's place is read from.
 const DESCRIPTOR: i32 = 3;
 /// Gives the code in place of the file.
 const HOOKS: &str = "let given; export const initialize = (data) => { given = data; }; \

@@ -81,7 +81,7 @@ fn code_that_only_a_module_may_be_is_one() {
         assert!(!is_module(code), "{code}");
     }
     let made = Program::of("1 as any", true).expect("TypeScript");
-    assert_eq!(made.command(), ["node", "--eval=1       ", "--"]);
+    assert_eq!(made.clone().interpreted().command, ["node", "--eval=1       ", "--"]);
     for program in [made, Program { code: "a\nb".to_owned(), is_module: true }] {
         assert_eq!(Program::heard(&program.text()), Ok(program));
     }

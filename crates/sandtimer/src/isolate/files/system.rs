@@ -4,8 +4,11 @@
 //! Shows no user names, no mail, no logs, no sockets. A file of /etc is listed only if programs read it and
 //! nobody keeps a secret in it.
 
-use super::{AccountFile, FilesRequest, HOST_NAME, Kind, Mount, PROGRAM_DESCRIPTOR, PROGRAM_FILE, Tree};
+use super::{
+    AccountFile, FilesRequest, HOST_NAME, Kind, Mount, OWN_FILE, PROGRAM_DESCRIPTOR, PROGRAM_FILE, Tree,
+};
 use crate::isolate::toolchain::lookup::Host;
+use crate::model::PROGRAM_FILES;
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
@@ -116,6 +119,9 @@ pub(super) fn add(tree: &mut Tree, host: &Host, request: &FilesRequest<'_>) {
         tree.add(Mount::Synthetic { target: target.clone(), contents: Cow::Borrowed(contents) });
     }
     tree.add(Mount::Symlink { target: PROGRAM_FILE.into(), points_to: PROGRAM_DESCRIPTOR.into() });
+    for name in PROGRAM_FILES {
+        tree.add(Mount::Symlink { target: name.into(), points_to: OWN_FILE.into() });
+    }
 }
 
 /// The contents of a small file that everybody may read, unless it is a link to something shown. Every mount is copied
