@@ -243,6 +243,15 @@ pub struct PythonThread {
     pub truncated: bool,
 }
 
+impl PythonThread {
+    /// The innermost frame of code that is not Sandtimer's. The frames around the outermost one of Sandtimer's belong to the start of
+    /// the interpreter.
+    pub(crate) fn place(&self) -> Option<&PythonFrame> {
+        let within = self.frames.iter().rposition(PythonFrame::is_internal).unwrap_or(self.frames.len());
+        self.frames[..within].iter().find(|frame| !frame.is_internal())
+    }
+}
+
 /// A frame of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PythonFrame {

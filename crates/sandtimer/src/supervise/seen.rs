@@ -174,7 +174,7 @@ impl Look {
             .collect();
         let threads =
             self.processes.first().map_or(String::new(), |first| differing(&first.threads_wait_for));
-        let frame = self.processes.iter().find_map(|process| process.python.first()?.frames.first());
+        let frame = self.processes.iter().find_map(|process| process.python.first()?.place());
         let place = frame.map_or(String::new(), |frame| format!(" Python is in {frame}."));
         format!(
             "It {doing}{below}{threads}, has printed nothing for {}, and used {} of processor time.{still}{place}",

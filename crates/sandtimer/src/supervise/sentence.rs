@@ -491,8 +491,7 @@ fn sentence(
             };
             let waiting = noted(run, facts, kind).map_or(String::new(), was_doing);
             let stacks = stacks(run, facts, kind);
-            let frame =
-                stacks.first().and_then(|thread| thread.frames.iter().find(|frame| !frame.is_internal()));
+            let frame = stacks.first().and_then(PythonThread::place);
             let place = frame.map_or(String::new(), |frame| format!("; Python was in {frame}"));
             let progress =
                 run.progress(None, facts.verdict_at).map_or(String::new(), |progress| how_far(&progress));
