@@ -216,6 +216,13 @@ def test_few_open_files_leave_room_for_the_file(doors: Doors) -> None:
         assert ended.stdout in ("/proc/self/fd/59\n", "1\n"), ended.whole
 
 
+def test_few_open_files_leave_room_for_the_text_of_a_python_program(doors: Doors) -> None:
+    """With a variable of its own it is executed by an interpreter of its own."""
+    code = "def fail():\n    raise ValueError(1)\nfail()"
+    ended = doors.http_code(code, open_files=60, env={"PYTHONHASHSEED": "1"})
+    assert 'File "/proc/self/fd/59", line 2, in fail\n    raise ValueError(1)' in ended.whole["stderr"], ended.whole
+
+
 def test_file_leaves_descriptor_three_to_the_progress(doors: Doors) -> None:
     ended = doors.http_run(code='echo "$SANDTIMER_PROGRESS_FD"; echo 1/2 >&3', language="bash", progress_channel=True)
     assert (ended.stdout, ended.exit_code) == ("3\n", 0), ended.whole
