@@ -1,4 +1,4 @@
-//! Which crate may use which: `os ← engine ← store ← {server, py, cli}`, `cli → {server, bwrap}`, `bwrap → os`; and where `unsafe` may be.
+//! Which crate may use which: `os ← engine ← store ← {server, py, cli}`, `cli → {server, bwrap}`, `bwrap → os`, `proxy` alone; and where `unsafe` may be.
 //!
 //! Read from `cargo metadata`. Dependencies of tests alone are not arrows: they are in nothing that ships.
 
@@ -15,6 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sandtimer-os", &[]),
     ("sandtimer", &["sandtimer-os"]),
     ("sandtimer-bwrap", &["sandtimer-os"]),
+    ("sandtimer-proxy", &[]),
     ("sandtimer-store", &["sandtimer-os", "sandtimer"]),
     ("sandtimer-server", &["sandtimer-os", "sandtimer", "sandtimer-store"]),
     ("sandtimer-py", &["sandtimer-os", "sandtimer", "sandtimer-store"]),

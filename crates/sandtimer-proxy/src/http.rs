@@ -1,0 +1,129 @@
+//! HTTP/1: `CONNECT`, and requests with absolute URLs, one after the other on a connection.
+
+mod answer;
+mod body;
+mod exchange;
+mod fields;
+mod head;
+mod request;
+mod response;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use crate::connection::{Context, send};
+use crate::dial::{DialError, dial};
+use crate::event::{ConnectionEnd, Protocol};
+use crate::http::answer::{Answer, Rejection};
+use crate::http::exchange::{ExchangeEnd, exchange};
+use crate::http::request::{Request, RequestKind};
+use crate::listener::Client;
+use crate::tunnel;
+
+/// What is read of a client whose request was refused, so that it gets the answer before its connection is reset.
+const MAX_LINGER_BYTES: u64 = 256 * 1024;
+
+/// Serves a connection's requests until the client or a bound ends it. Each request is checked by itself.
+pub(crate) async fn serve(context: &Context, mut client: Client) {
+    loop {
+        let request = match next_request(context, &mut client).await {
+            Ok(Some(request)) => request,
+            Ok(None) => return,
+            Err(rejection) => return reject(context, client, rejection).await,
+        };
+        let next = match request.kind {
+            RequestKind::Connect => tunnel_to(context, &mut client, &request).await,
+            RequestKind::Forward { .. } => forward(context, &mut client, &request).await,
+        };
+        match next {
+            Ok(Next::Request) => {}
+            Ok(Next::End) => return,
+            Err(answer) => return close_with(context, client, answer).await,
+        }
+    }
+}
+
+/// Answers a client that does not speak HTTP, or not yet.
+pub(crate) async fn reject_connection(context: &Context, client: Client, message: &str) {
+    reject(context, client, Rejection::bad_request(message)).await;
+}
+
+enum Next {
+    Request,
+    End,
+}
+
+/// Reads a head and parses it. `None` if the client has ended the connection, or is idle.
+async fn next_request(context: &Context, client: &mut Client) -> Result<Option<Request>, Rejection> {
+    if client.reader.data().is_empty() {
+        match timeout(context.bounds.idle, client.reader.fill()).await {
+            Ok(Ok(1..)) => {}
+            _ => return Ok(None),
+        }
+    }
+    let read = head::read(&mut client.reader, context.bounds.head_bytes);
+    let head = timeout(context.bounds.head, read).await.unwrap_or_else(|_| {
+        Err(Rejection::new(408, "The head of the request was not complete in time. Send it in one piece."))
+    })?;
+    Request::parse(&head).map(Some)
+}
+
+async fn tunnel_to(context: &Context, client: &mut Client, request: &Request) -> Result<Next, Answer> {
+    let (mut upstream, mut traffic) = dial(context, Protocol::HttpConnect, &request.target)
+        .await
+        .map_err(|error| answer_for(error, request))?;
+    if send(context, client, b"HTTP/1.1 200 Connection established\r\n\r\n").await {
+        tunnel::carry(context, Protocol::HttpConnect, client, &mut upstream, &mut traffic).await;
+    }
+    Ok(Next::End)
+}
+
+async fn forward(context: &Context, client: &mut Client, request: &Request) -> Result<Next, Answer> {
+    let (mut upstream, mut traffic) =
+        dial(context, Protocol::Http, &request.target).await.map_err(|error| answer_for(error, request))?;
+    let end = exchange(context, client, &mut upstream, request, &traffic).await;
+    traffic.end = ConnectionEnd::Finished;
+    match end {
+        ExchangeEnd::Complete { keeps_open: true } => Ok(Next::Request),
+        ExchangeEnd::Complete { keeps_open: false } => Ok(Next::End),
+        ExchangeEnd::Upgraded => {
+            tunnel::carry(context, Protocol::Http, client, &mut upstream, &mut traffic).await;
+            Ok(Next::End)
+        }
+        ExchangeEnd::Stopped(end) => {
+            traffic.end = end;
+            Ok(Next::End)
+        }
+        ExchangeEnd::Rejected(rejection) => {
+            traffic.end = ConnectionEnd::Failed;
+            context.reject(rejection.message.clone());
+            Err(Answer::rejection(&rejection, request.is_head()))
+        }
+        ExchangeEnd::Unanswered { end, status, message } => {
+            traffic.end = end;
+            Err(Answer::gateway(status, message, request.is_head()))
+        }
+    }
+}
+
+fn answer_for(error: DialError, request: &Request) -> Answer {
+    match error {
+        DialError::Denied(denial) => Answer::denial(&denial, request.is_head()),
+        DialError::Unreachable { failure, sentence } => {
+            Answer::unreachable(failure, sentence, request.is_head())
+        }
+    }
+}
+
+async fn reject(context: &Context, client: Client, rejection: Rejection) {
+    context.reject(rejection.message.clone());
+    close_with(context, client, Answer::rejection(&rejection, false)).await;
+}
+
+/// Sends the last answer of a connection, and reads on for a moment: a reset would discard what the client has not read.
+async fn close_with(context: &Context, mut client: Client, answer: Answer) {
+    if send(context, &mut client, &answer.bytes()).await && client.writer.shutdown().await.is_ok() {
+        let mut rest = client.reader.into_inner().take(MAX_LINGER_BYTES);
+        let _ = timeout(context.bounds.head, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
+    }
+}

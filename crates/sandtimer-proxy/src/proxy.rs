@@ -1,0 +1,155 @@
+//! The proxy of one sandbox: its listeners, its connections, and their end.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::bounds::Bounds;
+use crate::connection::{self, Context};
+use crate::event::{Event, EventSink};
+use crate::listener::{AsyncListener, Client, ProxyListener};
+use crate::policy::Policy;
+use crate::resolve::Resolver;
+use crate::traffic::Meter;
+
+/// The pause after an accept that failed, such as for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a proxy is made from.
+pub struct ProxyConfig {
+    pub policy: Policy,
+    pub bounds: Bounds,
+    pub resolver: Arc<dyn Resolver>,
+    pub events: Arc<dyn EventSink>,
+}
+
+impl fmt::Debug for ProxyConfig {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = formatter.debug_struct("ProxyConfig");
+        fields.field("policy", &self.policy).field("bounds", &self.bounds).finish_non_exhaustive()
+    }
+}
+
+/// What a sandbox has used of its network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Connections at this moment.
+    pub connections: usize,
+    /// Bytes to servers.
+    pub sent: u64,
+    /// Bytes from servers.
+    pub received: u64,
+}
+
+/// A proxy that serves a sandbox's listeners. Dropping it closes them, and ends all connections.
+pub struct Proxy {
+    task: JoinHandle<()>,
+    meter: Arc<Meter>,
+    slots: Arc<Semaphore>,
+    bound: usize,
+}
+
+impl Proxy {
+    /// Starts to serve. Must be called within a Tokio runtime; fails if a listener cannot be registered with it.
+    pub fn start(
+        listeners: impl IntoIterator<Item = ProxyListener>,
+        config: ProxyConfig,
+    ) -> io::Result<Proxy> {
+        let listeners = listeners.into_iter().map(AsyncListener::new).collect::<io::Result<Vec<_>>>()?;
+        let bound = config.bounds.connections.clamp(1, Semaphore::MAX_PERMITS);
+        let slots = Arc::new(Semaphore::new(bound));
+        let meter = Arc::new(Meter::new(&config.bounds));
+        let context = Context {
+            connection: 0,
+            policy: Arc::new(config.policy),
+            bounds: config.bounds,
+            resolver: config.resolver,
+            events: config.events,
+            meter: Arc::clone(&meter),
+        };
+        let task = tokio::spawn(accept_all(listeners, context, Arc::clone(&slots), bound));
+        Ok(Proxy { task, meter, slots, bound })
+    }
+
+    pub fn usage(&self) -> Usage {
+        Usage {
+            connections: self.bound - self.slots.available_permits(),
+            sent: self.meter.sent(),
+            received: self.meter.received(),
+        }
+    }
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Proxy").field("usage", &self.usage()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // The task owns the listeners and, in its set, all connections.
+        self.task.abort();
+    }
+}
+
+async fn accept_all(listeners: Vec<AsyncListener>, context: Context, slots: Arc<Semaphore>, bound: usize) {
+    let mut connections = JoinSet::new();
+    let mut number = 0;
+    loop {
+        let client = match accept(&listeners).await {
+            Ok(client) => client,
+            Err(_) => {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let permit = take_slot(&slots, &context, bound).await;
+        while connections.try_join_next().is_some() {}
+        number += 1;
+        let context = context.of_connection(number);
+        connections.spawn(serve(context, client, permit));
+    }
+}
+
+async fn serve(context: Context, client: Client, permit: OwnedSemaphorePermit) {
+    connection::serve(&context, client).await;
+    drop(permit);
+}
+
+/// Takes a slot of the bound. A client that has been accepted waits for one; the next ones wait in the backlog.
+async fn take_slot(slots: &Arc<Semaphore>, context: &Context, bound: usize) -> OwnedSemaphorePermit {
+    match Arc::clone(slots).try_acquire_owned() {
+        Ok(permit) => permit,
+        Err(TryAcquireError::NoPermits) => {
+            context.events.record(Event::ConnectionsUsed { bound });
+            acquire(slots).await
+        }
+        Err(TryAcquireError::Closed) => acquire(slots).await,
+    }
+}
+
+async fn acquire(slots: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    match Arc::clone(slots).acquire_owned().await {
+        Ok(permit) => permit,
+        Err(_) => unreachable!("the semaphore is never closed"),
+    }
+}
+
+async fn accept(listeners: &[AsyncListener]) -> io::Result<Client> {
+    poll_fn(|context| {
+        for listener in listeners {
+            if let Poll::Ready(accepted) = listener.poll_accept(context) {
+                return Poll::Ready(accepted);
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
