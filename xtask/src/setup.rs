@@ -56,6 +56,16 @@ const SYSTEM_PACKAGES: &[SystemPackage] = &[
         without: "tests of the store of jobs on a NATS server are skipped",
     },
     SystemPackage {
+        name: "curl",
+        probe: &["curl", "--version"],
+        without: "tests of the proxy of sandboxes fail",
+    },
+    SystemPackage {
+        name: "git",
+        probe: &["git", "--version"],
+        without: "tests of the proxy of sandboxes fail",
+    },
+    SystemPackage {
         name: "iproute2",
         probe: &["ip", "-V"],
         without: "the test of workers on several machines is skipped",

@@ -5,7 +5,8 @@ use std::time::Duration;
 /// The bounds of a proxy, which has one sandbox's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Connections at once, at least 1. A further one waits in the listener's backlog until one of them ends.
+    /// Connections at once, at least 1. A further one waits in the listener's backlog until one of
+    /// them ends.
     pub connections: usize,
     /// Bytes from the sandbox to its servers, over all connections; `None`: unlimited.
     pub sent_bytes: Option<u64>,
@@ -13,7 +14,8 @@ pub struct Bounds {
     pub received_bytes: Option<u64>,
     /// How long a connection may be without a byte in either direction.
     pub idle: Duration,
-    /// How long the head of a request may take: an HTTP head, a SOCKS5 handshake, the first TLS message.
+    /// How long the head of a request may take: an HTTP head, a SOCKS5 handshake, the first TLS
+    /// message.
     pub head: Duration,
     /// How long a name may take to resolve, and after that an address to connect.
     pub connect: Duration,

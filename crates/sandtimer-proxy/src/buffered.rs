@@ -35,7 +35,8 @@ impl<R: AsyncRead + Unpin> Buffered<R> {
         }
     }
 
-    /// Reads once, at most [`READ_BYTES`], after what is there. 0 is the end. Nothing is lost if the future is dropped.
+    /// Reads once, at most [`READ_BYTES`], after what is there. 0 is the end. Nothing is lost if
+    /// the future is dropped.
     pub(crate) async fn fill(&mut self) -> io::Result<usize> {
         if self.start > 0 {
             self.buffer.drain(..self.start);

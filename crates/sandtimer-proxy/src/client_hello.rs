@@ -20,7 +20,8 @@ pub(crate) enum Hello {
     Malformed(&'static str),
 }
 
-/// Inspects the first bytes of a connection. The message may be in several records, and those in several segments.
+/// Inspects the first bytes of a connection. The message may be in several records, and those in
+/// several segments.
 pub(crate) fn inspect(data: &[u8]) -> Hello {
     match data.first() {
         None => Hello::Incomplete,

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use crate::policy::entry_that_allows;
 use crate::target::{Host, Target};
 
-/// A connection that the allow-list or a bound refused. Displayed: what is missing, and what would allow it.
+/// A connection that the allow-list or a bound refused. Displayed: what is missing, and what would
+/// allow it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
     pub target: Target,

@@ -22,7 +22,8 @@ pub enum ConnectionEnd {
     Finished,
     /// No byte in either direction for [`Bounds::idle`](crate::Bounds::idle).
     Idle,
-    /// [`Bounds::sent_bytes`](crate::Bounds::sent_bytes) or [`Bounds::received_bytes`](crate::Bounds::received_bytes).
+    /// [`Bounds::sent_bytes`](crate::Bounds::sent_bytes) or
+    /// [`Bounds::received_bytes`](crate::Bounds::received_bytes).
     BytesUsed,
     /// The first TLS message asked for another server, or could not be read.
     Denied,
@@ -39,7 +40,8 @@ pub enum Event {
     Allowed { connection: u64, protocol: Protocol, target: Target, address: SocketAddr, entry: String },
     /// The allow-list or a bound refused the target.
     Denied { connection: u64, protocol: Protocol, denial: Denial },
-    /// The client sent what the proxy does not carry: a malformed or ambiguous request, an unsupported command.
+    /// The client sent what the proxy does not carry: a malformed or ambiguous request, an
+    /// unsupported command.
     Rejected { connection: u64, reason: String },
     /// The target is allowed, and could not be connected to.
     Unreachable { connection: u64, protocol: Protocol, target: Target, reason: String },

@@ -20,10 +20,12 @@ use crate::http::request::{Request, RequestKind};
 use crate::listener::Client;
 use crate::tunnel;
 
-/// What is read of a client whose request was refused, so that it gets the answer before its connection is reset.
+/// What is read of a client whose request was refused, so that it gets the answer before its
+/// connection is reset.
 const MAX_LINGER_BYTES: u64 = 256 * 1024;
 
-/// Serves a connection's requests until the client or a bound ends it. Each request is checked by itself.
+/// Serves a connection's requests until the client or a bound ends it. Each request is checked by
+/// itself.
 pub(crate) async fn serve(context: &Context, mut client: Client) {
     loop {
         let request = match next_request(context, &mut client).await {
@@ -120,7 +122,8 @@ async fn reject(context: &Context, client: Client, rejection: Rejection) {
     close_with(context, client, Answer::rejection(&rejection, false)).await;
 }
 
-/// Sends the last answer of a connection, and reads on for a moment: a reset would discard what the client has not read.
+/// Sends the last answer of a connection, and reads on for a moment: a reset would discard what the
+/// client has not read.
 async fn close_with(context: &Context, mut client: Client, answer: Answer) {
     if send(context, &mut client, &answer.bytes()).await && client.writer.shutdown().await.is_ok() {
         let mut rest = client.reader.into_inner().take(MAX_LINGER_BYTES);

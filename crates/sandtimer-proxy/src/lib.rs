@@ -1,14 +1,16 @@
 //! The proxy that carries the outgoing connections of a sandbox under an allow-list.
 //!
-//! A sandbox's network namespace has no route to anywhere. A listening socket inside it is passed out to the process that
-//! runs this proxy, which serves HTTP (`CONNECT` and absolute-form requests) and SOCKS5 on it. For each connection the proxy:
+//! A sandbox's network namespace has no route to anywhere. A listening socket inside it is passed
+//! out to the process that runs this proxy, which serves HTTP (`CONNECT` and absolute-form
+//! requests) and SOCKS5 on it. For each connection the proxy:
 //!
 //! 1. parses the host and the port of the request, and normalises the name once ([`target`](Host));
 //! 2. searches the allow-list ([`Policy`]) for an entry, before it resolves anything;
 //! 3. resolves the name ([`Resolver`]), and checks every address;
 //! 4. connects to an address that was checked, and copies bytes in both directions within [`Bounds`].
 //!
-//! What it refuses and what it carries is reported to an [`EventSink`]. The crate does not know the engine.
+//! What it refuses and what it carries is reported to an [`EventSink`]. The crate does not know the
+//! engine.
 #![forbid(unsafe_code)]
 
 mod bounds;

@@ -15,9 +15,10 @@ use crate::target::Target;
 
 /// The entries of an allow-list. An empty one allows nothing.
 ///
-/// An entry is a host name (`pypi.org`), all sub-domains of one (`*.githubusercontent.com`), an IPv4 address or network
-/// (`10.1.0.0/16`), or an IPv6 address or network in brackets (`[2001:db8::/32]`), each with or without a port after a colon.
-/// Without a port it allows the ports 80 and 443. A wildcard does not include the domain itself.
+/// An entry is a host name (`pypi.org`), all sub-domains of one (`*.githubusercontent.com`), an
+/// IPv4 address or network (`10.1.0.0/16`), or an IPv6 address or network in brackets
+/// (`[2001:db8::/32]`), each with or without a port after a colon. Without a port it allows the
+/// ports 80 and 443. A wildcard does not include the domain itself.
 ///
 /// ```
 /// let policy = sandtimer_proxy::Policy::parse(["pypi.org", "*.githubusercontent.com:443", "10.1.0.0/16:5432"])?;
@@ -42,7 +43,8 @@ impl Policy {
 
     /// Returns the entry that allows the target, before any name is resolved.
     ///
-    /// An address is allowed only by an entry with an address or a network, and is checked as one that was resolved.
+    /// An address is allowed only by an entry with an address or a network, and is checked as one
+    /// that was resolved.
     pub(crate) fn entry_for(&self, target: &Target) -> Result<&Entry, DenialReason> {
         let mut matching = self.entries.iter().filter(|entry| entry.matches_host(&target.host)).peekable();
         let Some(first) = matching.peek().copied() else { return Err(DenialReason::NoEntry) };
@@ -51,8 +53,8 @@ impl Policy {
             .ok_or_else(|| DenialReason::OtherPort { entry: first.to_string() })
     }
 
-    /// Checks an address that is about to be connected to. Public addresses pass; special ones, and those of the own machine,
-    /// need an entry that names them.
+    /// Checks an address that is about to be connected to. Public addresses pass; special ones, and
+    /// those of the own machine, need an entry that names them.
     pub(crate) fn check_address(&self, address: IpAddr, port: u16, is_own: bool) -> Result<(), DenialReason> {
         let own = is_own.then(|| SpecialRange::of_own_machine(address));
         let Some(range) = own.or_else(|| SpecialRange::of(address)) else { return Ok(()) };

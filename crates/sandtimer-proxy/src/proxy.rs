@@ -56,7 +56,8 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts to serve. Must be called within a Tokio runtime; fails if a listener cannot be registered with it.
+    /// Starts to serve. Must be called within a Tokio runtime; fails if a listener cannot be
+    /// registered with it.
     pub fn start(
         listeners: impl IntoIterator<Item = ProxyListener>,
         config: ProxyConfig,
@@ -123,7 +124,8 @@ async fn serve(context: Context, client: Client, permit: OwnedSemaphorePermit) {
     drop(permit);
 }
 
-/// Takes a slot of the bound. A client that has been accepted waits for one; the next ones wait in the backlog.
+/// Takes a slot of the bound. A client that has been accepted waits for one; the next ones wait in
+/// the backlog.
 async fn take_slot(slots: &Arc<Semaphore>, context: &Context, bound: usize) -> OwnedSemaphorePermit {
     match Arc::clone(slots).try_acquire_owned() {
         Ok(permit) => permit,

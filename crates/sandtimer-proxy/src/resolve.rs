@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-/// Lookups at once of one [`SystemResolver`]. Each has a thread, which the C library may keep for a minute.
+/// Lookups at once of one [`SystemResolver`]. Each has a thread, which the C library may keep for a
+/// minute.
 const MAX_LOOKUPS: usize = 16;
 
 pub type ResolverFuture<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send + 'a>>;

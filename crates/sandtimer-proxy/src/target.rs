@@ -59,8 +59,9 @@ pub enum HostError {
 impl Host {
     /// Parses a name or an IPv4 address. IPv6 addresses have brackets.
     ///
-    /// Names are normalised: lower case, without one dot at the end. Fails for names that are not ASCII, and for every
-    /// form of an IPv4 address but the usual one: resolvers read `127.1`, `0x7f000001` and `2130706433` as addresses.
+    /// Names are normalised: lower case, without one dot at the end. Fails for names that are not
+    /// ASCII, and for every form of an IPv4 address but the usual one: resolvers read `127.1`,
+    /// `0x7f000001` and `2130706433` as addresses.
     pub fn parse(written: &str) -> Result<Host, HostError> {
         if let Some(inner) = written.strip_prefix('[') {
             let inner = inner.strip_suffix(']').ok_or(HostError::BadIpv6)?;

@@ -16,8 +16,8 @@ use crate::traffic::Traffic;
 /// A fatal alert: unrecognized_name (RFC 6066).
 const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 
-/// Carries a tunnel until both directions have ended. If the target is a name, and the client begins with a TLS handshake,
-/// the handshake must be for that name.
+/// Carries a tunnel until both directions have ended. If the target is a name, and the client
+/// begins with a TLS handshake, the handshake must be for that name.
 pub(crate) async fn carry(
     context: &Context,
     protocol: Protocol,
@@ -65,7 +65,8 @@ enum Stop {
 
 /// Reads the first TLS message, and compares its server name. Everything stays in the reader.
 ///
-/// A message without a name is allowed, because the target was. An encrypted ClientHello has an outer one, which is compared.
+/// A message without a name is allowed, because the target was. An encrypted ClientHello has an
+/// outer one, which is compared.
 async fn check_hello<R: AsyncRead + Unpin>(
     context: &Context,
     host: &Host,
@@ -110,7 +111,8 @@ fn compare(expected: &str, name: &[u8]) -> Result<(), Stop> {
     }
 }
 
-/// Copies until the source ends, and ends the sink then: a half that is closed is closed on the other side.
+/// Copies until the source ends, and ends the sink then: a half that is closed is closed on the
+/// other side.
 async fn pump<R, W>(
     source: &mut Buffered<R>,
     sink: &mut W,

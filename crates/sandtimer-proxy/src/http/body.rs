@@ -6,7 +6,8 @@ use crate::buffered::Buffered;
 use crate::event::ConnectionEnd;
 use crate::http::fields::Framing;
 
-/// The line before a chunk, with its extensions, which are not forwarded; also a field after the last chunk.
+/// The line before a chunk, with its extensions, which are not forwarded; also a field after the
+/// last chunk.
 const MAX_LINE_BYTES: usize = 4096;
 /// Lines after the last chunk. Their fields are not forwarded.
 const MAX_TRAILERS: usize = 64;

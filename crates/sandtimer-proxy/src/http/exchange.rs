@@ -40,7 +40,8 @@ pub(crate) enum ExchangeEnd {
     },
 }
 
-/// Sends a request to its server, and the response to the client. The server's connection is used for this one only.
+/// Sends a request to its server, and the response to the client. The server's connection is used
+/// for this one only.
 pub(crate) async fn exchange(
     context: &Context,
     client: &mut Client,
@@ -169,7 +170,8 @@ where
     }
 }
 
-/// Reads heads until the final one. Those before it are sent to the client, if its version has them.
+/// Reads heads until the final one. Those before it are sent to the client, if its version has
+/// them.
 async fn final_response<R, W>(
     context: &Context,
     source: &mut Buffered<R>,

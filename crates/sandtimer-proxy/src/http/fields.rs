@@ -81,7 +81,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns the options of the connection, in lower case. Fails if they name a field that must stay.
+    /// Returns the options of the connection, in lower case. Fails if they name a field that must
+    /// stay.
     pub(crate) fn connection_options(self) -> Result<Vec<String>, String> {
         let values = self.all("Connection").chain(self.all("Proxy-Connection"));
         let options = values.flat_map(|value| value.split(|byte| *byte == b','));
@@ -96,7 +97,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Appends what is forwarded: everything but the fields of this connection, and those that are written by the proxy.
+    /// Appends what is forwarded: everything but the fields of this connection, and those that are
+    /// written by the proxy.
     pub(crate) fn forward(self, connection_options: &[String], head: &mut Vec<u8>) {
         for field in self.0 {
             let name = field.name.to_ascii_lowercase();

@@ -5,7 +5,8 @@ use tokio::io::AsyncRead;
 use crate::buffered::Buffered;
 use crate::http::answer::Rejection;
 
-/// Reads and consumes a head. Fails if a line does not end with CR LF alone, is folded, or if the head is too long.
+/// Reads and consumes a head. Fails if a line does not end with CR LF alone, is folded, or if the
+/// head is too long.
 pub(crate) async fn read<R: AsyncRead + Unpin>(
     reader: &mut Buffered<R>,
     max: usize,

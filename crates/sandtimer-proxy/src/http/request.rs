@@ -153,7 +153,8 @@ fn split_url(line: RequestLine<'_>) -> Result<(Target, String), Rejection> {
     Ok((target, path))
 }
 
-/// Returns whether there is a Host field. Fails if there are several, or if it does not name the target.
+/// Returns whether there is a Host field. Fails if there are several, or if it does not name the
+/// target.
 fn check_host(fields: Fields<'_>, target: &Target, default_port: u16) -> Result<bool, Rejection> {
     let Some(host) = fields.one("Host").map_err(bad)? else { return Ok(false) };
     let named = std::str::from_utf8(host).ok().and_then(|host| Target::parse(host, Some(default_port)).ok());

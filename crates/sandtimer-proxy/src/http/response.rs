@@ -20,7 +20,8 @@ impl Response {
         matches!(self.status, 100..=199) && self.status != 101
     }
 
-    /// Parses the head of a response to `request`. Fails if it is not a response of HTTP/1 that is read in one way only.
+    /// Parses the head of a response to `request`. Fails if it is not a response of HTTP/1 that is
+    /// read in one way only.
     pub(crate) fn parse(head: &[u8], request: &Request, is_upgrade: bool) -> Result<Response, String> {
         let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
         let mut parsed = httparse::Response::new(&mut fields);

@@ -11,7 +11,8 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Fails with the network's first address if bits after the prefix are set. The prefix must not be longer than an address.
+    /// Fails with the network's first address if bits after the prefix are set. The prefix must not
+    /// be longer than an address.
     pub(crate) fn new(address: IpAddr, prefix: u8) -> Result<Network, Network> {
         let first = match address {
             IpAddr::V4(address) => IpAddr::V4(Ipv4Addr::from_bits(masked_v4(address, prefix))),
@@ -87,9 +88,11 @@ const DOCUMENTATION: &str = "a documentation address";
 const PRIVATE: &str = "a private address";
 const RESERVED: &str = "a reserved address";
 
-/// Networks that only an entry within the same network allows, and what an address of them is. The longest prefix counts.
+/// Networks that only an entry within the same network allows, and what an address of them is. The
+/// longest prefix counts.
 ///
-/// From the registries of special-purpose addresses (RFC 6890 and its updates), and the metadata services of clouds.
+/// From the registries of special-purpose addresses (RFC 6890 and its updates), and the metadata
+/// services of clouds.
 const SPECIAL: &[(Network, &str)] = &[
     (v4([169, 254, 169, 254], 32), METADATA), // most clouds
     (v4([169, 254, 170, 2], 32), METADATA),   // credentials of containers
@@ -164,13 +167,15 @@ impl SpecialRange {
         }
     }
 
-    /// True if `network` names addresses of this range, rather than a larger network that happens to include them.
+    /// True if `network` names addresses of this range, rather than a larger network that happens
+    /// to include them.
     pub(crate) fn is_named_by(self, network: Network) -> bool {
         network.is_within(self.network)
     }
 }
 
-/// Returns the IPv4 address that a packet to `address` ends at, for the forms of IPv6 that have one.
+/// Returns the IPv4 address that a packet to `address` ends at, for the forms of IPv6 that have
+/// one.
 pub(crate) fn embedded_v4(address: IpAddr) -> Option<Ipv4Addr> {
     let IpAddr::V6(address) = address else { return None };
     let bits = address.to_bits();
