@@ -25,7 +25,7 @@ use crate::target::Target;
 /// let error = sandtimer_proxy::Policy::parse(["https://pypi.org/simple"]).unwrap_err();
 /// assert_eq!(
 ///     error.to_string(),
-///     "allow-list entry \"https://pypi.org/simple\": it is a URL; write the host alone, such as \"pypi.org:443\""
+///     "network allow-list entry \"https://pypi.org/simple\": it is a URL; write the host alone, such as \"pypi.org:443\""
 /// );
 /// # Ok::<(), sandtimer_proxy::EntryError>(())
 /// ```

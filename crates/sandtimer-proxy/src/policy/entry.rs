@@ -11,7 +11,7 @@ const DEFAULT_PORTS: [u16; 2] = [80, 443];
 
 /// An allow-list entry that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("allow-list entry {entry:?}: {problem}")]
+#[error("network allow-list entry {entry:?}: {problem}")]
 pub struct EntryError {
     /// The entry as it was written.
     pub entry: String,
