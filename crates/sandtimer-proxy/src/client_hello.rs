@@ -147,6 +147,8 @@ impl<'a> Fields<'a> {
 mod tests {
     use super::*;
 
+    use proptest::prelude::*;
+
     fn vector16(content: &[u8]) -> Vec<u8> {
         [&(content.len() as u16).to_be_bytes()[..], content].concat()
     }
@@ -238,6 +240,24 @@ mod tests {
             records(&[1, 0xff, 0, 0], 9999),
         ] {
             assert!(matches!(inspect(&data), Hello::Malformed(_)), "{data:?}");
+        }
+    }
+
+    proptest! {
+        /// What is read first is not read otherwise when more has arrived.
+        #[test]
+        fn more_bytes_do_not_change_the_answer(
+            at in 0..200_usize, byte: u8, size in 1..80_usize, more in prop::collection::vec(any::<u8>(), 0..40),
+        ) {
+            let mut data = records(&message(&[name_extension(&[b"a.example"])]), size);
+            let at = at % data.len();
+            data[at] = byte;
+            data.extend(more);
+            let answers: Vec<Hello> = (0..=data.len()).map(|end| inspect(&data[..end])).collect();
+            let first = answers.iter().position(|hello| *hello != Hello::Incomplete);
+            if let Some(first) = first {
+                prop_assert!(answers[first..].iter().all(|hello| *hello == answers[first]), "{answers:?}");
+            }
         }
     }
 }

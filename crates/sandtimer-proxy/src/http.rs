@@ -7,6 +7,8 @@ mod fields;
 mod head;
 mod request;
 mod response;
+#[cfg(test)]
+mod tests;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
@@ -20,8 +22,7 @@ use crate::http::request::{Request, RequestKind};
 use crate::listener::Client;
 use crate::tunnel;
 
-/// What is read of a client whose request was refused, so that it gets the answer before its
-/// connection is reset.
+/// What is read of a client that has its answer and is still sending.
 const MAX_LINGER_BYTES: u64 = 256 * 1024;
 
 /// Serves a connection's requests until the client or a bound ends it. Each request is checked by
@@ -40,6 +41,7 @@ pub(crate) async fn serve(context: &Context, mut client: Client) {
         match next {
             Ok(Next::Request) => {}
             Ok(Next::End) => return,
+            Ok(Next::Linger) => return linger(context, client).await,
             Err(answer) => return close_with(context, client, answer).await,
         }
     }
@@ -53,6 +55,8 @@ pub(crate) async fn reject_connection(context: &Context, client: Client, message
 enum Next {
     Request,
     End,
+    /// The client has its answer, and may still be sending.
+    Linger,
 }
 
 /// Reads a head and parses it. `None` if the client has ended the connection, or is idle.
@@ -86,8 +90,9 @@ async fn forward(context: &Context, client: &mut Client, request: &Request) -> R
     let end = exchange(context, client, &mut upstream, request, &traffic).await;
     traffic.end = ConnectionEnd::Finished;
     match end {
-        ExchangeEnd::Complete { keeps_open: true } => Ok(Next::Request),
-        ExchangeEnd::Complete { keeps_open: false } => Ok(Next::End),
+        ExchangeEnd::Complete { keeps_open: true, .. } => Ok(Next::Request),
+        ExchangeEnd::Complete { sent_all: true, .. } => Ok(Next::End),
+        ExchangeEnd::Complete { sent_all: false, .. } => Ok(Next::Linger),
         ExchangeEnd::Upgraded => {
             tunnel::carry(context, Protocol::Http, client, &mut upstream, &mut traffic).await;
             Ok(Next::End)
@@ -122,11 +127,20 @@ async fn reject(context: &Context, client: Client, rejection: Rejection) {
     close_with(context, client, Answer::rejection(&rejection, false)).await;
 }
 
-/// Sends the last answer of a connection, and reads on for a moment: a reset would discard what the
-/// client has not read.
 async fn close_with(context: &Context, mut client: Client, answer: Answer) {
-    if send(context, &mut client, &answer.bytes()).await && client.writer.shutdown().await.is_ok() {
-        let mut rest = client.reader.into_inner().take(MAX_LINGER_BYTES);
-        let _ = timeout(context.bounds.head, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
+    if send(context, &mut client, &answer.bytes()).await {
+        linger(context, client).await;
     }
+}
+
+/// Ends the connection, and reads what the client still sends: a reset would discard the answer
+/// before the client has read it.
+async fn linger(context: &Context, mut client: Client) {
+    let read = async {
+        if client.writer.shutdown().await.is_ok() {
+            let mut rest = client.reader.into_inner().take(MAX_LINGER_BYTES);
+            let _ = tokio::io::copy(&mut rest, &mut tokio::io::sink()).await;
+        }
+    };
+    let _ = timeout(context.bounds.head, read).await;
 }

@@ -260,4 +260,14 @@ mod tests {
             assert_eq!(Target::parse(written, None), Err(error), "{written:?}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn normalised_hosts_stay_as_they_are(written in "[\\[]?[a-zA-Z0-9.:%_*é-]{0,20}[\\].]?") {
+            if let Ok(host) = Host::parse(&written) {
+                proptest::prop_assert_eq!(Host::parse(&host.to_string()), Ok(host.clone()));
+                proptest::prop_assert!(host.to_string().is_ascii());
+            }
+        }
+    }
 }

@@ -169,6 +169,35 @@ async fn connection_over_the_bound_waits() {
 }
 
 #[tokio::test]
+async fn slots_are_free_after_connections_of_every_kind() {
+    let server = Server::reached(any_port());
+    let world = World::for_server(&server, Bounds { connections: 4, ..Bounds::default() });
+    let target = target(&server);
+    let requests: [Vec<u8>; 6] = [
+        format!("CONNECT {target} HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n").into_bytes(),
+        format!("GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n").into_bytes(),
+        b"CONNECT other.test:443 HTTP/1.1\r\n\r\n".to_vec(),
+        b"GET".to_vec(),
+        vec![5, 1, 0],
+        vec![0xff],
+    ];
+    for round in 0..60 {
+        let mut stream = world.connect().await;
+        stream.write_all(&requests[round % requests.len()]).await.unwrap();
+        if round % 2 == 0 {
+            stream.shutdown().await.unwrap();
+            read_all(&mut stream).await;
+        }
+    }
+    patiently(async {
+        while world.proxy.as_ref().unwrap().usage().connections > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn dropped_proxy_ends_all_connections() {
     let server = silent();
     let mut world = World::for_server(&server, Bounds::default());

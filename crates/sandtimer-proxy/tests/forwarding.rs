@@ -120,6 +120,25 @@ async fn early_response_ends_an_upload() {
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
 }
 
+/// A client that has its answer may still be sending: it gets no reset.
+#[tokio::test]
+async fn early_response_does_not_reset_the_client() {
+    let server = Server::answering("\r\n\r\n", "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n");
+    let world = World::for_server(&server, Bounds::default());
+    let mut stream = world.connect().await;
+    let head = format!(
+        "POST http://{0}/ HTTP/1.1\r\nHost: {0}\r\nContent-Length: 90000000\r\n\r\n",
+        target(&server)
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let answer = read_all(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    for _ in 0..20 {
+        stream.write_all(&[b'x'; 10_000]).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn websocket_is_a_tunnel_after_101() {
     let server = Server::with(any_port(), async |mut stream, received| {

@@ -25,6 +25,8 @@ const MAX_INTERIM: usize = 16;
 pub(crate) enum ExchangeEnd {
     Complete {
         keeps_open: bool,
+        /// False if the server answered before it had the whole body.
+        sent_all: bool,
     },
     /// The server switched to WebSocket.
     Upgraded,
@@ -33,11 +35,7 @@ pub(crate) enum ExchangeEnd {
     /// The request's body is malformed, and the client has not got anything of a response.
     Rejected(Rejection),
     /// The same, and the server did not answer as it should.
-    Unanswered {
-        end: ConnectionEnd,
-        status: u16,
-        message: String,
-    },
+    Unanswered { end: ConnectionEnd, status: u16, message: String },
 }
 
 /// Sends a request to its server, and the response to the client. The server's connection is used
@@ -102,9 +100,11 @@ async fn carry(
             },
             end = &mut download => {
                 // What is left of a body is not a request.
-                let sent_all = upload_result == Some(Ok(()));
+                let all = upload_result == Some(Ok(()));
                 return match end {
-                    ExchangeEnd::Complete { keeps_open } => ExchangeEnd::Complete { keeps_open: keeps_open && sent_all },
+                    ExchangeEnd::Complete { keeps_open, .. } => {
+                        ExchangeEnd::Complete { keeps_open: keeps_open && all, sent_all: all }
+                    }
                     end => end,
                 };
             }
@@ -164,7 +164,7 @@ where
     let count = |bytes| traffic.count_received(bytes);
     let writes_chunks = response.client_framing == Framing::Chunked;
     match (BodyCopy { source, sink, count, writes_chunks }).run(response.framing).await {
-        Ok(()) => ExchangeEnd::Complete { keeps_open: response.keeps_open },
+        Ok(()) => ExchangeEnd::Complete { keeps_open: response.keeps_open, sent_all: true },
         Err(BodyError::Stopped(end)) => ExchangeEnd::Stopped(end),
         Err(BodyError::Source(_) | BodyError::Sink) => ExchangeEnd::Stopped(ConnectionEnd::Failed),
     }
