@@ -1,39 +1,11 @@
 //! One connection of a client: which protocol it speaks.
 
-use std::sync::Arc;
-
-use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
-use crate::bounds::Bounds;
-use crate::event::{Event, EventSink};
+use crate::context::Context;
 use crate::http;
 use crate::listener::Client;
-use crate::policy::Policy;
-use crate::resolve::Resolver;
 use crate::socks;
-use crate::traffic::Meter;
-
-/// What serving a connection needs.
-#[derive(Clone)]
-pub(crate) struct Context {
-    pub(crate) connection: u64,
-    pub(crate) policy: Arc<Policy>,
-    pub(crate) bounds: Bounds,
-    pub(crate) resolver: Arc<dyn Resolver>,
-    pub(crate) events: Arc<dyn EventSink>,
-    pub(crate) meter: Arc<Meter>,
-}
-
-impl Context {
-    pub(crate) fn of_connection(&self, connection: u64) -> Context {
-        Context { connection, ..self.clone() }
-    }
-
-    pub(crate) fn reject(&self, reason: impl Into<String>) {
-        self.events.record(Event::Rejected { connection: self.connection, reason: reason.into() });
-    }
-}
 
 const TLS_HANDSHAKE: u8 = 22;
 
@@ -65,9 +37,4 @@ pub(crate) async fn serve(context: &Context, mut client: Client) {
             .await;
         }
     }
-}
-
-/// Sends `bytes` to a client that may not read. Returns false if they were not sent in time.
-pub(crate) async fn send(context: &Context, client: &mut Client, bytes: &[u8]) -> bool {
-    matches!(timeout(context.bounds.head, client.writer.write_all(bytes)).await, Ok(Ok(())))
 }

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::policy::entry_that_allows;
 use crate::target::{Host, Target};
 
 /// A connection that the allow-list or a bound refused. Displayed: what is missing, and what would
@@ -31,7 +30,7 @@ pub enum DenialReason {
 impl fmt::Display for Denial {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Target { host, port } = &self.target;
-        let entry = entry_that_allows(host, *port);
+        let entry = self.target.entry();
         match &self.reason {
             DenialReason::NoEntry => write!(
                 formatter,
@@ -44,7 +43,7 @@ impl fmt::Display for Denial {
                  the connection, add \"{entry}\" to the list."
             ),
             DenialReason::Address { address, description } => {
-                let entry = entry_that_allows(&Host::Address(*address), *port);
+                let entry = Target { host: Host::Address(*address), port: *port }.entry();
                 match host {
                     Host::Name(name) => write!(
                         formatter,

@@ -9,7 +9,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
 
 use crate::buffered::Buffered;
-use crate::connection::Context;
+use crate::context::Context;
 use crate::denial::{Denial, DenialReason};
 use crate::event::{Event, Protocol};
 use crate::target::{Host, Target};

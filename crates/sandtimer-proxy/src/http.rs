@@ -13,7 +13,7 @@ mod tests;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::connection::{Context, send};
+use crate::context::{Context, send};
 use crate::dial::{DialError, dial};
 use crate::event::{ConnectionEnd, Protocol};
 use crate::http::answer::{Answer, Rejection};

@@ -17,6 +17,7 @@ mod bounds;
 mod buffered;
 mod client_hello;
 mod connection;
+mod context;
 mod denial;
 mod dial;
 mod event;

@@ -6,7 +6,6 @@ mod ranges;
 use std::net::IpAddr;
 
 pub use entry::EntryError;
-pub(crate) use entry::entry_that_allows;
 use entry::{Entry, Pattern};
 use ranges::{SpecialRange, embedded_v4};
 

@@ -11,7 +11,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::bounds::Bounds;
-use crate::connection::{self, Context};
+use crate::connection;
+use crate::context::Context;
 use crate::event::{Event, EventSink};
 use crate::listener::{AsyncListener, Client, ProxyListener};
 use crate::policy::Policy;

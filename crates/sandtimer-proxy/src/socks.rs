@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use tokio::time::timeout;
 
-use crate::connection::{Context, send};
+use crate::context::{Context, send};
 use crate::dial::{DialError, DialFailure, dial};
 use crate::event::Protocol;
 use crate::listener::Client;

@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// The longest host name, without a dot at its end (RFC 1035).
 const MAX_NAME_LEN: usize = 253;
 const MAX_LABEL_LEN: usize = 63;
+/// The ports of a network allow-list entry without one: those of HTTP and HTTPS.
+pub(crate) const DEFAULT_PORTS: [u16; 2] = [80, 443];
 
 /// A host name in lower case without a dot at its end, or an address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -96,6 +98,11 @@ impl Target {
             None => default_port.ok_or(HostError::NoPort)?,
         };
         Ok(Target { host: Host::parse(host)?, port })
+    }
+
+    /// Returns the network allow-list entry that allows this target.
+    pub(crate) fn entry(&self) -> String {
+        if DEFAULT_PORTS.contains(&self.port) { self.host.to_string() } else { self.to_string() }
     }
 
     /// Returns the host with its port, which is left out if it is `default`.

@@ -5,7 +5,7 @@ use tokio::time::timeout;
 
 use crate::buffered::Buffered;
 use crate::client_hello::{self, Hello};
-use crate::connection::{Context, send};
+use crate::context::{Context, send};
 use crate::denial::{Denial, DenialReason};
 use crate::dial::Upstream;
 use crate::event::{ConnectionEnd, Event, Protocol};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use crate::buffered::Buffered;
-use crate::connection::Context;
+use crate::context::Context;
 use crate::dial::Upstream;
 use crate::event::ConnectionEnd;
 use crate::http::answer::Rejection;

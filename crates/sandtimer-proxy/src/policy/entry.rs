@@ -4,10 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 use crate::policy::ranges::{Network, max_prefix};
-use crate::target::{Host, HostError, parse_port, split_port};
-
-/// The ports of an entry without one: those of HTTP and HTTPS.
-const DEFAULT_PORTS: [u16; 2] = [80, 443];
+use crate::target::{DEFAULT_PORTS, Host, HostError, parse_port, split_port};
 
 /// An allow-list entry that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,11 +60,6 @@ impl fmt::Display for Entry {
         }
         self.port.map_or(Ok(()), |port| write!(formatter, ":{port}"))
     }
-}
-
-/// Returns the entry that allows the target.
-pub(crate) fn entry_that_allows(host: &Host, port: u16) -> String {
-    if DEFAULT_PORTS.contains(&port) { host.to_string() } else { format!("{host}:{port}") }
 }
 
 fn parse(written: &str) -> Result<Entry, String> {
