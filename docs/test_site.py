@@ -63,6 +63,10 @@ class Site(unittest.TestCase):
         for method, path in ((method, path) for path, methods in paths.items() for method in methods):
             self.assertIn(f"\n### {method.upper()} `{path}`\n", operations)
         self.assertIn("| `wall_ms` | [Limit](#limit) |", operations)
+        self.assertIn("| `calls[].name` | string | yes | The step or action. |", operations)
+        self.assertIn("| `policy.*.source` | [Source](#source) | yes |", operations)
+        self.assertIn("| `stall_ms` | object or null | yes | Its fields are those of `cpu_ms`. |", operations)
+        self.assertIn("**`reason` is `\"queue_paused\"`.** Its queue is paused.\n\n| field |", operations)
         tools = json.loads((ROOT / "spec/mcp-tools.json").read_text(encoding="utf-8"))["tools"]
         shown = (site / "reference/mcp-tools.md").read_text(encoding="utf-8")
         for tool in tools:
