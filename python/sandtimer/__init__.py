@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         JobError,
         JobFileUnknownError,
         JobNotFoundError,
+        JobScheduleNotFoundError,
         JobSpecRefusedError,
         JobStateRefusedError,
         JobStillRunningError,
@@ -96,12 +97,12 @@ _MODULES = {
         "BranchRefusedError Cancelled CircuitOpen ContextLostError Crashed DeadlineExceeded "
         "EstimateRefusedError InvalidArgumentError InvalidArgumentTypeError InvalidLimitError "
         "IsolationRefusedError JobConflictError JobError JobFileUnknownError JobNotFoundError "
-        "JobSpecRefusedError JobStateRefusedError JobStillRunningError JobStoreBusyError JobStoreFullError "
-        "JobStoreNewerError JobStoreUnavailableError JobStoreUnreachableError LimitExceededError "
-        "LoopLimitError NoResultError OutOfMemory ProfileRefusedError RemoteError ResultRefusedError "
-        "ResultTooLargeError SandboxUnavailableError SandtimerError ServerError ServerLimitRefusedError "
-        "ServerNotFoundError ServerUnauthorizedError ServerUnreachableError SoftTimeLimitError "
-        "UnserializableError UnsupportedPlatform"
+        "JobScheduleNotFoundError JobSpecRefusedError JobStateRefusedError JobStillRunningError "
+        "JobStoreBusyError JobStoreFullError JobStoreNewerError JobStoreUnavailableError "
+        "JobStoreUnreachableError LimitExceededError LoopLimitError NoResultError OutOfMemory "
+        "ProfileRefusedError RemoteError ResultRefusedError ResultTooLargeError SandboxUnavailableError "
+        "SandtimerError ServerError ServerLimitRefusedError ServerNotFoundError ServerUnauthorizedError "
+        "ServerUnreachableError SoftTimeLimitError UnserializableError UnsupportedPlatform"
     ),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
@@ -155,6 +156,7 @@ __all__ = [
     "JobError",
     "JobFileUnknownError",
     "JobNotFoundError",
+    "JobScheduleNotFoundError",
     "JobSpecRefusedError",
     "JobStateRefusedError",
     "JobStillRunningError",

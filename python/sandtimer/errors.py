@@ -558,6 +558,29 @@ class JobFileUnknownError(JobError, LookupError):
             self.id, self.name = arguments[1:]
 
 
+class JobScheduleNotFoundError(JobError, LookupError):
+    """The store has no schedule of this name.
+
+    Attributes:
+        name: The name.
+
+    Examples:
+        >>> import sandtimer
+        >>> try:
+        ...     sandtimer.jobs.pause_schedule("weekly")
+        ... except sandtimer.JobScheduleNotFoundError as error:
+        ...     print(error.name)
+        weekly
+    """
+
+    name: str = ""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        if len(arguments) == 2:
+            self.name = arguments[1]
+
+
 class JobStateRefusedError(JobError):
     """The state of the job does not allow the operation: the job is running, or has succeeded.
 

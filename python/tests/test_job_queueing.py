@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pathlib
+import pickle
 import time
 
 import pytest
@@ -39,8 +40,24 @@ def test_schedule_submits_its_job(tmp_path: pathlib.Path) -> None:
     assert jobs.schedules()[1].next_ms is None
     assert jobs.resume_schedule("tick").next_ms >= tick.last_ms
     assert (jobs.unschedule("tick"), jobs.unschedule("tick")) == (True, False)
-    with pytest.raises(sandtimer.JobError, match="no schedule 'tick'"):
-        jobs.pause_schedule("tick")
+    for change in (jobs.pause_schedule, jobs.resume_schedule):
+        with pytest.raises(sandtimer.JobScheduleNotFoundError, match="no schedule 'tick'") as unknown:
+            change("tick")
+        assert isinstance(unknown.value, (sandtimer.JobError, LookupError)) and unknown.value.name == "tick"
+        assert pickle.loads(pickle.dumps(unknown.value)).name == "tick"
+
+
+def test_breakers_are_listed_by_key() -> None:
+    assert jobs.breakers() == []
+    for key in ("mail:sent", "mail:send"):
+        jobs.run({"command": ["false"], "key": key, "breaker": {"failures": 1, "open_ms": "1h", "scope": "store"}})
+    first, second = jobs.breakers()
+    assert [first.key, second.key] == ["mail:send", "mail:sent"]
+    assert (first.state, first.failures_in_a_row, len(first.said)) == ("open", 1, 1)
+    assert 0 < (first.retry_after_ms or 0) <= 3_600_000
+    assert asyncio.run(jobs.abreakers(most=1))[0].key == "mail:send"
+    with pytest.raises(ValueError, match="most=-1"):
+        jobs.breakers(most=-1)
 
 
 def test_schedules_are_awaited_and_refused() -> None:

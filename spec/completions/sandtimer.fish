@@ -419,6 +419,8 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_see
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from unschedule" -l store -d 'The store: nats://[USER:PASSWORD@]HOST[:PORT], tls://…, or a directory as above; SANDTIMER_STORE sets it too. SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name files of credentials and certificates' -r -f
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from unschedule" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from unschedule" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from breakers" -l most -d 'The maximum number of breakers' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from breakers" -l cursor -d 'Continue an earlier listing at its `next`' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from breakers" -l state-dir -d 'The directory of the store [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from breakers" -l store -d 'The store: nats://[USER:PASSWORD@]HOST[:PORT], tls://…, or a directory as above; SANDTIMER_STORE sets it too. SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name files of credentials and certificates' -r -f
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from breakers" -l json -d 'Print JSON'

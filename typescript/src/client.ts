@@ -12,6 +12,7 @@ import type {
   ForegroundRequest,
   Health,
   Host,
+  JobBreakers,
   JobList,
   JobRequest,
   JobSchedule,
@@ -157,6 +158,12 @@ export class Client {
   async unschedule(name: string, { signal }: Waitable = {}): Promise<boolean> {
     const path = `/v1/jobs/schedules/${encodeURIComponent(name)}`;
     return (await this.#http.delete<{ removed: boolean }>(path, signal)).removed;
+  }
+
+  /** Returns the circuit breakers that jobs of this token share, by key. `next` is the `cursor` of the next part. */
+  breakers(options: Waitable & { readonly limit?: number; readonly cursor?: string } = {}): Promise<JobBreakers> {
+    const { signal, ...asked } = options;
+    return this.#http.get(`/v1/jobs/breakers${query(asked)}`, signal);
   }
 
   /** Returns the live workers of the store: their slots, versions, queues and jobs. For the operator, which a token is not. */

@@ -1626,7 +1626,7 @@ export interface components {
         Ending: "exited" | "signaled" | "returned" | "raised" | "no_result" | "timeout" | "stalled" | "out_of_memory" | "output_limit" | "process_limit" | "disk_limit" | "budget" | "cancelled" | "infra_error";
         Error: {
             /** @enum {string} */
-            code: "bad_http" | "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "bad_archive" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "json_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "operator_only" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "schedule_not_found" | "sandbox_not_found" | "template_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "answer_unavailable" | "no_terminal" | "sandbox_busy" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "context_ended" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "shutting_down" | "internal";
+            code: "bad_http" | "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "bad_archive" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "json_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "operator_only" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "schedule_not_found" | "sandbox_not_found" | "template_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "answer_unavailable" | "no_terminal" | "sandbox_busy" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "context_ended" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "store_gone" | "shutting_down" | "internal";
             details: Record<string, never>;
             /** @description What would work. */
             hint: string;
@@ -1883,6 +1883,8 @@ export interface components {
         };
         JobBreakers: {
             breakers: components["schemas"]["JobBreaker"][];
+            /** @description The `cursor` of the next part; null at the end. */
+            next: string | null;
         };
         JobCancel: {
             /** @description For its result. */
@@ -5785,7 +5787,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -5908,7 +5910,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -5921,7 +5923,12 @@ export interface operations {
     };
     get_jobs_breakers: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description How many; 100 unless given. */
+                limit?: number;
+                /** @description Continues after that one. */
+                cursor?: string;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -5982,7 +5989,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6078,7 +6085,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6183,7 +6190,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6279,7 +6286,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6353,7 +6360,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6449,7 +6456,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6545,7 +6552,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6641,7 +6648,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6715,7 +6722,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6820,7 +6827,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6894,7 +6901,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6999,7 +7006,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7104,7 +7111,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7178,7 +7185,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7268,7 +7275,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7375,7 +7382,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7470,7 +7477,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7555,7 +7562,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7641,7 +7648,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7735,7 +7742,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7851,7 +7858,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7967,7 +7974,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;

@@ -57,6 +57,10 @@ export interface JobRequest extends Schema<"JobRequest"> {}
 export interface JobScheduleRequest extends Schema<"JobScheduleRequest"> {}
 /** A schedule: a job that recurs. */
 export interface JobSchedule extends Schema<"JobSchedule"> {}
+/** A circuit breaker that jobs share. */
+export interface JobBreaker extends Schema<"JobBreaker"> {}
+/** A listing of breakers. */
+export interface JobBreakers extends Schema<"JobBreakers"> {}
 /** A live worker of the store: its slots, version, queues and jobs. */
 export type JobWorker = Schemas["JobWorkers"]["workers"][number];
 /** The webhook of a job that is sent again. */

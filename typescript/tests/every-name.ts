@@ -41,6 +41,8 @@ import {
   type JobFile,
   type JobFiles,
   type JobInfo,
+  type JobBreaker,
+  type JobBreakers,
   type JobList,
   type JobLog,
   type JobRequest,
@@ -214,8 +216,10 @@ export async function ofJobs(client: Client): Promise<unknown[]> {
   const cancelled: JobCancelled = await job.cancel({ reason: "enough" });
   const retried: JobRetried = await job.retry();
   const redelivered: JobRedelivered = await job.redeliver();
+  const page: JobBreakers = await client.breakers({ limit: 10, cursor: "" });
+  const breakers: JobBreaker[] = page.breakers;
   const workers: JobWorker[] = await client.jobWorkers();
-  return [jobs, summary, schedule, schedules, removed, info, result, log, file, cancelled, retried, redelivered, workers];
+  return [jobs, summary, schedule, schedules, removed, info, result, log, file, cancelled, retried, redelivered, breakers, workers];
 }
 
 export function ofErrors(error: unknown): unknown[] {

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { SandtimerError, type Client, type JobEvent } from "sandtimer";
+import { SandtimerError, type Client, type JobEvent, type JobRequest } from "sandtimer";
 import { Serving, collect, until } from "./support.js";
 
 let serving: Serving;
@@ -79,6 +79,18 @@ test("what is refused names the field, and of a batch the job", async () => {
     return true;
   });
   await assert.rejects(client.attachJob("nobody").info(), (error: unknown) => error instanceof SandtimerError && error.code === "job_not_found");
+});
+
+test("breakers that jobs share are listed in parts", async () => {
+  for (const key of ["mail:send", "mail:sent"]) {
+    const breaker = { failures: 1, scope: "store" } as unknown as NonNullable<JobRequest["breaker"]>;
+    const job = await client.submit({ command: ["false"], key, breaker });
+    await job.wait();
+  }
+  const first = await client.breakers({ limit: 1 });
+  const second = await client.breakers({ cursor: first.next ?? "" });
+  assert.deepEqual([first.breakers, second.breakers].flat().map(({ key, state }) => [key, state]), [["mail:send", "open"], ["mail:sent", "open"]]);
+  assert.equal(second.next, null);
 });
 
 test("workers are listed, and a webhook is sent again", async () => {

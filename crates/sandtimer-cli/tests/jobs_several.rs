@@ -441,6 +441,12 @@ fn breakers_that_jobs_share_are_listed() {
         let listed = &jobs.lines(&["breakers"])[0]["breakers"];
         let found = (&listed[0]["owner"], &listed[0]["key"], &listed[0]["state"]);
         assert_eq!(found, (&json!("local"), &json!("mail:send"), &json!("open")), "{listed}");
+        let listing = &jobs.lines(&["breakers", "--most", "1"])[0];
+        let next = listing["next"].as_str().expect("a full part has a cursor");
+        assert_eq!(jobs.lines(&["breakers", "--cursor", next])[0], json!({"breakers": [], "next": null}));
+        let table = stdout(&jobs.run(&["breakers", "--most", "1"]));
+        assert!(table.contains(&format!("more with --cursor {next}")), "{table}");
+        assert!(stderr(&jobs.run(&["breakers", "--cursor", "x"])).contains("the cursor `x`"));
         let table = stdout(&jobs.run(&["breakers"]));
         assert!(table.contains("mail:send") && table.contains("open  ") && table.contains(" m "), "{table}");
     });

@@ -306,6 +306,11 @@ impl JobStore {
         })?)
     }
 
+    /// JSON of a part of the breakers.
+    fn breakers(&self, py: Python<'_>, cursor: Option<&str>, most: usize) -> PyResult<String> {
+        json(&self.with(py, |store| store.breakers(Some(LOCAL_OWNER), cursor, most))?)
+    }
+
     /// Sends the webhook of an ended job again. JSON of its state.
     fn redeliver(&self, py: Python<'_>, id: &str) -> PyResult<String> {
         json(&self.with(py, |store| store.redeliver_webhook(id))?)

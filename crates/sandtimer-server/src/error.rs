@@ -182,6 +182,8 @@ codes! {
     Storage = "storage", 503, 125, true, "free disk space in the server's state directory";
     /// The job store, on another machine or in another process, does not answer.
     StoreUnreachable = "store_unreachable", 503, 125, true, "try again when the job store is available; a job submitted with an idempotency_key is accepted once";
+    /// The directory or the stream of the job store was removed or replaced after the server had opened it.
+    StoreGone = "store_gone", 503, 125, false, "ask the operator to put the directory of the store back, or to restart the server, which then works without those jobs";
     /// The server is shutting down.
     ShuttingDown = "shutting_down", 503, 125, true, "try again when it has restarted";
     /// An internal error of Sandtimer.

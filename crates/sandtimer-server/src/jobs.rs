@@ -111,9 +111,13 @@ impl From<StoreError> for Refusal {
             StoreError::Cursor(_) => Refusal::new(Code::BadField, message).with("key", "cursor"),
             StoreError::Lost(_) => Refusal::new(Code::Internal, message),
             // Where it is, is the operator's to know: the log of the server says it.
-            StoreError::Unreachable(_) | StoreError::Gone(_) => {
+            StoreError::Unreachable(_) => {
                 Refusal::new(Code::StoreUnreachable, "the server's store of jobs does not answer")
             }
+            StoreError::Gone(_) => Refusal::new(
+                Code::StoreGone,
+                "the server's store of jobs is gone: its directory or stream was removed or replaced",
+            ),
             // What is left is the disk's, or another process's that holds the database.
             _ => Refusal::new(Code::Storage, message),
         }
@@ -333,16 +337,18 @@ async fn queues(
     Ok(body::json(&json!({"queues": whose(&owner).queues(facts)})))
 }
 
-/// The breakers that the owner's jobs share.
+/// A part of the breakers that the owner's jobs share.
 async fn breakers(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Parameters(fields): Parameters,
+    Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
+    let limit = fields.number("limit")?.unwrap_or(LISTED).clamp(1, MOST_LISTED) as usize;
+    let cursor = fields.text("cursor")?;
     fields.finish()?;
     let of = whose(&owner);
-    let breakers = app.jobs.ask(move |store| Ok(store.breakers(Some(of.name()))?)).await?;
-    Ok(body::json(&json!({"breakers": breakers})))
+    let list = move |store: &dyn JobStore| Ok(store.breakers(Some(of.name()), cursor.as_deref(), limit)?);
+    Ok(body::json(&app.jobs.ask(list).await?))
 }
 
 /// Live workers of the store, with jobs of all owners: for operators.

@@ -618,7 +618,37 @@ fn breakers_are_listed_to_their_owner() {
     let listed = alice.get("/v1/jobs/breakers").1["breakers"].clone();
     assert_eq!((&listed[0]["key"], &listed[0]["state"]), (&json!("mail:send"), &json!("open")), "{listed}");
     assert!(listed[0]["retry_after_ms"].as_u64().is_some_and(|left| left > 60_000), "{listed}");
-    assert_eq!(bob.get("/v1/jobs/breakers"), (200, json!({"breakers": []})));
+    assert_eq!(bob.get("/v1/jobs/breakers"), (200, json!({"breakers": [], "next": null})));
+    over(&alice, &submit(&alice, &json!({"command": ["false"], "key": "mail:sent", "breaker": breaker})));
+    let (_, first) = alice.get("/v1/jobs/breakers?limit=1");
+    assert_eq!(first["breakers"].as_array().map(Vec::len), Some(1), "{first}");
+    let next = first["next"].as_str().expect("there is more");
+    let (_, second) = alice.get(&format!("/v1/jobs/breakers?cursor={next}"));
+    assert_eq!(
+        (&second["breakers"][0]["key"], &second["next"]),
+        (&json!("mail:sent"), &json!(null)),
+        "{second}"
+    );
+    let (status, refused) = alice.get("/v1/jobs/breakers?cursor=mail:send");
+    let found = (status, &refused["code"], &refused["details"]["key"]);
+    assert_eq!(found, (400, &json!("bad_field"), &json!("cursor")), "{refused}");
+}
+
+#[test]
+fn store_whose_directory_is_gone_is_named() {
+    let serving = Serving::start();
+    let (client, file) = (serving.client(), serving.state.path().join("jobs.sqlite"));
+    let (kept, job) = (file.with_extension("kept"), json!({"command": ["true"]}));
+    over(&client, &submit(&client, &job));
+    std::fs::rename(&file, &kept).expect("moved");
+    let (status, refused) = client.post("/v1/jobs", &job);
+    let found = (status, &refused["code"], &refused["retryable"]);
+    assert_eq!(found, (503, &json!("store_gone"), &json!(false)), "{refused}");
+    let message = refused["message"].as_str().expect("text");
+    assert!(message.contains("is gone") && !message.contains("jobs.sqlite"), "{message}");
+    assert!(refused["hint"].as_str().is_some_and(|hint| hint.contains("put the directory")), "{refused}");
+    std::fs::rename(&kept, &file).expect("moved back");
+    over(&client, &submit(&client, &job));
 }
 
 #[test]

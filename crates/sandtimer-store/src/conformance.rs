@@ -85,6 +85,7 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     workers::workers_are_listed_with_their_jobs(&of("workers"));
     breakers_are_kept(store);
     breakers_are_listed_by_owner(&of("breakers"));
+    breakers_are_listed_in_parts(&of("breaker parts"));
 }
 
 /// One part: its queue and its owner have its name.
@@ -617,15 +618,16 @@ fn breakers_are_listed_by_owner(part: &Part<'_>) {
         assert!(part.store.swap_breaker(0, &snapshot).expect("kept"));
     }
     let list = |owner: Option<&str>| {
-        let breakers = part.store.breakers(owner).expect("listed");
-        breakers.into_iter().map(|one| (one.owner, one.snapshot.key)).collect::<Vec<_>>()
+        let page = part.store.breakers(owner, None, 1_000).expect("listed");
+        page.breakers.into_iter().map(|one| (one.owner, one.snapshot.key)).collect::<Vec<_>>()
     };
     let entry = |owner: &str, key: &str| (owner.to_owned(), key.to_owned());
     assert_eq!(list(Some("breakers")), [entry("breakers", "a\nc"), entry("breakers", "b")]);
     assert_eq!(list(Some("breaker")), []);
     assert!(list(None).contains(&entry("breakers x", "b")), "{:?}", list(None));
     (part.pass)(Duration::from_millis(50));
-    let left = part.store.breakers(Some("breakers")).expect("listed")[0].snapshot.retry_after_ms;
+    let page = part.store.breakers(Some("breakers"), None, 1).expect("listed");
+    let left = page.breakers[0].snapshot.retry_after_ms;
     assert!(left.is_some_and(|left| left <= 9_950), "its time is counted down: {left:?}");
 }
 
@@ -636,6 +638,42 @@ fn breaker(key: &str) -> BreakerSnapshot {
         held: None,
         retry_after_ms: Some(10_000),
         failures_in_a_row: 5,
+/// The parts of a list have each breaker once, also if one is added or removed in between, and none of another owner.
+fn breakers_are_listed_in_parts(part: &Part<'_>) {
+    let keep = |owner: &str, key: &str| {
+        assert!(part.store.swap_breaker(0, &breaker(&breaker_key(owner, key))).expect("kept"));
+    };
+    for number in 0..5 {
+        keep(part.name, &format!("k{number}"));
+    }
+    keep("breaker part", "k9");
+    keep("breaker parts\u{b}", "k0");
+    let read = |owner, cursor: Option<&str>, most| {
+        let page = part.store.breakers(owner, cursor, most).expect("listed");
+        let keys: Vec<_> = page.breakers.into_iter().map(|one| one.snapshot.key).collect();
+        (keys, page.next)
+    };
+    let own = Some(part.name);
+    let (first, next) = read(own, None, 2);
+    assert_eq!(first, ["k0", "k1"]);
+    keep(part.name, "k15");
+    keep(part.name, "k05");
+    let (second, next) = read(own, next.as_deref(), 2);
+    assert_eq!(second, ["k15", "k2"]);
+    assert_eq!(read(own, next.as_deref(), 3), (vec!["k3".to_owned(), "k4".to_owned()], None));
+    let (first, next) = read(None, None, 1);
+    let (second, _) = read(None, next.as_deref(), 1_000);
+    let all = part.store.breakers(None, None, 1_001).expect("listed").breakers;
+    assert_eq!([first, second].concat().len(), all.len());
+    // A cursor of another owner's list is only a place among the owner's own.
+    let (_, other) = read(Some("breaker part"), None, 1);
+    assert_eq!(read(own, other.as_deref(), 1).0, ["k0"]);
+    for wrong in ["k1", "*", "_w"] {
+        let refused = part.store.breakers(own, Some(wrong), 1).expect_err("refused");
+        assert!(matches!(&refused, StoreError::Cursor(shown) if shown == wrong), "{wrong}: {refused:?}");
+    }
+}
+
         times_opened: 1,
         successes: 0,
         probe_ends_ms: Some(5_000),

@@ -19,7 +19,7 @@ handler whatever it does, together with all processes that it has started.
 """
 
 from ._handler import Handler
-from ._records import Job, JobEvent, JobFile, JobFileRefused, JobLog, JobQueue, JobRecord, JobResult, JobSchedule, JobVerdict, JobWebhook, JobWorker, Submitted
+from ._records import Job, JobBreaker, JobEvent, JobFile, JobFileRefused, JobLog, JobQueue, JobRecord, JobResult, JobSchedule, JobVerdict, JobWebhook, JobWorker, Submitted
 from ._store import Jobs
 from ._worker import Worker
 
@@ -69,6 +69,8 @@ resume_schedule = _default.resume_schedule
 aresume_schedule = _default.aresume_schedule
 unschedule = _default.unschedule
 aunschedule = _default.aunschedule
+breakers = _default.breakers
+abreakers = _default.abreakers
 workers = _default.workers
 aworkers = _default.aworkers
 redeliver = _default.redeliver
@@ -80,6 +82,7 @@ work = _default.work
 __all__ = [
     "Handler",
     "Job",
+    "JobBreaker",
     "JobEvent",
     "JobFile",
     "JobFileRefused",
@@ -94,6 +97,7 @@ __all__ = [
     "Jobs",
     "Submitted",
     "Worker",
+    "abreakers",
     "acancel",
     "afiles",
     "alist",
@@ -119,6 +123,7 @@ __all__ = [
     "await_many",
     "awatch",
     "aworkers",
+    "breakers",
     "cancel",
     "files",
     "list",

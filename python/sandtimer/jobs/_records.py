@@ -341,6 +341,46 @@ class JobWorker:
 
 
 @dataclasses.dataclass(frozen=True)
+class JobBreaker:
+    """A circuit breaker that jobs share. Durations are milliseconds.
+
+    Attributes:
+        key: Its key, such as `mail:send`.
+        state: "closed", "open" or "half_open".
+        held: The state in which an operator holds it, "open" or "closed"; None otherwise.
+        retry_after_ms: How long until it admits a probe; None if it is not open.
+        failures_in_a_row: How many of the latest calls failed, one after the other.
+        times_opened: How often it has opened.
+        successes: How many probes have succeeded since it is half open.
+        probe_ends_ms: How long until the running probe times out, below 0 afterwards; None without a probe.
+        probe_of: The id of the job that runs the probe; None without one.
+        generation: How often its state has changed.
+        window: Whether each of the latest calls failed, the latest last.
+        said: The messages of the latest failures, the latest last.
+
+    Examples:
+        >>> from sandtimer import jobs
+        >>> breaker = {"failures": 1, "scope": "store"}
+        >>> record = jobs.run({"command": ["false"], "key": "web:fetch", "breaker": breaker})
+        >>> next(breaker.times_opened for breaker in jobs.breakers() if breaker.key == "web:fetch")
+        1
+    """
+
+    key: str
+    state: str
+    held: Optional[str]
+    retry_after_ms: Optional[int]
+    failures_in_a_row: int
+    times_opened: int
+    successes: int
+    probe_ends_ms: Optional[int]
+    probe_of: Optional[str]
+    generation: int
+    window: list[bool]
+    said: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
 class JobSchedule:
     """A schedule: a job that recurs. Moments are milliseconds since 1970.
 

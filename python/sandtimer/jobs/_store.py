@@ -29,6 +29,7 @@ from ..errors import (
     JobError,
     JobFileUnknownError,
     JobNotFoundError,
+    JobScheduleNotFoundError,
     JobStateRefusedError,
     JobStillRunningError,
     JobStoreUnreachableError,
@@ -40,6 +41,7 @@ from . import _specs
 from ._following import PIECE, Following, Told, states_of, word_of
 from ._records import (
     Job,
+    JobBreaker,
     JobEvent,
     JobFile,
     JobLog,
@@ -257,14 +259,19 @@ class Jobs:
         return await self._list(AWAITING, queue, state, most)
 
     async def _list(self, io: Io, queue: Optional[str], state: Optional[JobState], most: Optional[int]) -> List[Job]:
+        return [job_of(line) for line in await self._all(io, "jobs", most, queue, state)]
+
+    async def _all(self, io: Io, kind: str, most: Optional[int], *filters: Optional[str]) -> List[dict[str, Any]]:
+        """Reads a list of the store part by part: all of it, or its first `most` entries."""
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 0):
             raise InvalidArgumentError(f"most={most!r}: use a whole number from 0 on, or None for all")
+        call = "list" if kind == "jobs" else kind
         cursor = None
-        found: List[Job] = []
+        found: List[dict[str, Any]] = []
         while most is None or len(found) < most:
             count = _PAGE if most is None else min(_PAGE, most - len(found))
-            page = json.loads(await self._ask(io, "list", queue, state, cursor, count))
-            found.extend(job_of(line) for line in page["jobs"])
+            page = json.loads(await self._ask(io, call, *filters, cursor, count))
+            found.extend(page[kind])
             cursor = page["next"]
             if cursor is None:
                 break
@@ -472,7 +479,7 @@ class Jobs:
             name: The name of the schedule.
 
         Raises:
-            JobError: There is no such schedule.
+            JobScheduleNotFoundError: There is no such schedule.
 
         Examples:
             >>> from sandtimer import jobs
@@ -495,7 +502,7 @@ class Jobs:
             name: The name of the schedule.
 
         Raises:
-            JobError: There is no such schedule.
+            JobScheduleNotFoundError: There is no such schedule.
 
         Examples:
             >>> from sandtimer import jobs
@@ -514,7 +521,7 @@ class Jobs:
     async def _pause_schedule(self, io: Io, name: str, paused: bool) -> JobSchedule:
         found = await self._ask(io, "pause_schedule", _arguments.text("name", name, "use the name of a schedule"), paused)
         if found is None:
-            raise JobError(f"there is no schedule {name!r}; `schedules` lists them")
+            raise JobScheduleNotFoundError(f"there is no schedule {name!r}; `schedules` lists them", name)
         return build(JobSchedule, json.loads(found))
 
     def unschedule(self, name: str) -> bool:
@@ -539,6 +546,28 @@ class Jobs:
 
     async def _unschedule(self, io: Io, name: str) -> bool:
         return bool(await self._ask(io, "remove_schedule", _arguments.text("name", name, "use the name of a schedule")))
+
+    def breakers(self, *, most: Optional[int] = None) -> List[JobBreaker]:
+        """Returns the circuit breakers that jobs share (`"scope": "store"`), by key.
+
+        Args:
+            most: How many at most; None for all.
+
+        Examples:
+            >>> from sandtimer import jobs
+            >>> breaker = {"failures": 1, "scope": "store"}
+            >>> record = jobs.run({"command": ["false"], "key": "mail:send", "breaker": breaker})
+            >>> [(breaker.key, breaker.state) for breaker in jobs.breakers()]
+            [('mail:send', 'open')]
+        """
+        return now(self._breakers(BLOCKING, most))
+
+    async def abreakers(self, *, most: Optional[int] = None) -> List[JobBreaker]:
+        """Awaited form of `breakers`."""
+        return await self._breakers(AWAITING, most)
+
+    async def _breakers(self, io: Io, most: Optional[int]) -> List[JobBreaker]:
+        return [build(JobBreaker, each) for each in await self._all(io, "breakers", most)]
 
     def workers(self) -> List[JobWorker]:
         """Returns the live workers of the store. A killed worker is listed for up to 90 s.

@@ -233,6 +233,8 @@ def of_jobs(store: jobs.Jobs) -> None:
     queues: list[jobs.JobQueue] = jobs.queues()
     schedule: jobs.JobSchedule = jobs.schedule({"name": "a", "every_ms": "1h", "job": {"command": ["true"]}})
     print(queues, schedule, jobs.schedules(), jobs.pause_schedule("a"), jobs.resume_schedule("a"), jobs.unschedule("a"))
+    breakers: list[jobs.JobBreaker] = jobs.breakers(most=10)
+    print(breakers)
     workers: list[jobs.JobWorker] = jobs.workers()
     redelivered: jobs.JobWebhook = jobs.redeliver(submitted.id)
     print(workers, redelivered)
@@ -255,7 +257,7 @@ async def of_awaited_jobs() -> None:
     print([event.data async for event in jobs.awatch(submitted.id)], await jobs.arequeue_dead(), await jobs.apurge())
     print(await jobs.aqueues(), await jobs.aschedule({}), await jobs.aschedules(), await jobs.aunschedule("a"))
     print(await jobs.apause_schedule("a"), await jobs.aresume_schedule("a"))
-    print(await jobs.aworkers(), await jobs.aredeliver(submitted.id))
+    print(await jobs.abreakers(), await jobs.aworkers(), await jobs.aredeliver(submitted.id))
     await jobs.apause("a")
     await jobs.aresume("a")
     await jobs.arun({"command": ["true"]})
@@ -308,6 +310,8 @@ def of_errors(error: sandtimer.SandtimerError) -> object:
         return error.key, error.existing, error.job
     if isinstance(error, sandtimer.JobFileUnknownError):
         return error.id, error.name
+    if isinstance(error, sandtimer.JobScheduleNotFoundError):
+        return error.name
     if isinstance(error, sandtimer.JobStateRefusedError):
         return error.id, error.state
     if isinstance(error, sandtimer.ServerError):

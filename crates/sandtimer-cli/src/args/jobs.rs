@@ -120,7 +120,7 @@ pub(crate) enum JobsAction {
     /// Remove a schedule; jobs that it has submitted stay
     Unschedule(UnscheduleArguments),
     /// List the circuit breakers that jobs of all owners share
-    Breakers(StoreOnly),
+    Breakers(BreakersArguments),
     /// Show every live worker: its slots, version, queues and jobs
     #[command(after_long_help = WORKERS_NOTES)]
     Workers(StoreOnly),
@@ -282,6 +282,18 @@ pub(crate) struct ListArguments {
     /// ending, or ended, which is ok and failed
     #[arg(long, value_name = "STATE", value_parser = state)]
     pub(crate) state: Option<ShownState>,
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BreakersArguments {
+    /// The maximum number of breakers
+    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) most: u32,
+    /// Continue an earlier listing at its `next`
+    #[arg(long, value_name = "CURSOR")]
+    pub(crate) cursor: Option<String>,
     #[command(flatten)]
     pub(crate) store: StoreFlags,
 }

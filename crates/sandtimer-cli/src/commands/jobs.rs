@@ -16,7 +16,8 @@ use serde_json::json;
 use super::{Failure, serve};
 use crate::args::TextErrors;
 use crate::args::jobs::{
-    JobsAction, JobsArguments, ListArguments, OutputFlags, PauseArguments, ShowArguments, StoreFlags,
+    BreakersArguments, JobsAction, JobsArguments, ListArguments, OutputFlags, PauseArguments, ShowArguments,
+    StoreFlags,
 };
 use crate::render;
 use crate::signals::Signals;
@@ -70,7 +71,7 @@ fn dispatch(given: JobsArguments) -> Result<ExitCode, Failure> {
         JobsAction::Schedule(given) => schedules::put(&given),
         JobsAction::Schedules(given) => schedules::list(&given.store),
         JobsAction::Unschedule(given) => schedules::remove(&given),
-        JobsAction::Breakers(given) => breakers(&given.store),
+        JobsAction::Breakers(given) => breakers(&given),
         JobsAction::Workers(given) => workers(&given.store),
     }
 }
@@ -204,15 +205,15 @@ fn queues(flags: &StoreFlags) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn breakers(flags: &StoreFlags) -> Result<ExitCode, Failure> {
-    let breakers = open(flags)?.breakers(None)?;
+fn breakers(given: &BreakersArguments) -> Result<ExitCode, Failure> {
+    let page = open(&given.store)?.breakers(None, given.cursor.as_deref(), given.most as usize)?;
     let with_owner = |breaker: &StoredBreaker| {
         let mut value = serde_json::to_value(breaker).unwrap_or_default();
         value["owner"] = json!(breaker.owner);
         value
     };
-    let values: Vec<_> = breakers.iter().map(with_owner).collect();
-    answer(flags, &json!({"breakers": values}), || text::breakers(&breakers));
+    let values: Vec<_> = page.breakers.iter().map(with_owner).collect();
+    answer(&given.store, &json!({"breakers": values, "next": page.next}), || text::breakers(&page));
     Ok(ExitCode::SUCCESS)
 }
 

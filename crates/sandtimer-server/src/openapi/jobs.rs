@@ -11,9 +11,9 @@ use super::schema::{
 use super::{OF_FOLLOWING, Operation};
 use crate::error::Code;
 
-pub(super) const OF_STORE: &[Code] = &[Code::Storage, Code::StoreUnreachable];
+pub(super) const OF_STORE: &[Code] = &[Code::Storage, Code::StoreUnreachable, Code::StoreGone];
 pub(super) const OF_QUERIES: &[Code] =
-    &[Code::BadField, Code::UnknownField, Code::Storage, Code::StoreUnreachable];
+    &[Code::BadField, Code::UnknownField, Code::Storage, Code::StoreUnreachable, Code::StoreGone];
 
 pub(super) fn operations() -> Vec<Operation> {
     let post = |path, summary, shape| Operation::new("post", path, summary, Json(shape)).errors(OF_STORE);
@@ -91,7 +91,9 @@ pub(super) fn operations() -> Vec<Operation> {
         post("/v1/jobs/requeue", "Queue all your dead jobs again, or those of one queue", "JobsRequeued").body("JobQueue"),
         post("/v1/jobs/purge", "Remove the records of ended jobs", "JobsPurged").body("JobPurge"),
         get("/v1/jobs/queues", "Your queues that have jobs or are paused: depth, and how long the oldest has waited", "JobQueues"),
-        get("/v1/jobs/breakers", "The circuit breakers that your jobs share (`breaker.scope` is `store`), by key", "JobBreakers"),
+        get("/v1/jobs/breakers", "The circuit breakers that your jobs share (`breaker.scope` is `store`), by key", "JobBreakers")
+            .query("limit", number("1 to 1000."), "How many; 100 unless given.")
+            .query("cursor", text("The `next` of a listing."), "Continues after that one."),
         get("/v1/jobs/workers", "The live workers of the store with the jobs that they have, of all owners; for operators", "JobWorkers")
             .errors(&[Code::OperatorOnly]),
         post("/v1/jobs/pause", "Pause a queue: workers get no more jobs from it; running jobs continue", "JobQueuePaused").body("JobQueue").errors(&[Code::Quota]),
@@ -206,7 +208,10 @@ pub(super) fn schemas() -> Value {
         })))})),
     });
     schemas["JobBreaker"] = breaker();
-    schemas["JobBreakers"] = answer(json!({"breakers": list(reference("JobBreaker"))}));
+    schemas["JobBreakers"] = answer(json!({
+        "breakers": list(reference("JobBreaker")),
+        "next": nullable(text("The `cursor` of the next part; null at the end.")),
+    }));
     schemas
 }
 

@@ -191,7 +191,7 @@ function drawChosenBreaker() {
   const breaker = breakers.find((one) => one.key === chosen.id);
   if (!breaker) {
     offer([]);
-    facts(at("state"), areBreakersKnown ? ["This breaker is no longer stored.", "late"] : null);
+    facts(at("state"), areBreakersKnown ? [areMoreBreakers ? "This breaker is not among those that are listed." : "This breaker is no longer stored.", "late"] : null);
     return;
   }
   facts(at("state"), ...breakerFacts(breaker));

@@ -30,6 +30,8 @@ let jobsTotal = 0;
 let jobsDue = 0;
 let jobsError = "";
 let breakers = [];
+/** Whether the server has more of them than one answer has. */
+let areMoreBreakers = false;
 /** Whether the server has answered with the breakers since the page was opened. */
 let areBreakersKnown = false;
 /** Every run that a list knows, by its id. */
@@ -213,11 +215,12 @@ function askForMoreJobs(hasMovedToEnd) {
 }
 
 async function loadBreakers(signal) {
-  const answer = await get("/v1/jobs/breakers");
+  const answer = await get(`/v1/jobs/breakers?limit=${PART}`);
   if (signal.aborted) return;
   const order = { open: 0, half_open: 1, closed: 2 };
   breakers = answer.breakers.sort((one, other) => order[one.state] - order[other.state]);
   for (const breaker of breakers) breaker.line = `breaker ${breaker.key}`;
+  areMoreBreakers = answer.next !== null;
   areBreakersKnown = true;
 }
 
@@ -271,7 +274,7 @@ function draw() {
   say(at("queue-count"), dead ? `${counted(open)} + ${counted(dead)} dead` : counted(open));
   say(at("dead-count"), counted(dead));
   say(at("schedules-count"), areSchedulesKnown ? counted(schedules.length) : "");
-  say(at("breakers-count"), areBreakersKnown ? counted(breakers.length) : "");
+  say(at("breakers-count"), areBreakersKnown ? `${counted(breakers.length)}${areMoreBreakers ? "+" : ""}` : "");
   say(at("contexts-count"), String(contexts.length));
   say(at("interpreters-count"), String(contexts.length - shells));
   say(at("sessions-count"), String(shells));

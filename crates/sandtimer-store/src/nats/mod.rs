@@ -31,9 +31,9 @@ use std::time::Duration;
 use rusqlite::Transaction;
 use sandtimer::engine::new_run_id;
 use sandtimer::job::{
-    Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState,
-    JobStore, LeaseRequest, Leased, LiveWorker, Log, Page, QueueFacts, Renewal, ScheduleRecord, ScheduleSpec,
-    StoreError, StoredBreaker, Submission, Submitted, WebhookShares, WebhookState, WorkerFacts,
+    BreakerPage, Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord,
+    JobState, JobStore, LeaseRequest, Leased, LiveWorker, Log, Page, QueueFacts, Renewal, ScheduleRecord,
+    ScheduleSpec, StoreError, Submission, Submitted, WebhookShares, WebhookState, WorkerFacts,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -500,7 +500,12 @@ impl JobStore for NatsJobs {
         }
     }
 
-    fn breakers(&self, owner: Option<&str>) -> Result<Vec<StoredBreaker>, StoreError> {
-        self.read(|tx, now| breakers::list(tx, owner, now))
+    fn breakers(
+        &self,
+        owner: Option<&str>,
+        cursor: Option<&str>,
+        most: usize,
+    ) -> Result<BreakerPage, StoreError> {
+        self.read(|tx, now| breakers::list(tx, owner, (cursor, most), now))
     }
 }

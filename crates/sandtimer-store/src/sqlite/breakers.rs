@@ -1,7 +1,9 @@
 //! Breakers that jobs share, each with a version that a change names.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD as URL_SAFE_NO_PAD;
 use rusqlite::{OptionalExtension, Transaction};
-use sandtimer::job::{StoreError, StoredBreaker, breaker_key};
+use sandtimer::job::{BreakerPage, StoreError, StoredBreaker, breaker_key};
 use sandtimer::resilience::BreakerSnapshot;
 
 use super::moving::execute;
@@ -32,24 +34,60 @@ pub(crate) fn load(
     Ok((natural(version), Some(counted_down(&body, natural(now - at))?)))
 }
 
-/// The breakers of an owner, or of all owners, by owner and key.
+/// Returns at most `most` breakers of an owner, or of all owners, by owner and key, after a cursor: the primary key is searched.
 pub(crate) fn list(
     tx: &Transaction<'_>,
     owner: Option<&str>,
+    (cursor, most): (Option<&str>, usize),
     now: i64,
-) -> Result<Vec<StoredBreaker>, StoreError> {
-    let select = "SELECT at_ms, body FROM breakers
-        WHERE expires_ms > ?1 AND coalesce(key >= ?2 AND key < ?2 || char(1114111), 1) ORDER BY key";
-    let mut select = tx.prepare_cached(select).map_err(broken)?;
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
-    let prefix = owner.map(|owner| breaker_key(owner, ""));
-    let found = select.query_map((now, prefix), read).map_err(broken)?;
-    found
-        .map(|found| {
-            let (at, body) = found.map_err(broken)?;
-            counted_down(&body, natural(now - at)).map(StoredBreaker::of)
-        })
-        .collect()
+) -> Result<BreakerPage, StoreError> {
+    // All keys of an owner, and no others, lie between these two: a breaker's key begins with its owner and a new line.
+    let range = owner.map(|owner| (breaker_key(owner, ""), format!("{owner}\u{b}")));
+    let first = cursor.map(key_of).transpose()?;
+    let (lower, upper) = match range {
+        Some((lower, upper)) => (first.map_or(lower.clone(), |first| first.max(lower)), Some(upper)),
+        None => (first.unwrap_or_default(), None),
+    };
+    let mut select = tx.prepare_cached(select(upper.is_some())).map_err(broken)?;
+    let read = |row: &rusqlite::Row<'_>| {
+        Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?, row.get::<_, String>(2)?))
+    };
+    let most_rows = integer(most as u64);
+    let rows = match &upper {
+        Some(upper) => select.query_map((now, lower, most_rows, upper), read),
+        None => select.query_map((now, lower, most_rows), read),
+    };
+    let rows: Vec<_> = rows.and_then(Iterator::collect).map_err(broken)?;
+    let next = rows.last().filter(|_| rows.len() == most).map(|(key, ..)| cursor_at(key));
+    let breakers = rows
+        .into_iter()
+        .map(|(_, at, body)| counted_down(&body, natural(now - at)).map(StoredBreaker::of))
+        .collect::<Result<_, _>>()?;
+    Ok(BreakerPage { breakers, next })
+}
+
+/// The statement of a part of the list, with an upper bound of its keys or without.
+pub(super) fn select(is_bounded: bool) -> &'static str {
+    match is_bounded {
+        true => {
+            "SELECT key, at_ms, body FROM breakers
+            WHERE expires_ms > ?1 AND key > ?2 AND key < ?4 ORDER BY key LIMIT ?3"
+        }
+        false => {
+            "SELECT key, at_ms, body FROM breakers WHERE expires_ms > ?1 AND key > ?2 ORDER BY key LIMIT ?3"
+        }
+    }
+}
+
+/// The cursor of what follows a key.
+fn cursor_at(key: &str) -> String {
+    URL_SAFE_NO_PAD.encode(key)
+}
+
+/// The key that a cursor names.
+fn key_of(cursor: &str) -> Result<String, StoreError> {
+    let key = URL_SAFE_NO_PAD.decode(cursor).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    key.ok_or_else(|| StoreError::Cursor(cursor.to_owned()))
 }
 
 /// What is kept of a breaker, its times less those that have passed.

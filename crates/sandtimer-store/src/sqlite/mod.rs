@@ -49,9 +49,9 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use sandtimer::job::{
-    Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState,
-    JobStore, LeaseRequest, Leased, LiveWorker, Log, Page, QueueFacts, Renewal, ScheduleRecord, ScheduleSpec,
-    StoreError, StoredBreaker, Submission, Submitted, WebhookShares, WebhookState, WorkerFacts,
+    BreakerPage, Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord,
+    JobState, JobStore, LeaseRequest, Leased, LiveWorker, Log, Page, QueueFacts, Renewal, ScheduleRecord,
+    ScheduleSpec, StoreError, Submission, Submitted, WebhookShares, WebhookState, WorkerFacts,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -461,8 +461,13 @@ impl JobStore for SqliteJobs {
         self.write(|tx, now| breakers::swap(tx, version, snapshot, now))
     }
 
-    fn breakers(&self, owner: Option<&str>) -> Result<Vec<StoredBreaker>, StoreError> {
-        self.read(|tx, now| breakers::list(tx, owner, now))
+    fn breakers(
+        &self,
+        owner: Option<&str>,
+        cursor: Option<&str>,
+        most: usize,
+    ) -> Result<BreakerPage, StoreError> {
+        self.read(|tx, now| breakers::list(tx, owner, (cursor, most), now))
     }
 }
 
@@ -485,9 +490,11 @@ impl DatabaseFile {
         let path = self.path.display();
         match std::fs::metadata(&self.path) {
             Ok(found) if (found.dev(), found.ino()) == (self.device, self.inode) => Ok(()),
-            Ok(_) => Err(StoreError::Broken(format!("{path} was replaced; start this program again"))),
-            Err(error) => Err(StoreError::Broken(format!(
-                "{path} is gone ({error}); put its directory back, or start this program again"
+            Ok(_) => Err(StoreError::Gone(format!(
+                "{path} was replaced by another file; put the old one back, or start this program again"
+            ))),
+            Err(error) => Err(StoreError::Gone(format!(
+                "{path} was removed ({error}); put its directory back, or start this program again"
             ))),
         }
     }

@@ -112,13 +112,15 @@ fn removed_or_replaced_file_is_an_error_with_its_path() {
     let refused = |what: &str| {
         let results = [store.lease(&request).map(drop), store.submit(&[submission(json!({}))]).map(drop)];
         for result in results {
-            let said = result.expect_err("refused").to_string();
+            let error = result.expect_err("refused");
+            assert!(matches!(error, StoreError::Gone(_)), "{error:?}");
+            let said = error.to_string();
             let path = state.join("jobs.sqlite").display().to_string();
             assert!(said.contains(&path) && said.contains(what), "{said}");
         }
     };
     std::fs::rename(&state, &away).expect("moved");
-    refused("is gone");
+    refused("was removed");
     let other = SqliteJobs::open(&state).expect("opened");
     refused("was replaced");
     drop(other);
@@ -126,6 +128,21 @@ fn removed_or_replaced_file_is_an_error_with_its_path() {
     std::fs::rename(&away, &state).expect("moved back");
     store.submit(&[submission(json!({}))]).expect("it is there again");
     assert_eq!(store.lease(&request).expect("leased").len(), 1);
+}
+
+#[test]
+fn breaker_list_searches_the_primary_key() {
+    let place = tempfile::tempdir().expect("a directory");
+    drop(SqliteJobs::open(place.path()).expect("opened"));
+    let connection = rusqlite::Connection::open(place.path().join("jobs.sqlite")).expect("opened");
+    for (is_bounded, range) in [(true, "(key>? AND key<?)"), (false, "(key>?)")] {
+        let sql = format!("EXPLAIN QUERY PLAN {}", super::breakers::select(is_bounded));
+        let mut plan = connection.prepare(&sql).expect("prepared");
+        let count = plan.parameter_count();
+        let steps = plan.query_map(rusqlite::params_from_iter(vec![0; count]), |row| row.get::<_, String>(3));
+        let steps: Vec<_> = steps.expect("planned").map(|step| step.expect("text")).collect();
+        assert_eq!(steps, [format!("SEARCH breakers USING PRIMARY KEY {range}")]);
+    }
 }
 
 #[test]

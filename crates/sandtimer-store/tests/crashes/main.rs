@@ -12,9 +12,10 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_si
 use sandtimer::Engine;
 use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
 use sandtimer::job::{
-    Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobSpec,
-    JobState, JobStore, LeaseRequest, Leased, LiveWorker, Log, Page, QueueFacts, Renewal, ScheduleRecord,
-    ScheduleSpec, StoreError, StoredBreaker, Submission, Submitted, WebhookShares, WebhookState, WorkerFacts,
+    BreakerPage, Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord,
+    JobSpec, JobState, JobStore, LeaseRequest, Leased, LiveWorker, Log, Page, QueueFacts, Renewal,
+    ScheduleRecord, ScheduleSpec, StoreError, Submission, Submitted, WebhookShares, WebhookState,
+    WorkerFacts,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -230,8 +231,13 @@ impl JobStore for Deadly {
     fn swap_breaker(&self, version: u64, snapshot: &BreakerSnapshot) -> Result<bool, StoreError> {
         self.store.swap_breaker(version, snapshot)
     }
-    fn breakers(&self, owner: Option<&str>) -> Result<Vec<StoredBreaker>, StoreError> {
-        self.store.breakers(owner)
+    fn breakers(
+        &self,
+        owner: Option<&str>,
+        cursor: Option<&str>,
+        most: usize,
+    ) -> Result<BreakerPage, StoreError> {
+        self.store.breakers(owner, cursor, most)
     }
 }
 

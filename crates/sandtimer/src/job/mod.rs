@@ -64,7 +64,7 @@ pub use result::{
     CallRecord, JobFile, JobFileRefused, JobResult, JobSpent, JobVerdict, Phase, Status, StepRecord,
 };
 pub use schedule::{MAX_MISSED, MissedPolicy, OverlapPolicy, ScheduleSpec, Scheduled, Tick};
-pub use shared_breakers::{StoredBreaker, breaker_key};
+pub use shared_breakers::{BreakerPage, StoredBreaker, breaker_key};
 pub use source::{LOCAL_OWNER, anchored, parse_file, schedule_from};
 pub use spec::{BreakerChoice, BreakerScope, JobSpec, LoopSpec, SpecError, StepSpec, Times, Work};
 pub use store::{

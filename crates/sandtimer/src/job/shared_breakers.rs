@@ -22,6 +22,14 @@ impl StoredBreaker {
     }
 }
 
+/// A part of the breakers of a store, by owner and key.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BreakerPage {
+    pub breakers: Vec<StoredBreaker>,
+    /// The cursor of the next part; `None` at the end.
+    pub next: Option<String>,
+}
+
 /// The key under which a store has a breaker of an owner: owners share no breakers, and do not read each other's failures.
 /// No name of an owner contains a new line.
 pub fn breaker_key(owner: &str, key: &str) -> String {

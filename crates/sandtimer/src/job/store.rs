@@ -20,7 +20,7 @@ use super::log::Log;
 use super::queueing::JobBlocker;
 use super::result::JobResult;
 use super::schedule::ScheduleSpec;
-use super::shared_breakers::StoredBreaker;
+use super::shared_breakers::BreakerPage;
 use super::spec::{JobSpec, SpecError};
 use super::webhook::{Delivered, Delivery, WebhookShares, WebhookState};
 use crate::model::Outcome;
@@ -642,9 +642,14 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn swap_breaker(&self, version: u64, snapshot: &BreakerSnapshot) -> Result<bool, StoreError>;
 
-    /// The breakers that jobs of an owner share, or those of all owners, by owner and key.
+    /// Returns at most `most` of the breakers that jobs of an owner share, or those of all owners, by owner and key, after `cursor`.
     ///
     /// # Errors
-    /// See [`JobStore::lease`].
-    fn breakers(&self, owner: Option<&str>) -> Result<Vec<StoredBreaker>, StoreError>;
+    /// [`StoreError::Cursor`].
+    fn breakers(
+        &self,
+        owner: Option<&str>,
+        cursor: Option<&str>,
+        most: usize,
+    ) -> Result<BreakerPage, StoreError>;
 }

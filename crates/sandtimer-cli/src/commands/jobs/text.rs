@@ -1,8 +1,8 @@
 //! Jobs as people read them.
 
 use sandtimer::job::{
-    JobBlocker, JobFile, JobFileRefused, JobLine, JobRecord, JobState, LiveWorker, Page, QueueFacts,
-    StoredBreaker, UnreadableSpec, WebhookState,
+    BreakerPage, JobBlocker, JobFile, JobFileRefused, JobLine, JobRecord, JobState, LiveWorker, Page,
+    QueueFacts, StoredBreaker, UnreadableSpec, WebhookState,
 };
 use sandtimer::model::{Progress, counted};
 
@@ -13,11 +13,12 @@ pub(super) fn listing(page: &Page, now_ms: u64) -> String {
     }
     let mut rows = vec![["ID", "STATE", "QUEUE", "NAME", "AGE", "ERROR"].map(str::to_owned)];
     rows.extend(page.jobs.iter().map(|line| row(line, now_ms)));
-    let mut text = columns(&rows);
-    if let Some(next) = &page.next {
-        text.push_str(&format!("more with --cursor {next}\n"));
-    }
-    text
+    columns(&rows) + &more(page.next.as_ref())
+}
+
+/// The line after a part of a list that another one follows.
+fn more(next: Option<&String>) -> String {
+    next.map_or_else(String::new, |next| format!("more with --cursor {next}\n"))
 }
 
 fn row(line: &JobLine, now_ms: u64) -> [String; 6] {
@@ -254,14 +255,14 @@ pub(super) fn queues(facts: &[QueueFacts]) -> String {
 }
 
 /// A table, one breaker a line.
-pub(super) fn breakers(breakers: &[StoredBreaker]) -> String {
-    if breakers.is_empty() {
+pub(super) fn breakers(page: &BreakerPage) -> String {
+    if page.breakers.is_empty() {
         return "no breakers that jobs share\n".to_owned();
     }
     let printable = |text: &str| text.chars().map(visible).collect::<String>();
     let mut rows =
         vec![["OWNER", "BREAKER", "STATE", "PROBE", "FAILURES", "LAST FAILURE"].map(str::to_owned)];
-    rows.extend(breakers.iter().map(|StoredBreaker { owner, snapshot }| {
+    rows.extend(page.breakers.iter().map(|StoredBreaker { owner, snapshot }| {
         let probe = match (snapshot.state.as_str(), snapshot.retry_after_ms) {
             ("open", Some(0)) => "now".to_owned(),
             ("open", Some(left)) => format!("in {}", time(left)),
@@ -276,7 +277,7 @@ pub(super) fn breakers(breakers: &[StoredBreaker]) -> String {
             snapshot.said.last().map_or_else(String::new, |said| printable(said)),
         ]
     }));
-    columns(&rows)
+    columns(&rows) + &more(page.next.as_ref())
 }
 
 /// A table, one worker a line.
