@@ -82,7 +82,7 @@ impl Budget {
         let options = Options {
             wrap_up: wrap_up.map(Option::unwrap_or_default),
             max_duration_factor,
-            on_task_timeout: if end_tasks { OnTaskTimeout::End } else { OnTaskTimeout::Tell },
+            on_task_timeout: if end_tasks { OnTaskTimeout::End } else { OnTaskTimeout::Notify },
             ..Options::default()
         };
         let effective = nest(&place, &own, &[], &Ceilings::none());

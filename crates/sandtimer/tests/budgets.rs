@@ -98,7 +98,7 @@ fn a_task_that_is_up_is_told_or_ended_as_was_chosen() {
     bounded(|| {
         let engine = Engine::new().unwrap();
         for (on_task_timeout, script) in
-            [(OnTaskTimeout::Tell, "sleep 1; echo done"), (OnTaskTimeout::End, "sleep 1000")]
+            [(OnTaskTimeout::Notify, "sleep 1; echo done"), (OnTaskTimeout::End, "sleep 1000")]
         {
             let options = Options { on_task_timeout, ..Options::default() };
             let budget = open(&engine, Limits::new(), options);
@@ -108,7 +108,7 @@ fn a_task_that_is_up_is_told_or_ended_as_was_chosen() {
             locked.start_task(task, false, now).unwrap();
             drop(locked);
             let outcome = foreground(&engine, &budget, Some("train"), script);
-            if on_task_timeout == OnTaskTimeout::Tell {
+            if on_task_timeout == OnTaskTimeout::Notify {
                 assert_eq!((outcome.ending, outcome.stdout.as_str()), (Ending::Exited, "done\n"));
             } else {
                 let verdict = outcome.verdict.clone().unwrap();

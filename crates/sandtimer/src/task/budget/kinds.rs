@@ -10,9 +10,9 @@ use crate::time::Moment;
 /// What happens to a task's processes when its time is up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnTaskTimeout {
-    /// The agent is told; what it started goes on.
+    /// The agent gets a message, and the task's processes continue.
     #[default]
-    Tell,
+    Notify,
     /// The engine also ends what runs in the task, at [`TaskOf::ends_after`].
     End,
 }

@@ -370,7 +370,7 @@ fn the_summary_is_the_sources_and_tells_no_lies() {
 #[test]
 fn only_ending_tasks_bound_their_runs() {
     for (on_task_timeout, expected) in [
-        (OnTaskTimeout::Tell, Setting::Inherit),
+        (OnTaskTimeout::Notify, Setting::Inherit),
         // At the suggested limit: four times the longest duration, which only the agent is told of.
         (OnTaskTimeout::End, Setting::At(350 * MINUTE * 1_000_000_000)),
     ] {
