@@ -35,6 +35,7 @@ PAGES = {
     "spec/cli.md": "reference/cli-help.md",
     "spec/config.md": "reference/config-keys.md",
     "spec/errors.md": "reference/errors.md",
+    "spec/sentences.md": "reference/sentences.md",
     "spec/typescript.md": "reference/typescript-api.md",
     "typescript/README.md": "reference/typescript.md",
 }

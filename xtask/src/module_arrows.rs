@@ -22,6 +22,7 @@ const ORDER: &[&[&str]] = &[
     &["resilience"],
     &["job"],
     &["engine"],
+    &["sentences"],
 ];
 
 /// Every use that is against the order, as `file:line: …`.

@@ -355,7 +355,10 @@ fn a_deadline_that_passes_in_the_queue_ends_the_job_there(part: &Part<'_>) {
     assert_eq!(leased.len(), 1);
     (part.pass)(Duration::from_millis(130));
     assert!(part.lease(9).is_empty() && part.lease_from(&["overdue-begun"], 9, LONG).is_empty());
-    for (id, said) in [(never, "it was never begun"), (begun, "it was handed out before, without a result")] {
+    for (id, said) in [
+        (never, "no worker had started it"),
+        (begun, "a worker had leased it before, and returned no result"),
+    ] {
         let result = part.get(&id).result.expect("a result");
         let verdict = result.verdict.expect("a verdict");
         assert_eq!(result.status, Status::Timeout);
@@ -396,7 +399,11 @@ fn what_cannot_be_done_any_more_is_not_begun(part: &Part<'_>) {
     let result = part.get(&late).result.expect("a result");
     let verdict = result.verdict.expect("a verdict");
     assert_eq!((result.status, json!(verdict.phase)), (Status::Timeout, json!("queued")));
-    assert!(verdict.sentence.contains("s were left, and none of its like"), "{}", verdict.sentence);
+    assert!(
+        verdict.sentence.contains("s were left, and no similar job has taken less than"),
+        "{}",
+        verdict.sentence
+    );
     assert_eq!(part.get(&late).line.deliveries, 0);
 }
 
@@ -631,13 +638,6 @@ fn breakers_are_listed_by_owner(part: &Part<'_>) {
     assert!(left.is_some_and(|left| left <= 9_950), "its time is counted down: {left:?}");
 }
 
-fn breaker(key: &str) -> BreakerSnapshot {
-    BreakerSnapshot {
-        key: key.to_owned(),
-        state: "open".to_owned(),
-        held: None,
-        retry_after_ms: Some(10_000),
-        failures_in_a_row: 5,
 /// The parts of a list have each breaker once, also if one is added or removed in between, and none of another owner.
 fn breakers_are_listed_in_parts(part: &Part<'_>) {
     let keep = |owner: &str, key: &str| {
@@ -674,6 +674,13 @@ fn breakers_are_listed_in_parts(part: &Part<'_>) {
     }
 }
 
+fn breaker(key: &str) -> BreakerSnapshot {
+    BreakerSnapshot {
+        key: key.to_owned(),
+        state: "open".to_owned(),
+        held: None,
+        retry_after_ms: Some(10_000),
+        failures_in_a_row: 5,
         times_opened: 1,
         successes: 0,
         probe_ends_ms: Some(5_000),

@@ -60,6 +60,8 @@ pub mod resilience;
 pub mod scope;
 #[cfg(feature = "javascript")]
 pub mod script;
+#[doc(hidden)]
+pub mod sentences;
 pub mod supervise;
 pub mod task;
 pub mod time;

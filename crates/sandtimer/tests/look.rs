@@ -164,7 +164,7 @@ fn how_long_nothing_was_used_is_told_and_what_is_used_begins_it_anew() {
     let long = |age: Option<u64>| age.is_some_and(|age| age >= 1_000);
     let look = wait_until(&idle, |look| long(look.cpu_age_ms) && long(look.io_age_ms));
     let sentence = look.sentence();
-    assert!(sentence.contains("It has used no processor for 1"), "{sentence}");
+    assert!(sentence.contains("It has used no processor time for 1"), "{sentence}");
     assert!(sentence.contains("It has read and written nothing for 1"), "{sentence}");
     idle.cancel("seen");
     let busy = engine.start(shell("while :; do echo x > /tmp/x; done")).unwrap();

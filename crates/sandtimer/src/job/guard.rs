@@ -19,6 +19,10 @@ pub struct Guard {
     in_a_row: u32,
 }
 
+/// What a loop may have a limited number of.
+pub(super) const REASONS: [&str; 3] =
+    ["turns", "failed turns", "turns in a row with the same action and input"];
+
 /// Why a loop ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stop {
@@ -52,9 +56,10 @@ impl Guard {
             Some(limit) if count >= limit => Err(Stop { kind, limit, what }),
             _ => Ok(()),
         };
-        over(self.iterations, self.turns, LimitKind::Turns, "turns")?;
-        over(self.failures, self.failed, LimitKind::Failures, "failed turns")?;
-        over(self.repeats, self.in_a_row, LimitKind::Turns, "turns in a row with the same action and input")?;
+        let [turns, failed, repeated] = REASONS;
+        over(self.iterations, self.turns, LimitKind::Turns, turns)?;
+        over(self.failures, self.failed, LimitKind::Failures, failed)?;
+        over(self.repeats, self.in_a_row, LimitKind::Turns, repeated)?;
         self.turns += 1;
         Ok(self.turns)
     }

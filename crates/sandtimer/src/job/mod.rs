@@ -36,6 +36,8 @@ mod queueing;
 mod recurrence;
 mod result;
 mod schedule;
+pub(crate) mod sentence_examples;
+pub(crate) mod sentences;
 mod shared_breakers;
 mod source;
 mod spec;

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::queueing::UnreadableSpec;
-use crate::model::{Layer, LimitKind, Outcome, Source, time};
+use super::sentences;
+use crate::model::{Layer, LimitKind, Outcome, Source, counted, time};
 use crate::resilience::{BreakerSnapshot, SpentOn};
 
 /// How a job ended.
@@ -115,6 +116,20 @@ pub struct JobSpent {
 }
 
 impl JobSpent {
+    /// The sentence that follows that of a limit of time.
+    pub(crate) fn sentence(self) -> String {
+        let JobSpent { queued_ms, attempts_ms, backoff_ms, driver_ms, attempts, .. } = self;
+        let driver =
+            if driver_ms > 0 { format!(", {} to the driver", time(driver_ms)) } else { String::new() };
+        let attempts = counted(attempts, "attempt");
+        format!(
+            " Of its time {} went to {attempts}, {} to pauses between them{driver}, {} to waiting for a worker.",
+            time(attempts_ms),
+            time(backoff_ms),
+            time(queued_ms)
+        )
+    }
+
     /// Adds what a part of the job took.
     pub(crate) fn add(&mut self, part: JobSpent) {
         self.queued_ms += part.queued_ms;
@@ -206,24 +221,16 @@ impl JobResult {
 
     /// Of a job whose deadline passed before it was begun, or begun again.
     pub fn overdue(id: &str, limit_ms: u64, elapsed_ms: u64, deliveries: u32) -> Self {
-        let begun =
-            if deliveries == 0 { "it was never begun" } else { "it was handed out before, without a result" };
-        Self::queued(id, (limit_ms, elapsed_ms), begun)
+        Self::queued(id, (limit_ms, elapsed_ms), sentences::overdue(limit_ms, deliveries))
     }
 
     /// Of a job that was not begun because it would not have been done: the quickest of its like took `shortest_ms`.
     pub fn too_late(id: &str, limit_ms: u64, elapsed_ms: u64, shortest_ms: u64) -> Self {
-        let left = time(limit_ms.saturating_sub(elapsed_ms));
-        let shortest = time(shortest_ms);
-        let why = format!("{left} were left, and none of its like was done in less than {shortest}");
-        Self::queued(id, (limit_ms, elapsed_ms), &why)
+        let left_ms = limit_ms.saturating_sub(elapsed_ms);
+        Self::queued(id, (limit_ms, elapsed_ms), sentences::too_late(limit_ms, left_ms, shortest_ms))
     }
 
-    fn queued(id: &str, (limit_ms, elapsed_ms): (u64, u64), why: &str) -> Self {
-        let sentence = format!(
-            "Stopped by the job's wall limit of {} (set by the job's spec), while it was queued: {why}.",
-            time(limit_ms)
-        );
+    fn queued(id: &str, (limit_ms, elapsed_ms): (u64, u64), sentence: String) -> Self {
         let verdict = JobVerdict {
             kind: LimitKind::Wall,
             layer: Layer::Job,

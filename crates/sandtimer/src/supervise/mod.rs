@@ -31,6 +31,8 @@ pub(crate) mod seen;
 pub(crate) mod sentence;
 mod streams;
 mod unsent;
+pub(crate) mod verdict_examples;
+pub(crate) mod verdict_text;
 pub(crate) mod waiting;
 pub(crate) mod words;
 

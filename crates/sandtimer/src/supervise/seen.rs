@@ -166,7 +166,8 @@ impl Look {
             }
             _ => String::new(),
         };
-        let ages = [(self.cpu_age_ms, "used no processor"), (self.io_age_ms, "read and written nothing")];
+        let ages =
+            [(self.cpu_age_ms, "used no processor time"), (self.io_age_ms, "read and written nothing")];
         let still: String = ages
             .into_iter()
             .filter_map(|(age, what)| Some((age.filter(|age| *age >= SHOWN_AGE)?, what)))

@@ -8,13 +8,14 @@ use rustix::io::Errno;
 use super::output::{Collected, SharedSpool, encode};
 use super::remarks::remarks;
 use super::run::{Cause, Facts, Reply, Running, Used};
-use super::seen::{Noted, differing};
+use super::seen::Noted;
+use super::verdict_text::{Remains, VerdictText};
 use super::words::MAX_SHOWN_VALUES;
 use crate::isolate::cgroup::Shortage;
 use crate::limits::Effect;
 use crate::model::{
-    Encoding, Ending, Enforcer, KillClass, Layer, LimitKind, Outcome, Progress, Proof, PythonThread,
-    Reporter, SentSignal, Source, Spent, State, Tree, Usage, Verdict, WaitingFor, time,
+    Encoding, Ending, Enforcer, KillClass, Layer, LimitKind, Outcome, Proof, PythonThread, Reporter,
+    SentSignal, Source, Spent, State, Tree, Usage, Verdict,
 };
 
 /// The most output an Outcome carries of each stream; the rest is read by cursor.
@@ -365,26 +366,6 @@ fn outer_memory(shortage: Shortage) -> Effect {
     Effect { value, source: Source::Ceiling, origin: None, layer: Layer::Infrastructure, scope }
 }
 
-/// Says that memory had run out outside of the run.
-fn outer_memory_sentence(run: &Running, shortage: Shortage) -> String {
-    let outer = match shortage {
-        Shortage::Engine(Some(limit)) => {
-            format!("all runs of its engine together had reached their memory limit of {}", bytes(limit))
-        }
-        Shortage::Engine(None) => "all runs of its engine together had reached their memory limit".to_owned(),
-        Shortage::Own | Shortage::Outside => {
-            "memory had run out on the machine, or in a control group around the engine".to_owned()
-        }
-    };
-    let own = match run.effective.get(LimitKind::Memory) {
-        Some(effect) => {
-            format!("Its own limit of {} ({}) was not reached.", bytes(effect.value), origin(effect))
-        }
-        None => "It had no memory limit of its own.".to_owned(),
-    };
-    format!("Killed by the kernel: {outer}. {own}")
-}
-
 /// What the command was doing when the enforcer ended it, if it was seen shortly before.
 fn noted(run: &Running, facts: &Facts, kind: Option<LimitKind>) -> Option<Noted> {
     let recent = recent(run, kind)?;
@@ -422,33 +403,6 @@ fn recent(run: &Running, kind: Option<LimitKind>) -> Option<u64> {
     }
 }
 
-fn was_waiting(what: WaitingFor) -> &'static str {
-    match what {
-        WaitingFor::Stdin => "was waiting for its stdin",
-        WaitingFor::Sleep => "was sleeping",
-        WaitingFor::Network => "was waiting for the network",
-        WaitingFor::Child => "was waiting for a child process",
-        WaitingFor::Cpu => "was computing",
-        WaitingFor::Io => "was waiting for input or output",
-        WaitingFor::Stopped => "was stopped",
-        WaitingFor::Lock => "was waiting for a lock",
-        WaitingFor::Pipe => "was waiting for the other end of a pipe",
-    }
-}
-
-/// `; it was waiting for a child process (sleep, which was sleeping)`
-fn was_doing(noted: Noted) -> String {
-    let child = noted.child.map_or(String::new(), |child| {
-        let doing = child.waiting_for.map_or(String::new(), |what| format!(", which {}", was_waiting(what)));
-        format!(" ({}{doing})", child.name)
-    });
-    match (noted.waiting_for, noted.wait_channel) {
-        (Some(what), _) => format!("; it {}{child}{}", was_waiting(what), differing(&noted.threads)),
-        (None, Some(channel)) => format!("; it was waiting in the kernel's {channel}"),
-        (None, None) => String::new(),
-    }
-}
-
 /// An effect as a verdict quotes it: of a scope further out its limit, not what the run had left of it.
 fn quoted(run: &Running, kind: Option<LimitKind>, effect: &Effect) -> Effect {
     let is_outer = kind == Some(LimitKind::Wall) && effect.source == Source::Ancestor;
@@ -461,117 +415,37 @@ fn sentence(
     run: &Running,
     facts: &Facts,
     (ending, outer): (Ending, Option<Shortage>),
-    (effect, extended): (Option<&Effect>, Option<u64>),
+    (effect, extended_ms): (Option<&Effect>, Option<u64>),
     (kind, usage, last_output): (Option<LimitKind>, &Usage, u64),
 ) -> String {
-    if let Some(Cause::Cancel(reason)) = &facts.cause {
-        return format!("Cancelled after {}: {reason}. {}", time(usage.wall_ms), remains(run, facts));
-    }
-    let name = kind.map_or_else(String::new, |kind| format!("{kind:?}").to_lowercase());
-    let limit = effect.map_or_else(String::new, |effect| format!(" of {}", amount(&name, effect.value)));
-    let extended = extended.map_or_else(String::new, |by| format!(", extended by {}", time(by)));
-    let source = effect.map_or_else(String::new, |effect| format!(" ({}{extended})", origin(effect)));
-    let owner =
-        effect.map_or_else(|| "run".to_owned(), |effect| format!("{:?}", effect.layer).to_lowercase());
-    let verb = if facts.cause == Some(Cause::Exit) { "Failed at" } else { "Stopped by" };
-    let mut text = match outer {
-        Some(shortage) => outer_memory_sentence(run, shortage),
-        None => format!("{verb} the {owner}'s {name} limit{limit}{source}."),
+    let cancelled = match &facts.cause {
+        Some(Cause::Cancel(reason)) => Some(reason.as_str()),
+        _ => None,
     };
-    match ending {
-        Ending::Timeout | Ending::Stalled => {
-            let cpu = time(usage.user_ms + usage.system_ms);
-            let output = if last_output == 0 {
-                "it never wrote output".to_owned()
-            } else {
-                format!(
-                    "its last output was {} before",
-                    time(milliseconds(facts.verdict_at.saturating_sub(last_output)))
-                )
-            };
-            let waiting = noted(run, facts, kind).map_or(String::new(), was_doing);
-            let stacks = stacks(run, facts, kind);
-            let frame = stacks.first().and_then(PythonThread::place);
-            let place = frame.map_or(String::new(), |frame| format!("; Python was in {frame}"));
-            let progress =
-                run.progress(None, facts.verdict_at).map_or(String::new(), |progress| how_far(&progress));
-            text.push_str(&format!(" It had used {cpu} of CPU; {output}{waiting}{place}{progress}."));
-        }
-        Ending::OutOfMemory => {
-            text.push_str(&format!(" At its peak it used {}.", bytes(usage.memory_peak_bytes)));
-        }
-        _ => {}
-    }
-    text.push(' ');
-    text.push_str(&remains(run, facts));
-    text
-}
-
-/// `; it was at 8 of 15`
-fn how_far(progress: &Progress) -> String {
-    format!("; it was at {}", Progress { eta_ms: None, ..progress.clone() }.words())
-}
-
-fn remains(run: &Running, facts: &Facts) -> String {
+    let stacks = stacks(run, facts, kind);
     let tree = tree(run, facts);
-    let killed = match tree.killed {
-        0 => String::new(),
-        1 => "1 process was killed; ".to_owned(),
-        count => format!("{count} processes were killed; "),
+    let text = VerdictText {
+        ending,
+        cancelled,
+        is_failure: facts.cause == Some(Cause::Exit),
+        kind,
+        effect,
+        extended_ms,
+        outer: outer.map(|shortage| (shortage, run.effective.get(LimitKind::Memory))),
+        elapsed_ms: usage.wall_ms,
+        cpu_ms: usage.user_ms + usage.system_ms,
+        memory_peak_bytes: usage.memory_peak_bytes,
+        last_output_age_ms: (last_output > 0)
+            .then(|| milliseconds(facts.verdict_at.saturating_sub(last_output))),
+        noted: noted(run, facts, kind),
+        frame: stacks.first().and_then(PythonThread::place),
+        progress: run.progress(None, facts.verdict_at),
+        remains: Remains {
+            killed: tree.killed,
+            is_dead: tree.survivors.is_some(),
+            continues: facts.goes_on,
+            state: facts.state,
+        },
     };
-    let dead = match (tree.survivors, killed.is_empty()) {
-        (None, _) if facts.goes_on => "What it started continues in the context.".to_owned(),
-        (Some(_), true) => "Nothing of it is left alive.".to_owned(),
-        (Some(_), false) => format!("{killed}nothing of it is left alive."),
-        (None, true) => "Its death is not confirmed yet.".to_owned(),
-        (None, false) => format!("{killed}its death is not confirmed yet."),
-    };
-    let state = match facts.state {
-        Some(State::Kept) => " All of the context's state is kept.",
-        Some(State::RolledBack) => " The context has the state from before it.",
-        Some(State::Reset) => " The context starts again.",
-        _ => "",
-    };
-    dead + state
-}
-
-fn origin(effect: &Effect) -> String {
-    if let Some(origin) = &effect.origin {
-        return format!("set by {origin}");
-    }
-    let words = match effect.source {
-        Source::Call => "set by the call",
-        Source::Session => "set by the session",
-        Source::Env => "set by the environment",
-        Source::Config => "set by a configuration file",
-        Source::Builtin => "built in",
-        Source::Ceiling => "a ceiling of this machine or its operator",
-        Source::Ancestor => return format!("set by the outer scope `{}`", effect.scope),
-    };
-    words.to_owned()
-}
-
-/// A limit in its own unit.
-fn amount(kind: &str, value: u64) -> String {
-    match kind {
-        "wall" | "cpu" | "stall" | "idle" => time(milliseconds(value)),
-        "memory" | "output" | "disk" | "result" => bytes(value),
-        _ => value.to_string(),
-    }
-}
-
-/// `512 B`, `1.5 KiB`, `64 MiB`.
-pub(crate) fn bytes(count: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = count as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < units.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if value.fract() < 0.05 {
-        format!("{value:.0} {}", units[unit])
-    } else {
-        format!("{value:.1} {}", units[unit])
-    }
+    text.compose()
 }

@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::level::{Level, now};
 use super::{Execution, Stopped};
 use crate::engine::{Run, Scope, Spec, Stream};
+use crate::job::sentences::JobActivity;
 use crate::job::{Action, CallRecord, JobVerdict, Language, Phase, Program, WaySpec, Work};
 use crate::limits::{Key, Setting};
 use crate::model::{Ending, Interpreted, Layer, LimitKind, Outcome, Source};
@@ -62,7 +63,7 @@ impl Execution<'_> {
         stdin: &[u8],
     ) -> Result<Called, Stopped> {
         let (name, turn) = of;
-        self.check(around, Phase::Running, &format!("before `{name}`"))?;
+        self.check(around, Phase::Running, JobActivity::BeforeCall(name))?;
         let level = around.open(&self.place.engine, Layer::Call, name, action.wall)?;
         let ways = action.ways.iter().map(|way| self.way(way)).collect();
         let mut call = Call::new(ways, level.end()).seed(now().as_nanos());
@@ -128,7 +129,7 @@ impl Execution<'_> {
                 Step::Wait { until } => {
                     let until = level.end().map_or(until, |end| end.min(until));
                     self.control.wait(until);
-                    self.check(level, Phase::Backoff, &format!("in a pause between attempts of `{name}`"))?;
+                    self.check(level, Phase::Backoff, JobActivity::BetweenAttempts(name))?;
                 }
                 Step::Attempt { way, number } => {
                     let way = &action.ways[way];
@@ -171,7 +172,7 @@ impl Execution<'_> {
         number: u32,
         stdin: &[u8],
     ) -> Result<Arc<Outcome>, Stopped> {
-        self.check(level, Phase::Running, &format!("before an attempt of `{name}`"))?;
+        self.check(level, Phase::Running, JobActivity::BeforeAttempt(name))?;
         let attempt = level.open(&self.place.engine, Layer::Attempt, &format!("attempt-{number}"), None)?;
         let (scope, told) = attempt.into_parts();
         let attempted = self.attempt_in((name, level), scope, way, stdin);
@@ -336,8 +337,8 @@ impl Execution<'_> {
         let bound = verdict.and_then(|verdict| level.bound(verdict.layer));
         match bound.filter(|bound| bound.layer <= Layer::Loop) {
             Some(bound) => {
-                let doing = format!("in an attempt of `{name}`; everything it had started is dead");
-                Err(Stopped::Limit(Box::new(bound.verdict(Phase::Running, &doing))))
+                let verdict = bound.verdict(Phase::Running, JobActivity::InAttempt(name));
+                Err(Stopped::Limit(Box::new(verdict)))
             }
             None => Ok(()),
         }
@@ -372,8 +373,8 @@ impl Wake for Unpark {
 fn verdict((name, level): (&str, &Level), outcome: &Outcome) -> Option<JobVerdict> {
     let verdict = outcome.verdict.as_ref()?;
     let bound = level.bound(verdict.layer).filter(|_| verdict.source == Source::Ancestor);
-    let doing = || format!("in an attempt of `{name}`; everything it had started is dead");
-    bound.map_or_else(|| JobVerdict::of_run(outcome), |bound| Some(bound.verdict(Phase::Running, &doing())))
+    let activity = JobActivity::InAttempt(name);
+    bound.map_or_else(|| JobVerdict::of_run(outcome), |bound| Some(bound.verdict(Phase::Running, activity)))
 }
 
 /// As [`judge`], of an attempt in a call: the call's own limit is one of what is tried in it, and no attempt mends it.

@@ -24,7 +24,7 @@ use crate::job::{
     DEEPEST, FILE_PIECE, FileOf, InputFile, JobFile, JobFileRefused, MOST_FILES, OutputSpec, StoreError,
     hexadecimal,
 };
-use crate::supervise::sentence::bytes;
+use crate::supervise::verdict_text::bytes;
 
 /// Entries of directories that are looked at for the patterns of a job.
 const MOST_ENTRIES: usize = 100_000;

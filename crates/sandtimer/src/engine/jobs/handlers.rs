@@ -15,6 +15,7 @@ use super::level::Level;
 use super::{Execution, Stopped};
 use crate::engine::{Run, Scope};
 use crate::job::Phase;
+use crate::job::sentences::JobActivity;
 use crate::limits::Limits;
 use crate::model::Outcome;
 
@@ -130,7 +131,7 @@ impl Execution<'_> {
             (Handled::Unavailable(said), _) => Err(Stopped::Infrastructure(said)),
             (Handled::Failed { said, .. }, None) => {
                 // Where the job's or the loop's time was over before a run, that is what ended it.
-                self.check(level, Phase::Running, &format!("before an attempt of `{name}`"))?;
+                self.check(level, Phase::Running, JobActivity::BeforeAttempt(name))?;
                 Err(Stopped::failed(said))
             }
             (Handled::Returned(_), None) => {

@@ -9,9 +9,10 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::observing::{Observer, Told};
 use crate::engine::{Engine, Error, Scope};
+use crate::job::sentences::{self, JobActivity};
 use crate::job::{JobVerdict, Phase};
 use crate::limits::{FAR_FUTURE, Limits};
-use crate::model::{Layer, LimitKind, Source, time};
+use crate::model::{Layer, LimitKind, Source};
 use crate::scope::{Carried, ScopeId};
 use crate::time::Moment;
 
@@ -128,14 +129,13 @@ impl Level {
 
 impl fmt::Display for Bound {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = format!("{:?}", self.layer).to_lowercase();
-        write!(formatter, "the {name}'s wall limit of {}", time(milliseconds(self.end.since(self.begun))))
+        formatter.write_str(&sentences::wall_limit(self.layer, milliseconds(self.end.since(self.begun))))
     }
 }
 
 impl Bound {
-    /// What is said when it has ended what is inside it.
-    pub fn verdict(&self, phase: Phase, doing: &str) -> JobVerdict {
+    /// The verdict when it has ended a part of the job.
+    pub fn verdict(&self, phase: Phase, activity: JobActivity<'_>) -> JobVerdict {
         let limit_ms = milliseconds(self.end.since(self.begun));
         JobVerdict {
             kind: LimitKind::Wall,
@@ -146,7 +146,7 @@ impl Bound {
             limit_ms: Some(limit_ms),
             limit: None,
             elapsed_ms: milliseconds(now().since(self.begun)),
-            sentence: format!("Stopped by {self} (set by the job's spec), {doing}."),
+            sentence: sentences::wall(self.layer, limit_ms, activity),
         }
     }
 }

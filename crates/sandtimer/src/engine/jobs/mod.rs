@@ -34,13 +34,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::engine::{Engine, Error, Interpreters};
+use crate::job::sentences::JobActivity;
 use crate::job::{
-    BreakerChoice, BreakerScope, CallRecord, Finish, Held, JobResult, JobSpec, JobSpent, JobStore,
-    JobVerdict, Leased, Phase, SpecError, Status, StepRecord, StepSpec, StoreError, UnreadableSpec, Work,
-    breaker_key,
+    BreakerChoice, BreakerScope, CallRecord, Finish, Held, JobResult, JobSpec, JobStore, JobVerdict, Leased,
+    Phase, SpecError, Status, StepRecord, StepSpec, StoreError, UnreadableSpec, Work, breaker_key,
 };
 use crate::limits::Limits;
-use crate::model::{Layer, Outcome, Source, counted, time};
+use crate::model::{Layer, Outcome, Source};
 use crate::resilience::{BreakerSnapshot, Breakers, Budgets, SharedBreakers};
 use crate::scope::ScopeId;
 use crate::time::Moment;
@@ -349,7 +349,7 @@ impl Execution<'_> {
         (result.status, result.error) = match ended {
             Ok(()) => (Status::Ok, None),
             Err(Stopped::Limit(mut verdict)) => {
-                verdict.sentence.push_str(&where_time_went(result.spent));
+                verdict.sentence.push_str(&result.spent.sentence());
                 let status = if verdict.limit_ms.is_some() { Status::Timeout } else { Status::Budget };
                 let sentence = verdict.sentence.clone();
                 result.verdict = Some(*verdict);
@@ -373,7 +373,7 @@ impl Execution<'_> {
             }
             Err(Stopped::Failed { said, mut verdict }) => {
                 if let Some(verdict) = &mut verdict {
-                    verdict.sentence.push_str(&where_time_went(result.spent));
+                    verdict.sentence.push_str(&result.spent.sentence());
                 }
                 let is_of_time = verdict.as_ref().is_some_and(|verdict| verdict.limit_ms.is_some());
                 result.verdict = verdict;
@@ -385,12 +385,12 @@ impl Execution<'_> {
     }
 
     /// Stops where the job or its loop is over, or something was said.
-    fn check(&self, level: &Level, phase: Phase, doing: &str) -> Result<(), Stopped> {
+    fn check(&self, level: &Level, phase: Phase, activity: JobActivity<'_>) -> Result<(), Stopped> {
         if let Some(halt) = self.control.halted() {
             return Err(Stopped::Halted(halt));
         }
         match level.over().filter(|bound| bound.layer <= Layer::Loop) {
-            Some(bound) => Err(Stopped::Limit(Box::new(bound.verdict(phase, doing)))),
+            Some(bound) => Err(Stopped::Limit(Box::new(bound.verdict(phase, activity)))),
             None => Ok(()),
         }
     }
@@ -499,17 +499,4 @@ fn breakers(place: &Place, leased: &Leased, choice: &BreakerChoice) -> Breakers 
             breakers.shared(Arc::new(OwnersBreakers { store, owner }), &leased.held.id)
         }
     }
-}
-
-/// The second sentence of a verdict.
-fn where_time_went(spent: JobSpent) -> String {
-    let JobSpent { queued_ms, attempts_ms, backoff_ms, driver_ms, attempts, .. } = spent;
-    let driver = if driver_ms > 0 { format!(", {} to the driver", time(driver_ms)) } else { String::new() };
-    let attempts = counted(attempts, "attempt");
-    format!(
-        " Of its time {} went to {attempts}, {} to pauses between them{driver}, {} to waiting for a worker.",
-        time(attempts_ms),
-        time(backoff_ms),
-        time(queued_ms)
-    )
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::calls::Called;
 use super::level::{Level, now};
 use super::{Execution, Stopped};
+use crate::job::sentences::{self, JobActivity};
 use crate::job::{CallRecord, Guard, JobVerdict, LoopSpec, Phase, Stop};
 use crate::model::json::{JsonAllowance, JsonRejection};
 use crate::model::{Layer, Source};
@@ -33,7 +34,7 @@ impl Execution<'_> {
         let mut told = Value::Null;
         let mut state = Value::Null;
         loop {
-            self.check(&level, Phase::Running, "between turns")?;
+            self.check(&level, Phase::Running, JobActivity::BetweenTurns)?;
             let number = guard.begin().map_err(|stop| Stopped::Limit(Box::new(budget(stop, &level))))?;
             self.result.turns = Some(number);
             let turn =
@@ -189,6 +190,6 @@ fn budget(stop: Stop, level: &Level) -> JobVerdict {
         limit_ms: None,
         limit: Some(limit.into()),
         elapsed_ms: level.age_ms(),
-        sentence: format!("Stopped by the loop's limit of {limit} {what} (set by the job's spec)."),
+        sentence: sentences::loop_limit(limit, what),
     }
 }
