@@ -28,6 +28,7 @@ const PAGE: &str = concat!(
     include_str!("page/run.js"),
     include_str!("page/jobs.js"),
     include_str!("page/schedules.js"),
+    include_str!("page/sandboxes.js"),
     include_str!("page/sections.js"),
     include_str!("page/keys.js"),
     include_str!("page/foot.html"),

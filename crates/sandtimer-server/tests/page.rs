@@ -51,6 +51,7 @@ scenarios! {
     long_lists_draw_what_is_in_view
     narrow_windows_show_one_thing_at_a_time
     schedules_are_shown_and_removed
+    sandboxes_are_shown_and_deleted
     queued_jobs_show_why_no_worker_has_them
     runs_show_their_contexts_and_how_long_they_waited
     lists_beyond_a_part_are_read_by_the_cursor

@@ -1,4 +1,4 @@
-// The chosen run, job, context or breaker: what every kind of them has.
+// The chosen run, job, context, sandbox or breaker: what every kind of them has.
 
 /** Bytes of each stream that a chosen run's output begins with. */
 const TAIL = 64 * 1024;
@@ -15,7 +15,7 @@ const TEXTS = ["what", "state", "deeds", "answer", "verdict", "strip", "layers",
 function choose(kind, id, { line = id, name = "" } = {}) {
   following?.abort();
   chosen = { kind, id, line, screens: {}, decoders: {}, length: 0, place: null, effective: null, outcome: null, panels: new Map(), busy: null };
-  say(at("title"), `${{ run: "Run", job: "Job", context: "Context", session: "Session", breaker: "Breaker", schedule: "Schedule" }[kind]} ${id}`);
+  say(at("title"), `${{ run: "Run", job: "Job", context: "Context", session: "Session", breaker: "Breaker", schedule: "Schedule", sandbox: "Sandbox" }[kind]} ${id}`);
   for (const part of TEXTS) at(part).replaceChildren();
   for (const part of PARTS) show(at(part), false);
   show(at("no-choice"), false);

@@ -4,9 +4,9 @@
 const narrow = matchMedia("(max-width: 959px)");
 
 const KEYS = [
-  ["/", "search in the section"], ["1 to 4", "Running, Queue, Contexts and sessions, Ended"], ["↑ ↓ or k j", "one line up or down"],
+  ["/", "search in the section"], ["1 to 5", "Running, Queue, Contexts and sessions, Sandboxes, Ended"], ["↑ ↓ or k j", "one line up or down"],
   ["Page Up, Page Down, Home, End", "further in the list"], ["Enter", "show the line"], ["Esc", "back to the list; in the search, empty it"],
-  ["x", "kill, cancel, close or remove what is shown (asks first)"], ["p", "pause or resume it"], ["i", "interrupt it (asks first)"],
+  ["x", "kill, cancel, close, delete or remove what is shown (asks first)"], ["p", "pause or resume it"], ["i", "interrupt it (asks first)"],
   ["e", "extend its wall limit"], ["r", "retry it (asks first)"], ["o", "to its output"], ["?", "these keys"],
 ];
 
@@ -151,7 +151,7 @@ const press = (...ids) => {
 };
 
 const DEEDS = {
-  x: () => press("kill", "cancel", "close", "forget", "remove"), p: () => press("pause", "resume"), i: () => press("interrupt"), r: () => press("retry"),
+  x: () => press("kill", "cancel", "close", "delete", "forget", "remove"), p: () => press("pause", "resume"), i: () => press("interrupt"), r: () => press("retry"),
   e: () => { if (at("extend-form").hidden) return false; at("seconds").focus(); at("seconds").select(); return true; },
   o: () => { if (at("written").hidden || !chosen) return false; at("output").focus(); return true; },
   "/": () => { at("search").focus(); at("search").select(); return true; },

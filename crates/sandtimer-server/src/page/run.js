@@ -191,7 +191,8 @@ async function lookAtProcesses(view, signal) {
 }
 
 function drawProcesses({ sentence, processes, truncated }) {
-  say(at("doing"), sentence);
+  // How far it has come is above.
+  say(at("doing"), sentence.split(" It is at ")[0]);
   show(at("doing"), true);
   const lines = processes.map((one) => ({
     name: `${"\u00a0\u00a0".repeat(one.depth)}${one.name}`, pid: one.pid, waits: WAITS[one.waiting_for] ?? one.waiting_for ?? "", cpu: time(one.cpu_ms),

@@ -10,7 +10,7 @@ const JOBS = 200;
 /** How soon all ended runs are asked for again, after some were forgotten. */
 const WHOLE_EVERY_MS = 10000;
 
-const SECTIONS = ["running", "queue", "contexts", "ended"];
+const SECTIONS = ["running", "queue", "contexts", "sandboxes", "ended"];
 let section = "running";
 let queuePart = "jobs";
 let contextKind = "all";
@@ -50,6 +50,7 @@ const lists = {
     atEnd: (hasMovedToEnd) => askForMoreJobs(hasMovedToEnd),
   }),
   contexts: new Rows("contexts", { key: "context_id", draw: drawContext, open: (item, keys) => opened(item.language === "bash" ? "session" : "context", item.context_id, keys) }),
+  sandboxes: new Rows("sandboxes", { key: "sandbox_id", draw: drawSandbox, open: (item, keys) => opened("sandbox", item.sandbox_id, keys) }),
   ended: new Rows("ended", { key: "run_id", draw: drawRun, open: openRun, atEnd: (hasMovedToEnd) => askForMoreEnded(hasMovedToEnd) }),
 };
 
@@ -64,6 +65,7 @@ const VIEWS = {
   job: { draw: drawChosenJob, follow: followJob },
   context: { draw: drawChosenContext, follow: async () => {} },
   session: { draw: drawChosenContext, follow: async () => {} },
+  sandbox: { draw: drawChosenSandbox, follow: async () => {} },
   breaker: { draw: drawChosenBreaker, follow: async () => {} },
   schedule: { draw: drawChosenSchedule, follow: async () => {} },
 };
@@ -108,7 +110,8 @@ async function poll(signal) {
     let next = POLL_MS;
     try {
       const woken = new Promise((done) => { wake = () => done(true); });
-      await Promise.all([lookAtRuns(signal), look % 2 === 0 || section === "queue" ? lookAtJobs(signal) : null]);
+      const isDue = (name) => look % 2 === 0 || section === name;
+      await Promise.all([lookAtRuns(signal), isDue("queue") ? lookAtJobs(signal) : null, isDue("sandboxes") ? loadSandboxes(signal) : null]);
       if (signal.aborted) return;
       failures = 0;
       document.body.classList.remove("stale");
@@ -217,10 +220,10 @@ function askForMoreJobs(hasMovedToEnd) {
 async function loadBreakers(signal) {
   const answer = await get(`/v1/jobs/breakers?limit=${PART}`);
   if (signal.aborted) return;
+  areMoreBreakers = answer.next !== null;
   const order = { open: 0, half_open: 1, closed: 2 };
   breakers = answer.breakers.sort((one, other) => order[one.state] - order[other.state]);
   for (const breaker of breakers) breaker.line = `breaker ${breaker.key}`;
-  areMoreBreakers = answer.next !== null;
   areBreakersKnown = true;
 }
 
@@ -252,6 +255,7 @@ function sectionItems() {
       // What is idle is below what is busy.
       return [[...shown.filter((one) => one.run_id !== null), ...shown.filter((one) => one.run_id === null)], contextWords];
     }
+    case "sandboxes": return [sandboxes, sandboxWords];
     default: return [ended.runs, runWords, ended.total];
   }
 }
@@ -278,11 +282,13 @@ function draw() {
   say(at("contexts-count"), String(contexts.length));
   say(at("interpreters-count"), String(contexts.length - shells));
   say(at("sessions-count"), String(shells));
+  say(at("sandboxes-count"), areSandboxesKnown ? counted(sandboxes.length) : "");
   say(at("ended-count"), counted(ended.total));
   show(at("nothing"), running.length + queued.length === 0);
   note("ended-note", ended.total === 0 ? "No run has ended yet." : "");
   say(at("contexts-note"), contexts.length ? "" : "No live interpreter and no live shell. POST /v1/contexts opens an interpreter, POST /v1/sessions a shell.");
   show(at("contexts-note"), contexts.length === 0);
+  note("sandboxes-note", sandboxes.length || !areSandboxesKnown ? "" : "No sandbox. POST /v1/sandboxes, or sandtimer sandbox create, creates one.");
   note("jobs-note", jobsWords());
   drawQueues(queues);
   show(at("requeue-all"), dead > 0);

@@ -29,7 +29,7 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     assert.equal(await page.locator("#title").evaluate((node) => getComputedStyle(node).outlineStyle), "none");
     await page.keyboard.press("Escape");
     assert.equal(await active(), one);
-    await page.keyboard.press("4");
+    await page.keyboard.press("5");
     await row(page, "ended", over).waitFor();
     assert.ok(await page.locator("#panel-running").isHidden());
     await page.keyboard.press("1");
@@ -141,6 +141,30 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     await until("the value", async () => /'a': \[1, 2\]|"a"/.test(await text(page, "results")));
     await shown("1/0");
     await until("the error", async () => (await text(page, "results")).includes("ZeroDivisionError: division by zero"));
+  },
+
+  async sandboxes_are_shown_and_deleted(page, url) {
+    await page.goto(`${url}/#sandboxes`);
+    await until("that there is none", async () => (await text(page, "sandboxes-note")).startsWith("No sandbox."));
+    const { sandbox_id: id } = await ask(url, "/v1/sandboxes", {});
+    await row(page, "sandboxes", id).waitFor();
+    assert.match(await row(page, "sandboxes", id).textContent(), /idle.*0 runs.*template host.*created/);
+    const { run_id } = await ask(url, `/v1/sandboxes/${id}/exec`, { command: ["sleep", "600"], wait_ms: 0 });
+    await row(page, "sandboxes", id).click();
+    await until("the run in it", async () => /in use.*1 run/.test(await text(page, "state")));
+    await page.reload();
+    await until("the same sandbox", async () => (await text(page, "title")) === `Sandbox ${id}`);
+    assert.equal(await text(page, "sandboxes-count"), "1");
+    await page.locator("#search").fill("nothing like it");
+    await until("no line", async () => (await page.locator("#sandboxes li").count()) === 0);
+    await page.locator("#search").fill("host in use");
+    await row(page, "sandboxes", id).waitFor();
+    await page.locator("#delete").click();
+    assert.match(await text(page, "question"), /Its files are deleted, and 1 run in it ends\./);
+    await page.locator("#yes").click();
+    await until("that it is gone", async () => (await text(page, "state")).startsWith("It was deleted"));
+    assert.equal((await ask(url, `/v1/runs/${run_id}`)).outcome.ending, "cancelled");
+    assert.deepEqual((await ask(url, "/v1/sandboxes")).sandboxes, []);
   },
 
   async jobs_are_shown_cancelled_retried_and_purged(page, url) {
