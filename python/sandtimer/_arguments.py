@@ -23,7 +23,7 @@ _DURATIONS = ("timeout", "cpu", "stall", "grace")
 # Longer than any call: thirty years.
 FOR_EVER = 1e9
 # Processes or threads that a machine can be asked for at a time.
-_MOST = 4096
+_MAX_COUNT = 4096
 
 
 def _wrong(name: str, value: Any, remedy: str) -> InvalidArgumentTypeError:
@@ -115,8 +115,8 @@ def total(value: Any) -> Optional[float]:
 
 
 def count(name: str, value: Any, least: int, otherwise: str = "") -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
-        raise InvalidArgumentError(f"{name}={value!r}: use a whole number from {least} to {_MOST}{otherwise}")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MAX_COUNT:
+        raise InvalidArgumentError(f"{name}={value!r}: use a whole number from {least} to {_MAX_COUNT}{otherwise}")
     return value
 
 
@@ -259,8 +259,8 @@ def check_preload(profile: Mapping[str, Any], all_paths: Sequence[str]) -> None:
         shown = find(top, [*profile["paths"], *profile["shown"]])
         found = None if shown is not None else find(top, all_paths)
         if found is not None:
-            places = [found.origin] if found.submodule_search_locations is None else found.submodule_search_locations
-            directory = os.path.dirname(next((place for place in places if place), ""))
+            locations = [found.origin] if found.submodule_search_locations is None else found.submodule_search_locations
+            directory = os.path.dirname(next((location for location in locations if location), ""))
             raise ProfileRefusedError(
                 f"preload={name!r} lies in {directory}, which is hidden from code that arrives as text; "
                 f"add paths=[{directory!r}], or use a sandbox without this module"

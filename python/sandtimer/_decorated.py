@@ -81,7 +81,7 @@ class Decorated:
         module, name = getattr(self, "__module__", None), getattr(self, "__qualname__", None)
         if not isinstance(module, str) or not isinstance(name, str) or module == "__main__":
             return False
-        return module in sys.modules and _look_up(sys.modules[module], name) is self
+        return module in sys.modules and _resolve(sys.modules[module], name) is self
 
     def __reduce__(self) -> Any:
         if self._origin is not None:
@@ -116,7 +116,7 @@ class _Named:
         return _find_plain, (self._decorated.__module__, self._decorated.__qualname__)
 
 
-def _look_up(module: Any, name: str) -> Any:
+def _resolve(module: Any, name: str) -> Any:
     found = module
     for part in name.split("."):
         try:
@@ -127,7 +127,7 @@ def _look_up(module: Any, name: str) -> Any:
 
 
 def _find(module: str, name: str) -> Decorated:
-    found = _look_up(importlib.import_module(module), name)
+    found = _resolve(importlib.import_module(module), name)
     if not isinstance(found, Decorated):
         raise LookupError(f"{module}.{name} is not the decorated function that it was in the caller's process")
     return found

@@ -35,8 +35,8 @@ def make_room(size: int, workers: int) -> Room:
     room = (soft - opened - max(soft // RESERVE_SHARE, MIN_RESERVE)) * 3 // 4 // PER_SANDBOX
     if 2 * size + workers <= room:
         return Room(size, workers)
-    places = max(room // 3, 1)
-    return Room(min(size, places), min(workers, places))
+    slots = max(room // 3, 1)
+    return Room(min(size, slots), min(workers, slots))
 
 
 def _opened() -> int:

@@ -30,10 +30,10 @@ class Record:
 
     def __init__(self, record: dict[str, Any]) -> None:
         self.id = str(record["run_id"])
-        self._text = json.dumps(record)
+        self._record = json.dumps(record)
 
     def outcome(self, settled: bool) -> str:
-        return self._text
+        return self._record
 
 
 def _without_run(ending: str, code: str, message: str, tree: dict[str, Any], **facts: Any) -> Record:
@@ -308,14 +308,14 @@ class Outcome:
         """What the call printed, up to `output`: the head and the tail. Bytes that are not UTF-8 are
         replaced.
         """
-        return self._text("stdout")
+        return self._output("stdout")
 
     @property
     def stderr(self) -> str:
         """What the call wrote to its standard error, up to `output`."""
-        return self._text("stderr")
+        return self._output("stderr")
 
-    def _text(self, name: str) -> str:
+    def _output(self, name: str) -> str:
         record = self._wait()
         if record.get(f"{name}_encoding", record["encoding"]) == "base64":
             import base64

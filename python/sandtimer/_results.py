@@ -211,7 +211,7 @@ def _no_code_there(name: str, interpreter: str, version: str) -> MissingModule:
     )
 
 
-def refusal(reason: Any, other: Callable[[], Optional[tuple[str, str]]] = lambda: None) -> SandtimerError:
+def rejection(reason: Any, other: Callable[[], Optional[tuple[str, str]]] = lambda: None) -> SandtimerError:
     """Why a value could not be written down, or a call not begun; `other`: path and version of another interpreter."""
     if isinstance(reason, tuple) and len(reason) == 2 and reason[0] == "generator":
         return UnserializableError(

@@ -118,13 +118,13 @@ def _described(value: Any, kind: type) -> str:
 
 def exceeds_size(value: Any, most: int) -> bool:
     """Whether a value, with all that it holds, takes more than `most` bytes here. Reads no more than that."""
-    seen: set[int] = set()
+    visited: set[int] = set()
     stack, total = [value], 0
     while stack:
         each = stack.pop()
-        if id(each) in seen or isinstance(each, _NOT_OF_THE_VALUE):
+        if id(each) in visited or isinstance(each, _NOT_OF_THE_VALUE):
             continue
-        seen.add(id(each))
+        visited.add(id(each))
         total += _size(each)
         if total > most:
             return True
@@ -147,7 +147,7 @@ def _held(value: Any) -> list[Any]:
     return gc.get_referents(value)
 
 
-def short_text(value: Any, limit: int) -> str:
+def shortened(value: Any, limit: int) -> str:
     """str(value), within the first `limit` characters where the value holds others."""
     return short_repr(value, limit) if isinstance(value, (list, tuple, set, frozenset, dict, collections.deque)) else str(value)
 

@@ -184,18 +184,18 @@ def remedy(name: str, known: Iterable[str]) -> str:
     if given in known:
         return f"use {given}{_UNITS.get(given, '')}"
     if "spec" in known:
-        fields = [field for words, field in _IN_SPEC if given in words.split()]
+        fields = [field for theirs, field in _IN_SPEC if given in theirs.split()]
         if fields:
             return f"put {fields[0]} into the spec"
-    rows = [ours for words, ours in _NAMES if given in words.split()]
-    found = next((one for ours in rows for one in ours if one in known), None)
+    candidates = [ours for theirs, ours in _NAMES if given in theirs.split()]
+    found = next((one for ours in candidates for one in ours if one in known), None)
     if found is not None:
         return f"use {found}{_UNITS.get(found, '')}"
-    texts = [(where, text) for words, where, text in _ELSEWHERE if given in words.split()]
+    texts = [(where, text) for theirs, where, text in _ELSEWHERE if given in theirs.split()]
     elsewhere = next((text for where, text in texts if where.intersection(known)), None)
     if elsewhere is not None:
         return elsewhere
-    if rows or texts or given in _WITHOUT:
+    if candidates or texts or given in _WITHOUT:
         return ""
     # Costs memory that every process of a caller would have for good.
     import difflib
@@ -214,7 +214,7 @@ def _normal(name: str) -> str:
     return "".join(pieces)
 
 
-def refusal(function: str, name: str, value: Any, known: Iterable[str]) -> InvalidArgumentTypeError:
+def rejection(function: str, name: str, value: Any, known: Iterable[str]) -> InvalidArgumentTypeError:
     """The exception for a parameter that a function does not have."""
     known = sorted(known)
     text = remedy(name, known) or f"use one of {', '.join(known)}"
@@ -232,7 +232,7 @@ def named(function: F) -> F:
     def check(kwargs: dict[str, Any]) -> None:
         for name, value in kwargs.items():
             if name not in known:
-                raise refusal(shown, name, value, known)
+                raise rejection(shown, name, value, known)
 
     if inspect.iscoroutinefunction(function):
 

@@ -281,5 +281,5 @@ def test_functions_share_processes_and_unused_ones_go(monkeypatch: pytest.Monkey
         monkeypatch.syspath_prepend(str(tmp_path / str(number)))
         with _shared.sandbox({}):
             pass
-    assert len(_shared._kept) <= _shared._MOST
+    assert len(_shared._kept) <= _shared._MAX_IDLE
     assert answer() == 42

@@ -135,7 +135,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, pool: Any, refused: Any) -> None:
 
 def test_case_without_a_sandbox_is_no_error_of_the_batch(box: sandtimer.Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     # The first call compiles.
-    refuse(monkeypatch, box._texts, lambda number: number in (3, 5))
+    refuse(monkeypatch, box._code_pool, lambda number: number in (3, 5))
     judgement = box.judge("print(input())", [(str(each), str(each)) for each in range(8)])
     assert sorted(judgement.verdicts) == ["accepted"] * 6 + ["infra_error"] * 2
     index = judgement.verdicts.index("infra_error")
@@ -146,14 +146,14 @@ def test_case_without_a_sandbox_is_no_error_of_the_batch(box: sandtimer.Sandbox,
 
 
 def test_compiler_without_a_sandbox_is_tried_again(box: sandtimer.Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    refuse(monkeypatch, box._texts, lambda number: number == 0)
+    refuse(monkeypatch, box._code_pool, lambda number: number == 0)
     judgement = box.judge("print(input())", [(str(each), str(each)) for each in range(4)])
     assert sorted(judgement.verdicts) == ["accepted"] * 3 + ["infra_error"]
 
 
 def test_batch_fails_where_no_case_can_begin(box: sandtimer.Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    refuse(monkeypatch, box._texts, lambda number: calls.append(number) or True)
+    refuse(monkeypatch, box._code_pool, lambda number: calls.append(number) or True)
     for count in (1, 3, 1000):
         calls.clear()
         with pytest.raises(sandtimer.SandboxUnavailableError, match="Too many open files"):

@@ -57,12 +57,12 @@ def test_a_lambda_in_an_environment_without_cloudpickle_says_what_it_needs(tmp_p
 def test_a_lambda_for_another_python_says_both_versions() -> None:
     from sandtimer import _results
 
-    error = _results.refusal(("module", "cloudpickle"), lambda: ("/opt/python3.9", "3.9.18"))
+    error = _results.rejection(("module", "cloudpickle"), lambda: ("/opt/python3.9", "3.9.18"))
     assert "/opt/python3.9; that is Python 3.9 instead of {}.{}".format(*sys.version_info) in str(error)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     # Any other module, and this interpreter's own cloudpickle, may be where nothing is shown.
     for name, other in (("board", ("/opt/python3.9", "3.9.18")), ("cloudpickle", None)):
-        error = _results.refusal(("module", name), lambda other=other: other)  # type: ignore[misc]
+        error = _results.rejection(("module", name), lambda other=other: other)  # type: ignore[misc]
         assert f"the module {name}, which cannot be imported inside" in str(error)
 
 

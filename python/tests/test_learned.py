@@ -164,7 +164,7 @@ def test_module_that_fails_does_not_keep_others_out(box: sandtimer.Sandbox) -> N
 
 
 def test_module_that_takes_too_long_is_left_out(box: sandtimer.Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_pool, "_LONGEST_IMPORT", 2.0)
+    monkeypatch.setattr(_pool, "_IMPORT_TIMEOUT", 2.0)
     stats = learn(box, "learned_subjects.slow_in_zygote", lambda: box.call(slow_in_zygote.one))
     assert stats["not_preloaded"]["learned_subjects.slow_in_zygote"] == "importing takes longer than 2.0 s"
     started = time.monotonic()

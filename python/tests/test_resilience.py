@@ -152,7 +152,7 @@ def test_the_same_as_a_well_known_one(monkeypatch: pytest.MonkeyPatch) -> None:
         failures, successes = chance.randint(1, 6), chance.randint(1, 3)
         theirs = pybreaker.CircuitBreaker(failures, 60, success_threshold=successes)
         ours = sandtimer.CircuitBreaker(
-            "a:b", failures=failures, rate=None, successes=successes, open_seconds=60, most_open_seconds=60, clock=clock
+            "a:b", failures=failures, rate=None, successes=successes, open_seconds=60, max_open_seconds=60, clock=clock
         )
         for step in range(60):
             # Ours opens for a time between the half and the whole of it.
@@ -275,7 +275,7 @@ def restored(**fields: Any) -> None:
         (lambda: sandtimer.CircuitBreaker("a", rate=float("nan")), "rate=nan"),
         (lambda: sandtimer.CircuitBreaker("a", least=30), "least=30"),
         (lambda: sandtimer.CircuitBreaker("a", open_seconds=-1), "open_seconds=-1"),
-        (lambda: sandtimer.CircuitBreaker("a", open_seconds=700), "most_open_seconds=600"),
+        (lambda: sandtimer.CircuitBreaker("a", open_seconds=700), "max_open_seconds=600"),
         (lambda: sandtimer.CircuitBreaker("a", on=BaseException), "on=<class 'BaseException'>"),  # type: ignore[arg-type]
         (lambda: sandtimer.CircuitBreaker("a").hold("half"), "state='half'"),
         (lambda: sandtimer.CircuitBreaker("a").restore({"state": 3}), "has no 'failures_in_a_row'"),

@@ -95,7 +95,10 @@ fn check_file(list: &WordList, scope: Scope, file: &str, content: &str) -> Vec<S
             hits = list.in_prose(file, &text);
         }
         Scope::Identifiers => {
-            text = code_only(content);
+            text = match Language::of(file) {
+                Some(language) => comments::code_only(language, content),
+                None => code_only(content),
+            };
             hits = list.in_identifiers(file, &text);
         }
     }
@@ -175,6 +178,25 @@ mod tests {
         for line in lines {
             let start = format!("crates/sandtimer/src/planted.rs:{line} (identifiers): write ");
             assert!(found.iter().any(|hit| hit.starts_with(&start)), "{start}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn planted_identifier_of_python_is_reported() {
+        let code = "\"\"\"A row that is told.\"\"\"\n\n\ndef told_owner(rows):  # told\n    return f(\"bell\", most=rows)\n";
+        let found = hits(Scope::Identifiers, "python/sandtimer/planted.py", code);
+        let lines = ["4: \"told_owner\"", "4: \"rows\"", "5: \"rows\""];
+        assert_eq!(found.len(), lines.len(), "{found:?}");
+        for (hit, line) in found.iter().zip(lines) {
+            let start = format!("python/sandtimer/planted.py:{line} (identifiers): write ");
+            assert!(hit.starts_with(&start), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn name_is_allowed_in_its_files_only() {
+        for (file, count) in [("python/sandtimer/sandbox/_fork.py", 0), ("python/sandtimer/planted.py", 1)] {
+            assert_eq!(hits(Scope::Identifiers, file, "native.shelve(1)\n").len(), count, "{file}");
         }
     }
 

@@ -14,9 +14,9 @@ from typing import Any
 from .common import Arguments, Unbuilt, Value, is_one_of, refuse
 
 _BUFFERS = (bytes, bytearray, memoryview)
-_MOST_FIELDS = 10_000
+_MAX_FIELDS = 10_000
 # How often fields may lie over the same bytes, on average.
-_MOST_OVERLAP = 64
+_MAX_OVERLAP = 64
 # A flag of numpy's: the fields lie as a C compiler would put them.
 _ALIGNED = 0x80
 
@@ -107,7 +107,7 @@ def _structure(numpy: Any, names: object, fields: object, size: object, aligned:
         type(names) is not tuple
         or type(fields) is not dict
         or type(size) is not int
-        or len(names) > _MOST_FIELDS
+        or len(names) > _MAX_FIELDS
     ):
         refuse("the fields of a numpy dtype are not known")
     formats, offsets = [], []
@@ -133,22 +133,22 @@ def _array(buffer: object, dtype: Any, shape: Any, order: object) -> Any:
     length = memoryview(buffer).nbytes  # type: ignore[arg-type]
     if dtype.itemsize == 0 or math.prod(shape) * dtype.itemsize != length:
         refuse(f"a numpy array's buffer has {length} bytes, which does not match its shape and type")
-    if _bytes_looked_at(dtype, [_MOST_FIELDS]) > _MOST_OVERLAP * dtype.itemsize:
+    if _bytes_inspected(dtype, [_MAX_FIELDS]) > _MAX_OVERLAP * dtype.itemsize:
         refuse("the fields of a numpy array overlap too often")
     array = numpy.ndarray(shape, dtype, buffer=buffer, order=order)
     _check_elements(numpy, array)
     return array
 
 
-def _bytes_looked_at(dtype: Any, fields_left: list[int]) -> int:
+def _bytes_inspected(dtype: Any, fields_left: list[int]) -> int:
     """How many bytes of an element are looked at in all: those where fields overlap, or that are part of many, once for each."""
     base = dtype.base
     if not base.names:
         return int(dtype.itemsize)
     fields_left[0] -= len(base.names)
     if fields_left[0] < 0:
-        refuse(f"a numpy array has more than {_MOST_FIELDS} fields")
-    each = sum(1 + _bytes_looked_at(base.fields[name][0], fields_left) for name in base.names)
+        refuse(f"a numpy array has more than {_MAX_FIELDS} fields")
+    each = sum(1 + _bytes_inspected(base.fields[name][0], fields_left) for name in base.names)
     # The bytes of a subarray are those of all its elements.
     return each * int(dtype.itemsize // max(base.itemsize, 1))
 

@@ -24,59 +24,59 @@ _OLDEST = (14, 0, 1)
 class _Table:
     """A table of the flatbuffers format: numbers at places that a table of places gives."""
 
-    def __init__(self, message: memoryview, place: int) -> None:
+    def __init__(self, message: memoryview, position: int) -> None:
         self.message = message
-        self.place = place
-        self.places = place - self._read("<i", place)
+        self.position = position
+        self.positions = position - self._read("<i", position)
 
-    def _read(self, kind: str, place: int) -> int:
-        if place < 0:
+    def _read(self, kind: str, position: int) -> int:
+        if position < 0:
             refuse("a message of an arrow stream is not known")
-        number: int = struct.unpack_from(kind, self.message, place)[0]
+        number: int = struct.unpack_from(kind, self.message, position)[0]
         return number
 
     def _field(self, index: int) -> Optional[int]:
         offset = 4 + 2 * index
-        if offset + 2 > self._read("<H", self.places):
+        if offset + 2 > self._read("<H", self.positions):
             return None
-        return self._read("<H", self.places + offset) or None
+        return self._read("<H", self.positions + offset) or None
 
     def number(self, index: int, kind: str) -> int:
         field = self._field(index)
-        return 0 if field is None else self._read(kind, self.place + field)
+        return 0 if field is None else self._read(kind, self.position + field)
 
     def table(self, index: int) -> Optional[_Table]:
         field = self._field(index)
         if field is None:
             return None
-        place = self.place + field
-        return _Table(self.message, place + self._read("<I", place))
+        position = self.position + field
+        return _Table(self.message, position + self._read("<I", position))
 
     def lengths(self, index: int) -> Iterator[int]:
         """The first number of each pair in a list of pairs."""
         field = self._field(index)
         if field is not None:
-            place = self.place + field
-            start = place + self._read("<I", place) + 4
+            position = self.position + field
+            start = position + self._read("<I", position) + 4
             for each in range(self._read("<I", start - 4)):
                 yield self._read("<q", start + 16 * each)
 
 
 def _messages(stream: memoryview) -> Iterator[tuple[memoryview, _Table]]:
-    place = 0
-    while place < len(stream):
-        mark, length = struct.unpack_from("<Ii", stream, place)
+    position = 0
+    while position < len(stream):
+        mark, length = struct.unpack_from("<Ii", stream, position)
         if mark != 0xFFFFFFFF or length < 0:
             refuse("an arrow stream is not of the present format")
         if length == 0:
             return
-        message = stream[place + 8 : place + 8 + length]
+        message = stream[position + 8 : position + 8 + length]
         root = _Table(message, struct.unpack_from("<I", message)[0])
         yield message, root
         body = root.number(3, "<q")
         if body < 0 or len(message) != length:
             refuse("an arrow stream has an impossible length")
-        place += 8 + length + body
+        position += 8 + length + body
 
 
 def _check(stream: memoryview) -> None:

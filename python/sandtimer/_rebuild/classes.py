@@ -34,7 +34,7 @@ _SCALARS = (int, float, complex, str, bytes)
 _CONTAINERS = (list, dict, set)
 
 # Of a flag's members. Each stays in memory as long as the class.
-_MOST_COMBINATIONS = 4096
+_MAX_COMBINATIONS = 4096
 
 
 class Plan:
@@ -78,13 +78,13 @@ class Plan:
         return None
 
     def _slot_setters(self) -> Iterator[tuple[str, Callable[[object, object], None]]]:
-        seen = {"args"}
+        known = {"args"}
         if self._extends(BaseException):
             yield "args", _set_args
         for name, value in self._own():
-            if isinstance(value, types.MemberDescriptorType) and name not in seen and not _is_trusted_by_c(value):
+            if isinstance(value, types.MemberDescriptorType) and name not in known and not _is_trusted_by_c(value):
                 yield name, value.__set__
-            seen.add(name)
+            known.add(name)
 
     def _dataclass_fields(self) -> Optional[list[str]]:
         for each in self.mro:
@@ -157,7 +157,7 @@ class Plan:
 
     def _flags(self, members: dict[Any, object], value: int) -> object:
         """A member of a flag, or a combination, which the class keeps from then on."""
-        if value not in members and len(members) >= _MOST_COMBINATIONS:
+        if value not in members and len(members) >= _MAX_COMBINATIONS:
             refuse(f"{self.name} has {len(members)} combinations of flags already; return their numbers")
         class_: Any = self.class_
         return class_(value)

@@ -25,7 +25,7 @@ class Value(NamedTuple):
 
 
 # Decimal digits of one number: what `int(text)` takes at most by default.
-MOST_DIGITS = 4300
+MAX_DIGITS = 4300
 
 
 class Unbuilt:

@@ -11,7 +11,7 @@ import uuid
 import zoneinfo
 from typing import Any, Callable
 
-from .common import MOST_DIGITS, Arguments, Unbuilt, Value, check, refuse
+from .common import MAX_DIGITS, Arguments, Unbuilt, Value, check, refuse
 
 # Built-in types that may be values themselves, or factories of a defaultdict.
 TYPES: dict[str, type] = {
@@ -100,8 +100,8 @@ _LARGEST_EXPONENT = decimal.MAX_EMAX if decimal.MAX_EMAX < 999_999 else 999_999
 def _decimal(arguments: Arguments) -> decimal.Decimal:
     check(arguments, str, of="Decimal")
     (text,) = arguments
-    if len(text) > MOST_DIGITS + 20:
-        refuse(f"Decimal has more than {MOST_DIGITS} digits")
+    if len(text) > MAX_DIGITS + 20:
+        refuse(f"Decimal has more than {MAX_DIGITS} digits")
     number = decimal.Decimal(text)
     if number.is_finite() and abs(number.adjusted()) > _LARGEST_EXPONENT:
         refuse(f"Decimal has an exponent beyond {_LARGEST_EXPONENT}")

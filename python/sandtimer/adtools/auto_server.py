@@ -28,9 +28,9 @@ from .sandbox import ExecutionResults
 __all__ = ["Server", "submit_code", "submit_code_async"]
 
 _FIELDS = ("timeout_seconds", "timeout", "_timeout_seconds", "_timeout")
-_MOST_BYTES = 64 << 20
+_MAX_BYTES = 64 << 20
 # Characters of a result that is not JSON.
-_MOST_TEXT = 1 << 20
+_MAX_CHARACTERS = 1 << 20
 
 
 def submit_code(
@@ -166,8 +166,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get_content_type() != "application/json":
             return self._answer(415, _failed("the request's Content-Type must be application/json"))
         length = self.headers.get("Content-Length", "")
-        if not length.isascii() or not length.isdigit() or int(length) > _MOST_BYTES:
-            return self._answer(413, _failed(f"the request needs a Content-Length of at most {_MOST_BYTES}"))
+        if not length.isascii() or not length.isdigit() or int(length) > _MAX_BYTES:
+            return self._answer(413, _failed(f"the request needs a Content-Length of at most {_MAX_BYTES}"))
         try:
             request = json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError):
@@ -178,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             text = _values.encode_json(results, allow_nan=True)
         except (TypeError, ValueError, RecursionError):
-            text = json.dumps({**results, "result": _values.short_text(results["result"], _MOST_TEXT)})
+            text = json.dumps({**results, "result": _values.shortened(results["result"], _MAX_CHARACTERS)})
         body = text.encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

@@ -216,8 +216,8 @@ def _why_unsendable(
     called = name if isinstance(name, str) else f"{type(worker).__qualname__}.{method}"
     what = "its function" if isinstance(name, str) else f"its worker, of type {type(worker).__qualname__},"
     parts = [(what, worker)]
-    named = [(str(place), each) for place, each in enumerate(arguments)] + list(keywords.items())
-    parts += [(f"argument {place}, of type {type(each).__qualname__},", each) for place, each in named]
+    named = [(str(position), each) for position, each in enumerate(arguments)] + list(keywords.items())
+    parts += [(f"argument {position}, of type {type(each).__qualname__},", each) for position, each in named]
     for what, part in parts:
         try:
             _job.written(part, frozenset())

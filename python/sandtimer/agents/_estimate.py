@@ -16,8 +16,8 @@ from .._vocabulary import named
 from ..errors import EstimateRefusedError, UnsupportedPlatform
 
 # An exabyte, and thirty years: what is more is a mistake.
-_MOST_MEGABYTES = 1e12
-_MOST_SECONDS = 1e9
+_MAX_MEGABYTES = 1e12
+_MAX_SECONDS = 1e9
 
 
 @dataclass(frozen=True)
@@ -111,11 +111,11 @@ def estimate(
     asked = {
         "task_type": task_type,
         "command": None if command is None else list(command),
-        "data_size_mb": _number("data_size_mb", data_size_mb, "megabytes", _MOST_MEGABYTES),
+        "data_size_mb": _number("data_size_mb", data_size_mb, "megabytes", _MAX_MEGABYTES),
         "complexity": complexity,
         "context": context,
         # As everywhere, 0 means unlimited.
-        "budget": _number("budget", budget, "seconds", _MOST_SECONDS) or None,
+        "budget": _number("budget", budget, "seconds", _MAX_SECONDS) or None,
         "state_dir": None if state_dir is None else os.fspath(state_dir),
     }
     answered, remarks = answer(asked)

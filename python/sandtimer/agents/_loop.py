@@ -88,8 +88,8 @@ class LoopGuard:
             return self.turns
         limit, what = stop
         rule = _RULES[what]
-        said = f"the loop was stopped after {self.turns} turns: it has had {limit} {what}, and may have no more ({rule}={limit})"
-        self._stopped = LoopLimitError(said, rule, limit, self.turns, self.failed)
+        message = f"the loop was stopped after {self.turns} turns: it has had {limit} {what}, and may have no more ({rule}={limit})"
+        self._stopped = LoopLimitError(message, rule, limit, self.turns, self.failed)
         raise self._stopped
 
     def ended(self, action: str, input: Any = None, *, ok: bool = True) -> None:

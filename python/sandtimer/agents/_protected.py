@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: Endings of an Outcome that reveal nothing about what was run.
 _NOT_ITS_OWN = ("cancelled", "infra_error", "budget")
 #: Characters of a failure's text that are kept.
-_MAX_TEXT = 1_000
+_MAX_MESSAGE = 1_000
 #: Seconds for which an exception may ask to be left alone.
 _MAX_RETRY_AFTER = 1e9
 
@@ -41,7 +41,7 @@ class Judged:
 def judge(value: Any, error: Optional[BaseException], on: tuple[type[Exception], ...]) -> Judged:
     """What a call's value, or the exception that it raised, means."""
     if isinstance(error, CircuitOpen):
-        return Judged("failure", text_of(error))
+        return Judged("failure", message_of(error))
     if isinstance(error, (Cancelled, SandboxUnavailableError)) or unfinished(value) is not None:
         return Judged("ignored")
     outcome = error.outcome if isinstance(error, SandtimerError) else value
@@ -52,14 +52,14 @@ def judge(value: Any, error: Optional[BaseException], on: tuple[type[Exception],
     if error is None:
         if not _is_outcome(value) or value.ok:
             return Judged("success")
-        return Judged("failure", _carried(_outcome_text(value)), True, value.ending == "timeout")
+        return Judged("failure", _carried(_outcome_message(value)), True, value.ending == "timeout")
     if not isinstance(error, on):
         return Judged("ignored")
-    text = _carried(f"{type(error).__name__}: {text_of(error)}")
+    text = _carried(f"{type(error).__name__}: {message_of(error)}")
     return Judged("failure", text, True, isinstance(error, TimeoutError), _retry_after(error))
 
 
-def text_of(error: Any) -> str:
+def message_of(error: Any) -> str:
     """`str(error)`, also of an exception whose own text cannot be made."""
     try:
         return _carried(str(error))
@@ -69,13 +69,13 @@ def text_of(error: Any) -> str:
 
 def _carried(text: str) -> str:
     """A string as the engine takes it: UTF-8, and not longer than what is read of it."""
-    return text[:_MAX_TEXT].encode("utf-8", "backslashreplace").decode()
+    return text[:_MAX_MESSAGE].encode("utf-8", "backslashreplace").decode()
 
 
-def _outcome_text(outcome: Outcome) -> str:
+def _outcome_message(outcome: Outcome) -> str:
     if outcome.verdict is not None:
         return str(outcome.verdict.sentence)
-    return text_of(outcome.error) if outcome.error is not None else f"{outcome.ending} {outcome.exit_code}"
+    return message_of(outcome.error) if outcome.error is not None else f"{outcome.ending} {outcome.exit_code}"
 
 
 def _is_outcome(value: Any) -> bool:

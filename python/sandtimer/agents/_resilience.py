@@ -30,7 +30,7 @@ class CircuitBreaker:
 
     The breaker opens after `failures` failures in a row, or when `rate` of the latest `window`
     results are failures. While it is open it rejects all calls with `CircuitOpen`, for between half
-    of `open_seconds` and all of it; each further time for twice as long, up to `most_open_seconds`.
+    of `open_seconds` and all of it; each further time for twice as long, up to `max_open_seconds`.
     Then one call at a time is a probe: `successes` of them close the breaker; a failure, or a probe
     that takes longer than `probe_seconds`, opens it again. Calls that began before it opened do not
     count afterwards.
@@ -50,7 +50,7 @@ class CircuitBreaker:
         window: How many of the latest results count for `rate`.
         least: How many results there must be for `rate`.
         open_seconds: Seconds for which it rejects calls the first time.
-        most_open_seconds: The most seconds for which it rejects calls.
+        max_open_seconds: The most seconds for which it rejects calls.
         successes: Probes that must succeed to close it.
         probe_seconds: Seconds after which a probe counts as a failure.
         on: The class of exceptions that are failures, or a tuple of classes.
@@ -86,7 +86,7 @@ class CircuitBreaker:
         window: int = 20,
         least: int = 5,
         open_seconds: float = 30.0,
-        most_open_seconds: float = 600.0,
+        max_open_seconds: float = 600.0,
         successes: int = 2,
         probe_seconds: float = 60.0,
         on: Classes = Exception,
@@ -106,15 +106,15 @@ class CircuitBreaker:
         if least > window:
             raise InvalidArgumentError(f"least={least!r}: use no more than the window, which is {window}")
         _seconds("open_seconds", open_seconds)
-        _seconds("most_open_seconds", most_open_seconds)
+        _seconds("max_open_seconds", max_open_seconds)
         _seconds("probe_seconds", probe_seconds)
-        if most_open_seconds < open_seconds:
-            raise InvalidArgumentError(f"most_open_seconds={most_open_seconds!r}: use at least open_seconds, {open_seconds!r}")
+        if max_open_seconds < open_seconds:
+            raise InvalidArgumentError(f"max_open_seconds={max_open_seconds!r}: use at least open_seconds, {open_seconds!r}")
         self.name = name
         self._on = _classes("on", on)
         self._clock = clock
         rule = None if rate is None else (float(rate), window, least)
-        open_times = (float(open_seconds), float(most_open_seconds))
+        open_times = (float(open_seconds), float(max_open_seconds))
         self._native = Breakers(failures, rule, open_times, successes, float(probe_seconds), _seed())
         self._settings: dict[str, Any] = {
             "failures": failures,
@@ -122,7 +122,7 @@ class CircuitBreaker:
             "window": window,
             "least": least,
             "open_seconds": open_seconds,
-            "most_open_seconds": most_open_seconds,
+            "max_open_seconds": max_open_seconds,
             "successes": successes,
             "probe_seconds": probe_seconds,
             "on": on,

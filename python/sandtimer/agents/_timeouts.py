@@ -271,8 +271,8 @@ class TimeoutManager:
         alongside = _arguments.flag("alongside", alongside)
         self._budget.start_task(task_name, *durations, (alongside, self._now()))
         times = [("est", estimated_duration), ("max", max_duration)]
-        words = ", ".join(f"{name}: {_formatted(value) if value else 'unknown'}" for name, value in times)
-        _log.info("⏱️ Started task: %s (%s)", task_name, words)
+        details = ", ".join(f"{name}: {_formatted(value) if value else 'unknown'}" for name, value in times)
+        _log.info("⏱️ Started task: %s (%s)", task_name, details)
 
     def complete_task(self, task_name: Optional[str] = None) -> None:
         """Completes a task. If there is no such task, the call is only activity.
@@ -546,13 +546,13 @@ class TimeoutManager:
 _NO_BUDGET = contextlib.nullcontext()
 
 
-def heard(budget: Optional[tuple[TimeoutManager, Optional[str]]]) -> contextlib.AbstractContextManager[None]:
+def noted_run(budget: Optional[tuple[TimeoutManager, Optional[str]]]) -> contextlib.AbstractContextManager[None]:
     """Has a budget, where there is one, know of a run, whatever becomes of it."""
-    return _NO_BUDGET if budget is None else _heard(budget[0])
+    return _NO_BUDGET if budget is None else _noted_run(budget[0])
 
 
 @contextlib.contextmanager
-def _heard(manager: TimeoutManager) -> Iterator[None]:
+def _noted_run(manager: TimeoutManager) -> Iterator[None]:
     since = time.monotonic()
     try:
         yield
@@ -625,17 +625,17 @@ def _tracked(elapsed: float, estimated: float, percent: float) -> str:
 
 def _in_seconds(check: str) -> dict[str, Any]:
     """A check as Python writes it."""
-    told: dict[str, Any] = json.loads(check)
-    for limit in told["limits"]:
+    facts: dict[str, Any] = json.loads(check)
+    for limit in facts["limits"]:
         limit.setdefault("task", None)
         if limit.pop("unit") == "ms":
             for name in ("used", "limit", "remaining", "estimated"):
                 if limit.get(name) is not None:
                     limit[name] /= 1000
-    told["binding"] = next((limit for limit in told["limits"] if limit["binding"]), None)
-    told["elapsed_seconds"] = told.pop("elapsed_ms") / 1000
-    remaining = told.pop("remaining_ms")
-    told["remaining_seconds"] = None if remaining is None else remaining / 1000
-    if told["wrap_up"] is not None:
-        told["wrap_up"]["seconds_left"] = told["wrap_up"].pop("left_ms") / 1000
-    return told
+    facts["binding"] = next((limit for limit in facts["limits"] if limit["binding"]), None)
+    facts["elapsed_seconds"] = facts.pop("elapsed_ms") / 1000
+    remaining = facts.pop("remaining_ms")
+    facts["remaining_seconds"] = None if remaining is None else remaining / 1000
+    if facts["wrap_up"] is not None:
+        facts["wrap_up"]["seconds_left"] = facts["wrap_up"].pop("left_ms") / 1000
+    return facts

@@ -502,11 +502,11 @@ class Client:
             >>> sandtimer.Client().host()["tier"] in ("T0", "T1", "T2", "T3")
             True
         """
-        return now(self._told(BLOCKING, "/v1/host"))
+        return now(self._facts(BLOCKING, "/v1/host"))
 
     async def ahost(self) -> dict[str, Any]:
         """Awaited form of `host`."""
-        return await self._told(AWAITING, "/v1/host")
+        return await self._facts(AWAITING, "/v1/host")
 
     def config(self) -> dict[str, Any]:
         """Returns every setting and default limit of the server, each with its source.
@@ -516,11 +516,11 @@ class Client:
             >>> isinstance(sandtimer.Client().config(), dict)
             True
         """
-        return now(self._told(BLOCKING, "/v1/config"))
+        return now(self._facts(BLOCKING, "/v1/config"))
 
     async def aconfig(self) -> dict[str, Any]:
         """Awaited form of `config`."""
-        return await self._told(AWAITING, "/v1/config")
+        return await self._facts(AWAITING, "/v1/config")
 
     def health(self) -> dict[str, Any]:
         """Returns the state of the server. Needs no token.
@@ -530,15 +530,15 @@ class Client:
             >>> sandtimer.Client().health()["status"]
             'ok'
         """
-        return now(self._told(BLOCKING, "/healthz"))
+        return now(self._facts(BLOCKING, "/healthz"))
 
     async def ahealth(self) -> dict[str, Any]:
         """Awaited form of `health`."""
-        return await self._told(AWAITING, "/healthz")
+        return await self._facts(AWAITING, "/healthz")
 
-    async def _told(self, io: Io, path: str) -> dict[str, Any]:
-        told: dict[str, Any] = await self._server.ask(io, "GET", path)
-        return told
+    async def _facts(self, io: Io, path: str) -> dict[str, Any]:
+        facts: dict[str, Any] = await self._server.ask(io, "GET", path)
+        return facts
 
     def __enter__(self) -> Client:
         return self

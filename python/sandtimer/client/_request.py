@@ -122,7 +122,7 @@ def _count(name: str, value: Any) -> int:
     return value
 
 
-def _text(name: str, value: Any) -> str:
+def _string(name: str, value: Any) -> str:
     return _arguments.text(name, value)
 
 
@@ -150,7 +150,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "grace": ("grace_ms", milliseconds),
     "idle": ("idle_ms", milliseconds),
     "warn": ("warn_ms", milliseconds),
-    "warn_signal": ("warn_signal", _text),
+    "warn_signal": ("warn_signal", _string),
     "memory": ("memory_bytes", _size),
     "output": ("output_bytes", _size),
     "disk": ("disk_bytes", _size),
@@ -158,11 +158,11 @@ _FIELDS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "processes": ("processes", _count),
     "open_files": ("open_files", _count),
     "environment": ("env", _environment),
-    "directory": ("cwd", _text),
+    "directory": ("cwd", _string),
     "network": ("network", _arguments.flag),
     "workspace": ("workspace", _workspace),
-    "on_output_limit": ("on_output_limit", _text),
-    "stall_by": ("stall_by", _text),
+    "on_output_limit": ("on_output_limit", _string),
+    "stall_by": ("stall_by", _string),
     "progress_channel": ("progress_channel", _arguments.flag),
 }
 
@@ -183,7 +183,7 @@ def fields(options: Mapping[str, Any], allowed: Any) -> dict[str, Any]:
     asked: dict[str, Any] = {}
     for name, value in options.items():
         if name not in known:
-            raise _vocabulary.refusal("the call", name, value, (*known, *_POSITIONAL[allowed]))
+            raise _vocabulary.rejection("the call", name, value, (*known, *_POSITIONAL[allowed]))
         if name == "stdin":
             asked.update({} if value is None else input_fields("stdin", "stdin_encoding", value))
             continue

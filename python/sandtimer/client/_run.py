@@ -87,16 +87,16 @@ class _Ended:
 
 def outcome_of(record: dict[str, Any]) -> Outcome:
     """What became of a run. No exception of the run's own is rebuilt: it is a `RemoteError`."""
-    ending, said = str(record["ending"]), record["error"]
-    if ending != "raised" or not isinstance(said, dict):
+    ending, details = str(record["ending"]), record["error"]
+    if ending != "raised" or not isinstance(details, dict):
         outcome = Outcome(_Ended(record), ending, record["value"])
-        if ending == "timeout" and isinstance(said, dict) and outcome.error is not None:
+        if ending == "timeout" and isinstance(details, dict) and outcome.error is not None:
             # Where the code was when it was interrupted.
-            outcome.error.__cause__ = _results.RemoteTraceback(str(said.get("traceback", "")))
+            outcome.error.__cause__ = _results.RemoteTraceback(str(details.get("traceback", "")))
         return outcome
-    if (said.get("module"), said.get("type")) == ("sandtimer", "ResultTooLargeError"):
-        return Outcome(_Ended(record), ending, error=ResultTooLargeError(str(said.get("message", ""))))
-    return Outcome(_Ended(record), ending, error=_results.exception(said, "data", {}))
+    if (details.get("module"), details.get("type")) == ("sandtimer", "ResultTooLargeError"):
+        return Outcome(_Ended(record), ending, error=ResultTooLargeError(str(details.get("message", ""))))
+    return Outcome(_Ended(record), ending, error=_results.exception(details, "data", {}))
 
 
 class _Chunks:
@@ -108,17 +108,17 @@ class _Chunks:
         self._dropped = {"stdout": 0, "stderr": 0}
 
     def of(self, event: RunEvent) -> Optional[OutputChunk]:
-        said = event.data
+        content = event.data
         if event.event == "lagged":
-            self._dropped[said["stream"]] += said["dropped"]
+            self._dropped[content["stream"]] += content["dropped"]
             # The next piece does not continue the one before.
-            self._decoders[said["stream"]].reset()
+            self._decoders[content["stream"]].reset()
             return None
         if event.event not in self._decoders:
             return None
-        data = said["data"].encode() if said["encoding"] == "utf-8" else base64.b64decode(said["data"])
+        data = content["data"].encode() if content["encoding"] == "utf-8" else base64.b64decode(content["data"])
         dropped, self._dropped[event.event] = self._dropped[event.event], 0
-        return OutputChunk(event.event, self._decoders[event.event].decode(data), data, said["cursor"], dropped)
+        return OutputChunk(event.event, self._decoders[event.event].decode(data), data, content["cursor"], dropped)
 
     def end(self) -> list[OutputChunk]:
         rest = [(stream, decoder.decode(b"", True)) for stream, decoder in self._decoders.items()]

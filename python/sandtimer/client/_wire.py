@@ -36,10 +36,10 @@ T = TypeVar("T")
 # Pauses before a wait or a stream that broke is resumed; then it fails.
 _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0, 5.0)
 # A stream without data for this long is dead: the server sends heartbeats more often.
-SILENCE = 60.0
+EVENT_TIMEOUT = 60.0
 _CONNECT = 30.0
 _PIECE = 256 * 1024
-_MOST_HEAD = 64 * 1024
+_MAX_HEAD = 64 * 1024
 # How often a request is sent to the user's own server, which may end between two of them.
 _MAX_OWN_TRIES = 3
 DEFAULT_URL = "http://127.0.0.1:7880"
@@ -299,7 +299,7 @@ class _Answer:
 
     async def _until(self, mark: bytes) -> bytes:
         while mark not in self._rest:
-            if len(self._rest) > _MOST_HEAD:
+            if len(self._rest) > _MAX_HEAD:
                 raise ValueError("a line without an end")
             await self._more()
         found, _, self._rest = self._rest.partition(mark)
@@ -376,7 +376,7 @@ class Server:
         again = _Patience(io)
         while True:
             try:
-                async with _Asked(self, io, "GET", path, None, SILENCE, last) as answer:
+                async with _Asked(self, io, "GET", path, None, EVENT_TIMEOUT, last) as answer:
                     if answer.status == 204:
                         # It has had the last one.
                         return
@@ -399,7 +399,7 @@ class Server:
 
     async def changes(self, io: Io, path: str) -> AsyncGenerator[ServerEvent, None]:
         """Events of one connection, whose position is lost when it breaks."""
-        parser, pieces = _Events(), self.pieces(io, path, SILENCE)
+        parser, pieces = _Events(), self.pieces(io, path, EVENT_TIMEOUT)
         try:
             async for piece in pieces:
                 for event in parser.feed(piece):
@@ -465,7 +465,7 @@ class Server:
                 self._own.leave_start(start)
         except RuntimeError as error:
             message = f"no server answers at {self.address}, and none was started: {error}; {_UNREACHABLE_HINT}"
-            raise said(ServerUnreachableError, "unreachable", message, _UNREACHABLE_HINT) from error
+            raise server_error(ServerUnreachableError, "unreachable", message, _UNREACHABLE_HINT) from error
 
 
 class _Asked:
@@ -505,7 +505,7 @@ class _Asked:
         await self._connection.write(self._request)
         await answer.read_head()
         if answer.status >= 300:
-            raise _refusal(answer.status, await answer.body())
+            raise _rejection(answer.status, await answer.body())
         return answer
 
     def _is_repeatable(self, error: BaseException) -> bool:
@@ -538,15 +538,15 @@ class _Asked:
         if isinstance(error, (OSError, asyncio.TimeoutError)) and not isinstance(error, ServerError):
             raise _unreachable(address, str(error) or type(error).__name__) from error
         if isinstance(error, (ValueError, IndexError)) and not isinstance(error, ServerError):
-            raise said(ServerError, "bad_answer", f"{address} does not answer as a Sandtimer server: {error}") from error
+            raise server_error(ServerError, "bad_answer", f"{address} does not answer as a Sandtimer server: {error}") from error
 
 
 def _unreachable(address: str, why: str) -> ServerError:
     message = f"{address} does not answer: {why}; {_UNREACHABLE_HINT}"
-    return said(ServerUnreachableError, "unreachable", message, _UNREACHABLE_HINT, True)
+    return server_error(ServerUnreachableError, "unreachable", message, _UNREACHABLE_HINT, True)
 
 
-def _refusal(status: int, text: bytes) -> ServerError:
+def _rejection(status: int, text: bytes) -> ServerError:
     """The exception that an answer stands for."""
     try:
         facts = json.loads(text)
@@ -557,8 +557,8 @@ def _refusal(status: int, text: bytes) -> ServerError:
         hint = "check the address; a proxy in between may have answered"
         if status in (502, 503, 504):
             # Proxies say so when they do not get through.
-            return said(ServerUnreachableError, "unreachable", message, hint, True)
-        return said(ServerError, "bad_answer", message, hint)
+            return server_error(ServerUnreachableError, "unreachable", message, hint, True)
+        return server_error(ServerError, "bad_answer", message, hint)
     kind = ServerError
     if code == "unauthorized":
         kind = ServerUnauthorizedError
@@ -566,10 +566,10 @@ def _refusal(status: int, text: bytes) -> ServerError:
         kind = ServerLimitRefusedError
     elif code.endswith("not_found") and status == 404:
         kind = ServerNotFoundError
-    return said(kind, code, message, str(facts.get("hint", "")), facts.get("retryable") is True, facts.get("details"))
+    return server_error(kind, code, message, str(facts.get("hint", "")), facts.get("retryable") is True, facts.get("details"))
 
 
-def said(
+def server_error(
     kind: type[ServerError], code: str, message: str, hint: str = "", retryable: bool = False, details: Any = None
 ) -> ServerError:
     """An exception with its facts for programs."""

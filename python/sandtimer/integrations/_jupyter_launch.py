@@ -93,13 +93,13 @@ class SealedProcess:
             env={**os.environ, **shown, "PATH": path},
             start_new_session=True,
         )
-        self._texts = {"stdout": b"", "stderr": b""}
-        self._readers = [threading.Thread(target=self._read, args=(name,), daemon=True) for name in self._texts]
+        self._outputs = {"stdout": b"", "stderr": b""}
+        self._readers = [threading.Thread(target=self._read, args=(name,), daemon=True) for name in self._outputs]
         for reader in self._readers:
             reader.start()
 
     def _read(self, name: str) -> None:
-        self._texts[name] = getattr(self.process, name).read()
+        self._outputs[name] = getattr(self.process, name).read()
 
     def connect(self, file: str) -> None:
         """Sends the contents of the connection file, before anything else."""
@@ -132,15 +132,15 @@ class SealedProcess:
         """The Outcome of the ended run; None where there was none."""
         self._join()
         try:
-            record = json.loads(self._texts["stdout"])
+            record = json.loads(self._outputs["stdout"])
         except ValueError:
             return None
         return record if isinstance(record, dict) else None
 
-    def complaint(self) -> str:
+    def startup_error(self) -> str:
         """What `sandtimer` itself has written when it could not start the run."""
         self._join()
-        return self._texts["stderr"].decode("utf-8", "replace").strip()
+        return self._outputs["stderr"].decode("utf-8", "replace").strip()
 
     def _join(self) -> None:
         for reader in self._readers:

@@ -190,13 +190,13 @@ def _title(process: str) -> Optional[str]:
             with open(f"/proc/{process}/stat") as file:
                 name, _, fields = file.read().partition("(")[2].rpartition(")")
             with open(f"/proc/{process}/cmdline", "rb") as command:
-                words = command.read(300).decode("utf-8", "replace").replace("\0", " ").strip()
+                arguments = command.read(300).decode("utf-8", "replace").replace("\0", " ").strip()
         except OSError:
             return None
         if fields.split()[0] in "ZX":
             return None
-        if words:
-            return words
+        if arguments:
+            return arguments
         # A process that is in execve(2) has no command line yet.
         time.sleep(0.001)
     return f"[{name}]"

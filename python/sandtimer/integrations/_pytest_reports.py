@@ -23,7 +23,7 @@ class Output:
     def __init__(self, stdout: str, stderr: str, marker: str) -> None:
         self.reports: list[Any] = []
         self.phases: list[str] = []
-        self._texts: dict[tuple[str, str], str] = {}
+        self._sections: dict[tuple[str, str], str] = {}
         for name, text in (("stdout", stdout), ("stderr", stderr)):
             self._read(name, text, marker)
 
@@ -48,11 +48,11 @@ class Output:
 
     def _add(self, phase: str, stream: str, text: str) -> None:
         if text:
-            self._texts[phase, stream] = self._texts.get((phase, stream), "") + text
+            self._sections[phase, stream] = self._sections.get((phase, stream), "") + text
 
     def all_of(self, stream: str) -> str:
         """All of one stream, without marks."""
-        return "".join(self._texts.get((phase, stream), "") for phase in _PHASES)
+        return "".join(self._sections.get((phase, stream), "") for phase in _PHASES)
 
     def sections(self, until: Optional[str]) -> list[tuple[str, str]]:
         """The sections of a report of this phase, as pytest names them."""
@@ -60,7 +60,7 @@ class Output:
         found = []
         for phase in phases:
             for stream in ("stdout", "stderr"):
-                text = self._texts.get((phase, stream))
+                text = self._sections.get((phase, stream))
                 if text:
                     found.append((f"Captured {stream} {phase}", text))
         return found

@@ -31,7 +31,7 @@ def _has_time_limit(limits: TestLimits) -> bool:
     return bool(limits.wall or limits.stall)
 
 
-class _Begun(NamedTuple):
+class _StartedTest(NamedTuple):
     box: Any
     call: Any
 
@@ -44,7 +44,7 @@ class SealedTests:
             raise pytest.UsageError(str(UnsupportedPlatform(f"sealed tests need Linux, and this is {sys.platform}")))
         self._config = config
         self._inside: Optional[Inside] = None
-        self._places = {id(item): place for place, item in enumerate(items)}
+        self._positions = {id(item): position for position, item in enumerate(items)}
         self._items = list(items)
         self._boxes: dict[TestLimits, Any] = {}
         self._server: Optional[_fork.Server] = None
@@ -53,7 +53,7 @@ class SealedTests:
         self._has_one_child = os.geteuid() != 0
         self._marker = os.urandom(8).hex()
         # Begun while the test before it runs.
-        self._ahead: dict[int, _Begun] = {}
+        self._ahead: dict[int, _StartedTest] = {}
         is_worker = hasattr(config, "workerinput")
         processors = len(os.sched_getaffinity(0))
         # Not in a worker of pytest-xdist, next to which others run tests.
@@ -91,8 +91,8 @@ class SealedTests:
         """Makes the fork that the test's process is a child of, unless there is one."""
         if id(item) in self._ahead:
             return
-        if id(item) not in self._places:
-            self._places[id(item)] = len(self._items)
+        if id(item) not in self._positions:
+            self._positions[id(item)] = len(self._items)
             self._items.append(item)
             self._drop_server()
         if self._has_one_child:
@@ -131,14 +131,14 @@ class SealedTests:
 
     # A test
 
-    def _begin(self, item: pytest.Item, limits: TestLimits) -> _Begun:
+    def _begin(self, item: pytest.Item, limits: TestLimits) -> _StartedTest:
         box = self._box(limits)
-        place = str(self._places[id(item)]).encode()
-        with _job.Job({**box._options, "kind": "call"}, b"", stdin=place) as job:
+        position = str(self._positions[id(item)]).encode()
+        with _job.Job({**box._options, "kind": "call"}, b"", stdin=position) as job:
             assert self._server is not None
-            return _Begun(box, self._server.begin(_native.engine(), box._pool.profile, job, box._checked))
+            return _StartedTest(box, self._server.begin(_native.engine(), box._pool.profile, job, box._checked))
 
-    def _begin_or_fork(self, item: pytest.Item, limits: TestLimits) -> _Begun:
+    def _begin_or_fork(self, item: pytest.Item, limits: TestLimits) -> _StartedTest:
         """Begins a test, in another fork if this one can have no more children.
 
         The root user of a container may have no more rights than another user.
@@ -161,15 +161,15 @@ class SealedTests:
         besides it.
         """
         has_time_limit = _has_time_limit(running)
-        for place, (item, limits) in enumerate(following[: self.tests_ahead]):
+        for position, (item, limits) in enumerate(following[: self.tests_ahead]):
             # Those that have begun already are the first ones.
             has_time_limit = has_time_limit or _has_time_limit(limits)
-            if limits.network or (place > 0 and has_time_limit):
+            if limits.network or (position > 0 and has_time_limit):
                 return
             stack = item.session._setupstate.stack
             if id(item) in self._ahead:
                 continue
-            if id(item) not in self._places or not all(node in item.listchain() for node in stack):
+            if id(item) not in self._positions or not all(node in item.listchain() for node in stack):
                 return
             try:
                 self._ahead[id(item)] = self._begin(item, limits)

@@ -10,7 +10,7 @@ from typing import Any, Optional
 DURATION_REMEDY = 'use seconds such as 2.5, a duration such as "500ms" or "1h30m", or None for no limit'
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
-_WHOLE = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -24,7 +24,7 @@ def seconds(value: Any) -> Optional[float]:
             return None
         if _NUMBER.fullmatch(text):
             return float(text) or None
-        if not _WHOLE.fullmatch(text):
+        if not _DURATION.fullmatch(text):
             raise ValueError(value)
         return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)) or None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:

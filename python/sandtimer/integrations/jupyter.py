@@ -136,7 +136,7 @@ class SandtimerProvisioner(LocalProvisioner):  # type: ignore[misc]
             raise RuntimeError("sandtimer-provisioner needs a kernel manager of jupyter_client")
         file = os.path.realpath(manager.connection_file)
         inside = connection_path(directory)
-        kernel = [word.replace(file, inside).replace(manager.connection_file, inside) for word in cmd]
+        kernel = [argument.replace(file, inside).replace(manager.connection_file, inside) for argument in cmd]
         cwd = str(given.get("cwd") or os.getcwd())
         variables = kernel_variables(given.get("env") or {}, self.kernel_spec.env)
         # Code of an earlier kernel of this directory cannot know the name.
@@ -159,7 +159,7 @@ class SandtimerProvisioner(LocalProvisioner):  # type: ignore[misc]
         while not os.path.lexists(mark):
             if sealed.process.poll() is not None or time.monotonic() > deadline:
                 sealed.end()
-                text = sealed.complaint() or reason(sealed.outcome())
+                text = sealed.startup_error() or reason(sealed.outcome())
                 text = text or f"`sandtimer run` exited with {sealed.process.poll()}"
                 raise RuntimeError(f"the kernel's sandbox could not be started: {text}")
             await asyncio.sleep(0.01)

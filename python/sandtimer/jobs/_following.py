@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 PIECE = 256 * 1024
 
 
-class Told:
+class EndSignals:
     """How often a worker received a signal to end; handles SIGTERM while it is entered."""
 
     def __init__(self, worker: Worker) -> None:
-        self._worker, self._count, self._hears = worker, 0, False
+        self._worker, self._count, self._handles_sigterm = worker, 0, False
 
     def once_more(self, *_: object) -> None:
         self._count += 1
@@ -34,12 +34,12 @@ class Told:
 
     def __enter__(self) -> None:
         is_main = threading.current_thread() is threading.main_thread()
-        self._hears = is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-        if self._hears:
+        self._handles_sigterm = is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        if self._handles_sigterm:
             signal.signal(signal.SIGTERM, self.once_more)
 
     def __exit__(self, *_: object) -> None:
-        if self._hears:
+        if self._handles_sigterm:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
@@ -51,7 +51,7 @@ class Following:
         self._jobs, self._logs, self._cursor = jobs, logs, 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    async def look(self, io: Io) -> AsyncGenerator[JobEvent, None]:
+    async def new_events(self, io: Io) -> AsyncGenerator[JobEvent, None]:
         """What has happened since the look before."""
         # Before its log, which is complete once it has ended.
         job = await self._jobs._show(io, self.id)
@@ -72,13 +72,13 @@ class Following:
             yield JobEvent("ended", job)
 
 
-def word_of(job: JobRecord) -> str:
+def status_of(job: JobRecord) -> str:
     return job.result.status if job.result is not None else job.state
 
 
 def states_of(following: Sequence[Following]) -> str:
-    words: Dict[str, int] = {}
+    counts: Dict[str, int] = {}
     for each in following:
-        word = "running" if each.state == "leased" else each.state
-        words[word] = words.get(word, 0) + 1
-    return ", ".join(f"{count} {word}" for word, count in sorted(words.items()))
+        status = "running" if each.state == "leased" else each.state
+        counts[status] = counts.get(status, 0) + 1
+    return ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))

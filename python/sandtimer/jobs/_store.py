@@ -38,7 +38,7 @@ from ..errors import (
 from ..sandbox._progress import Bar
 from ..sandbox._sandbox import Sandbox
 from . import _specs
-from ._following import PIECE, Following, Told, states_of, word_of
+from ._following import PIECE, EndSignals, Following, states_of, status_of
 from ._records import (
     Job,
     JobBreaker,
@@ -56,13 +56,13 @@ from ._records import (
 )
 from ._specs import Spec
 from ._waiting import AWAITING, BLOCKING, Io
-from ._worker import LOOK, Handlers, Worker
+from ._worker import POLL_INTERVAL, Handlers, Worker
 
 Seconds = Union[int, float, None]
 
 _PAGE = 1000
 #: For how long a server that does not answer is asked again, in seconds: twice as long as a lease.
-_PATIENCE = 60.0
+_REPLY_TIMEOUT = 60.0
 
 _guard = Guard()
 _opened: Dict[Tuple[int, Optional[str]], Any] = {}
@@ -76,8 +76,8 @@ def _named(store: Union[str, "os.PathLike[str]", None], directory: Union[str, "o
         store, directory = os.environ.get("SANDTIMER_STORE") or None, os.environ.get("SANDTIMER_STATE_DIR") or None
     if isinstance(store, str) and "://" in store:
         return store
-    place = directory if store is None else store
-    return None if place is None else os.path.abspath(os.fspath(place))
+    location = directory if store is None else store
+    return None if location is None else os.path.abspath(os.fspath(location))
 
 
 def _open(named: Optional[str]) -> Any:
@@ -224,8 +224,8 @@ class Jobs:
     async def _submit(self, io: Io, specs: Iterable[Spec]) -> List[Submitted]:
         _arguments.iterable("specs", specs)
         several = list(specs)
-        place = "specs[{}]: " if len(several) > 1 else ""
-        return await self._take_in(io, [_specs.given(spec, place.format(index)) for index, spec in enumerate(several)])
+        location = "specs[{}]: " if len(several) > 1 else ""
+        return await self._take_in(io, [_specs.given(spec, location.format(index)) for index, spec in enumerate(several)])
 
     async def _take_in(self, io: Io, given: List[Tuple[str, str, str]]) -> List[Submitted]:
         try:
@@ -720,18 +720,18 @@ class Jobs:
         following = [Following(self, id, logs) for id in dict.fromkeys(ids)]
         # One that cannot be opened is not asked again.
         await io.call(self._store)
-        begun = seen = time.monotonic()
+        begun = answered_at = time.monotonic()
         try:
             while True:
                 try:
                     for each in following:
-                        async for event in each.look(io):
+                        async for event in each.new_events(io):
                             if bar is not None and event.event == "ended":
-                                bar.add(word_of(event.job), bool(event.job.ok))
+                                bar.add(status_of(event.job), bool(event.job.ok))
                             yield event
-                    seen = time.monotonic()
+                    answered_at = time.monotonic()
                 except JobStoreUnreachableError:
-                    if time.monotonic() - seen >= _PATIENCE:
+                    if time.monotonic() - answered_at >= _REPLY_TIMEOUT:
                         raise
                 following = [each for each in following if not each.is_over]
                 if not following:
@@ -742,7 +742,7 @@ class Jobs:
                     raise JobStillRunningError(f"the wait of {timeout} s has passed, and the jobs continue: {states}")
                 if bar is not None:
                     bar.note(states_of(following))
-                await io.sleep(LOOK if left is None else min(LOOK, left))
+                await io.sleep(POLL_INTERVAL if left is None else min(POLL_INTERVAL, left))
         finally:
             if bar is not None:
                 bar.close()
@@ -1021,16 +1021,16 @@ class Jobs:
             drained
         """
         worker = Worker(self, slots, queues=queues, handlers=handlers, sandbox=sandbox, lease=lease)
-        told = Told(worker)
+        signals = EndSignals(worker)
         interrupt: Optional[KeyboardInterrupt] = None
-        with told:
+        with signals:
             while True:
                 try:
                     worker.wait()
                     break
                 except KeyboardInterrupt as another:
                     interrupt = another
-                    told.once_more()
+                    signals.once_more()
             worker.close()
         if interrupt is not None:
             raise interrupt

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 Handlers = Mapping[str, Union[Callable[[Any], Any], Handler]]
 
 #: How long a wait lasts before signals are handled, in seconds.
-LOOK = 0.1
-_MOST_SLOTS = 1024
+POLL_INTERVAL = 0.1
+_MAX_SLOTS = 1024
 
 
 @named_parameters
@@ -80,8 +80,8 @@ class Worker:
         from .._sandtimer import JobWorker
         from . import _default
 
-        if isinstance(slots, bool) or not isinstance(slots, int) or not 1 <= slots <= _MOST_SLOTS:
-            raise InvalidArgumentError(f"slots={slots!r}: use a whole number from 1 to {_MOST_SLOTS}")
+        if isinstance(slots, bool) or not isinstance(slots, int) or not 1 <= slots <= _MAX_SLOTS:
+            raise InvalidArgumentError(f"slots={slots!r}: use a whole number from 1 to {_MAX_SLOTS}")
         if isinstance(lease, bool) or not isinstance(lease, (int, float)) or not 1 <= lease <= 86_400:
             raise InvalidArgumentError(f"lease={lease!r}: use a number of seconds from 1 to 86400")
         if isinstance(queues, str):
@@ -146,9 +146,9 @@ class Worker:
         """
         left = _arguments.total(timeout)
         while left is None or left > 0:
-            if self._native.wait(LOOK if left is None else min(LOOK, left)):
+            if self._native.wait(POLL_INTERVAL if left is None else min(POLL_INTERVAL, left)):
                 return True
-            left = None if left is None else left - LOOK
+            left = None if left is None else left - POLL_INTERVAL
         return False
 
     def close(self) -> None:

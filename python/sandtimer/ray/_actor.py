@@ -22,15 +22,15 @@ from .. import __version__, _native
 from ..sandbox import _job
 from ..sandbox._answers import Answer, answer_of
 from ..sandbox._sandbox import Sandbox
-from ._references import Places, put_back
+from ._references import Positions, put_back
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Answers beyond this go separately from the reply's pickle.
 _LARGE = 64 * 1024
-_MOST_SCOPES = 256
-_MOST_CANCELLED = 10_000
-_MOST_ENDED = 64
+_MAX_SCOPES = 256
+_MAX_CANCELLED = 10_000
+_MAX_ENDED = 64
 # Threads of the actor's: for calls, and for methods that must answer while all of those are taken.
 CALLS, QUESTIONS = "calls", "questions"
 
@@ -88,12 +88,12 @@ class Actor:
         After them are the values of arguments that are references. The answer comes with its record: settled, or left out
         of what has a value and is not to `settle`.
         """
-        key, options, body, places, limits, scope, settle, needs = pickle.loads(request)
-        split = len(parts) - len(places)
+        key, options, body, positions, limits, scope, settle, needs = pickle.loads(request)
+        split = len(parts) - len(positions)
         buffers, values = [memoryview(each) for each in parts[:split]], parts[split:]
         if body is None:
             body, *buffers = buffers
-        return _reply(self._call(key, options, body, buffers, places, values, limits, scope, settle, needs))
+        return _reply(self._call(key, options, body, buffers, positions, values, limits, scope, settle, needs))
 
     def _call(
         self,
@@ -101,7 +101,7 @@ class Actor:
         options: dict[str, Any],
         body: Any,
         buffers: Sequence[memoryview],
-        places: Places,
+        positions: Positions,
         values: Sequence[Any],
         limits: dict[str, Any],
         scope: Optional[tuple[str, float]],
@@ -109,8 +109,8 @@ class Actor:
         needs: tuple[str, ...],
     ) -> tuple[Any, ...]:
         try:
-            if places:
-                body, buffers = put_back(body, buffers, places, values)
+            if positions:
+                body, buffers = put_back(body, buffers, positions, values)
             with _job.Job(options, body, buffers) as job:
                 with self._lock:
                     if self._cancelled.pop(key, key) is None:
@@ -131,7 +131,7 @@ class Actor:
                 return ("answered", ended.outcome(True), answer)
             with self._lock:
                 self._ended[key] = ended
-                if len(self._ended) > _MOST_ENDED:
+                if len(self._ended) > _MAX_ENDED:
                     self._ended.popitem(last=False)
             return ("answered", None, answer)
         except Exception as error:
@@ -155,7 +155,7 @@ class Actor:
             # 0 would mean unlimited.
             scope = _native.engine().scope("map", max(left, 1e-3))
         self._scopes[name] = scope
-        if len(self._scopes) > _MOST_SCOPES:
+        if len(self._scopes) > _MAX_SCOPES:
             self._scopes.popitem(last=False)
         return scope
 
@@ -165,7 +165,7 @@ class Actor:
             call, _ = self._calls.get(key, (None, 0.0))
             if call is None:
                 self._cancelled[key] = None
-                if len(self._cancelled) > _MOST_CANCELLED:
+                if len(self._cancelled) > _MAX_CANCELLED:
                     self._cancelled.popitem(last=False)
         if call is not None:
             call.cancel("its future was cancelled")
@@ -191,7 +191,7 @@ def request_of(
     options: dict[str, Any],
     body: bytes,
     buffers: Sequence[memoryview],
-    places: Places,
+    positions: Positions,
     references: Sequence[Any],
     limits: dict[str, Any],
     scope: Optional[tuple[str, float]],
@@ -200,37 +200,37 @@ def request_of(
 ) -> list[Any]:
     """The arguments of `Actor.call`: one of bytes, which costs Ray least, after it what is large, and what Ray resolves."""
     large = len(body) >= _LARGE
-    request = pickle.dumps((key, options, None if large else body, places, limits, scope, settle, needs), 5)
+    request = pickle.dumps((key, options, None if large else body, positions, limits, scope, settle, needs), 5)
     parts = [pickle.PickleBuffer(each) for each in ([memoryview(body)] if large else []) + list(buffers)]
     return [request, *parts, *references]
 
 
-def _reply(said: tuple[Any, ...]) -> Union[bytes, list[Any]]:
+def _reply(reply: tuple[Any, ...]) -> Union[bytes, list[Any]]:
     """The reply of the actor as bytes, which cost Ray least, or as those and what is large."""
     parts: list[Any] = []
-    if said[0] == "answered":
-        kind, record, answer = said
+    if reply[0] == "answered":
+        kind, record, answer = reply
         flags = [isinstance(each, bytes) for each in answer.buffers]
         parts = [pickle.PickleBuffer(each) for each in answer.buffers]
         data: Optional[bytes] = answer.data
         if len(answer.data) >= _LARGE:
             parts.append(pickle.PickleBuffer(answer.data))
             data = None
-        said = (kind, record, (answer.kind, data, flags, answer.ending, answer.error, answer.bounds))
-    head = pickle.dumps(said, 5)
+        reply = (kind, record, (answer.kind, data, flags, answer.ending, answer.error, answer.bounds))
+    head = pickle.dumps(reply, 5)
     return [head, *parts] if parts else head
 
 
 def reply_in(reply: Union[bytes, list[Any]]) -> tuple[Any, ...]:
     """The reply of an actor. Arrays of an answer are where Ray put them, and read-only."""
     head, *parts = [reply] if isinstance(reply, bytes) else reply
-    said: tuple[Any, ...] = pickle.loads(head)
-    if said[0] != "answered":
-        return said
-    kind, data, flags, ending, error, bounds = said[2]
+    message: tuple[Any, ...] = pickle.loads(head)
+    if message[0] != "answered":
+        return message
+    kind, data, flags, ending, error, bounds = message[2]
     buffers = [bytes(part) if immutable else memoryview(part) for immutable, part in zip(flags, parts)]
     data = bytes(parts[-1]) if data is None else data
-    return (*said[:2], Answer(kind, data, buffers, ending, error, bounds))
+    return (*message[:2], Answer(kind, data, buffers, ending, error, bounds))
 
 
 def start_time(process: int) -> str:

@@ -17,9 +17,9 @@ import ray
 from .._locks import Guard
 from ..sandbox._sandbox import Sandbox
 from ..sandbox._shared import PRELOAD
-from ._pool import STANDING, Pool
+from ._pool import POOL_OPTIONS, Pool
 
-_MOST = 4
+_MAX_IDLE_POOLS = 4
 
 class _Kept:
     def __init__(self, pool: Pool) -> None:
@@ -64,10 +64,10 @@ def sandbox(parameters: Mapping[str, Any], actor_options: Mapping[str, Any]) -> 
         ...     pool.call(abs, -1)
         1
     """
-    standing = {name: parameters[name] for name in STANDING if name in parameters}
-    if standing.get("python") is None and standing.get("preload", ()) is not None:
-        standing["preload"] = (PRELOAD, *standing.get("preload", ()))
-    kept, stale = _take(standing, actor_options)
+    pool_options = {name: parameters[name] for name in POOL_OPTIONS if name in parameters}
+    if pool_options.get("python") is None and pool_options.get("preload", ()) is not None:
+        pool_options["preload"] = (PRELOAD, *pool_options.get("preload", ()))
+    kept, stale = _take(pool_options, actor_options)
     for pool in stale:
         pool.close()
     try:
@@ -78,13 +78,13 @@ def sandbox(parameters: Mapping[str, Any], actor_options: Mapping[str, Any]) -> 
             kept.users -= 1
 
 
-def _take(standing: Mapping[str, Any], actor_options: Mapping[str, Any]) -> tuple[_Kept, list[Pool]]:
+def _take(pool_options: Mapping[str, Any], actor_options: Mapping[str, Any]) -> tuple[_Kept, list[Pool]]:
     # Actors end with the connection to Ray that they were made through.
     session = ray.get_runtime_context().get_worker_id() if ray.is_initialized() else ""
-    key = repr((session, sorted(standing.items()), sorted(actor_options.items())))
+    key = repr((session, sorted(pool_options.items()), sorted(actor_options.items())))
     with _guard.lock:
-        kept = _kept.pop(key, None) or _Kept(Pool(actor_options=actor_options, **standing))
+        kept = _kept.pop(key, None) or _Kept(Pool(actor_options=actor_options, **pool_options))
         _kept[key] = kept
         kept.users += 1
         idle = [name for name, each in _kept.items() if each.users == 0]
-        return kept, [_kept.pop(name).pool for name in idle[: max(0, len(_kept) - _MOST)]]
+        return kept, [_kept.pop(name).pool for name in idle[: max(0, len(_kept) - _MAX_IDLE_POOLS)]]

@@ -28,7 +28,7 @@ from ._actor import CALLS, QUESTIONS, Actor, end_process, request_of
 
 # Seconds: for an actor to start in, between looks at the cluster, before a node that refused is asked again.
 START = 120.0
-_LOOK = 5.0
+_INSPECT_INTERVAL = 5.0
 _AGAIN = 30.0
 _CLOSE = 5.0
 # In Ray's tracebacks.
@@ -60,8 +60,8 @@ class Node:
 class RemoteCall:
     """A call that was sent to a node. It has its verdict `longest` seconds after it began, at the latest."""
 
-    def __init__(self, key: int, node: Node, longest: Optional[float], look_at: float) -> None:
-        self.key, self.node, self.longest, self.look_at = key, node, longest, look_at
+    def __init__(self, key: int, node: Node, longest: Optional[float], inspect_at: float) -> None:
+        self.key, self.node, self.longest, self.inspect_at = key, node, longest, inspect_at
         # Of Ray's, to what the actor answers.
         self.reference: Any = None
         # Whether arguments of it are references, which may fail.
@@ -79,7 +79,7 @@ class Nodes:
         self._nodes: dict[str, Node] = {}
         # Why a node makes no calls, and since when.
         self._refused: dict[str, tuple[BaseException, float]] = {}
-        self._looked = float("-inf")
+        self._inspected_at = float("-inf")
         self._keys = itertools.count(1)
         self._closed = False
         self._guard: Optional[threading.Thread] = None
@@ -93,16 +93,16 @@ class Nodes:
     def ready(self) -> list[Node]:
         return [node for node in self._known() if node.begun]
 
-    def _look(self) -> None:
+    def _inspect_nodes(self) -> None:
         """Starts an actor on each suitable node that has none."""
         with self._looking:
-            if time.monotonic() - self._looked < _LOOK:
+            if time.monotonic() - self._inspected_at < _INSPECT_INTERVAL:
                 return
             if not ray.is_initialized():
                 raise SandboxUnavailableError("Ray is not initialised: call ray.init(), with the cluster's address if there is one")
             cluster: Any = ray
             alive = {each["NodeID"]: each for each in cluster.nodes() if each["Alive"]}
-            self._looked = time.monotonic()
+            self._inspected_at = time.monotonic()
             for node in self._known():
                 if node.identity not in alive:
                     self._lose(node)
@@ -116,7 +116,7 @@ class Nodes:
                 for identity in self._refused.keys() - alive.keys():
                     del self._refused[identity]
                 if not self._nodes and not self._refused:
-                    self._looked = float("-inf")
+                    self._inspected_at = float("-inf")
                     raise SandboxUnavailableError(f"no node of the cluster has the resources of the pool: {self._options}")
 
     def _start(self, identity: str, address: str, processors: int) -> None:
@@ -156,34 +156,34 @@ class Nodes:
             with self._changed:
                 if self._closed:
                     raise SandboxUnavailableError("the pool is closed; make a new one")
-                known = bool(self._nodes) and time.monotonic() - self._looked < _LOOK
+                known = bool(self._nodes) and time.monotonic() - self._inspected_at < _INSPECT_INTERVAL
             if not known:
-                self._look()
+                self._inspect_nodes()
             with self._changed:
                 begun = [node.begun for node in self._nodes.values()]
                 if any(begun) and (all(begun) or not every):
                     return
                 if not self._nodes and self._refused:
-                    raise self._refusal()
+                    raise self._rejection()
                 if time.monotonic() > limit:
                     raise SandboxUnavailableError(
                         f"no actor started within {START:.0f} s: the cluster has the resources of the pool, but they may be in use: {self._options}"
                     )
                 self._changed.wait(1.0)
 
-    def _refusal(self) -> SandtimerError:
+    def _rejection(self) -> SandtimerError:
         error = next(iter(self._refused.values()))[0]
         if isinstance(error, SandtimerError):
             return error
-        refusal = SandboxUnavailableError(f"no node can make calls: {_first_line(error)}")
-        refusal.__cause__ = error
-        return refusal
+        rejection = SandboxUnavailableError(f"no node can make calls: {_first_line(error)}")
+        rejection.__cause__ = error
+        return rejection
 
     def _lose(self, node: Node) -> None:
         with self._changed:
             if self._nodes.get(node.identity) is node:
                 del self._nodes[node.identity]
-                self._looked = float("-inf")
+                self._inspected_at = float("-inf")
 
     # Calls
 
@@ -194,8 +194,8 @@ class Nodes:
             node = min((each for each in self._nodes.values() if each.begun), key=Node.load, default=None)
             if node is None:
                 raise SandboxUnavailableError("the last node was lost just now; try again")
-            look_at = float("inf") if longest is None else time.monotonic() + longest + self._patience
-            call = RemoteCall(next(self._keys), node, longest, look_at)
+            inspect_at = float("inf") if longest is None else time.monotonic() + longest + self._patience
+            call = RemoteCall(next(self._keys), node, longest, inspect_at)
             if longest is not None:
                 self._guarded()
             node.calls[call.key] = call
@@ -222,13 +222,13 @@ class Nodes:
             self._done(call, error)
         raise self._why(call, error) from error
 
-    def later(self, call: RemoteCall, tell: Callable[[Any, Optional[SandtimerError]], Any]) -> None:
+    def later(self, call: RemoteCall, notify: Callable[[Any, Optional[SandtimerError]], Any]) -> None:
         """Passes on what the actor answers, or why it does not, in a thread that Ray needs."""
 
         def answered(future: Future[Any]) -> None:
             error = future.exception()
             self._done(call, error)
-            tell(None if error else future.result(), None if error is None else self._why(call, error))
+            notify(None if error else future.result(), None if error is None else self._why(call, error))
 
         call.reference.future().add_done_callback(answered)
 
@@ -271,7 +271,7 @@ class Nodes:
             now = time.monotonic()
             overdue: dict[Node, list[RemoteCall]] = {}
             for call in calls:
-                if call.look_at < now:
+                if call.inspect_at < now:
                     overdue.setdefault(call.node, []).append(call)
             if overdue:
                 try:
@@ -283,17 +283,17 @@ class Nodes:
     def _ask(self, overdue: Mapping[Node, list[RemoteCall]]) -> None:
         """Has each node say for how long its calls have been under way. One that does not say is killed."""
         asked = {node.actor.elapsed.remote([each.key for each in calls]): node for node, calls in overdue.items()}
-        said, silent = ray.wait(list(asked), num_returns=len(asked), timeout=self._patience)
+        ready, silent = ray.wait(list(asked), num_returns=len(asked), timeout=self._patience)
         for reference in silent:
             self._end(asked[reference], f"its actor did not respond for {self._patience} s after a call's deadline")
-        for reference in said:
+        for reference in ready:
             node = asked[reference]
             try:
                 elapsed = ray.get(reference)
             except RayActorError:
                 continue
             for call in overdue[node]:
-                seconds, call.look_at = elapsed.get(call.key), time.monotonic() + self._patience
+                seconds, call.inspect_at = elapsed.get(call.key), time.monotonic() + self._patience
                 if seconds is not None and call.longest is not None and seconds > call.longest + self._patience:
                     self._end(node, f"its engine ran a call for {seconds:.0f} s, which was allowed {call.longest} s")
                     break
@@ -310,11 +310,11 @@ class Nodes:
 
     def stats(self, seconds: float) -> dict[str, Any]:
         asked = {node.actor.stats.remote(): node for node in self.ready()}
-        said, _ = ray.wait(list(asked), num_returns=len(asked), timeout=seconds) if asked else ([], [])
+        ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=seconds) if asked else ([], [])
         found: dict[str, Any] = {}
         for node in asked.values():
             found[node.identity] = {"address": node.address, "workers": node.workers, "under_way": len(node.calls)}
-        for reference in said:
+        for reference in ready:
             try:
                 found[asked[reference].identity].update(ray.get(reference))
             except RayActorError:

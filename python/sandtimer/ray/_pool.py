@@ -19,7 +19,7 @@ from .._outcome import Outcome, Record, gone, lost, never_begun
 from ..errors import InvalidArgumentError, RemoteError, SandboxUnavailableError, SandtimerError
 from ..sandbox import _job
 from ..sandbox._answers import awaited_value_of, value_of
-from ..sandbox._futures import CallFuture, in_order
+from ..sandbox._futures import CallFuture, ordered_outcomes
 from ..sandbox._learned import kind_of
 from ..sandbox._sandbox import Sandbox, Seconds
 from ._actor import reply_in
@@ -36,7 +36,7 @@ _OURS = (
 # Kinds of calls whose modules are remembered.
 _MAX_KINDS = 1024
 # The parameters that an actor is made with; all others go with each call, or stay here.
-STANDING = ("gpu", "network", "preload", "python", "require", "start", "workers")
+POOL_OPTIONS = ("gpu", "network", "preload", "python", "require", "start", "workers")
 _RECORD = 10.0
 # Rebuilds what is not waited for by a thread of the caller's; Ray's own thread must not.
 _rebuilders = ThreadPoolExecutor(4, "sandtimer-ray")
@@ -115,7 +115,7 @@ class Pool:
         self._box = Sandbox(timeout, **{**parameters, "gpu": False})
         _arguments.gpu(parameters.get("gpu", False), parameters.get("start", "zygote"))
         options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": dict(resources or {}), **(actor_options or {})}
-        self._nodes = Nodes({name: parameters[name] for name in STANDING if name in parameters}, options, patience)
+        self._nodes = Nodes({name: parameters[name] for name in POOL_OPTIONS if name in parameters}, options, patience)
         # The modules of each kind of call.
         self._needs: dict[Any, tuple[str, ...]] = {}
 
@@ -211,13 +211,13 @@ class Pool:
         return value_of(self._wait(_Work(fn, args, kwargs, settle=False)))  # type: ignore[no-any-return]
 
     def _send(self, work: _Work) -> RemoteCall:
-        args, kwargs, places, references = taken_out(work.args, work.kwargs)
+        args, kwargs, positions, references = taken_out(work.args, work.kwargs)
         data, buffers, needs = self._pickled(work.fn, args, kwargs)
         refuse(data, work.fn, args, kwargs)
         options = {**self._box._options, "kind": "call"}
         left = None if work.scope is None else (work.scope[0], work.scope[1] - time.monotonic())
         limits = {name: value for name, value in self._box._limits.items() if name != "require"}
-        message = (options, data, buffers, places, references, limits, left, work.settle, needs)
+        message = (options, data, buffers, positions, references, limits, left, work.settle, needs)
         return self._nodes.send(message, self._longest(left))
 
     def _pickled(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, list[memoryview], tuple[str, ...]]:
@@ -311,7 +311,7 @@ class Pool:
             # It holds what is in Ray's store.
             future._call = None
 
-        self._nodes.later(call, lambda *said: _rebuilders.submit(rebuild, *said))
+        self._nodes.later(call, lambda *reply: _rebuilders.submit(rebuild, *reply))
 
     async def arun(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
         """Awaited form of `run`. Cancelling the task ends the call."""
@@ -353,7 +353,7 @@ class Pool:
         def submit(args: tuple[Any, ...]) -> CallFuture:
             return self._submit(_itself, _Work(fn, args, {}, scope))
 
-        yield from in_order(submit, items, lambda: 2 * sum(node.workers for node in self._nodes.ready()), progress)
+        yield from ordered_outcomes(submit, items, lambda: 2 * sum(node.workers for node in self._nodes.ready()), progress)
 
 
 class _Unsettled:

@@ -18,16 +18,16 @@ from ..errors import UnserializableError
 from ..sandbox import _job
 
 # Positions and names of arguments.
-Places = Sequence[Union[int, str]]
+Positions = Sequence[Union[int, str]]
 
 
-def taken_out(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Places, list[Any]]:
+def taken_out(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Positions, list[Any]]:
     """Arguments without the references among them, the places of these, and they."""
     all_of_them: list[tuple[Union[int, str], Any]] = [*enumerate(args), *kwargs.items()]
-    found = {place: each for place, each in all_of_them if isinstance(each, ray.ObjectRef)}
+    found = {position: each for position, each in all_of_them if isinstance(each, ray.ObjectRef)}
     if not found:
         return args, dict(kwargs), (), []
-    positional = tuple(None if place in found else each for place, each in enumerate(args))
+    positional = tuple(None if position in found else each for position, each in enumerate(args))
     named = {name: None if name in found else each for name, each in kwargs.items()}
     return positional, named, tuple(found), list(found.values())
 
@@ -49,10 +49,10 @@ class _Finding(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
         return super().reducer_override(each)
 
 
-def put_back(data: Any, buffers: Sequence[Any], places: Places, values: Sequence[Any]) -> tuple[bytes, list[memoryview]]:
+def put_back(data: Any, buffers: Sequence[Any], positions: Positions, values: Sequence[Any]) -> tuple[bytes, list[memoryview]]:
     """The call that `data` describes, with these values as arguments, as bytes and large buffers; see `_job.pickled`."""
-    beside = [pickle.PickleBuffer(each) for each in buffers]
-    body, large = _job.written(_Whole(bytes(data), beside, places, values), {__name__})
+    separate = [pickle.PickleBuffer(each) for each in buffers]
+    body, large = _job.written(_Whole(bytes(data), separate, positions, values), {__name__})
     refuse(body, *values)
     return body, large
 
@@ -67,15 +67,15 @@ class _Whole:
         return _whole, self.parts
 
 
-def _whole(data: Any, buffers: Sequence[Any], places: Places, values: Sequence[Any]) -> Any:
+def _whole(data: Any, buffers: Sequence[Any], positions: Positions, values: Sequence[Any]) -> Any:
     import pickle
 
     # Copies, because these are not to be written where they lie, and a call may write to its arguments.
     function, args, kwargs = pickle.loads(data, buffers=[bytearray(each) for each in buffers])
     args = list(args)
-    for place, value in zip(places, values):
-        if isinstance(place, int):
-            args[place] = value
+    for position, value in zip(positions, values):
+        if isinstance(position, int):
+            args[position] = value
         else:
-            kwargs[place] = value
+            kwargs[position] = value
     return function, args, kwargs

@@ -62,7 +62,7 @@ def value_of(outcome: Outcome) -> Any:
         raise error
     if not isinstance(error, Exception):
         # A SystemExit or KeyboardInterrupt of the call's must not end its caller.
-        raise _in_place_of(error, outcome)
+        raise _replacement_of(error, outcome)
     raise error
 
 
@@ -70,11 +70,11 @@ def awaited_value_of(outcome: Outcome) -> Any:
     """As `value_of`, in a coroutine, or for a future that one may wait for."""
     if isinstance(outcome.error, StopIteration):
         # A coroutine cannot raise it, and a future of asyncio's cannot have it: who waits for one would wait for ever.
-        raise _in_place_of(outcome.error, outcome)
+        raise _replacement_of(outcome.error, outcome)
     return value_of(outcome)
 
 
-def _in_place_of(error: BaseException, outcome: Outcome) -> RemoteError:
+def _replacement_of(error: BaseException, outcome: Outcome) -> RemoteError:
     """Has the message of an exception that must not be raised here."""
     cause = error.__cause__
     remote = str(cause.args[0]) if isinstance(cause, _results.RemoteTraceback) else ""

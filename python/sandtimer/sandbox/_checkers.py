@@ -20,7 +20,7 @@ ABSOLUTE = 1e-9
 _PIECE = 1 << 16
 
 _NOT_BLANK = re.compile(r"\S")
-_END_OF_WORD = re.compile(r"\S(?=\s)")
+_TOKEN_END = re.compile(r"\S(?=\s)")
 # A word, or the end of a line that is followed by a word on the next line.
 _TOKEN = re.compile(r"\S+|\n(?=[^\S\n]*\S)")
 
@@ -61,7 +61,7 @@ def _tokens(text: str, start: int) -> Iterator[list[str]]:
     at = found.start() if found else len(text)
     while at < len(text):
         # A piece ends with a word, so that a line feed before the next one belongs to the next piece.
-        found = _END_OF_WORD.search(text, at + _PIECE)
+        found = _TOKEN_END.search(text, at + _PIECE)
         end = found.end() if found else len(text)
         if tokens := _TOKEN.findall(text, at, end):
             yield tokens

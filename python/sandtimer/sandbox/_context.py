@@ -39,11 +39,11 @@ Seconds = Union[int, float, None]
 _UNSET: Any = object()
 LANGUAGES = ("python",)
 # Of the context as a whole; what is not here is of each run.
-_WHOLE = ("memory", "processes", "require")
+_TOTAL_LIMITS = ("memory", "processes", "require")
 # Branches that are made at once.
-_MOST_BRANCHES = 64
+_MAX_BRANCHES = 64
 # How long output may wait for being called back, where no thread looks for it.
-_LOOK_FOR_OUTPUT = 0.02
+_OUTPUT_INTERVAL = 0.02
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,23 +92,23 @@ class _Listener:
     def wants(self, name: str) -> bool:
         return self._callbacks[name] is not None
 
-    def hear(self, kind: str, said: Any) -> Any:
+    def receive(self, kind: str, content: Any) -> Any:
         """Calls the callback of an event, if there is one; returns its value."""
         if kind in ("rolled_back", "reset"):
-            self.lost = (kind, said)
+            self.lost = (kind, content)
         elif kind == "raised":
-            self.raised = said
+            self.raised = content
         elif kind == "display":
-            return self._callbacks[kind](json.loads(said))
+            return self._callbacks[kind](json.loads(content))
         else:
-            return self._text(kind, self._decoders[kind].decode(said))
+            return self._call_back(kind, self._decoders[kind].decode(content))
 
     def finish(self) -> Iterator[Any]:
         """Calls back with what a stream ended in the middle of."""
         for name, decoder in self._decoders.items():
-            yield self._text(name, decoder.decode(b"", True))
+            yield self._call_back(name, decoder.decode(b"", True))
 
-    def _text(self, name: str, text: str) -> Any:
+    def _call_back(self, name: str, text: str) -> Any:
         return self._callbacks[name](text) if text and self._callbacks[name] is not None else None
 
 
@@ -143,7 +143,7 @@ class Context:
         # The pool, which replaces an interpreter that is lost, lives as long.
         self._pool, self._rebuild = pool, rebuild
         self._limits, self._defaults = dict(limits), _defaults(limits)
-        whole = _arguments.limits({name: limits.get(name) for name in _WHOLE})
+        whole = _arguments.limits({name: limits.get(name) for name in _TOTAL_LIMITS})
         self._begin(None)
         pool.open_context(self, how, whole)
 
@@ -265,14 +265,14 @@ class Context:
         raised: Optional[BaseException] = None
         while True:
             try:
-                word = execution.wait()
+                event = execution.wait()
                 if raised is None:
                     with self._called_back():
-                        if word is not None:
-                            listener.hear(*word)
+                        if event is not None:
+                            listener.receive(*event)
                         else:
                             list(listener.finish())
-                if word is None:
+                if event is None:
                     break
             except BaseException as error:
                 if not self._interrupted(execution, error, first=raised is None):
@@ -293,17 +293,17 @@ class Context:
 
         loop = asyncio.get_running_loop()
         descriptor = execution.descriptor()
-        patience = _LOOK_FOR_OUTPUT if listener.wants("stdout") or listener.wants("stderr") else None
+        patience = _OUTPUT_INTERVAL if listener.wants("stdout") or listener.wants("stderr") else None
         while True:
-            words, over = execution.words()
-            for kind, said in words:
+            events, over = execution.words()
+            for kind, content in events:
                 with self._called_back():
-                    answer = listener.hear(kind, said)
+                    answer = listener.receive(kind, content)
                 if inspect.isawaitable(answer):
                     await answer
             if over:
                 break
-            if words:
+            if events:
                 await asyncio.sleep(0)
             else:
                 await _readable(loop, descriptor, patience)
@@ -334,18 +334,18 @@ class Context:
     def _rebuilt(self, ended: Any, pickled: Optional[str]) -> Outcome:
         """The outcome with its value, and its exception as the sandbox's `trust` and `results` allow."""
         record = json.loads(ended.outcome(False))
-        ending, said = str(record["ending"]), record["error"]
-        if ending != "raised" or not isinstance(said, dict):
+        ending, details = str(record["ending"]), record["error"]
+        if ending != "raised" or not isinstance(details, dict):
             outcome = Outcome(ended, ending, record["value"] if ending == "returned" else None)
-            if ending == "timeout" and isinstance(said, dict) and outcome.error is not None:
+            if ending == "timeout" and isinstance(details, dict) and outcome.error is not None:
                 # Where the code was when it was interrupted.
-                outcome.error.__cause__ = _results.RemoteTraceback(str(said.get("traceback", "")))
+                outcome.error.__cause__ = _results.RemoteTraceback(str(details.get("traceback", "")))
             return outcome
-        if (said.get("module"), said.get("type")) == ("sandtimer", "ResultTooLargeError"):
-            return Outcome(ended, ending, error=ResultTooLargeError(str(said.get("message", ""))))
+        if (details.get("module"), details.get("type")) == ("sandtimer", "ResultTooLargeError"):
+            return Outcome(ended, ending, error=ResultTooLargeError(str(details.get("message", ""))))
         with contextlib.suppress(binascii.Error, ValueError):
-            said["pickled"] = base64.b64decode(pickled) if pickled else None
-        return Outcome(ended, ending, error=_results.exception(said, *self._rebuild))
+            details["pickled"] = base64.b64decode(pickled) if pickled else None
+        return Outcome(ended, ending, error=_results.exception(details, *self._rebuild))
 
     # What else it can do
 
@@ -376,8 +376,8 @@ class Context:
         """
         self._check_usable()
         count = _arguments.count("n", n, 1)
-        if count > _MOST_BRANCHES:
-            raise InvalidArgumentError(f"n={n!r}: use a number from 1 to {_MOST_BRANCHES}")
+        if count > _MAX_BRANCHES:
+            raise InvalidArgumentError(f"n={n!r}: use a number from 1 to {_MAX_BRANCHES}")
         given = {"memory": memory, "processes": processes}
         chosen = {name: value for name, value in given.items() if value is not _UNSET}
         execution = self._native.branch(count, _arguments.limits(chosen))
@@ -517,4 +517,4 @@ def open_context(
         known = ", ".join(f'"{name}"' for name in LANGUAGES)
         raise InvalidArgumentError(f"language={language!r}: a context can be of {known}")
     how = {"environment": _arguments.environment(environment), "directory": _arguments.directory(directory)}
-    return Context(box._text_pool(), box._limits, (box._trust, box._results), how)
+    return Context(box._make_code_pool(), box._limits, (box._trust, box._results), how)

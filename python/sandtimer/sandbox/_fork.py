@@ -135,7 +135,7 @@ class Server:
 
     def __init__(self, call: Callable[[], Any], many: bool = False, prepare: Optional[Callable[[], None]] = None) -> None:
         names = _program()
-        self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._commands, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             for stream in (sys.stdout, sys.stderr):
                 try:
@@ -145,18 +145,18 @@ class Server:
             try:
                 self._pid = os.fork()
             except BaseException:
-                self._orders.close()
+                self._commands.close()
                 raise
             if self._pid == 0:
                 _serve(names, theirs.fileno(), call, many, prepare)
 
     def begin(self, engine: Any, profile: dict[str, Any], job: Any, limits: Any) -> Any:
         """Begins a call in a child of the fork. A child finds the job's stdin on descriptor 0."""
-        return engine.fork(profile, self._orders.fileno(), job, limits)
+        return engine.fork(profile, self._commands.fileno(), job, limits)
 
     def close(self) -> None:
         """Ends the fork, and waits for it."""
-        self._orders.close()
+        self._commands.close()
         # It ends when its socket does. A caller that ignores SIGCHLD, or waits for every child, has its status.
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
@@ -171,16 +171,16 @@ def begin(engine: Any, profile: dict[str, Any], job: Any, limits: Any, call: Cal
         server.close()
 
 
-def _serve(names: dict[str, Any], orders: int, call: Callable[[], Any], many: bool, prepare: Optional[Callable[[], None]]) -> None:
+def _serve(names: dict[str, Any], commands: int, call: Callable[[], Any], many: bool, prepare: Optional[Callable[[], None]]) -> None:
     """In the fork: serves orders until its socket ends; in a child: the call. Never returns."""
     try:
-        # The other end of `orders` above all: it would never see its end.
-        os.closerange(3, orders)
-        os.closerange(orders + 1, os.sysconf("SC_OPEN_MAX"))
+        # The other end of `commands` above all: it would never see its end.
+        os.closerange(3, commands)
+        os.closerange(commands + 1, os.sysconf("SC_OPEN_MAX"))
         hooks = _prepare_children(names) if many else None
         if prepare is not None:
             prepare()
-        channel, _ = names["native"].serve(orders)
+        channel, _ = names["native"].serve(commands)
         gc.disable()
         if hooks is not None:
             hooks.restore()

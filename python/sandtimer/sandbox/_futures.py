@@ -67,8 +67,8 @@ class CallFuture(Future):  # type: ignore[type-arg]
             (1, None)
         """
         call = None if self.done() else self._call
-        told = None if call is None else call.progress()
-        return None if told is None else dict(json.loads(told))
+        report = None if call is None else call.progress()
+        return None if report is None else dict(json.loads(report))
 
     def running(self) -> bool:
         """Returns whether the call is running. It can be cancelled nevertheless.
@@ -83,7 +83,7 @@ class CallFuture(Future):  # type: ignore[type-arg]
         return self._call is not None and not self.done()
 
 
-def in_order(
+def ordered_outcomes(
     submit: Callable[[tuple[Any, ...]], CallFuture],
     items: Iterable[Any],
     most: Callable[[], int],
@@ -95,7 +95,7 @@ def in_order(
     check_open: raises once no call can begin any more. With it, a call that the machine had no room for has an outcome, too, unless
     no call at all could begin: that is raised.
     """
-    outcomes = _in_order(submit, items, most, progress, check_open)
+    outcomes = _ordered_outcomes(submit, items, most, progress, check_open)
     first: list[Outcome] = []
     with contextlib.closing(outcomes):
         for outcome in outcomes:
@@ -112,7 +112,7 @@ def in_order(
         raise first[0].error or SandboxUnavailableError("no call could begin")
 
 
-def _in_order(
+def _ordered_outcomes(
     submit: Callable[[tuple[Any, ...]], CallFuture],
     items: Iterable[Any],
     most: Callable[[], int],

@@ -13,7 +13,7 @@ _hidden: dict[tuple[int, tuple[str, ...]], frozenset[str]] = {}
 
 def hidden_modules(box: Sandbox) -> frozenset[str]:
     """Modules of this process that a judged text cannot import: those below directories that it is not shown."""
-    profile = box._texts.profile
+    profile = box._code_pool.profile
     if profile["paths"] == box._pool.profile["paths"]:
         return frozenset()
     shown = (*profile["paths"], *profile["shown"])

@@ -24,8 +24,8 @@ QUEUE_SHARE = 0.25
 STEAL_SHARE = 0.10
 PRESSURE_SHARE = 0.50
 # Below these the kernel's clocks are too coarse for a share to mean anything.
-LEAST_QUEUE_MS = 5
-LEAST_STOLEN_TICKS = 5
+MIN_QUEUE_MS = 5
+MIN_STOLEN_TICKS = 5
 # A run that had this much of a processor was held up by its own threads, not by others.
 OWN_DOING = 0.75
 # Processors that were idle for more than this were free for the run.
@@ -113,12 +113,12 @@ def load(run: Span, siblings: Iterable[Span], by_wall: bool) -> HostLoad:
     crowded = by_wall and had <= OWN_DOING and _is_crowded(run, siblings)
     if usage.run_queue_ms is not None and usage.wall_ms > 0:
         queue = min(usage.run_queue_ms / usage.wall_ms, 1.0)
-        if queue >= QUEUE_SHARE and usage.run_queue_ms >= LEAST_QUEUE_MS and crowded:
+        if queue >= QUEUE_SHARE and usage.run_queue_ms >= MIN_QUEUE_MS and crowded:
             reasons.append(f"it was ready and had no processor for {queue:.0%} of its time")
     if before.stolen is not None and after.stolen is not None and after.ticks > before.ticks:
         stolen = after.stolen - before.stolen
         steal = max(stolen, 0) / (after.ticks - before.ticks)
-        if steal >= STEAL_SHARE and stolen >= LEAST_STOLEN_TICKS:
+        if steal >= STEAL_SHARE and stolen >= MIN_STOLEN_TICKS:
             reasons.append(f"other virtual machines took {steal:.0%} of the processors")
     if queue is None and after.pressure is not None and after.pressure >= PRESSURE_SHARE and crowded:
         reasons.append(f"processes waited for a processor {after.pressure:.0%} of the time")
@@ -146,8 +146,8 @@ def _ticks() -> tuple[Optional[int], int, int]:
     try:
         allowed = {b"cpu%d" % number for number in os.sched_getaffinity(0)}
         with open("/proc/stat", "rb") as file:
-            lines = [words for words in map(bytes.split, file) if words[0] in allowed]
-        columns = [sum(column) for column in zip(*(map(int, words[1:9]) for words in lines))]
+            lines = [fields for fields in map(bytes.split, file) if fields[0] in allowed]
+        columns = [sum(column) for column in zip(*(map(int, fields[1:9]) for fields in lines))]
         return columns[7], sum(columns), columns[3] + columns[4]
     except (OSError, ValueError, IndexError):
         return None, 0, 0

@@ -20,7 +20,7 @@ from .._locks import Guard
 from ..errors import InvalidArgumentError, InvalidArgumentTypeError, UnserializableError
 from ._learned import Learned, imported_by, kind_of, note
 
-MOST_INLINE = 56 * 1024
+MAX_INLINE = 56 * 1024
 _LARGE = 64 * 1024
 _ALIGNMENT = 64
 
@@ -28,7 +28,7 @@ _ALIGNMENT = 64
 class Job:
     """A job's bytes, and the files that go with it: its large parts, and its stdin."""
 
-    __slots__ = ("again", "bytes", "call", "files", "has_code", "is_text", "module", "needs", "program", "scope")
+    __slots__ = ("again", "bytes", "call", "files", "has_code", "is_code", "module", "needs", "program", "scope")
 
     def __init__(
         self, options: dict[str, Any], body: bytes, buffers: Sequence[memoryview] = (), stdin: bytes = b""
@@ -48,17 +48,17 @@ class Job:
         self.has_code = False
         self.program = options["kind"] == "program"
         # Its code arrives as text, and not as a function of this process.
-        self.is_text = self.program
+        self.is_code = self.program
         if stdin:
             options = {**options, "stdin": True}
         head = _head(options)
         try:
-            if not buffers and len(head) + len(body) <= MOST_INLINE:
+            if not buffers and len(head) + len(body) <= MAX_INLINE:
                 self.bytes = head + body
             else:
                 parts = [memoryview(body), *buffers]
                 self.bytes = _head({**options, "parts": [part.nbytes for part in parts]})
-                if len(self.bytes) > MOST_INLINE:
+                if len(self.bytes) > MAX_INLINE:
                     raise UnserializableError(f"the arguments hold {len(parts)} large buffers; put them into fewer")
                 self.files.append(_write(parts))
             if stdin:
@@ -160,7 +160,7 @@ def of_call(
     return job
 
 
-def of_text(
+def of_code(
     entering: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any], hidden: AbstractSet[str]
 ) -> Job:
     """A call of a function that a source defines. Raises `UnserializableError` for arguments of modules in `hidden`."""
@@ -175,7 +175,7 @@ def of_text(
                 f"as text; pass plain data, or add paths= of the directory that {module!r} is imported from to the sandbox"
             )
     job = Job({**options, "kind": "call"}, data, buffers)
-    job.is_text = True
+    job.is_code = True
     return job
 
 
@@ -333,14 +333,14 @@ def _with_code(names: AbstractSet[str]) -> Iterator[None]:
                 cloudpickle.unregister_pickle_by_value(module)
 
 
-def strip_byte_order_mark(source: str) -> str:
+def strip_bom(source: str) -> str:
     """A program's text without the byte order mark that editors of Windows put in front of it."""
     return source[1:] if source.startswith("\ufeff") else source
 
 
 def of_program(source: str, stdin: bytes, name: str, options: dict[str, Any]) -> Job:
     """A whole program."""
-    body = strip_byte_order_mark(source).encode("utf-8", "surrogatepass")
+    body = strip_bom(source).encode("utf-8", "surrogatepass")
     return Job({**options, "kind": "program", "name": name}, body, stdin=stdin)
 
 

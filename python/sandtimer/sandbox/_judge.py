@@ -137,7 +137,7 @@ class _Submission:
     ) -> None:
         self.box, self.program, self.entry, self.name = box, program, entry, name
         self.is_program = isinstance(program, str) and entry is None
-        self.is_text = isinstance(program, str)
+        self.is_code = isinstance(program, str)
         self.is_json = checker == _JSON
         self.checker = None if isinstance(checker, str) else checker
         self.cases = read_cases(cases, self.is_program, self.checker is None)
@@ -165,7 +165,7 @@ class _Submission:
         if index > self.stopped or future.cancelled() or self._late():
             return None
         try:
-            if self.is_text and not (self._compile(future) and not self._late()):
+            if self.is_code and not (self._compile(future) and not self._late()):
                 return None
             before = _host.sample()
             outcome = self._perform(self.view, self._job(self.cases[index]), future)
@@ -189,7 +189,7 @@ class _Submission:
         if error.__cause__ is None:
             return UnserializableError(f"cases[{index}]: {error}")
         try:
-            if not self.is_text:
+            if not self.is_code:
                 _job.pickled(self.program, (), {})  # type: ignore[arg-type]
             subject = f"cases[{index}]: its arguments"
         except UnserializableError:
@@ -226,8 +226,8 @@ class _Submission:
                 view = self.box.limits(timeout=_COMPILE_SECONDS, cpu=None, stall=None)
                 compiler = _Shipped(_FROM_SOURCE, {"source": _launcher(), "space": {}})
                 launcher = None if self.entry is None else _launcher()
-                text = _job.strip_byte_order_mark(str(self.program))
-                job = _job.of_text(compiler, (text, self.name, launcher), self.box._options, frozenset())
+                text = _job.strip_bom(str(self.program))
+                job = _job.of_code(compiler, (text, self.name, launcher), self.box._options, frozenset())
                 outcome = self._perform(view, job, future)
                 if outcome.ending == "infra_error":
                     raise outcome.error or SandboxUnavailableError("the sandbox failed")
@@ -237,13 +237,13 @@ class _Submission:
             return self.error is None
 
     def _compiled(self, outcome: Outcome) -> None:
-        said = outcome.value
-        if outcome.ok and isinstance(said, bytes):
-            self.payload = said
-        elif not outcome.ok or not isinstance(said, tuple):
+        reply = outcome.value
+        if outcome.ok and isinstance(reply, bytes):
+            self.payload = reply
+        elif not outcome.ok or not isinstance(reply, tuple):
             self.error = outcome.error or RemoteError("SyntaxError", "it could not be compiled")
         else:
-            kind, message, line, column, text = said
+            kind, message, line, column, text = reply
             if kind in ("SyntaxError", "IndentationError", "TabError"):
                 known = {"IndentationError": IndentationError, "TabError": TabError}.get(kind, SyntaxError)
                 self.error = known(message, (self.name, line, column, text))
@@ -260,7 +260,7 @@ class _Submission:
             return _job.of_compiled(payload, case.stdin, self.name, options)
         shipped = _Shipped(_FROM_CODE, {"payload": payload})
         hidden = hidden_modules(self.box)
-        return _job.of_text(shipped, (self.entry, case.arguments, case.keywords), options, hidden)
+        return _job.of_code(shipped, (self.entry, case.arguments, case.keywords), options, hidden)
 
     # In the caller's thread
 
@@ -369,14 +369,14 @@ def _start(submission: _Submission, index: int) -> CallFuture:
     return future
 
 
-def _work_off(todo: Iterable[tuple[_Submission, Sequence[int]]], window: int, gives_up: bool = True) -> None:
+def _work_off(todo: Iterable[tuple[_Submission, Sequence[int]]], window: int, raises_on_failure: bool = True) -> None:
     """Runs and judges cases, in order, with up to `window` of them under way.
 
     gives_up: raises what kept the first cases from beginning, if that were all, or as many as may be under way: nothing is lost then.
     """
     pending: deque[tuple[_Submission, int, CallFuture]] = deque()
     not_begun: Optional[BaseException] = None
-    count, is_vain = 0, gives_up
+    count, is_vain = 0, raises_on_failure
 
     def collect() -> None:
         nonlocal not_begun, count, is_vain
@@ -395,9 +395,9 @@ def _work_off(todo: Iterable[tuple[_Submission, Sequence[int]]], window: int, gi
         stopped = submission.stopped
         submission.settle(index, run)
         if submission.stopped != stopped:
-            for other, _, behind in pending:
+            for other, _, later in pending:
                 if other is submission:
-                    behind.cancel()
+                    later.cancel()
 
     try:
         for submission, indices in todo:
@@ -514,40 +514,40 @@ class Judgements(Sequence[Judgement]):
     """
 
     def __init__(self, judgements: Sequence[Judgement]) -> None:
-        self._rows = list(judgements)
+        self._judgements = list(judgements)
 
     @overload
     def __getitem__(self, index: int) -> Judgement: ...
     @overload
     def __getitem__(self, index: slice) -> list[Judgement]: ...
     def __getitem__(self, index: Union[int, slice]) -> Union[Judgement, list[Judgement]]:
-        return self._rows[index]
+        return self._judgements[index]
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._judgements)
 
     def __iter__(self) -> Iterator[Judgement]:
-        return iter(self._rows)
+        return iter(self._judgements)
 
     @property
     def matrix(self) -> list[list[Optional[Outcome]]]:
         """The outcomes: a list for each program, with an item for each case."""
-        return [row.outcomes for row in self._rows]
+        return [judgement.outcomes for judgement in self._judgements]
 
     @property
     def verdicts(self) -> list[list[str]]:
         """The verdicts: a list for each program, with an item for each case."""
-        return [row.verdicts for row in self._rows]
+        return [judgement.verdicts for judgement in self._judgements]
 
     @property
     def scores(self) -> list[float]:
         """The mean score of each program."""
-        return [row.score for row in self._rows]
+        return [judgement.score for judgement in self._judgements]
 
     @property
     def passed(self) -> list[bool]:
         """Whether every case was accepted, for each program."""
-        return [row.passed for row in self._rows]
+        return [judgement.passed for judgement in self._judgements]
 
     def retry_overloaded(self) -> Judgements:
         """Runs the cases of all programs again that `Judgement.retry_overloaded` would.
@@ -562,7 +562,7 @@ class Judgements(Sequence[Judgement]):
             ...     judgements.retry_overloaded().passed
             [True, False]
         """
-        return Judgements(_retried(self._rows))
+        return Judgements(_retried(self._judgements))
 
     def __repr__(self) -> str:
         return f"<Judgements {[round(score, 3) for score in self.scores]}>"
@@ -579,21 +579,21 @@ def _judgement(submission: _Submission) -> Judgement:
     )
 
 
-def _retried(rows: Sequence[Judgement]) -> list[Judgement]:
+def _retried(judgements: Sequence[Judgement]) -> list[Judgement]:
     """These judgements with what the machine is to blame for run again, all of it together; the same ones where there is nothing."""
     todo: dict[int, tuple[_Submission, list[int]]] = {}
     window = 0
-    for number, row in enumerate(rows):
-        unfair = row._unfair()
+    for number, judgement in enumerate(judgements):
+        unfair = judgement._unfair()
         if not unfair:
             continue
-        if row._submission.box is None:
+        if judgement._submission.box is None:
             raise SandboxUnavailableError("a judgement that was copied or sent on has no sandbox to run anything in; judge again")
-        indices = sorted({*unfair, *(index for index, verdict in enumerate(row.verdicts) if verdict == "not_run")})
-        todo[number] = row._submission.again(indices), indices
-        window = _window(row._submission.box)
-    _work_off(todo.values(), window, gives_up=False)
-    return [_judgement(todo[number][0]) if number in todo else row for number, row in enumerate(rows)]
+        indices = sorted({*unfair, *(index for index, verdict in enumerate(judgement.verdicts) if verdict == "not_run")})
+        todo[number] = judgement._submission.again(indices), indices
+        window = _window(judgement._submission.box)
+    _work_off(todo.values(), window, raises_on_failure=False)
+    return [_judgement(todo[number][0]) if number in todo else judgement for number, judgement in enumerate(judgements)]
 
 
 def _window(box: Sandbox) -> int:

@@ -22,11 +22,11 @@ from typing import Any, Callable, Iterable, Iterator, Optional, Sequence
 from . import _installation
 
 # From this number of calls on a module is imported by the zygote.
-_LEAST_USES = 2
+_MIN_USES = 2
 # Calls and modules that are kept in mind.
-_MOST_CALLS, _MOST_MODULES = 1024, 128
+_MAX_CALLS, _MAX_MODULES = 1024, 128
 # Longer functions are not searched for imports.
-_MOST_CODE = 64 * 1024
+_MAX_CODE = 64 * 1024
 # The part of the time that looking at source files may take.
 _LOOKING_SHARE = 1 / 20
 # What every zygote has imported by itself.
@@ -60,23 +60,23 @@ class Learned:
 
     def is_known(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> bool:
         """Whether calls of this function with such arguments have been noted often enough."""
-        return self._calls.get(kind_of(function, arguments), 0) >= _LEAST_USES
+        return self._calls.get(kind_of(function, arguments), 0) >= _MIN_USES
 
     def note_call(self, kind: Any, modules: Iterable[str]) -> bool:
         """Notes the modules of a call of this kind. Whether there are some now that the zygote should import."""
-        if len(self._calls) >= _MOST_CALLS:
+        if len(self._calls) >= _MAX_CALLS:
             self._calls.clear()
         self._calls[kind] = self._calls.get(kind, 0) + 1
         for name in modules:
             top = name.partition(".")[0] if isinstance(name, str) else "__main__"
-            if top in _PRESENT or name in self._given or (name not in self._uses and len(self._uses) >= _MOST_MODULES):
+            if top in _PRESENT or name in self._given or (name not in self._uses and len(self._uses) >= _MAX_MODULES):
                 continue
             self._uses[name] = self._uses.get(name, 0) + 1
         return bool(self.due())
 
     def due(self) -> list[str]:
         known = {*self.preloaded, *self.left_out}
-        return [name for name, uses in self._uses.items() if uses >= _LEAST_USES and name not in known]
+        return [name for name, uses in self._uses.items() if uses >= _MIN_USES and name not in known]
 
     def leave_out(self, names: Iterable[str], reason: str) -> None:
         self.left_out.update(dict.fromkeys(names, reason))
@@ -95,7 +95,7 @@ def imported_by(function: Callable[..., Any]) -> Iterator[str]:
     while codes:
         code = codes.pop()
         codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
-        if len(code.co_code) > _MOST_CODE:
+        if len(code.co_code) > _MAX_CODE:
             continue
         before: tuple[Any, Any] = (None, None)
         for instruction in dis.get_instructions(code):

@@ -29,7 +29,7 @@ _INTERPRETERS = 1
 # is not to spend its time with imports.
 _PAUSE = 0.2
 # Seconds within which a zygote must have imported what is learned.
-_LONGEST_IMPORT = 30.0
+_IMPORT_TIMEOUT = 30.0
 _COUNTS = ("calls", "cold", "lost", "zygotes")
 
 
@@ -145,14 +145,14 @@ class Pool:
             is_late.set()
             native.close()
 
-        timer = threading.Timer(_LONGEST_IMPORT, end)
+        timer = threading.Timer(_IMPORT_TIMEOUT, end)
         timer.daemon = True
         timer.start()
         try:
             native.warm(self.workers)
         except Exception as error:
             native.close()
-            reason = f"importing takes longer than {_LONGEST_IMPORT} s" if is_late.is_set() else str(error)
+            reason = f"importing takes longer than {_IMPORT_TIMEOUT} s" if is_late.is_set() else str(error)
             named = [name for name in names if repr(name) in reason]
             learned.leave_out(named or [name for name in names if name not in learned.preloaded] or names, reason)
             return

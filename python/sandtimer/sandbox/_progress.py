@@ -44,33 +44,33 @@ class Bar:
             self._failed[ending] = self._failed.get(ending, 0) + 1
         self._show(1)
 
-    def note(self, words: str) -> None:
+    def note(self, details: str) -> None:
         """Shows a note after the counts, until the next note."""
-        if words != self._noted:
-            self._noted = words
+        if details != self._noted:
+            self._noted = details
             self._show(0)
 
     def _show(self, more: int) -> None:
         counts = [f"{count} {name}" for name, count in sorted(self._failed.items())]
-        words = ", ".join(counts + ([self._noted] if self._noted else []))
+        details = ", ".join(counts + ([self._noted] if self._noted else []))
         if self._tqdm is not None:
-            self._tqdm.set_postfix_str(words, refresh=not more)
+            self._tqdm.set_postfix_str(details, refresh=not more)
             self._tqdm.update(more)
         elif self._rich is not None:
-            described = f"{self._unit}s ({words})" if words else f"{self._unit}s"
+            described = f"{self._unit}s ({details})" if details else f"{self._unit}s"
             self._rich.update(self._task, advance=more, description=described)
-        elif _is_seen():
+        elif _is_terminal():
             of = f"/{self._total}" if self._total is not None else ""
-            sys.stderr.write(f"\r{self._done}{of} {self._unit}s{' (' + words + ')' if words else ''}\x1b[K")
+            sys.stderr.write(f"\r{self._done}{of} {self._unit}s{' (' + details + ')' if details else ''}\x1b[K")
 
     def close(self) -> None:
         if self._tqdm is not None:
             self._tqdm.close()
         elif self._rich is not None:
             self._rich.stop()
-        elif self._done and _is_seen():
+        elif self._done and _is_terminal():
             sys.stderr.write("\n")
 
 
-def _is_seen() -> bool:
+def _is_terminal() -> bool:
     return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()

@@ -18,7 +18,7 @@ from ..agents import _timeouts
 from ..errors import InvalidArgumentError, InvalidArgumentTypeError
 from . import _context, _fork, _installation, _job, _judge, _remarks
 from ._answers import Answer, answer_of, awaited_value_of, value_of
-from ._futures import CallFuture, in_order
+from ._futures import CallFuture, ordered_outcomes
 from ._pool import Pool
 
 T = TypeVar("T")
@@ -182,10 +182,10 @@ class Sandbox:
             )
         self._pool = Pool(profile, 2 * processors, workers or processors, learns)
         # Of code that arrives as text.
-        self._texts = self._pool
+        self._code_pool = self._pool
         installed = None if profile["paths"] is None else _installation.of_installed(profile["paths"])
         if learns or installed != profile["paths"]:
-            self._texts = Pool({**profile, "paths": installed}, 2 * processors, workers or processors)
+            self._code_pool = Pool({**profile, "paths": installed}, 2 * processors, workers or processors)
 
     # Views and life
 
@@ -332,7 +332,7 @@ class Sandbox:
             >>> box = sandtimer.Sandbox()
             >>> box.close()
         """
-        for pool in {self._pool, self._texts}:
+        for pool in {self._pool, self._code_pool}:
             pool.close()
 
     def __copy__(self) -> Sandbox:
@@ -383,7 +383,7 @@ class Sandbox:
         try:
             if job.scope is None:
                 job.scope = self._bound()
-            with _timeouts.heard(self._budget):
+            with _timeouts.noted_run(self._budget):
                 call = self._begin(job)
                 begun(call)
                 outcome = self._finish(call)
@@ -393,7 +393,7 @@ class Sandbox:
             unread = _results.explain_unread_code(outcome.error, outcome.ending, *other)
             if unread is not None:
                 outcome._error, unread.outcome = unread, outcome
-        if outcome.error is None or job.again is None or not self._lacks(outcome.error, job.module, self._look_for):
+        if outcome.error is None or job.again is None or not self._lacks(outcome.error, job.module, self._find_missing):
             return outcome
         again = job.again()
         again.scope, again.again = job.scope, None
@@ -404,7 +404,7 @@ class Sandbox:
         wall = self._limits["timeout"]
         return self if not wall else self.limits(timeout=max(float(wall) - outcome.usage.wall_ms / 1000, 0.001))
 
-    def _lacks(self, error: Optional[BaseException], module: Optional[str], look_for: Callable[[str], Outcome]) -> bool:
+    def _lacks(self, error: Optional[BaseException], module: Optional[str], find_missing: Callable[[str], Outcome]) -> bool:
         """Whether a call of this module's failed because it is missing inside. From now on it is sent along."""
         # The name of the missing module is not trusted: only the function's own module or package is sent along, and only if
         # a clean process does not find it either.
@@ -415,13 +415,13 @@ class Sandbox:
         if error.name in self._by_value:
             # Since this one was sent.
             return True
-        found = look_for(error.name)
+        found = find_missing(error.name)
         if not isinstance(found.error, ModuleNotFoundError) and (found.error is not None or found.value is not None):
             return False
         self._by_value.add(error.name)
         return True
 
-    def _look_for(self, module: str) -> Outcome:
+    def _find_missing(self, module: str) -> Outcome:
         """What a clean process finds for a module: nothing, or something that is not data."""
         return self._perform(_job.of_call(importlib.util.find_spec, (module,), {}, self._options), lambda _: None)
 
@@ -504,9 +504,9 @@ class Sandbox:
         command = {"argv": _job.arguments(argv), "stdin": text, "drop": self._options["stdout"] == "drop"}
         self._pool.check_open()
         command["scope"] = self._bound()
-        with _timeouts.heard(self._budget):
+        with _timeouts.noted_run(self._budget):
             try:
-                call = _native.engine().command(self._texts.profile, command, self._checked)
+                call = _native.engine().command(self._code_pool.profile, command, self._checked)
             except FileNotFoundError as error:
                 return not_executed(127, str(error))
             except PermissionError as error:
@@ -553,7 +553,7 @@ class Sandbox:
         return _context.open_context(self, language, environment, directory)
 
     def _begin(self, job: _job.Job) -> Any:
-        pool = self._text_pool() if job.is_text else self._pool
+        pool = self._make_code_pool() if job.is_code else self._pool
         if self._start == "zygote":
             return pool.call(job, self._checked)
         self._pool.check_open()
@@ -565,13 +565,13 @@ class Sandbox:
             raise _fork.refuse(reason)
         return _fork.begin(engine, self._pool.profile, job, self._checked, job.call)
 
-    def _text_pool(self) -> Pool:
+    def _make_code_pool(self) -> Pool:
         """The pool for code that arrives as text. Raises `ProfileRefusedError` where it cannot have a module of `preload`."""
         paths = self._pool.profile["paths"]
-        if self._texts.profile["paths"] != paths and not self._texts.is_used:
-            _arguments.check_preload(self._texts.profile, paths)
-            self._texts.is_used = True
-        return self._texts
+        if self._code_pool.profile["paths"] != paths and not self._code_pool.is_used:
+            _arguments.check_preload(self._code_pool.profile, paths)
+            self._code_pool.is_used = True
+        return self._code_pool
 
     def _finish(self, call: Any) -> Outcome:
         try:
@@ -593,7 +593,7 @@ class Sandbox:
                 if kind == "raised":
                     value, error = None, _results.exception(value, self._trust, self._results)
                 elif kind == "refused":
-                    value, error = None, _results.refusal(value, self._other_python)
+                    value, error = None, _results.rejection(value, self._other_python)
             except Exception as refused:
                 # Its frames would keep the call, and what it answered, for as long as the outcome lives.
                 error = refused.with_traceback(None)
@@ -647,8 +647,8 @@ class Sandbox:
         job.scope = scope
         return self._queue(lambda begun: finish(self._perform(job, begun)), job.close)
 
-    def _queue(self, work: Callable[[Callable[[Any], None]], Any], give_up: Callable[[], None]) -> CallFuture:
-        """Has a worker do some work, which gives what it begins to its parameter. `give_up` follows in any case."""
+    def _queue(self, work: Callable[[Callable[[Any], None]], Any], on_failure: Callable[[], None]) -> CallFuture:
+        """Has a worker do some work, which gives what it begins to its parameter. `on_failure` follows in any case."""
         future = CallFuture()
 
         def begun(call: Any) -> None:
@@ -671,12 +671,12 @@ class Sandbox:
             finally:
                 # It holds descriptors.
                 future._call = None
-                give_up()
+                on_failure()
 
         try:
             self._pool.work(task)
         except BaseException:
-            give_up()
+            on_failure()
             raise
         return future
 
@@ -731,7 +731,7 @@ class Sandbox:
     ) -> Iterator[Outcome]:
         scope = _native.engine().scope("map", total, self._bound())
         submit = functools.partial(self._submit, _itself, fn, kwargs={}, scope=scope)
-        yield from in_order(submit, items, lambda: 2 * self._pool.workers, progress, self._pool.check_open)
+        yield from ordered_outcomes(submit, items, lambda: 2 * self._pool.workers, progress, self._pool.check_open)
 
     # Judging
 

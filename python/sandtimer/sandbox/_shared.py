@@ -16,7 +16,7 @@ from .._locks import Guard
 from ._pool import Pool
 from ._sandbox import Sandbox
 
-_MOST = 4
+_MAX_IDLE = 4
 # What importable functions need inside, and takes too long to import in each call.
 PRELOAD = "sandtimer.adtools"
 
@@ -81,4 +81,4 @@ def _take(pool: Pool) -> _Kept:
 def _unused() -> list[_Kept]:
     """Takes out what is more than there should be, unless it is in use."""
     idle = [key for key, kept in _kept.items() if kept.users == 0]
-    return [_kept.pop(key) for key in idle[: max(0, len(_kept) - _MOST)]]
+    return [_kept.pop(key) for key in idle[: max(0, len(_kept) - _MAX_IDLE)]]

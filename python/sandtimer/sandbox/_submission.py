@@ -93,7 +93,7 @@ def find_entry(source: str, name: str, code: "CodeType", entry: str) -> "Any":
     show_source(source, name)
     # Of this name, so that `if __name__ == "__main__":` does not run; known to the system, as dataclasses need it.
     module = sys.modules["submission"] = types.ModuleType("submission")
-    if any(word in source for word in NEEDS_FILE):
+    if any(name in source for name in NEEDS_FILE):
         path = keep_file(module, source)
         if path is not None and name == USUAL_NAME:
             # Functions name the file that they are from.

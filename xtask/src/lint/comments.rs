@@ -23,10 +23,7 @@ impl Language {
 
 /// Returns `source` with everything that is not prose made blank. Each byte keeps its place.
 pub(super) fn prose_only(language: Language, source: &str) -> String {
-    let texts = match language {
-        Language::Python => python(source),
-        Language::TypeScript => typescript(source),
-    };
+    let texts = prose(language, source);
     let mut prose = String::with_capacity(source.len());
     let mut end = 0;
     for Text { range, is_message } in joined(source, texts) {
@@ -41,6 +38,72 @@ pub(super) fn prose_only(language: Language, source: &str) -> String {
     }
     prose.push_str(&markdown::blank(&source[end..]));
     prose
+}
+
+/// Returns `source` with its comments and strings made blank. Each byte keeps its place.
+pub(super) fn code_only(language: Language, source: &str) -> String {
+    let mut code = String::with_capacity(source.len());
+    let mut end = 0;
+    for (range, _) in pieces(language, source) {
+        code.push_str(&source[end..range.start]);
+        code.push_str(&markdown::blank(&source[range.clone()]));
+        end = range.end;
+    }
+    code.push_str(&source[end..]);
+    code
+}
+
+/// What a part of a file is that is not code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Piece {
+    /// A comment, with the lengths of its marks.
+    Comment(usize, usize),
+    String,
+    /// A string in three quotes.
+    LongString,
+}
+
+/// The comments and strings of a file, in their order. In TypeScript regular expressions are not distinguished from divisions.
+fn pieces(language: Language, source: &str) -> Vec<(Range<usize>, Piece)> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(first) = source[at..].chars().next() {
+        let piece = match language {
+            Language::Python => python_piece(&source[at..]),
+            Language::TypeScript => typescript_piece(&source[at..]),
+        };
+        let length = match piece {
+            Some((length, piece)) => {
+                found.push((at..at + length, piece));
+                length
+            }
+            None => first.len_utf8(),
+        };
+        at += length;
+    }
+    found
+}
+
+/// The comment or string at the start of `rest`, if there is one, with its length.
+fn python_piece(rest: &str) -> Option<(usize, Piece)> {
+    match rest.chars().next()? {
+        '#' => Some((rest.find('\n').unwrap_or(rest.len()), Piece::Comment(1, 0))),
+        '"' | '\'' if is_triple(rest) => Some((quoted(rest, &rest[..3]), Piece::LongString)),
+        '"' | '\'' => Some((quoted(rest, &rest[..1]), Piece::String)),
+        _ => None,
+    }
+}
+
+/// The same of TypeScript.
+fn typescript_piece(rest: &str) -> Option<(usize, Piece)> {
+    match rest.chars().next()? {
+        '/' if rest.starts_with("//") => Some((rest.find('\n').unwrap_or(rest.len()), Piece::Comment(2, 0))),
+        '/' if rest.starts_with("/*") => {
+            Some((rest.find("*/").map_or(rest.len(), |end| end + 2), Piece::Comment(2, 2)))
+        }
+        '"' | '\'' | '`' => Some((quoted(rest, &rest[..1]), Piece::String)),
+        _ => None,
+    }
 }
 
 /// A part of a file that has prose.
@@ -65,30 +128,20 @@ impl Text {
 }
 
 /// The comments, the strings in three quotes that begin a statement, and the messages in single quotes.
-fn python(source: &str) -> Vec<Text> {
+fn prose(language: Language, source: &str) -> Vec<Text> {
     let mut found = Vec::new();
-    let mut at = 0;
-    while let Some(first) = source[at..].chars().next() {
-        let rest = &source[at..];
-        let length = match first {
-            '#' => {
-                let length = rest.find('\n').unwrap_or(rest.len());
-                found.push(Text::comment(at + 1..at + length));
-                length
+    for (range, piece) in pieces(language, source) {
+        let (start, end) = (range.start, range.end);
+        let inside =
+            |before: usize, after: usize| start + before..end.saturating_sub(after).max(start + before);
+        match piece {
+            Piece::Comment(before, after) => found.push(Text::comment(inside(before, after))),
+            Piece::String => found.extend(Text::message(source, range)),
+            Piece::LongString if begins_statement(&source[..start]) => {
+                found.push(Text::comment(inside(3, 3)))
             }
-            '"' | '\'' => {
-                let quotes = if is_triple(rest) { &rest[..3] } else { &rest[..1] };
-                let length = quoted(rest, quotes);
-                if quotes.len() == 1 {
-                    found.extend(Text::message(source, at..at + length));
-                } else if begins_statement(&source[..at]) {
-                    found.push(Text::comment(at + 3..(at + length).saturating_sub(3).max(at + 3)));
-                }
-                length
-            }
-            _ => first.len_utf8(),
-        };
-        at += length;
+            Piece::LongString => {}
+        }
     }
     found
 }
@@ -117,35 +170,6 @@ fn quoted(rest: &str, quotes: &str) -> usize {
         }
     }
     rest.len()
-}
-
-/// The comments, and the messages in strings and templates. Regular expressions are not told from divisions.
-fn typescript(source: &str) -> Vec<Text> {
-    let mut found = Vec::new();
-    let mut at = 0;
-    while let Some(first) = source[at..].chars().next() {
-        let rest = &source[at..];
-        let length = match first {
-            '/' if rest.starts_with("//") => {
-                let length = rest.find('\n').unwrap_or(rest.len());
-                found.push(Text::comment(at + 2..at + length));
-                length
-            }
-            '/' if rest.starts_with("/*") => {
-                let length = rest.find("*/").map_or(rest.len(), |end| end + 2);
-                found.push(Text::comment(at + 2..(at + length).saturating_sub(2).max(at + 2)));
-                length
-            }
-            '"' | '\'' | '`' => {
-                let length = quoted(rest, &rest[..1]);
-                found.extend(Text::message(source, at..at + length));
-                length
-            }
-            _ => first.len_utf8(),
-        };
-        at += length;
-    }
-    found
 }
 
 /// Comments on lines that follow each other are one text, so that code spans and words across lines are found.
@@ -218,6 +242,16 @@ mod tests {
         assert_eq!(words(Language::Python, source), ["one", "five", "six", "\"seven\"", "eight"]);
         let source = "const a = `one ${two} three`; // four\nb('five', \"six seven\");\n";
         assert_eq!(words(Language::TypeScript, source), ["one", "$", "three", "four", "six", "seven"]);
+    }
+
+    #[test]
+    fn code_has_neither_comments_nor_strings() {
+        let source = "a = \"b\"  # c\nd = f'é {e}' + '''f\ng''' + h\n";
+        let code = code_only(Language::Python, source);
+        assert_eq!(code.len(), source.len(), "{code}");
+        assert_eq!(code.split_whitespace().collect::<Vec<_>>(), ["a", "=", "d", "=", "f", "+", "+", "h"]);
+        let code = code_only(Language::TypeScript, "const a = `b`; // c\n/* d\ne */ f('g');\n");
+        assert_eq!(code.split_whitespace().collect::<Vec<_>>(), ["const", "a", "=", ";", "f(", ");"]);
     }
 
     #[test]

@@ -65,6 +65,15 @@ struct Regexes {
 struct AllowedName {
     name: String,
     reason: String,
+    /// Beginnings of the paths in which it is allowed; all files if it has none.
+    #[serde(default)]
+    paths: Vec<String>,
+}
+
+impl AllowedName {
+    fn holds_in(&self, file: &str) -> bool {
+        self.paths.is_empty() || self.paths.iter().any(|path| file.starts_with(path.as_str()))
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -131,7 +140,7 @@ impl WordList {
         let mut hits = Vec::new();
         for range in identifiers(code) {
             let name = &code[range.clone()];
-            if self.allowed.iter().any(|allowed| allowed.name == name) {
+            if self.allowed.iter().any(|allowed| allowed.name == name && allowed.holds_in(file)) {
                 continue;
             }
             let separated = separated(name);
