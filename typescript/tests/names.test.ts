@@ -1,7 +1,9 @@
 /** every-name.ts uses every public name of the package, and each has a doc comment. */
 
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 import ts from "typescript";
 
@@ -9,8 +11,7 @@ import ts from "typescript";
 const ROOT = new URL("../../", import.meta.url);
 
 /** The names that the package exports, and the public members of its classes, with the text of their doc comments. */
-function publicNames(): Map<string, string> {
-  const index = new URL("dist/index.d.ts", ROOT).pathname;
+function publicNames(index = new URL("dist/index.d.ts", ROOT).pathname): Map<string, string> {
   const settings = { module: ts.ModuleKind.NodeNext, moduleResolution: ts.ModuleResolutionKind.NodeNext, target: ts.ScriptTarget.ES2022 };
   const program = ts.createProgram([index], { ...settings, lib: ["lib.es2022.d.ts", "lib.esnext.disposable.d.ts", "lib.dom.d.ts"], types: [] });
   const checker = program.getTypeChecker();
@@ -32,6 +33,8 @@ function publicNames(): Map<string, string> {
   return names;
 }
 
+const undocumented = (names: Map<string, string>): string[] => [...names].filter(([, text]) => text === "").map(([name]) => name);
+
 test("the sample uses every public name", () => {
   const names = [...publicNames().keys()];
   assert(names.length > 100 && names.includes("Run.waitForLine") && names.includes("Outcome"), names.join(" "));
@@ -40,5 +43,16 @@ test("the sample uses every public name", () => {
 });
 
 test("every public name has a doc comment", () => {
-  assert.deepEqual([...publicNames()].filter(([, text]) => text === "").map(([name]) => name), []);
+  assert.deepEqual(undocumented(publicNames()), []);
+});
+
+test("a name without a doc comment is found", () => {
+  const directory = mkdtempSync(join(tmpdir(), "sandtimer-names-"));
+  try {
+    const index = join(directory, "index.d.ts");
+    writeFileSync(index, "/** It has one. */\nexport declare class Planted {\n  /** It has one. */\n  one(): void;\n  none(): void;\n}\nexport type Bare = string;\n");
+    assert.deepEqual(undocumented(publicNames(index)), ["Planted.none", "Bare"]);
+  } finally {
+    rmSync(directory, { recursive: true });
+  }
 });
