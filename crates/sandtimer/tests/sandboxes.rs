@@ -395,6 +395,43 @@ fn mount(arguments: &[&str], target: &Path) {
     assert!(mounted.success(), "{arguments:?}");
 }
 
+/// Starts processes that stay, at most 300, and prints how many there are after each.
+const FORKS: &str = "i=0; while [ $i -lt 300 ]; do sleep 60 & i=$((i + 1)); echo $i; done";
+
+/// Without control groups the kernel counts processes of a uid, and runs of a sandbox share one.
+#[test]
+fn limit_of_processes_is_each_runs_without_control_groups() {
+    if !rustix::process::getuid().is_root()
+        || in_own_mounts("limit_of_processes_is_each_runs_without_control_groups")
+    {
+        return;
+    }
+    mount(&["-t", "tmpfs", "none"], Path::new("/sys/fs/cgroup"));
+    let state = tempfile::tempdir().expect("a directory");
+    let engine = Engine::new().expect("an engine");
+    let sandboxes = open(&engine, state.path());
+    let sandbox = sandboxes.create(host_spec(OWNER)).expect("a sandbox");
+    let limits = Limits::new().wall(Duration::from_secs(30)).processes(50);
+    let forks = |spec: Spec| {
+        let outcome = engine.run_blocking(spec.limits(limits.clone())).expect("a run");
+        assert_eq!(outcome.isolation.tier, sandtimer::model::Tier::T2, "{outcome:?}");
+        assert_eq!(outcome.tree.survivors, Some(0), "{outcome:?}");
+        outcome.stdout.lines().count()
+    };
+    let outside = forks(Spec::command(["sh", "-c", FORKS]));
+    assert!((40..50).contains(&outside), "a run outside of sandboxes: {outside}");
+    // One more run of the sandbox has processes of the same uid: neither takes from the other's limit.
+    let line = "i=0; while [ $i -lt 40 ]; do sleep 60 & i=$((i + 1)); done; echo ready; wait";
+    let other = engine.start(spec_in(&sandbox, line).limits(limits.clone())).expect("a run");
+    wait_until("it has begun", || has_begun(&other));
+    let inside = forks(spec_in(&sandbox, FORKS));
+    assert!((40..50).contains(&inside), "a run in a sandbox: {inside}");
+    assert!(!other.is_over());
+    other.cancel("enough");
+    let unlimited = engine.run_blocking(spec_in(&sandbox, FORKS)).expect("a run");
+    assert_eq!(unlimited.stdout.lines().count(), 300, "the control: without a limit they are all made");
+}
+
 /// However far making a sandbox has come when the disk is full: the error names the remedy, and nothing is left.
 #[test]
 fn full_disk_is_reported_and_leaves_nothing() {

@@ -360,7 +360,6 @@ pub fn resource_limits(host: &Host, limits: &ProcessLimits, counted: bool) -> Ve
     const FSIZE: u64 = 1;
     const DATA: u64 = 2;
     const CORE: u64 = 4;
-    const NPROC: u64 = 6;
     const NOFILE: u64 = 7;
     const SIGPENDING: u64 = 11;
     const MSGQUEUE: u64 = 12;
@@ -383,16 +382,19 @@ pub fn resource_limits(host: &Host, limits: &ProcessLimits, counted: bool) -> Ve
     if let (true, Some(bytes)) = (host.cgroup_limits.is_err(), limits.memory_bytes) {
         list.push((DATA, bytes, bytes));
     }
-    // Where no controller counts: for each uid, exact for a uid of the run's own, and for a caller's uid in a user namespace
-    // of the run's own. Where that cannot be had it is counted in the launcher's, over all runs of this engine; without
-    // any it would count the caller's own processes.
-    if let Some(count) = limits.processes
-        && host.cgroup_limits.is_err()
-        && counted
-    {
-        list.push((NPROC, count, count));
+    if counted && let Some(limit) = process_limit(host, limits) {
+        list.push(limit);
     }
     list
+}
+
+/// The limit of processes, as prlimit(2) takes it, if no controller counts them. The kernel counts those of a uid in each user
+/// namespace: exact for a uid of the run's own, and for any uid in a user namespace of the run's own, if it is set there. Set in the
+/// launcher's, it would count all runs of this engine; without any, the caller's own processes.
+fn process_limit(host: &Host, limits: &ProcessLimits) -> Option<(u64, u64, u64)> {
+    const NPROC: u64 = 6;
+    let count = limits.processes.filter(|_| host.cgroup_limits.is_err())?;
+    Some((NPROC, count, count))
 }
 
 impl Builder<'_> {
@@ -628,6 +630,13 @@ impl Builder<'_> {
             if identity.owner.is_some() {
                 let maps = [uid, gid].map(|outside| format!("{} {outside} 1", identity.job));
                 self.push("make the job's user namespace", op::USER_NAMESPACE, &[], &maps);
+                // Only here: outside it counts all processes of a uid that other runs have as well.
+                if !self.without(Wall::Rlimits)
+                    && let Some((resource, soft, hard)) = process_limit(self.host, &self.policy.limits)
+                {
+                    let numbers = [resource, soft, hard];
+                    self.optional::<&str>("set the limit of processes", op::RLIMIT, &numbers, &[]);
+                }
             }
         }
         self.push::<&str>("drop capabilities", op::NO_CAPABILITIES, &[], &[]);
