@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use as_user::as_a_user;
 use sandtimer::engine::{Durability, Run, Sandbox, SandboxError, SandboxSpec, Sandboxes, Stream, Template};
-use sandtimer::model::{Ending, LimitKind, Outcome};
+use sandtimer::model::{Ending, Layer, LimitKind, Outcome};
 use sandtimer::{Engine, Error, Limits, Spec};
 
 const OWNER: &str = "token-a";
@@ -430,6 +430,36 @@ fn limit_of_processes_is_each_runs_without_control_groups() {
     other.cancel("enough");
     let unlimited = engine.run_blocking(spec_in(&sandbox, FORKS)).expect("a run");
     assert_eq!(unlimited.stdout.lines().count(), 300, "the control: without a limit they are all made");
+}
+
+/// A run has the limits of its sandbox's scope and of its own parent, if one is inside the other.
+#[test]
+fn parent_scope_bounds_a_run_in_a_sandbox() {
+    let state = tempfile::tempdir().expect("a directory");
+    let engine = Engine::new().expect("an engine");
+    let work = engine
+        .open_scope(None, Layer::Job, "job", &Limits::new().wall(Duration::from_secs(60)))
+        .expect("a scope");
+    let sandboxes = engine.sandboxes(state.path(), &|_| None, &|reason| panic!("{reason}")).expect("all");
+    let spec = SandboxSpec { parent: Some(work.id()), ..host_spec(OWNER) };
+    let sandbox = sandboxes.create(spec).expect("a sandbox");
+    let short = Limits::new().wall(Duration::from_millis(300));
+    let inside = engine.open_scope(Some(sandbox.scope()), Layer::Loop, "loop", &short).expect("a scope");
+    let slow = engine
+        .run_blocking(Spec { parent: Some(inside.id()), ..spec_in(&sandbox, "sleep 60") })
+        .expect("a run");
+    assert_eq!(slow.ending, Ending::Timeout, "{slow:?}");
+    let scope = &slow.verdict.as_ref().expect("a verdict").scope;
+    assert_eq!(*scope, format!("job/sandbox-{}/loop", sandbox.id()), "{slow:?}");
+    // One around the sandbox bounds it in any case.
+    let around = Spec { parent: Some(work.id()), ..spec_in(&sandbox, "echo done") };
+    assert_eq!(engine.run_blocking(around).expect("a run").stdout, "done\n");
+    let elsewhere = engine.open_scope(None, Layer::Loop, "elsewhere", &short).expect("a scope");
+    let error = engine
+        .start(Spec { parent: Some(elsewhere.id()), ..spec_in(&sandbox, "true") })
+        .expect_err("refused")
+        .to_string();
+    assert!(error.starts_with("parent: ") && error.contains("inside the sandbox's"), "{error}");
 }
 
 /// However far making a sandbox has come when the disk is full: the error names the remedy, and nothing is left.

@@ -10,11 +10,11 @@ use std::time::Duration;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::error::{Error, WORKSPACES};
-use super::sandboxes::{self, Sandbox};
+use super::sandboxes::{self, Sandbox, SandboxError};
 use super::{Inner, Spec};
 use crate::limits::{Effective, Key, Limits, check_at_least, check_least, nanoseconds, nest, precedence};
 use crate::model::{Layer, LimitKind, MOST_ARGUMENT, Source, argument_name, variable_name};
-use crate::scope::{Opening, ScopeId};
+use crate::scope::{Opening, ScopeId, ScopeTree};
 use crate::time::{DeadlineCell, Moment};
 
 /// Bytes of each captured stream that are kept unless somebody says otherwise.
@@ -124,14 +124,29 @@ fn check_notice(spec: &Spec, signal: i32) -> Result<(), Error> {
     if spec.warn.is_none() { Err(Error::NoticeTime) } else { Ok(()) }
 }
 
+/// The scope that a run is opened in: of the sandbox's and its parent the inner one, by which both bound the run.
+fn parent_of(scopes: &ScopeTree, spec: &Spec) -> Result<Option<ScopeId>, Error> {
+    let sandbox = spec.sandbox.as_ref().map(Sandbox::scope);
+    match (sandbox, spec.parent) {
+        (Some(sandbox), Some(parent)) if scopes.is_within(sandbox, parent) => Ok(Some(sandbox)),
+        (Some(sandbox), Some(parent)) if !scopes.is_within(parent, sandbox) => {
+            let remedy =
+                "the two scopes bound it independently; open the parent's scope inside the sandbox's";
+            Err(SandboxError::Conflict { field: "parent", remedy }.into())
+        }
+        (sandbox, parent) => Ok(parent.or(sandbox)),
+    }
+}
+
 fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Result<Opened, Error> {
     let builtin = Limits::new().output(DEFAULT_OUTPUT);
     let mut layers: Vec<(Source, &Limits)> = vec![(Source::Call, &spec.limits)];
     layers.extend(spec.defaults.iter().map(|(source, limits)| (*source, limits)));
     layers.push((Source::Builtin, &builtin));
     let own = precedence(&layers);
-    // A sandbox is in the scope of its owner.
-    let parent = spec.sandbox.as_ref().map(Sandbox::scope).or(spec.parent);
+    let now = Moment::from_nanos(submitted_at);
+    let mut scopes = inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+    let parent = parent_of(&scopes, spec)?;
     let opening = Opening {
         parent,
         layer: spec.layer.unwrap_or(Layer::Run),
@@ -139,8 +154,6 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
         own: own.clone(),
         warn: spec.warn,
     };
-    let now = Moment::from_nanos(submitted_at);
-    let mut scopes = inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
     let ceilings = scopes.ceilings(parent)?.clone();
     let ceiling = ceilings.get(Key::Grace).unwrap_or(u64::MAX);
     let requested_grace = Duration::from_nanos(own.limit(Key::Grace).unwrap_or(0).min(ceiling));

@@ -123,7 +123,7 @@ pub struct Spec {
     pub progress_channel: bool,
     /// The owner of the run, if several share an engine: no owner gets more than half of what a machine has few of.
     pub owner: Option<Arc<str>>,
-    /// The scope the run belongs to.
+    /// The scope the run belongs to. In a sandbox it has to be inside the sandbox's own scope, or around it.
     pub parent: Option<ScopeId>,
     /// The level of the run's own scope.
     pub layer: Option<Layer>,

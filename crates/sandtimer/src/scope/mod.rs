@@ -238,6 +238,11 @@ impl ScopeTree {
         }
     }
 
+    /// Whether a scope is another one, or inside it.
+    pub fn is_within(&self, inner: ScopeId, outer: ScopeId) -> bool {
+        inner == outer || self.ancestors(inner).contains(&outer)
+    }
+
     /// Where the scope is: its level, and its path such as `job/7f3/turn-12/run-3`.
     ///
     /// # Errors
