@@ -110,3 +110,15 @@ def test_operator_names_templates(tmp_path: pathlib.Path) -> None:
     assert "absolute path" in refusal("debian=srv")
     assert "absolute path" in refusal(f"debian={tmp_path}/absent")
     assert "given twice" in refusal(f"a={tmp_path}", f"a={tmp_path}")
+
+
+def test_files_are_used_from_outside(client: sandtimer.Client) -> None:
+    with client.sandbox() as box:
+        entry = box.files.write("/home/user/in/numbers", "1\n2\n", parents=True, mode="0640")
+        assert entry["path"] == "/home/user/in/numbers"
+        assert box.run("stat -c '%U %a' ~/in/numbers; wc -l <~/in/numbers >/tmp/lines", timeout=20.0).stdout == "user 640\n"
+        assert (box.files.read("/tmp/lines"), box.files.stat("/tmp/lines")["size"]) == (b"2\n", 2)
+        assert [entry["path"] for entry in box.files.list("/home/user", recursive=True)] == ["/home/user/in", "/home/user/in/numbers"]
+        with pytest.raises(sandtimer.ServerError) as refused:
+            box.files.read("/proc/self/environ")
+        assert refused.value.code == "path_outside"

@@ -214,12 +214,23 @@ impl Init {
     }
 
     /// Carries out one step of what the child waits for.
+    fn send_root(&self) -> isize {
+        let flags = steps::O_PATH as usize;
+        let root = sys::open_at(sys::AT_FDCWD, c"/".as_ptr().cast(), flags, 0);
+        if root >= 0 {
+            notify_with(self.control, notice::ROOT, [0; 6], Some(root as Fd));
+            sys::close(root as Fd);
+        }
+        root
+    }
+
     fn build(&self, number: u64, step: &Step, (builder, extra): (&mut Builder, &[Fd])) {
         let required = step.header.required == 1;
         let result = match step.header.op {
             op::PROC => proc::mount_with_files(step),
             op::PROC_OF_PROCESSES => proc::mount_of_processes(step),
             op::HOLD => call!(nr::FCNTL, extra[step.number(0) as usize], execute::F_DUPFD_CLOEXEC, 10),
+            op::SEND_ROOT => self.send_root(),
             _ => builder.apply(step, extra),
         };
         if result > steps::NOTE {

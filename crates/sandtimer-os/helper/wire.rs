@@ -100,6 +100,8 @@ pub mod op {
     pub const EXECUTE_SEARCH: u16 = 38;
     /// Init keeps a descriptor until it ends. numbers: fd index.
     pub const HOLD: u16 = 39;
+    /// Init sends the engine its root directory ([`super::notice::ROOT`]).
+    pub const SEND_ROOT: u16 = 48;
 }
 
 /// Added to an access mask of [`op::LANDLOCK`]: no job can change what the path leads through.
@@ -377,6 +379,8 @@ pub mod notice {
     pub const VACATED: u32 = 13;
     /// The file that the sandbox shows as /proc/meminfo, as a descriptor to write it by. Comes where [`super::op::PROC`] asks for it.
     pub const MEMORY_FILE: u32 = 14;
+    /// The root directory, as a descriptor that names it and gives no access by itself. Comes where [`super::op::SEND_ROOT`] asks for it.
+    pub const ROOT: u32 = 16;
 }
 
 #[repr(C)]

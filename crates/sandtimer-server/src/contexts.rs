@@ -31,10 +31,10 @@ use crate::auth::Owner;
 use crate::body::{self, Id, MayBeLong, Object, Parameters};
 use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
+use crate::files::FileSource;
 use crate::owned::Owned;
 use crate::quota::Permitted;
 use crate::runs::{CLIENT_GONE, LoadedOutcome, RunView, watch_over};
-use crate::workspaces::Workspace;
 
 use live::Queued;
 pub(crate) use live::{LiveContext, LiveContexts, close, close_all, execute as send, keep_house, open};
@@ -72,8 +72,8 @@ pub(crate) fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<LiveCont
     })
 }
 
-/// What a context of this owner works in.
-pub(crate) fn workspace_of(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<Workspace>, Refusal> {
+/// The files that a context of this owner works with.
+pub(crate) fn files_of(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<dyn FileSource>, Refusal> {
     Ok(find(app, id, owner)?.workspace.clone())
 }
 

@@ -1,8 +1,9 @@
-//! `/v1/files`: the files of workspaces, from outside of the runs that work in them.
+//! `/v1/files`: the files of workspaces and sandboxes, from outside of the runs that work in them.
 //!
 //! ```text
 //! thread   where it is done: with the rights of the files' owner, never the server's
-//! place    paths, and opening them beneath the workspace
+//! source   a workspace, or a sandbox as a whole
+//! place    paths, and opening them beneath the workspace, or in the sandbox
 //! tree     what can be done: plain functions for every surface; listing, entry are parts of it
 //! content  bodies as streams, to and from files
 //! watch    what changes in a directory, or in a tree of them, as events
@@ -10,7 +11,7 @@
 //! unpack   a tar archive into a directory
 //! members  the members of an archive, checked one by one
 //! ```
-//! A workspace is addressed by its own id or by the context or session that works in it. docs/design/files-and-ownership.md
+//! A workspace is addressed by its own id or by the context or session that works in it; a sandbox by its id. docs/design/files-and-ownership.md
 //! says whose the files are and what an attacker in the workspace can and cannot do.
 
 mod content;
@@ -19,6 +20,7 @@ mod listing;
 mod members;
 mod pack;
 mod place;
+mod source;
 mod thread;
 mod tree;
 mod unpack;
@@ -37,14 +39,15 @@ use serde_json::{Value, json};
 use crate::auth::Owner;
 use crate::body::{self, Fields, Object, Parameters, refused};
 use crate::error::{Code, Refusal};
-use crate::owned::Owned;
 use crate::quota::Shares;
 use crate::workspaces::{self, Workspace};
-use crate::{Shared, contexts, events};
+use crate::{Shared, contexts, events, sandboxes};
 
 pub(crate) use entry::{Entry, Kind};
 pub(crate) use listing::Asked;
 pub(crate) use place::Place;
+use source::while_open;
+pub(crate) use source::{FileSource, SandboxRoot};
 pub(crate) use thread::{act, act_on_two, empty};
 pub(crate) use tree::{Tree, WriteOptions};
 use unpack::UnpackOptions;
@@ -69,29 +72,39 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/files/tar", get(pack).put(unpack))
 }
 
-/// Whose files: exactly one of `workspace`, `context` and `session`.
-fn addressed(app: &Shared, owner: &Owner, fields: &mut Fields) -> Result<Arc<Workspace>, Refusal> {
-    match (fields.text("workspace")?, fields.text("context")?, fields.text("session")?) {
-        (Some(id), None, None) => workspaces::find(app, &id, owner),
-        (None, Some(id), None) | (None, None, Some(id)) => contexts::workspace_of(app, &id, owner),
-        _ => Err(Refusal::new(Code::BadField, "give the id of one workspace, context or session")
+/// Whose files: exactly one of `workspace`, `context`, `session` and `sandbox`.
+fn addressed(app: &Shared, owner: &Owner, fields: &mut Fields) -> Result<Arc<dyn FileSource>, Refusal> {
+    let given = (
+        fields.text("workspace")?,
+        fields.text("context")?,
+        fields.text("session")?,
+        fields.text("sandbox")?,
+    );
+    match given {
+        (Some(id), None, None, None) => Ok(workspaces::find(app, &id, owner)?),
+        (None, Some(id), None, None) | (None, None, Some(id), None) => contexts::files_of(app, &id, owner),
+        (None, None, None, Some(id)) => Ok(Arc::new(SandboxRoot::new(sandboxes::find(app, &id, owner)?))),
+        _ => Err(Refusal::new(Code::BadField, "give the id of one workspace, context, session or sandbox")
             .with("key", "workspace")),
     }
 }
 
 /// A path that has to be given.
-fn placed(fields: &mut Fields, name: &'static str) -> Result<Place, Refusal> {
-    let missing =
-        || Refusal::new(Code::BadField, format!("{name}: give a path, relative or below /workspace"));
+fn placed(files: &dyn FileSource, fields: &mut Fields, name: &'static str) -> Result<Place, Refusal> {
+    let missing = || {
+        let message =
+            format!("{name}: give a path, relative or below /workspace; in a sandbox any absolute one");
+        Refusal::new(Code::BadField, message)
+    };
     match fields.text(name)? {
-        Some(text) if !text.is_empty() => Place::parse(&text),
+        Some(text) if !text.is_empty() => files.place(&text),
         _ => Err(missing().with("key", name)),
     }
 }
 
-/// A directory, the workspace itself unless it is given.
-fn directory(fields: &mut Fields) -> Result<Place, Refusal> {
-    Place::parse(&fields.text("path")?.unwrap_or_default())
+/// A directory, /workspace unless it is given.
+fn directory(files: &dyn FileSource, fields: &mut Fields) -> Result<Place, Refusal> {
+    files.place(&fields.text("path")?.unwrap_or_default())
 }
 
 /// The permission bits of a file, as `0644`.
@@ -107,11 +120,11 @@ async fn read(
     headers: HeaderMap,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
-    let workspace = addressed(&app, &owner, &mut fields)?;
-    let path = placed(&mut fields, "path")?;
+    let files = addressed(&app, &owner, &mut fields)?;
+    let path = placed(&files, &mut fields, "path")?;
     let range = content::Range::parse(&mut fields, &headers)?;
     fields.finish()?;
-    let (file, size) = act(&workspace, move |tree| tree.open_to_read(&path)).await?;
+    let (file, size) = act(&files, move |tree| tree.open_to_read(&path)).await?;
     content::respond(file, size, range)
 }
 
@@ -146,8 +159,8 @@ async fn replace(
     mut fields: Fields,
     (declared, body): (Option<u64>, &mut Body),
 ) -> Result<Value, Refusal> {
-    let workspace = addressed(app, owner, &mut fields)?;
-    let path = placed(&mut fields, "path")?;
+    let files = addressed(app, owner, &mut fields)?;
+    let path = placed(&files, &mut fields, "path")?;
     let options = WriteOptions {
         parents: fields.truth("parents")?.unwrap_or(false),
         create_only: fields.truth("create_only")?.unwrap_or(false),
@@ -156,9 +169,10 @@ async fn replace(
     fields.finish()?;
     content::check_length(declared, content::MOST_UPLOAD)?;
     let place = path.clone();
-    let pending = act(&workspace, move |tree| tree.begin_write(&place, options)).await?;
-    let size = content::receive(body, &pending.file, content::MOST_UPLOAD, app.patience).await?;
-    let created = act(&workspace, move |_| pending.finish()).await?;
+    let pending = act(&files, move |tree| tree.begin_write(&place, options)).await?;
+    let receiving = content::receive(body, &pending.file, content::MOST_UPLOAD, app.patience);
+    let size = while_open(&files, receiving).await?;
+    let created = act(&files, move |_| pending.finish()).await?;
     Ok(json!({"path": path.text(), "size": size, "created": created}))
 }
 
@@ -171,12 +185,12 @@ async fn append(
     // Before anything is refused: it is not long, and its sender hears the answer when all of it is read.
     let bytes = body::bytes(request, &app, None).await?;
     let Parameters(mut fields) = parameters?;
-    let workspace = addressed(&app, &owner, &mut fields)?;
-    let path = placed(&mut fields, "path")?;
+    let files = addressed(&app, &owner, &mut fields)?;
+    let path = placed(&files, &mut fields, "path")?;
     let create = fields.truth("create")?.unwrap_or(true);
     fields.finish()?;
     let place = path.clone();
-    let size = act(&workspace, move |tree| tree.append(&place, &bytes, create)).await?;
+    let size = act(&files, move |tree| tree.append(&place, &bytes, create)).await?;
     Ok(body::json(&json!({"path": path.text(), "size": size})))
 }
 
@@ -185,11 +199,11 @@ async fn delete(
     Extension(owner): Extension<Owner>,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
-    let workspace = addressed(&app, &owner, &mut fields)?;
-    let path = placed(&mut fields, "path")?;
+    let files = addressed(&app, &owner, &mut fields)?;
+    let path = placed(&files, &mut fields, "path")?;
     let recursive = fields.truth("recursive")?.unwrap_or(false);
     fields.finish()?;
-    act(&workspace, move |tree| tree.delete(&path, recursive)).await?;
+    act(&files, move |tree| tree.delete(&path, recursive)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -198,8 +212,8 @@ async fn list(
     Extension(owner): Extension<Owner>,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
-    let workspace = addressed(&app, &owner, &mut fields)?;
-    let path = directory(&mut fields)?;
+    let files = addressed(&app, &owner, &mut fields)?;
+    let path = directory(&files, &mut fields)?;
     let most = fields.number("limit")?.unwrap_or(LISTED);
     if most == 0 || most > MOST_LISTED {
         return Err(refused("limit", &most.into(), &format!("a number from 1 to {MOST_LISTED}")));
@@ -207,10 +221,10 @@ async fn list(
     let asked = Asked {
         recursive: fields.truth("recursive")?.unwrap_or(false),
         most: usize::try_from(most).unwrap_or(0),
-        after: fields.text("after")?.map(|after| Place::parse(&after)).transpose()?,
+        after: fields.text("after")?.map(|after| files.place(&after)).transpose()?,
     };
     fields.finish()?;
-    let listing = act(&workspace, move |tree| tree.list(&path, &asked)).await?;
+    let listing = act(&files, move |tree| tree.list(&path, &asked)).await?;
     Ok(body::json(&json!({
         "entries": listing.entries.iter().map(|entry| entry.json()).collect::<Vec<_>>(),
         "next_after": listing.entries.last().filter(|_| listing.more).map(|entry| &entry.path),
@@ -223,10 +237,10 @@ async fn stat(
     Extension(owner): Extension<Owner>,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
-    let workspace = addressed(&app, &owner, &mut fields)?;
-    let path = placed(&mut fields, "path")?;
+    let files = addressed(&app, &owner, &mut fields)?;
+    let path = placed(&files, &mut fields, "path")?;
     fields.finish()?;
-    Ok(body::json(&act(&workspace, move |tree| tree.stat(&path)).await?.json()))
+    Ok(body::json(&act(&files, move |tree| tree.stat(&path)).await?.json()))
 }
 
 async fn rename(
@@ -234,11 +248,11 @@ async fn rename(
     Extension(owner): Extension<Owner>,
     Object(mut fields): Object,
 ) -> Result<Response, Refusal> {
-    let workspace = addressed(&app, &owner, &mut fields)?;
-    let (from, to) = (placed(&mut fields, "from")?, placed(&mut fields, "to")?);
+    let files = addressed(&app, &owner, &mut fields)?;
+    let (from, to) = (placed(&files, &mut fields, "from")?, placed(&files, &mut fields, "to")?);
     let overwrite = fields.truth("overwrite")?.unwrap_or(false);
     fields.finish()?;
-    let moved = act(&workspace, move |tree| {
+    let moved = act(&files, move |tree| {
         tree.rename(&from, &to, overwrite)?;
         tree.stat(&to)
     });
@@ -250,11 +264,11 @@ async fn make_directory(
     Extension(owner): Extension<Owner>,
     Object(mut fields): Object,
 ) -> Result<Response, Refusal> {
-    let workspace = addressed(&app, &owner, &mut fields)?;
-    let path = placed(&mut fields, "path")?;
+    let files = addressed(&app, &owner, &mut fields)?;
+    let path = placed(&files, &mut fields, "path")?;
     let parents = fields.truth("parents")?.unwrap_or(false);
     fields.finish()?;
-    let made = act(&workspace, move |tree| {
+    let made = act(&files, move |tree| {
         tree.make_directory(&path, parents)?;
         tree.stat(&path)
     });
@@ -266,11 +280,11 @@ async fn watch(
     Extension(owner): Extension<Owner>,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
-    let workspace = addressed(&app, &owner, &mut fields)?;
-    let path = directory(&mut fields)?;
+    let files = addressed(&app, &owner, &mut fields)?;
+    let path = directory(&files, &mut fields)?;
     let is_recursive = fields.truth("recursive")?.unwrap_or(false);
     fields.finish()?;
-    let changes = watch::Changes::of(&workspace, (path, is_recursive), app.closing.subscribe()).await?;
+    let changes = watch::Changes::of(&files, (path, is_recursive), app.closing.subscribe()).await?;
     Ok(events::respond(changes, app.heartbeat))
 }
 
@@ -279,10 +293,10 @@ async fn pack(
     Extension(owner): Extension<Owner>,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
-    let workspace = addressed(&app, &owner, &mut fields)?;
-    let path = directory(&mut fields)?;
+    let files = addressed(&app, &owner, &mut fields)?;
+    let path = directory(&files, &mut fields)?;
     fields.finish()?;
-    pack::respond(&workspace, path).await
+    pack::respond(&files, path).await
 }
 
 async fn unpack(
@@ -310,19 +324,20 @@ async fn receive_archive(
     mut fields: Fields,
     (declared, body): (Option<u64>, &mut Body),
 ) -> Result<Value, Refusal> {
-    let workspace = addressed(app, owner, &mut fields)?;
-    let path = directory(&mut fields)?;
+    let files = addressed(app, owner, &mut fields)?;
+    let path = directory(&files, &mut fields)?;
     let options = UnpackOptions {
         parents: fields.truth("parents")?.unwrap_or(false),
         keeps_links: fields.word("links", &["inside", "keep"])? == Some("keep"),
     };
     fields.finish()?;
     content::check_length(declared, MAX_ARCHIVE_BYTES)?;
-    let _share = ARCHIVES.take(workspace.owner())?;
+    let _share = ARCHIVES.take(files.owner())?;
     let goal = path.clone();
-    let archive = act(&workspace, move |tree| tree.begin_unpack(&goal, options)).await?;
-    let bytes = content::receive(body, &archive, MAX_ARCHIVE_BYTES, app.patience).await?;
+    let archive = act(&files, move |tree| tree.begin_unpack(&goal, options)).await?;
+    let receiving = content::receive(body, &archive.file, MAX_ARCHIVE_BYTES, app.patience);
+    let bytes = while_open(&files, receiving).await?;
     let goal = path.clone();
-    let members = act(&workspace, move |tree| tree.unpack(&goal, &archive, options)).await?;
+    let members = act(&files, move |tree| tree.unpack(&goal, &archive, options)).await?;
     Ok(json!({"path": path.text(), "members": members, "bytes": bytes}))
 }

@@ -11,6 +11,7 @@ from .._choices import Language
 from .._outcome import Outcome
 from .._vocabulary import named_parameters
 from ..errors import ServerNotFoundError
+from ._files import ClientFiles
 from ._request import RunOptions, fields, program
 from ._run import WAIT_MS, ClientRun, outcome_of
 from ._wire import AWAITING, BLOCKING, Io, Server, now
@@ -31,6 +32,7 @@ class ClientSandbox:
 
     Attributes:
         id: The id of the sandbox.
+        files: All of its files, as its user: paths are absolute, or below /workspace.
 
     Examples:
         >>> import sandtimer
@@ -44,6 +46,7 @@ class ClientSandbox:
 
     def __init__(self, server: Server, id: str) -> None:
         self.id = id
+        self.files = ClientFiles(server, {"sandbox": id})
         self._server = server
         self._path = f"/v1/sandboxes/{urllib.parse.quote(_arguments.text('id', id), safe='')}"
 

@@ -162,6 +162,7 @@ def of_client() -> None:
         context.close()
         with client.sandbox("host") as box:
             made: sandtimer.ClientSandbox = client.attach_sandbox(box.id)
+            of_files(box.files, client.workspace())
             print(made.run(["true"], timeout=5).ok, client.sandboxes())
 
 

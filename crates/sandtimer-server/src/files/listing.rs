@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, readlinkat, statat};
 use rustix::io::Errno;
@@ -44,8 +44,7 @@ pub(crate) struct Listing {
 pub(super) fn list(root: Root<'_>, place: &Place, asked: &Asked) -> Result<Listing, Refusal> {
     let directory = place::open(root, place.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
     let mut walk = Walk { asked, listing: Listing::default() };
-    let prefix = if place.is_root() { PathBuf::new() } else { place.path().to_owned() };
-    walk.directory(&directory, &prefix, 1).map_err(|error| refusal(place.path(), error))?;
+    walk.directory(&directory, place.prefix(), 1).map_err(|error| refusal(place.path(), error))?;
     Ok(walk.listing)
 }
 
@@ -139,7 +138,8 @@ impl Walk<'_> {
 /// One directory below another. Its name is one component, so no link is followed and nothing is left.
 pub(super) fn enter(directory: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(directory, name, flags, Mode::empty())
+    let child = openat(directory, name, flags, Mode::empty())?;
+    if place::is_of_proc(&child) { Err(Errno::NOENT) } else { Ok(child) }
 }
 
 /// A name as it is shown, by which it is ordered, and as it is.

@@ -9,7 +9,6 @@ use std::io::{self, BufWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
@@ -26,12 +25,11 @@ use super::entry::Kind;
 use super::listing::{MOST_DEPTH, enter};
 use super::members::MAX_MEMBERS;
 use super::place::{self, Place, refusal, shown};
+use super::source::FileSource;
 use super::thread::act_apart;
 use super::tree::Tree;
 use super::{ARCHIVES, MAX_ARCHIVE_BYTES};
 use crate::error::{Code, Refusal};
-use crate::owned::Owned;
-use crate::workspaces::Workspace;
 
 /// Bytes of a piece, and pieces that wait for the client.
 const PIECE_BYTES: usize = 64 << 10;
@@ -45,11 +43,11 @@ const MAX_SHORT_NAME_BYTES: usize = 99;
 /// # Errors
 /// When it has more than [`MAX_MEMBERS`] members or [`MAX_ARCHIVE_BYTES`], is more than [`MOST_DEPTH`] deep, or has something that its
 /// owner may not read.
-pub(super) async fn respond(workspace: &Arc<Workspace>, place: Place) -> Result<Response, Refusal> {
-    let share = ARCHIVES.take(workspace.owner())?;
+pub(super) async fn respond(files: &dyn FileSource, place: Place) -> Result<Response, Refusal> {
+    let share = ARCHIVES.take(files.owner())?;
     let (pieces, receiver) = mpsc::channel(MAX_PIECES);
     let (begin, begun) = oneshot::channel();
-    act_apart(workspace, move |tree| {
+    act_apart(files, move |tree| {
         let _share = share;
         // The client may have left.
         match measured(tree, &place) {

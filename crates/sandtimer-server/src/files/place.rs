@@ -5,13 +5,13 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, openat2, readlinkat, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, fstatfs, openat2, readlinkat, statat};
 use rustix::io::Errno;
 
 use super::entry::Kind;
 use crate::error::{Code, Refusal};
 
-/// Where jobs see their workspace.
+/// Where jobs see their workspace, and where relative paths of a sandbox begin.
 const SEEN_AT: &str = "/workspace";
 /// What the kernel takes of a path, and of one name.
 const MOST_PATH: usize = 4_095;
@@ -22,7 +22,12 @@ const MOST_LINKS: usize = 40;
 const TRIES: usize = 100;
 const SHOWN: usize = 120;
 
-/// A path in a workspace: relative, of plain names; empty for the workspace itself.
+/// What each run of a sandbox has of its own, so that there is nothing of it outside of runs.
+const OF_RUNS: [&str; 3] = ["/dev", "/proc", "/sys"];
+/// The file system of processes; statfs(2).
+const PROC_MAGIC: u64 = 0x9fa0;
+
+/// A path of plain names: in a workspace relative, and empty for the workspace itself; in a sandbox absolute.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Place(PathBuf);
 
@@ -34,50 +39,43 @@ impl Place {
 
     /// The same in a directory that jobs see elsewhere.
     pub fn parse_at(seen_at: &str, text: &str) -> Result<Self, Refusal> {
-        let refused = |code, why: &str| {
-            Err(Refusal::new(code, format!("path `{}` {why}", shown(text))).with("key", "path"))
-        };
-        if text.contains('\0') {
-            return refused(Code::NulByte, "has a NUL byte");
-        }
-        if text.len() > MOST_PATH {
-            return refused(
-                Code::TooLong,
-                &format!("has {} bytes; at most {MOST_PATH} are taken", text.len()),
-            );
-        }
+        check_text(text)?;
         let path = Path::new(text);
-        let below = match path.strip_prefix(seen_at) {
-            Ok(below) => below,
+        match path.strip_prefix(seen_at) {
+            Ok(below) => Ok(Place(plain(text, below)?)),
             Err(_) if path.is_absolute() => {
-                return refused(Code::PathOutside, "is outside of the workspace, which is /workspace");
+                Err(refused(text, Code::PathOutside, "is outside of the workspace, which is /workspace"))
             }
-            Err(_) => path,
-        };
-        let mut place = PathBuf::new();
-        for component in below.components() {
-            match component {
-                Component::CurDir => {}
-                Component::Normal(name) if name.len() > MOST_NAME => {
-                    return refused(
-                        Code::TooLong,
-                        &format!("has a name of {} bytes; at most {MOST_NAME} are taken", name.len()),
-                    );
-                }
-                Component::Normal(name) => place.push(name),
-                _ => return refused(Code::PathOutside, "has a `..`, which is not taken"),
-            }
+            Err(_) => Ok(Place(plain(text, path)?)),
         }
-        Ok(Place(place))
+    }
+
+    /// A path in a sandbox: an absolute one, or one below the directory that its runs start in.
+    pub fn parse_absolute(text: &str) -> Result<Self, Refusal> {
+        check_text(text)?;
+        let path = Path::new(text);
+        let below = path.strip_prefix("/").unwrap_or(path);
+        let base = if path.is_absolute() { "/" } else { SEEN_AT };
+        let path = Path::new(base).join(plain(text, below)?);
+        if OF_RUNS.iter().any(|own| path.starts_with(own)) {
+            let why = "is below /dev, /proc or /sys, which each run has of its own; use it in a run";
+            return Err(refused(text, Code::PathOutside, why));
+        }
+        Ok(Place(path))
     }
 
     pub fn is_root(&self) -> bool {
-        self.0.as_os_str().is_empty()
+        self.0.as_os_str().is_empty() || self.0 == Path::new("/")
     }
 
     /// As the kernel takes it: `.` for the workspace itself.
     pub fn path(&self) -> &Path {
-        if self.is_root() { Path::new(".") } else { &self.0 }
+        if self.0.as_os_str().is_empty() { Path::new(".") } else { &self.0 }
+    }
+
+    /// What the paths of all that is below begin with: nothing for the workspace itself.
+    pub fn prefix(&self) -> &Path {
+        &self.0
     }
 
     /// As answers show it.
@@ -86,24 +84,72 @@ impl Place {
     }
 }
 
+fn refused(text: &str, code: Code, why: &str) -> Refusal {
+    Refusal::new(code, format!("path `{}` {why}", shown(text))).with("key", "path")
+}
+
+fn check_text(text: &str) -> Result<(), Refusal> {
+    if text.contains('\0') {
+        return Err(refused(text, Code::NulByte, "has a NUL byte"));
+    }
+    if text.len() > MOST_PATH {
+        let why = format!("has {} bytes; at most {MOST_PATH} are taken", text.len());
+        return Err(refused(text, Code::TooLong, &why));
+    }
+    Ok(())
+}
+
+/// A relative path without `.`; `text` is all that was given.
+fn plain(text: &str, path: &Path) -> Result<PathBuf, Refusal> {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::Normal(name) if name.len() > MOST_NAME => {
+                let why = format!("has a name of {} bytes; at most {MOST_NAME} are taken", name.len());
+                return Err(refused(text, Code::TooLong, &why));
+            }
+            Component::Normal(name) => plain.push(name),
+            _ => return Err(refused(text, Code::PathOutside, "has a `..`, which is not taken")),
+        }
+    }
+    Ok(plain)
+}
+
+/// Which paths jobs have for the files below a directory.
+#[derive(Debug)]
+pub(super) enum View {
+    /// It is the root directory of the jobs: all paths and links lead from it on.
+    Whole,
+    /// It is seen at these absolute paths: links with such a target lead back into it.
+    Below(Vec<PathBuf>),
+}
+
 /// A directory that paths are opened beneath.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Root<'a> {
     pub directory: BorrowedFd<'a>,
-    /// The absolute paths by which jobs see it: links with such a target lead back into it.
-    pub seen_at: &'a [PathBuf],
+    pub view: &'a View,
 }
 
 impl Root<'_> {
-    /// The part of an absolute path below this directory, as jobs see it; `None` for every other path.
+    /// The place in this directory that an absolute path of a job names; `None` for one outside of it.
     pub fn below(&self, path: &Path) -> Option<PathBuf> {
-        self.seen_at.iter().find_map(|seen_at| path.strip_prefix(seen_at).ok()).map(Path::to_owned)
+        match self.view {
+            View::Whole => Some(path.to_owned()),
+            View::Below(seen_at) => {
+                seen_at.iter().find_map(|seen_at| path.strip_prefix(seen_at).ok()).map(Path::to_owned)
+            }
+        }
     }
 }
 
 /// Opens a path beneath `root` without blocking, and without side effects of devices. Links with an absolute target below the root,
 /// as jobs see it, are followed there.
 pub(super) fn open(root: Root<'_>, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Refusal> {
+    if let View::Whole = root.view {
+        return open_inside(root.directory, path, flags, mode).map_err(|error| refusal(path, error));
+    }
     let beneath = ResolveFlags::BENEATH;
     let opened = match openat_retrying(root.directory, path, flags, (mode, beneath)) {
         // openat2(2) takes each absolute target for one that leads out.
@@ -112,6 +158,17 @@ pub(super) fn open(root: Root<'_>, path: &Path, flags: OFlags, mode: Mode) -> Re
         opened => opened,
     };
     opened.map_err(|error| refusal(path, error))
+}
+
+/// Opens a path in a sandbox, whose links and mounts are followed as in its runs. Nothing of a procfs is opened.
+fn open_inside(root: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    let opened = openat_retrying(root, path, flags, (mode, ResolveFlags::IN_ROOT))?;
+    if is_of_proc(&opened) { Err(Errno::NOENT) } else { Ok(opened) }
+}
+
+/// Whether a file is of the kernel's procfs, where access depends on more than the thread's user.
+pub(super) fn is_of_proc(file: &OwnedFd) -> bool {
+    fstatfs(file).is_ok_and(|system| system.f_type as u64 == PROC_MAGIC)
 }
 
 /// Opens a path beneath a directory; fails with `LOOP` where a link is on the way.
@@ -130,7 +187,10 @@ fn openat_retrying(
     let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     // A descriptor of a path takes no further flags.
     let flags = if flags.contains(OFlags::PATH) { flags - OFlags::NONBLOCK - OFlags::NOCTTY } else { flags };
-    let resolve = resolve | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    // A sandbox is made of several mounts, all of its own.
+    let crossing =
+        if resolve.contains(ResolveFlags::IN_ROOT) { ResolveFlags::empty() } else { ResolveFlags::NO_XDEV };
+    let resolve = resolve | ResolveFlags::NO_MAGICLINKS | crossing;
     let mut error = Errno::AGAIN;
     for _ in 0..TRIES {
         match openat2(directory, path, flags, mode, resolve) {
@@ -237,8 +297,9 @@ pub(super) fn refusal(path: &Path, error: Errno) -> Refusal {
         ),
         Errno::LOOP => (Code::PathOutside, "leads over too many links"),
         Errno::ACCESS | Errno::PERM => {
-            (Code::FilePermission, "may not be used so: its mode forbids it to its owner")
+            (Code::FilePermission, "may not be used so: its owner or its mode forbids it")
         }
+        Errno::ROFS => (Code::FilePermission, "is read-only"),
         Errno::EXIST => (Code::FileExists, "exists"),
         Errno::NOTEMPTY => (Code::DirectoryNotEmpty, "is a directory that is not empty"),
         Errno::NAMETOOLONG => (Code::TooLong, "is too long, or has a name that is"),
@@ -265,6 +326,25 @@ pub(super) fn shown(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_of_sandboxes_are_absolute_or_below_workspace() {
+        for (given, meant) in [
+            ("/etc/passwd", "/etc/passwd"),
+            ("a/b", "/workspace/a/b"),
+            ("./a", "/workspace/a"),
+            ("/", "/"),
+            ("//tmp//x/", "/tmp/x"),
+            ("", "/workspace"),
+            ("/device", "/device"),
+        ] {
+            let place = Place::parse_absolute(given).expect(given);
+            assert_eq!((place.path(), place.is_root()), (Path::new(meant), meant == "/"), "{given}");
+        }
+        for wrong in ["..", "/..", "/tmp/../etc", "/proc/self/environ", "/dev/null", "//sys", "/proc"] {
+            assert_eq!(Place::parse_absolute(wrong).expect_err(wrong).code, Code::PathOutside, "{wrong}");
+        }
+    }
 
     #[test]
     fn paths_are_relative_or_below_workspace_and_of_plain_names() {

@@ -6,21 +6,41 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sandtimer::engine::workspace_owner;
+use sandtimer::engine::{SandboxFiles, workspace_owner};
 use sandtimer_os::thread::{block_signals, use_files_as};
 use tokio::sync::{Semaphore, oneshot};
 
+use super::source::FileSource;
 use super::tree::Tree;
 use crate::auth::Owner;
-use crate::error::{Code, Refusal, storage};
-use crate::owned::Owned;
-use crate::workspaces::Workspace;
+use crate::error::{Code, Refusal};
 
 /// Pieces of work at a time; of one owner's at most half, so that nobody waits for another's alone.
 const MOST: usize = 64;
 static PLACES: Semaphore = Semaphore::const_new(MOST);
 /// Each owner's half; an owner stays here, as he does in the token file.
 static OWN: Mutex<Vec<(Owner, Arc<Semaphore>)>> = Mutex::new(Vec::new());
+
+/// With whose rights files are used.
+#[derive(Debug, Clone)]
+pub(super) struct Actor {
+    /// A uid that is a gid as well; `None` if the server has no other than its own.
+    pub owner: Option<u32>,
+    /// The sandbox whose files they are: it is not deleted before this is dropped.
+    pub held: Option<Arc<SandboxFiles>>,
+}
+
+impl Actor {
+    pub fn of(owner: Option<u32>) -> Self {
+        Actor { owner, held: None }
+    }
+
+    /// False where the thread has other rights than the files' owner, who must not be served with them.
+    fn become_owner(&self) -> bool {
+        block_signals();
+        self.owner.is_none_or(|owner| use_files_as(owner, owner).is_ok())
+    }
+}
 
 /// The half of this owner.
 fn half(owner: &Owner) -> Arc<Semaphore> {
@@ -34,14 +54,14 @@ fn half(owner: &Owner) -> Arc<Semaphore> {
     half
 }
 
-/// Does something with the files of a workspace.
+/// Does something with files.
 pub(crate) async fn act<T: Send + 'static>(
-    workspace: &Arc<Workspace>,
+    files: &(impl FileSource + ?Sized),
     work: impl FnOnce(&Tree) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
     // No semaphore here is ever closed. The own half first: who waits for it takes nobody's place.
-    let place = (half(workspace.owner()).acquire_owned().await.ok(), PLACES.acquire().await.ok());
-    let tree = opened(workspace)?;
+    let place = (half(files.owner()).acquire_owned().await.ok(), PLACES.acquire().await.ok());
+    let tree = files.open()?;
     let (tell, told) = oneshot::channel();
     let started = start(tree, move |tree| {
         // Whoever asked may have left.
@@ -52,47 +72,40 @@ pub(crate) async fn act<T: Send + 'static>(
     told.await.unwrap_or_else(|_| Err(Refusal::new(Code::Internal, "the files could not be used")))
 }
 
-/// As [`act`], with the files of a second workspace.
+/// As [`act`], with other files as well.
 pub(crate) async fn act_on_two<T: Send + 'static>(
-    workspace: &Arc<Workspace>,
-    other: &Workspace,
+    files: &impl FileSource,
+    other: &impl FileSource,
     work: impl FnOnce(&Tree, &Tree) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
-    let other = opened(other)?;
-    act(workspace, move |tree| work(tree, &other)).await
+    let other = other.open()?;
+    act(files, move |tree| work(tree, &other)).await
 }
 
 /// As [`act`], for work that takes as long as its client does: it takes none of the places of others, and its own are counted by the
-/// caller. Nothing waits for it.
+/// caller. Nothing waits for it, so it reads only: a sandbox may be deleted before it ends.
 pub(super) fn act_apart(
-    workspace: &Workspace,
+    files: &dyn FileSource,
     work: impl FnOnce(&Tree) + Send + 'static,
 ) -> Result<(), Refusal> {
-    let started = start(opened(workspace)?, work);
+    let mut tree = files.open()?;
+    tree.let_go();
+    let started = start(tree, work);
     started.map_err(|error| Refusal::new(Code::System, format!("cannot start a thread: {error}")))
-}
-
-fn opened(workspace: &Workspace) -> Result<Tree, Refusal> {
-    let directory = workspace.open().map_err(|error| match error.kind() {
-        // Removed, or being removed.
-        std::io::ErrorKind::NotFound => Refusal::new(Code::WorkspaceNotFound, "the workspace was removed"),
-        _ => storage("the workspace cannot be opened", &error),
-    })?;
-    Ok(Tree::new(directory, workspace.seen_at()))
 }
 
 /// As [`act`], on a directory, and waits for it.
 pub(crate) fn empty(directory: OwnedFd) -> std::io::Result<()> {
     let (tell, told) = std::sync::mpsc::channel();
     let work = move |tree: &Tree| drop(tell.send(tree.empty()));
-    start(Tree::new(directory, Vec::new()), work)?;
+    start(Tree::new(directory, Vec::new(), Actor::of(workspace_owner())), work)?;
     told.recv().map_err(std::io::Error::other)?.map_err(|refusal| std::io::Error::other(refusal.message))
 }
 
 /// Does something small as the files' owner, when there is a thread for it.
-pub(super) fn later(directory: OwnedFd, work: impl FnOnce(OwnedFd) + Send + 'static) {
+pub(super) fn later(actor: Actor, directory: OwnedFd, work: impl FnOnce(OwnedFd) + Send + 'static) {
     let begin = move || {
-        if become_owner() {
+        if actor.become_owner() {
             work(directory);
         }
     };
@@ -100,16 +113,10 @@ pub(super) fn later(directory: OwnedFd, work: impl FnOnce(OwnedFd) + Send + 'sta
     let _ = std::thread::Builder::new().name("st-files".to_owned()).spawn(begin);
 }
 
-/// False where the thread has other rights than the files' owner, who must not be served with them.
-fn become_owner() -> bool {
-    block_signals();
-    workspace_owner().is_none_or(|owner| use_files_as(owner, owner).is_ok())
-}
-
 fn start(tree: Tree, work: impl FnOnce(&Tree) + Send + 'static) -> std::io::Result<()> {
     let begin = move || {
         // Else whoever waits hears that it was not done.
-        if become_owner() {
+        if tree.actor().become_owner() {
             work(&tree);
         }
     };

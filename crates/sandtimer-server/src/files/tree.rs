@@ -1,10 +1,10 @@
-//! What can be done with the files of a workspace: plain functions, each of which leaves it as it was or does all of it.
+//! What can be done with the files of a workspace or a sandbox: plain functions, each of which leaves it as it was or does all of it.
 //!
 //! They run on a thread of `thread`, with the rights of the files' owner. Every path is opened beneath the workspace; every
 //! file is looked at once it is open, so that nothing is a FIFO by the time it is read. Set-id bits are never set.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
     AtFlags, Mode, OFlags, RenameFlags, Stat, fchmod, fstat, ftruncate, mkdirat, openat, readlinkat,
@@ -14,7 +14,8 @@ use rustix::io::{Errno, pread, retry_on_intr, write};
 use sandtimer::engine::remove;
 
 use super::entry::{Entry, Kind};
-use super::place::{self, Place, Root, refusal, wrong_type};
+use super::place::{self, Place, Root, View, refusal, wrong_type};
+use super::thread::Actor;
 use super::{listing, thread};
 use crate::error::{Code, Refusal};
 
@@ -22,11 +23,12 @@ use crate::error::{Code, Refusal};
 const FILE_MODE: u32 = 0o644;
 pub(super) const DIRECTORY_MODE: u32 = 0o755;
 
-/// The files of a workspace, for the thread that may use them.
+/// The files of a workspace or a sandbox, for the thread that may use them.
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: OwnedFd,
-    seen_at: Vec<PathBuf>,
+    view: View,
+    actor: Actor,
 }
 
 /// How a file is written.
@@ -51,12 +53,26 @@ pub(crate) struct Size {
 
 impl Tree {
     /// The files below a directory, which jobs see at these paths.
-    pub(super) fn new(root: OwnedFd, seen_at: Vec<PathBuf>) -> Self {
-        Tree { root, seen_at }
+    pub(super) fn new(root: OwnedFd, seen_at: Vec<PathBuf>, actor: Actor) -> Self {
+        Tree { root, view: View::Below(seen_at), actor }
+    }
+
+    /// All files of a sandbox, below its root directory.
+    pub(super) fn whole(root: OwnedFd, actor: Actor) -> Self {
+        Tree { root, view: View::Whole, actor }
     }
 
     pub(super) fn root(&self) -> Root<'_> {
-        Root { directory: self.root.as_fd(), seen_at: &self.seen_at }
+        Root { directory: self.root.as_fd(), view: &self.view }
+    }
+
+    pub(super) fn actor(&self) -> &Actor {
+        &self.actor
+    }
+
+    /// Lets its sandbox be deleted before it is dropped.
+    pub(super) fn let_go(&mut self) {
+        self.actor.held = None;
     }
 
     /// Opens a file to read it, and says how long it is.
@@ -106,7 +122,7 @@ impl Tree {
         let (directory, name) = place::holder(self.root(), place, true)?;
         let replaced = replaceable(&directory, &name, place, options.create_only)?;
         let mode = options.mode.or(replaced.map(|status| status.st_mode)).unwrap_or(FILE_MODE);
-        let mut pending = Pending::begin(directory, name, place.path().to_owned(), mode)?;
+        let mut pending = Pending::begin((directory, name), place.path().to_owned(), mode, &self.actor)?;
         pending.create_only = options.create_only;
         Ok(pending)
     }
@@ -220,6 +236,9 @@ impl Tree {
             place::open(self.root(), Path::new("."), OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
         for name in parent.components() {
             path.push(name);
+            if name == Component::RootDir {
+                continue;
+            }
             match mkdirat(&directory, name.as_os_str(), Mode::from_raw_mode(DIRECTORY_MODE)) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(refusal(&path, error)),
@@ -240,6 +259,7 @@ pub(crate) struct Pending {
     pub file: OwnedFd,
     mode: u32,
     create_only: bool,
+    actor: Actor,
     /// Nothing lies beside any more.
     done: bool,
 }
@@ -252,10 +272,10 @@ pub(super) fn aside_name() -> PathBuf {
 impl Pending {
     /// Makes a file next to the place of `name`, which it replaces in the end; fails with what is told of `path`.
     pub(super) fn begin(
-        directory: OwnedFd,
-        name: PathBuf,
+        (directory, name): (OwnedFd, PathBuf),
         path: PathBuf,
         mode: u32,
+        actor: &Actor,
     ) -> Result<Self, Refusal> {
         let aside = aside_name();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
@@ -269,6 +289,7 @@ impl Pending {
             file,
             mode: mode & 0o777,
             create_only: false,
+            actor: actor.clone(),
             done: false,
         })
     }
@@ -310,7 +331,7 @@ impl Drop for Pending {
         {
             let aside = std::mem::take(&mut self.aside);
             // Whoever dropped it has other rights.
-            thread::later(directory, move |directory| remove_aside(&directory, &aside));
+            thread::later(self.actor.clone(), directory, move |directory| remove_aside(&directory, &aside));
         }
     }
 }

@@ -18,7 +18,8 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 
 use super::entry::Kind;
 use super::members::{self, Member, MemberContent, broken, is_inside, leads_out};
-use super::place::{self, Place, refusal, wrong_type};
+use super::place::{self, Place, View, refusal, wrong_type};
+use super::thread::Actor;
 use super::tree::{DIRECTORY_MODE, Pending, Tree, aside_name, write_all};
 use crate::error::{Code, Refusal};
 
@@ -36,14 +37,32 @@ pub(crate) struct UnpackOptions {
     pub keeps_links: bool,
 }
 
+/// An archive that is to be unpacked.
+#[derive(Debug)]
+pub(super) struct Archive {
+    pub file: OwnedFd,
+    /// Holds the sandbox that the file is in.
+    _actor: Actor,
+}
+
 impl Tree {
-    /// Returns a file without a name for an archive that is to be unpacked into this directory; fails where that is none.
-    pub(super) fn begin_unpack(&self, place: &Place, options: UnpackOptions) -> Result<OwnedFd, Refusal> {
+    /// Makes a file without a name for an archive that is to be unpacked into this directory; fails where that is none.
+    pub(super) fn begin_unpack(&self, place: &Place, options: UnpackOptions) -> Result<Archive, Refusal> {
         match self.open_goal(place) {
             Err(missing) if missing.code == Code::FileNotFound && options.parents => {}
             opened => drop(opened?),
         }
-        unnamed_file(self.root().directory).map_err(|error| refusal(place.path(), error))
+        let failed = |error| refusal(place.path(), error);
+        let file = match self.root().view {
+            View::Below(_) => unnamed_file(self.root().directory).map_err(failed)?,
+            // Its user may not write to the root directory.
+            View::Whole => {
+                let flags = OFlags::PATH | OFlags::DIRECTORY;
+                let directory = place::open(self.root(), Path::new("/tmp"), flags, Mode::empty())?;
+                unnamed_file(directory.as_fd()).map_err(failed)?
+            }
+        };
+        Ok(Archive { file, _actor: self.actor().clone() })
     }
 
     fn open_goal(&self, place: &Place) -> Result<OwnedFd, Refusal> {
@@ -58,14 +77,14 @@ impl Tree {
     pub(super) fn unpack(
         &self,
         place: &Place,
-        archive: &OwnedFd,
+        Archive { file: archive, .. }: &Archive,
         options: UnpackOptions,
     ) -> Result<u64, Refusal> {
         let check = |member: &Member| match &member.content {
             MemberContent::Symlink(target) if !options.keeps_links => {
                 let below = |target: &Path| {
                     let below = self.root().below(target)?;
-                    if place.is_root() {
+                    if place.is_root() && !below.is_absolute() {
                         Some(below)
                     } else {
                         below.strip_prefix(place.path()).ok().map(Path::to_owned)
@@ -79,7 +98,8 @@ impl Tree {
         if options.parents {
             self.make_directory(place, true)?;
         }
-        let mut unpacking = Unpacking { goal: self.open_goal(place)?, parent: None, closed: Vec::new() };
+        let mut unpacking =
+            Unpacking { goal: self.open_goal(place)?, actor: self.actor(), parent: None, closed: Vec::new() };
         let mut unpacked = 0u64;
         let done = members::read(archive, &mut |member, content| {
             check(member)?;
@@ -113,15 +133,16 @@ fn unnamed_file(directory: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
 }
 
 /// An archive that is being unpacked.
-struct Unpacking {
+struct Unpacking<'a> {
     goal: OwnedFd,
+    actor: &'a Actor,
     /// The directory of the last member.
     parent: Option<(PathBuf, Rc<OwnedFd>)>,
     /// Directories whose modes would keep out what comes later.
     closed: Vec<(PathBuf, u32)>,
 }
 
-impl Unpacking {
+impl Unpacking<'_> {
     fn make(&mut self, member: &Member, content: &mut dyn Read) -> Result<(), Refusal> {
         let failed = |error| made_refusal(&member.path, error);
         // Paths of members have a name at least.
@@ -144,7 +165,8 @@ impl Unpacking {
             }
             MemberContent::File { size } => {
                 let directory = fcntl_dupfd_cloexec(parent, 0).map_err(failed)?;
-                let pending = Pending::begin(directory, name, member.path.clone(), member.mode)?;
+                let place = (directory, name);
+                let pending = Pending::begin(place, member.path.clone(), member.mode, self.actor)?;
                 write_content(&pending, content, *size)?;
                 let modified = i64::try_from(member.modified_at).unwrap_or(i64::MAX);
                 let time = Timespec { tv_sec: modified, tv_nsec: 0 };

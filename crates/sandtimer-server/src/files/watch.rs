@@ -25,11 +25,10 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
 use super::place::{self, Place, refusal};
+use super::source::FileSource;
 use crate::error::{Code, Refusal, storage};
 use crate::events::{Event, EventSource};
-use crate::owned::Owned;
 use crate::quota::{Share, Shares};
-use crate::workspaces::Workspace;
 use tree::{Walk, Watched};
 
 /// Watchers at a time, and the directories of all of them: the kernel has few for each user.
@@ -52,7 +51,7 @@ const NAMES: [(ReadFlags, &str); 7] = [
 /// The changes of one directory, or of a tree, for one reader.
 #[derive(Debug)]
 pub(super) struct Changes {
-    workspace: Arc<Workspace>,
+    files: Arc<dyn FileSource>,
     kernel: AsyncFd<OwnedFd>,
     place: Place,
     /// Device and number of the directory itself. A descriptor would keep the kernel from reporting its end.
@@ -67,13 +66,13 @@ pub(super) struct Changes {
 
 impl Changes {
     pub async fn of(
-        workspace: &Arc<Workspace>,
+        files: &Arc<dyn FileSource>,
         (place, is_recursive): (Place, bool),
         closing: watch::Receiver<bool>,
     ) -> Result<Self, Refusal> {
-        let share = WATCHERS.take(workspace.owner())?;
-        let (path, owner) = (place.clone(), workspace.owner().clone());
-        let begun = super::act(workspace, move |tree| {
+        let share = WATCHERS.take(files.owner())?;
+        let (path, owner) = (place.clone(), files.owner().clone());
+        let begun = super::act(files, move |tree| {
             // A user who may read a directory may watch it.
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
             let directory = place::open(tree.root(), path.path(), flags, Mode::empty())?;
@@ -98,7 +97,7 @@ impl Changes {
         let kernel = AsyncFd::with_interest(kernel, Interest::READABLE)
             .map_err(|error| storage("the directory cannot be watched", &error))?;
         let mut changes = Changes {
-            workspace: workspace.clone(),
+            files: files.clone(),
             kernel,
             place,
             identity,
@@ -117,8 +116,7 @@ impl Changes {
 
     /// A path below the watched directory as readers know it.
     fn shown(&self, path: &Path) -> String {
-        let base = if self.place.is_root() { Path::new("") } else { self.place.path() };
-        base.join(path).to_string_lossy().into_owned()
+        self.place.prefix().join(path).to_string_lossy().into_owned()
     }
 
     /// Takes what the kernel has. `Err` where that is nothing.
@@ -168,7 +166,7 @@ impl Changes {
     async fn watch_more(&mut self) -> Result<(), Refusal> {
         let failed = |error: std::io::Error| storage("the directory cannot be watched", &error);
         let kernel = self.kernel.get_ref().try_clone().map_err(failed)?;
-        let (place, expected, owner) = (self.place.clone(), self.identity, self.workspace.owner().clone());
+        let (place, expected, owner) = (self.place.clone(), self.identity, self.files.owner().clone());
         let wanted = self.watched.wanted();
         let walk = move |tree: &super::Tree| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -177,9 +175,11 @@ impl Changes {
             let is_same = identity(&directory) == Ok(expected);
             Ok(is_same.then(|| Walk::more(&kernel, &directory, wanted, &owner)))
         };
-        match super::act(&self.workspace, walk).await {
+        match super::act(&self.files, walk).await {
             Ok(walk) => self.take_walk(walk.unwrap_or_default()),
-            Err(refused) if refused.code == Code::FileNotFound => self.take_walk(Walk::default()),
+            Err(refused) if matches!(refused.code, Code::FileNotFound | Code::SandboxNotFound) => {
+                self.take_walk(Walk::default())
+            }
             Err(refused) => return Err(refused),
         }
         Ok(())

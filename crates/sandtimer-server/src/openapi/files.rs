@@ -19,6 +19,9 @@ const OF_FILES: &[Code] = &[
     Code::PathOutside,
     Code::FilePermission,
     Code::WorkspaceNotFound,
+    Code::SandboxNotFound,
+    Code::SandboxBusy,
+    Code::Refused,
     Code::ContextNotFound,
     Code::ContextEnded,
     Code::FileNotFound,
@@ -59,14 +62,27 @@ fn workspaces() -> Vec<Operation> {
 
 fn addressed(operation: Operation) -> Operation {
     operation
-        .query("workspace", text("Its id."), "Whose files: give this, or `context`, or `session`.")
+        .query(
+            "workspace",
+            text("Its id."),
+            "Whose files: give this, or `context`, or `session`, or `sandbox`.",
+        )
         .query("context", text("Its id."), "The files that this context works with.")
         .query("session", text("Its id."), "The files that this session works with.")
+        .query(
+            "sandbox",
+            text("Its id."),
+            "The files of this sandbox: `path` is absolute, or below /workspace.",
+        )
         .errors(OF_FILES)
 }
 
 fn on_file(operation: Operation) -> Operation {
-    addressed(operation).query("path", text("Relative, or below /workspace; without `..`."), "Which file.")
+    addressed(operation).query(
+        "path",
+        text("Relative, or below /workspace, or in a sandbox any absolute path; without `..`."),
+        "Which file.",
+    )
 }
 
 fn contents() -> Vec<Operation> {
@@ -114,8 +130,8 @@ fn contents() -> Vec<Operation> {
 const ARCHIVE: &str = "application/x-tar";
 
 fn archives() -> Vec<Operation> {
-    let directory = "Which directory; all of the workspace unless given.";
-    let path = || text("Relative, or below /workspace.");
+    let directory = "Which directory; all of /workspace unless given.";
+    let path = || text("Relative, or below /workspace; in a sandbox any absolute path.");
     vec![
         addressed(Operation::new(
             "get",
@@ -154,10 +170,10 @@ fn archives() -> Vec<Operation> {
 fn places() -> Vec<Operation> {
     let get = |path, summary, answer| Operation::new("get", path, summary, answer);
     let post = |path, summary| Operation::new("post", path, summary, Json("FileEntry"));
-    let directory = "Which directory; all of the workspace unless given.";
+    let directory = "Which directory; all of /workspace unless given.";
     vec![
         addressed(get("/v1/files/list", "What is in a directory, in the order of names", Json("FileListing")))
-            .query("path", text("Relative, or below /workspace."), directory)
+            .query("path", text("Relative, or below /workspace; in a sandbox any absolute path."), directory)
             .query("recursive", truth(""), "With all below it.")
             .query("limit", number("1 to 10000."), "How many at most; 1000 unless given.")
             .query("after", text("A path of this listing."), "Only entries after this one: `next_after` of the previous page."),
@@ -169,7 +185,7 @@ fn places() -> Vec<Operation> {
              reader that went away: list the directory again",
             Text("text/event-stream"),
         ))
-        .query("path", text("Relative, or below /workspace."), directory)
+        .query("path", text("Relative, or below /workspace; in a sandbox any absolute path."), directory)
         .query("recursive", truth(""), "With all directories below it, also those that are made later; false unless given.")
         .errors(&[Code::Capacity]),
         post("/v1/files/move", "Move a file or a directory; what is there now").body("MoveRequest").errors(OF_FILES).errors(&[
@@ -198,7 +214,7 @@ pub(super) fn schemas() -> Value {
         "WorkspaceDetails": answer(details),
         "WorkspaceList": answer(json!({"workspaces": list(reference("Workspace"))})),
         "FileEntry": answer(json!({
-            "path": text("Relative to the workspace. What is not UTF-8 in it is U+FFFD, and such a file has to be reached by a run."),
+            "path": text("Relative to the workspace; absolute in a sandbox. What is not UTF-8 in it is U+FFFD, and such a file has to be reached by a run."),
             "type": words(&Kind::NAMES),
             "size": number("Bytes."),
             "modified_at_ms": number("Milliseconds since 1970."),
@@ -234,9 +250,12 @@ pub(super) fn schemas() -> Value {
 }
 
 fn request(mut fields: Value) -> Value {
-    for (name, of) in
-        [("workspace", "this workspace"), ("context", "this context"), ("session", "this session")]
-    {
+    for (name, of) in [
+        ("workspace", "this workspace"),
+        ("context", "this context"),
+        ("session", "this session"),
+        ("sandbox", "this sandbox"),
+    ] {
         fields[name] = text(&format!("The id, for files of {of}."));
     }
     body(fields)

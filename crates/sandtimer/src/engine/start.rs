@@ -28,7 +28,7 @@ use super::place;
 use super::plans::{self, KnownFiles};
 use super::private_directory::private_directory;
 use super::program_file::ProgramFile;
-use super::sandboxes::{SandboxError, SandboxUse};
+use super::sandboxes::{SandboxError, SandboxUse, Visitor};
 use super::streams::Streams;
 use super::{Inner, Run, Spec};
 use crate::isolate::cgroup::{Slot, SlotLimits};
@@ -263,7 +263,7 @@ pub(super) fn prepare_to<T>(
         Err(reason) => (None, Some(reason)),
     };
     let most = ptys::most(spec.terminal.is_some(), ptys.as_deref());
-    let sandbox = spec.sandbox.as_ref().map(super::sandboxes::Sandbox::enter).transpose()?;
+    let sandbox = spec.sandbox.as_ref().map(|sandbox| sandbox.enter(Visitor::Run)).transpose()?;
     let files = match &sandbox {
         Some(sandbox) => Arc::new(KnownFiles::new(sandbox.files(spec.working_directory.as_deref(), most))),
         None => plans::plan_files_of(inner, spec, most)?,

@@ -198,6 +198,7 @@ pub fn root_steps(request: &RootRequest<'_>, dispatch: u64) -> Steps {
         steps.push("mount a procfs", op::MOUNT, &[PROC_FLAGS], &strings);
     }
     steps.push("change root", op::PIVOT, &[], &[root.as_os_str(), text(".")]);
+    steps.push("send the root", op::SEND_ROOT, &[], &[]);
     let numbers = [u64::MAX, u64::MAX, 0, u64::MAX, 0];
     steps.push("fork", op::FORK, &numbers, &[]);
     steps.push("wait for the root", op::JOIN, &[], &[]);

@@ -2,13 +2,14 @@
 //! engine, and a crash of it. docs/design/sandboxes.md has states and failures.
 
 mod error;
+mod files;
 mod mount;
 mod record;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use sandtimer_os::remove::remove_tree;
 use serde::{Deserialize, Serialize};
 
 pub use self::error::SandboxError;
+pub use self::files::SandboxFiles;
 use self::mount::Mounted;
 use self::record::{Home, Record};
 use super::error::Error;
@@ -107,15 +109,17 @@ struct SandboxState {
     life: Mutex<Life>,
     /// Notified when a run lets it go.
     released: Condvar,
-    /// As in `life`, for readers that are not to wait for a mount.
-    users: AtomicUsize,
+    /// How many of its users are runs, for readers that are not to wait for a mount.
+    runs: AtomicUsize,
+    /// As `is_deleted` in `life`, for such readers.
+    is_closed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Life {
     is_deleted: bool,
     mounted: Option<Arc<Mounted>>,
-    /// Runs that hold it: those that are being started, too.
+    /// What holds it: runs, also those that are being started, and work with its files.
     users: usize,
     runs: Vec<RunHandle>,
 }
@@ -195,7 +199,8 @@ impl Sandboxes {
             record: Mutex::new(record),
             life: Mutex::default(),
             released: Condvar::new(),
-            users: AtomicUsize::new(0),
+            runs: AtomicUsize::new(0),
+            is_closed: AtomicBool::new(false),
         };
         Ok(Sandbox { inner: self.inner.clone(), state: Arc::new(state), scope: Arc::new(scope) })
     }
@@ -226,7 +231,7 @@ impl Sandboxes {
         let id = new_run_id();
         let home = Home::create(&self.directory, &id, &record).map_err(storage)?;
         let made = self.sandbox(id, home.clone(), record, spec.parent).and_then(|sandbox| {
-            drop(sandbox.enter()?);
+            drop(sandbox.enter(Visitor::Files)?);
             Ok(sandbox)
         });
         match made {
@@ -302,7 +307,7 @@ impl Sandbox {
 
     /// How many runs are in it.
     pub fn runs(&self) -> usize {
-        self.state.users.load(Ordering::Relaxed)
+        self.state.runs.load(Ordering::Relaxed)
     }
 
     /// Whether all that was written is there.
@@ -324,8 +329,8 @@ impl Sandbox {
         self.state.home.upper()
     }
 
-    /// Holds it for a run, mounted.
-    pub(super) fn enter(&self) -> Result<SandboxUse, Error> {
+    /// Holds it, mounted.
+    pub(super) fn enter(&self, visitor: Visitor) -> Result<SandboxUse, Error> {
         let mut life = lock(&self.state.life);
         if life.is_deleted {
             return Err(SandboxError::NotFound(self.id().to_owned()).into());
@@ -340,8 +345,10 @@ impl Sandbox {
             }
         };
         life.users += 1;
-        self.state.users.store(life.users, Ordering::Relaxed);
-        Ok(SandboxUse { state: self.state.clone(), mounted: Some(mounted) })
+        if visitor == Visitor::Run {
+            self.state.runs.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(SandboxUse { state: self.state.clone(), visitor, mounted: Some(mounted) })
     }
 
     /// Has the run be ended if the sandbox is deleted.
@@ -375,6 +382,7 @@ impl SandboxState {
         let end = monotonic_nanoseconds() + END_TIMEOUT.as_nanos() as u64;
         let mut life = lock(&self.life);
         life.is_deleted = true;
+        self.is_closed.store(true, Ordering::Relaxed);
         while life.users > 0 {
             // Again: a run that was being started is noted later.
             life.runs.iter().for_each(|run| run.end(enforcer));
@@ -401,10 +409,20 @@ impl RunHandle {
     }
 }
 
-/// A sandbox that a run is in, until the run's outcome is out.
+/// What holds a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Visitor {
+    /// A run, until its outcome is out.
+    Run,
+    /// Work with its files from outside.
+    Files,
+}
+
+/// A sandbox that is held: it stays mounted.
 #[derive(Debug)]
 pub(super) struct SandboxUse {
     state: Arc<SandboxState>,
+    visitor: Visitor,
     /// There until it is dropped.
     mounted: Option<Arc<Mounted>>,
 }
@@ -438,7 +456,9 @@ impl Drop for SandboxUse {
         self.mounted = None;
         let mut life = lock(&self.state.life);
         life.users -= 1;
-        self.state.users.store(life.users, Ordering::Relaxed);
+        if self.visitor == Visitor::Run {
+            self.state.runs.fetch_sub(1, Ordering::Relaxed);
+        }
         drop(life);
         self.state.released.notify_all();
     }

@@ -49,6 +49,8 @@ const WRITABLE: [&str; 5] = ["/home", "/tmp", "/var", "/workspace", "/dev/shm"];
 #[derive(Debug)]
 pub(super) struct Mounted {
     pub namespace: OwnedFd,
+    /// Names the root directory.
+    pub root: OwnedFd,
     pub lock: OwnedFd,
     pub view: RootView,
     /// Holds the uid of the sandbox's user; empty of processes.
@@ -82,8 +84,8 @@ pub(super) fn mount(inner: &Inner, home: &Home, record: &Record) -> Result<Mount
     let (row, mut slot) = (slot.row, Some(slot));
     let built = build(inner, home, record, &mut slot);
     match built {
-        Ok((namespace, view)) => {
-            Ok(Mounted { namespace, lock: lock.into(), view, slot, pool: inner.pool.clone() })
+        Ok((BuiltRoot { namespace, root }, view)) => {
+            Ok(Mounted { namespace, root, lock: lock.into(), view, slot, pool: inner.pool.clone() })
         }
         Err(error) => {
             drop(slot);
@@ -138,7 +140,7 @@ fn build(
     home: &Home,
     record: &Record,
     holder: &mut Option<Slot>,
-) -> Result<(OwnedFd, RootView), Error> {
+) -> Result<(BuiltRoot, RootView), Error> {
     let host = inner.host()?;
     let in_user_namespace = host.namespaces == Namespaces::User;
     if record.has_user_attributes != in_user_namespace {
@@ -178,12 +180,18 @@ fn build(
     let steps = root_steps(&request, idmaps.len() as u64);
     let plan = Plan { flags: NEWNS | NEWPID, program: steps.program, names: steps.names, ..Plan::none() };
     let prepared = Prepared::of_plan(Arc::new(KnownFiles::new(files)), plan, idmaps);
-    let namespace = carry_out(inner, prepared, holder)?;
-    Ok((namespace, view))
+    let built = carry_out(inner, prepared, holder)?;
+    Ok((built, view))
+}
+
+/// What is left of the process that has put a root together.
+struct BuiltRoot {
+    namespace: OwnedFd,
+    root: OwnedFd,
 }
 
 /// Starts a process that puts the root together, takes its mount namespace, and ends it. The slot comes back empty.
-fn carry_out(inner: &Inner, prepared: Prepared, holder: &mut Option<Slot>) -> Result<OwnedFd, Error> {
+fn carry_out(inner: &Inner, prepared: Prepared, holder: &mut Option<Slot>) -> Result<BuiltRoot, Error> {
     let pair = || socket::pair().map_err(Error::system("cannot make a socket"));
     let ((control, init_control), (dispatch, waiting)) = (pair()?, pair()?);
     let null = park::null()?;
@@ -214,15 +222,16 @@ fn carry_out(inner: &Inner, prepared: Prepared, holder: &mut Option<Slot>) -> Re
     built
 }
 
-fn wait_built(jail: &start::Sandbox) -> Result<OwnedFd, Error> {
+fn wait_built(jail: &start::Sandbox) -> Result<BuiltRoot, Error> {
     const MOUNTS: u64 = 0x0002_0000;
     let doing = "cannot build the sandbox's root";
-    let mut namespace = None;
+    let (mut namespace, mut root) = (None, None);
     loop {
         if !process::wait_readable(jail.control.as_fd(), BUILD_TIMEOUT_MILLISECONDS) {
             return Err(Error::System { doing, source: io::ErrorKind::TimedOut.into() });
         }
         match process::notice(&jail.control).map_err(Error::system(doing))? {
+            Some((notice, Some(fd))) if notice.kind == notice::ROOT => root = Some(fd),
             Some((notice, Some(fd))) if notice.a == MOUNTS => namespace = Some(fd),
             Some((notice, None)) if notice.kind == notice::STEP_FAILED => {
                 let source = io::Error::from_raw_os_error(notice.b as i32);
@@ -234,7 +243,8 @@ fn wait_built(jail: &start::Sandbox) -> Result<OwnedFd, Error> {
             None => return Err(Error::System { doing, source: io::ErrorKind::UnexpectedEof.into() }),
         }
     }
-    namespace.ok_or(Error::System { doing, source: io::ErrorKind::NotFound.into() })
+    let built = namespace.zip(root).map(|(namespace, root)| BuiltRoot { namespace, root });
+    built.ok_or(Error::System { doing, source: io::ErrorKind::NotFound.into() })
 }
 
 fn failed_step(name: &str, source: io::Error) -> Error {
