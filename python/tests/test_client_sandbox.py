@@ -122,3 +122,30 @@ def test_files_are_used_from_outside(client: sandtimer.Client) -> None:
         with pytest.raises(sandtimer.ServerError) as refused:
             box.files.read("/proc/self/environ")
         assert refused.value.code == "path_outside"
+
+
+def test_command_line_copies_files_and_directories(server: str, client: sandtimer.Client, tmp_path: pathlib.Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "deep").mkdir(parents=True)
+    (tree / "deep" / "file").write_bytes(bytes(range(256)) * 1000)
+    (tree / "tool").write_text("#!/bin/sh\necho ran\n")
+    (tree / "tool").chmod(0o755)
+    (tree / "link").symlink_to("tool")
+    with client.sandbox() as box:
+        for source, target in [(tree / "tool", f"{box.id}:/home/user/"), (tree, f"{box.id}:tree")]:
+            copied = sandbox_command(server, "copy", str(source), target)
+            assert (copied.returncode, copied.stderr) == (0, ""), copied
+        assert box.run("~/tool; tree/link; stat -c %s tree/deep/file", timeout=20.0).stdout == "ran\nran\n256000\n"
+        assert box.run("echo out >tree/out; ln -s /etc/shadow tree/evil", timeout=20.0).ok
+        back = tmp_path / "back"
+        copied = sandbox_command(server, "copy", f"{box.id}:tree", str(back))
+        assert copied.returncode == 0, copied
+        assert (back / "deep" / "file").read_bytes() == (tree / "deep" / "file").read_bytes()
+        assert ((back / "out").read_text(), (back / "link").readlink(), (back / "evil").is_symlink()) == ("out\n", pathlib.Path("tool"), True)
+        copied = sandbox_command(server, "copy", f"{box.id}:/home/user/tool", str(tmp_path))
+        assert copied.returncode == 0 and (tmp_path / "tool").stat().st_mode & 0o777 == 0o755, copied
+        # A link that leads out of the sandbox leads to nothing there.
+        evil = sandbox_command(server, "copy", f"{box.id}:tree/evil", str(tmp_path / "evil"))
+        assert evil.returncode == 125 and not (tmp_path / "evil").exists(), evil
+        for words in [("a", "b"), (f"{box.id}:a", f"{box.id}:b"), (str(tmp_path / "absent"), f"{box.id}:x"), (f"{box.id}:absent", "x")]:
+            assert sandbox_command(server, "copy", *words).returncode == 125, words

@@ -21,6 +21,9 @@ pub(crate) enum SandboxAction {
     /// Run a command in a sandbox, and wait for its end
     #[command(after_long_help = EXEC_NOTES)]
     Exec(SandboxExec),
+    /// Copy a file or a directory into a sandbox, or out of one
+    #[command(after_long_help = COPY_NOTES)]
+    Copy(SandboxCopy),
     /// End all runs in a sandbox, and delete it with all of its files
     Delete(SandboxDelete),
 }
@@ -29,6 +32,26 @@ const EXEC_NOTES: &str = "\
 Exit codes are those of `sandtimer run`: the command's own; 128 + n when signal n ended it; 124 when a limit ended it; 137 out \
 of memory; 125 when Sandtimer failed; 126 and 127 when the command cannot be executed or is not found. Its output is printed \
 when it has ended. The run is cancelled if this command ends before.";
+
+const COPY_NOTES: &str = "\
+Examples:
+  sandtimer sandbox copy data.csv c731329c7bb9:/home/user/data.csv
+  sandtimer sandbox copy src c731329c7bb9:/workspace/src
+  sandtimer sandbox copy c731329c7bb9:/workspace/out .
+
+A file is copied into TARGET if that is a directory, or ends with `/`. A directory becomes TARGET, with what is there already; it is \
+copied into TARGET, under its own name, if that ends with `/`. Links are copied as links. Files inside belong to the sandbox's \
+user. A path without a leading `/` is below /workspace. A local path with a colon is written as `./a:b`.";
+
+#[derive(Debug, Args)]
+pub(crate) struct SandboxCopy {
+    /// What is copied: a local path, or ID:PATH
+    pub(crate) source: OsString,
+    /// Where it goes: ID:PATH, or a local path
+    pub(crate) target: OsString,
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct SandboxCreate {

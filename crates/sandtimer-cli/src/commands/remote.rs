@@ -2,6 +2,7 @@
 //! and hint, and exit code 125.
 
 mod client;
+mod copy;
 mod logs;
 mod ps;
 mod sandbox;

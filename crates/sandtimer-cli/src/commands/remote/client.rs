@@ -5,10 +5,10 @@ use std::io::Read;
 use std::time::Duration;
 
 use serde_json::Value;
-use ureq::Agent;
 use ureq::config::Config;
 use ureq::http::Response;
 use ureq::unversioned::resolver::DefaultResolver;
+use ureq::{Agent, SendBody};
 
 use super::super::{Failure, mcp};
 use super::socket::Agents;
@@ -21,6 +21,8 @@ const AGENTS: &str = "http://127.0.0.1";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long one answer may take as a whole. A stream of events is asked for again then, from where it was.
 const ANSWER: Duration = Duration::from_secs(60);
+/// How long a file or directory may take.
+const TRANSFER: Duration = Duration::from_secs(6 * 3600);
 /// More than any answer but a stream has.
 const MOST_BYTES: u64 = 256 << 20;
 /// The longest file of a token.
@@ -111,6 +113,38 @@ impl Client {
         }
         let answer = request.header("content-type", "application/json").send(body.to_string());
         self.value(answer.map_err(|error| self.unreachable(&error))?)
+    }
+
+    /// Sends a body as it is read.
+    pub fn put(&self, path: &str, mut body: impl Read) -> Result<Value, Refused> {
+        let mut request = self.agent.put(format!("{}{path}", self.server));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let request = request.config().timeout_recv_response(Some(TRANSFER)).build();
+        let answer = request.send(SendBody::from_reader(&mut body));
+        self.value(answer.map_err(|error| self.unreachable(&error))?)
+    }
+
+    /// The body of an answer, to be read as it comes, and its length if the server knows it.
+    pub fn stream(&self, path: &str) -> Result<(Option<u64>, impl Read + use<>), Refused> {
+        let mut request = self.agent.get(format!("{}{path}", self.server));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let request = request.config().timeout_recv_body(Some(TRANSFER)).build();
+        let answer = request.call().map_err(|error| self.unreachable(&error))?;
+        if answer.status().is_success() {
+            let body = answer.into_body();
+            return Ok((body.content_length(), body.into_reader()));
+        }
+        Err(match self.value(answer) {
+            Err(refused) => refused,
+            Ok(_) => {
+                let problem = "it answered with an error that is none of Sandtimer's".to_owned();
+                Refused::Unreachable { server: self.server.clone(), problem }
+            }
+        })
     }
 
     pub fn delete(&self, path: &str) -> Result<(), Refused> {

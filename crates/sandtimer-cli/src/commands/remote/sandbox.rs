@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::super::Failure;
 use super::super::run::exit::exit_code;
 use super::client::{Client, printable};
-use super::said;
+use super::{copy, said};
 use crate::args::sandbox::{
     SandboxAction, SandboxArguments, SandboxCreate, SandboxDelete, SandboxExec, SandboxList,
 };
@@ -26,6 +26,7 @@ pub(crate) fn main(given: &SandboxArguments) -> Result<ExitCode, Failure> {
         SandboxAction::Create(given) => create(given),
         SandboxAction::List(given) => list(given),
         SandboxAction::Exec(given) => execute(given),
+        SandboxAction::Copy(given) => copy::main(given),
         SandboxAction::Delete(given) => delete(given),
     }
 }
@@ -117,7 +118,7 @@ fn wall_milliseconds(wall: &std::ffi::OsStr) -> Result<Value, Failure> {
 }
 
 /// An id as it is put into a path.
-fn checked(id: &str) -> Result<&str, Failure> {
+pub(super) fn checked(id: &str) -> Result<&str, Failure> {
     let is_id = !id.is_empty() && id.len() <= 100 && id.chars().all(|letter| letter.is_ascii_alphanumeric());
     if is_id {
         return Ok(id);
