@@ -124,6 +124,15 @@ def test_files_are_used_from_outside(client: sandtimer.Client) -> None:
         assert refused.value.code == "path_outside"
 
 
+def test_contexts_are_in_a_sandbox(client: sandtimer.Client) -> None:
+    with client.sandbox() as box, client.session(sandbox=box) as shell, client.context(sandbox=box.id, timeout=20.0) as ctx:
+        assert shell.run("cd ~; echo 42 >number; x=1", timeout=20.0).ok
+        assert ctx.run("x = int(open('/home/user/number').read()); x").value == 42
+        stubborn = "x = 0\nimport signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
+        assert ctx.run(stubborn, timeout=0.4).state == "rolled_back"
+        assert (ctx.run("x + 1").value, ctx.info()["sandbox"]) == (43, box.id)
+
+
 def test_command_line_copies_files_and_directories(server: str, client: sandtimer.Client, tmp_path: pathlib.Path) -> None:
     tree = tmp_path / "tree"
     (tree / "deep").mkdir(parents=True)

@@ -1428,6 +1428,8 @@ export interface components {
             no_checkpoint_because: string | null;
             /** @description What is executed. */
             run_id: string | null;
+            /** @description The id of the sandbox that it is in; absent outside of one. */
+            sandbox?: string;
             /** @enum {string} */
             status: "idle" | "busy";
             /** @description How many wait for their turn. */
@@ -1462,6 +1464,8 @@ export interface components {
             output_bytes?: components["schemas"]["Limit"];
             processes?: components["schemas"]["Limit"];
             result_bytes?: components["schemas"]["Limit"];
+            /** @description The id of the sandbox that it is in: its files are the sandbox's. Not together with `workspace`. Contexts in Python are in sandboxes of the template `host` only. */
+            sandbox?: string;
             stall_ms?: components["schemas"]["Limit"];
             /** @description The same, with its unit, such as `30s`. */
             timeout?: string | null;
@@ -1477,6 +1481,8 @@ export interface components {
             /** @description Makes those on the way as well, and it may be there. */
             parents?: boolean;
             path?: string;
+            /** @description The id, for files of this sandbox. */
+            sandbox?: string;
             /** @description The id, for files of this session. */
             session?: string;
             /** @description The id, for files of this workspace. */
@@ -1702,7 +1708,7 @@ export interface components {
             mode: string;
             /** @description Milliseconds since 1970. */
             modified_at_ms: number;
-            /** @description Relative to the workspace. What is not UTF-8 in it is U+FFFD, and such a file has to be reached by a run. */
+            /** @description Relative to the workspace; absolute in a sandbox. What is not UTF-8 in it is U+FFFD, and such a file has to be reached by a run. */
             path: string;
             /** @description Bytes. */
             size: number;
@@ -2358,6 +2364,8 @@ export interface components {
             from?: string;
             /** @description Replaces what is there. */
             overwrite?: boolean;
+            /** @description The id, for files of this sandbox. */
+            sandbox?: string;
             /** @description The id, for files of this session. */
             session?: string;
             /** @description A path. */
@@ -2511,6 +2519,8 @@ export interface components {
             outcome: components["schemas"]["Outcome"] | null;
             progress: components["schemas"]["Progress"] | null;
             run_id: string;
+            /** @description The id of the sandbox that it is in; absent outside of one. */
+            sandbox?: string;
             /** @enum {string} */
             status: "queued" | "running" | "ended";
         };
@@ -2610,6 +2620,8 @@ export interface components {
             /** @description Milliseconds between submission and the start of its isolation or its cell; so far, if it is queued. */
             queued_ms: number;
             run_id: string;
+            /** @description The id of the sandbox that it is in; absent outside of one. */
+            sandbox?: string;
             /** @description That of its verdict, where a limit or a cancel ended it. */
             sentence: string | null;
             /** @description Milliseconds to build the isolation; null until the command started. */
@@ -2661,6 +2673,8 @@ export interface components {
             output_bytes?: components["schemas"]["Limit"];
             processes?: components["schemas"]["Limit"];
             result_bytes?: components["schemas"]["Limit"];
+            /** @description The id of the sandbox that it is in: its files are the sandbox's. Not together with `workspace`. Contexts in Python are in sandboxes of the template `host` only. */
+            sandbox?: string;
             stall_ms?: components["schemas"]["Limit"];
             /** @description The same, with its unit, such as `30s`. */
             timeout?: string | null;
@@ -3517,7 +3531,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `workspace_not_found` */
+            /** @description `sandbox_not_found`, `workspace_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3528,6 +3542,15 @@ export interface operations {
             };
             /** @description `request_timeout` */
             408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_busy` */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4280,12 +4303,14 @@ export interface operations {
     get_files: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`. */
+                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
+                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
+                sandbox?: string;
                 /** @description Which file. */
                 path?: string;
                 /** @description Where to begin; 0 unless given. */
@@ -4344,7 +4369,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4353,7 +4378,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4389,6 +4414,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `refused` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `head_too_large` */
             431: {
                 headers: {
@@ -4412,12 +4446,14 @@ export interface operations {
     put_files: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`. */
+                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
+                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
+                sandbox?: string;
                 /** @description Which file. */
                 path?: string;
                 /** @description Makes the directories on the way. */
@@ -4473,7 +4509,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4491,7 +4527,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `file_exists`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `file_exists`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4527,6 +4563,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `refused` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `head_too_large` */
             431: {
                 headers: {
@@ -4550,12 +4595,14 @@ export interface operations {
     delete_files: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`. */
+                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
+                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
+                sandbox?: string;
                 /** @description Which file. */
                 path?: string;
                 /** @description With all that is in it. */
@@ -4601,7 +4648,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4610,7 +4657,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `directory_not_empty`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `directory_not_empty`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4630,6 +4677,15 @@ export interface operations {
             };
             /** @description `uri_too_long` */
             414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `refused` */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4660,12 +4716,14 @@ export interface operations {
     post_files_append: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`. */
+                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
+                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
+                sandbox?: string;
                 /** @description Which file. */
                 path?: string;
                 /** @description Makes the file if it is not there; true unless given. */
@@ -4717,7 +4775,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4735,7 +4793,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4771,6 +4829,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `refused` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `head_too_large` */
             431: {
                 headers: {
@@ -4794,13 +4861,15 @@ export interface operations {
     get_files_list: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`. */
+                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
-                /** @description Which directory; all of the workspace unless given. */
+                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
+                sandbox?: string;
+                /** @description Which directory; all of /workspace unless given. */
                 path?: string;
                 /** @description With all below it. */
                 recursive?: boolean;
@@ -4851,7 +4920,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4860,7 +4929,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4880,6 +4949,15 @@ export interface operations {
             };
             /** @description `uri_too_long` */
             414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `refused` */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4956,7 +5034,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4974,7 +5052,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `file_exists`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `file_exists`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5003,6 +5081,15 @@ export interface operations {
             };
             /** @description `uri_too_long` */
             414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `refused` */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5079,7 +5166,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5097,7 +5184,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `file_exists`, `directory_not_empty`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `file_exists`, `directory_not_empty`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5133,6 +5220,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `refused` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `head_too_large` */
             431: {
                 headers: {
@@ -5156,12 +5252,14 @@ export interface operations {
     get_files_stat: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`. */
+                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
+                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
+                sandbox?: string;
                 /** @description Which file. */
                 path?: string;
             };
@@ -5207,7 +5305,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5216,7 +5314,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5236,6 +5334,15 @@ export interface operations {
             };
             /** @description `uri_too_long` */
             414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `refused` */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5266,13 +5373,15 @@ export interface operations {
     get_files_tar: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`. */
+                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
-                /** @description Which directory; all of the workspace unless given. */
+                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
+                sandbox?: string;
+                /** @description Which directory; all of /workspace unless given. */
                 path?: string;
             };
             header?: never;
@@ -5317,7 +5426,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5326,7 +5435,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5355,6 +5464,15 @@ export interface operations {
             };
             /** @description `uri_too_long` */
             414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `refused` */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5394,13 +5512,15 @@ export interface operations {
     put_files_tar: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`. */
+                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
-                /** @description Which directory; all of the workspace unless given. */
+                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
+                sandbox?: string;
+                /** @description Which directory; all of /workspace unless given. */
                 path?: string;
                 /** @description Makes the directory, and those on the way. */
                 parents?: boolean;
@@ -5453,7 +5573,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5471,7 +5591,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5500,6 +5620,15 @@ export interface operations {
             };
             /** @description `uri_too_long` */
             414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `refused` */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5539,13 +5668,15 @@ export interface operations {
     get_files_watch: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`. */
+                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
-                /** @description Which directory; all of the workspace unless given. */
+                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
+                sandbox?: string;
+                /** @description Which directory; all of /workspace unless given. */
                 path?: string;
                 /** @description With all directories below it, also those that are made later; false unless given. */
                 recursive?: boolean;
@@ -5592,7 +5723,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5601,7 +5732,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5621,6 +5752,15 @@ export interface operations {
             };
             /** @description `uri_too_long` */
             414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `refused` */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7990,6 +8130,8 @@ export interface operations {
             query?: {
                 /** @description Only these. */
                 status?: "queued" | "running" | "ended";
+                /** @description Only those in this sandbox. */
+                sandbox?: string;
                 /** @description How many; 100 unless given. */
                 limit?: number;
                 /** @description Continues after that one. */
@@ -10131,7 +10273,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `workspace_not_found` */
+            /** @description `sandbox_not_found`, `workspace_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -10142,6 +10284,15 @@ export interface operations {
             };
             /** @description `request_timeout` */
             408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_busy` */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -64,13 +64,8 @@ pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
         traces: Traces::NONE,
         vacated: 0,
     };
-    if step.header.op == op::SERVE {
-        // A zygote's child enters them: by these, because entering by process would need the right to trace this one.
-        show_namespace(control, NEWPID, c"/proc/self/ns/pid");
-        show_namespace(control, NEWUSER, c"/proc/self/ns/user");
-        show_namespace(control, NEWIPC, c"/proc/self/ns/ipc");
-        show_namespace(control, NEWUTS, c"/proc/self/ns/uts");
-        show_namespace(control, NEWCGROUP, c"/proc/self/ns/cgroup");
+    if step.header.op == op::SERVE && is_shown {
+        show_entered_namespaces(control);
     }
     // Forked first: the child does what needs no root directory while this process builds it.
     let pipes = if step.header.op == op::FORK { init.fork(rest, stdio, extra) } else { init.serve_others() };
@@ -81,6 +76,9 @@ pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
     drop(builder);
     if whole_namespace && !is_shown {
         show_namespace(control, NEWNS, c"/proc/self/ns/mnt");
+        if step.header.op == op::SERVE {
+            show_entered_namespaces(control);
+        }
     }
     if let Some(file) = proc::take_memory_file() {
         notify_with(control, notice::MEMORY_FILE, [0; 6], Some(file));
@@ -122,6 +120,15 @@ fn show_namespace(control: Fd, which: u64, path: &core::ffi::CStr) -> bool {
         sys::close(namespace as Fd);
     }
     namespace >= 0
+}
+
+/// Gives the engine what a zygote's child enters: by these, because entering by process would need the right to trace this one.
+fn show_entered_namespaces(control: Fd) {
+    show_namespace(control, NEWPID, c"/proc/self/ns/pid");
+    show_namespace(control, NEWUSER, c"/proc/self/ns/user");
+    show_namespace(control, NEWIPC, c"/proc/self/ns/ipc");
+    show_namespace(control, NEWUTS, c"/proc/self/ns/uts");
+    show_namespace(control, NEWCGROUP, c"/proc/self/ns/cgroup");
 }
 
 /// The step init forks at, or serves a zygote's child from; and what its own child carries out behind it.

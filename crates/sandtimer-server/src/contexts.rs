@@ -37,7 +37,9 @@ use crate::quota::Permitted;
 use crate::runs::{CLIENT_GONE, LoadedOutcome, RunView, watch_over};
 
 use live::Queued;
-pub(crate) use live::{LiveContext, LiveContexts, close, close_all, execute as send, keep_house, open};
+pub(crate) use live::{
+    LiveContext, LiveContexts, close, close_all, close_in_sandbox, execute as send, keep_house, open,
+};
 pub(crate) use pools::fill;
 use request::BranchRequest;
 pub(crate) use request::{CellRequest, ContextRequest, EACH, LANGUAGES, Language, WHOLE};
@@ -74,7 +76,7 @@ pub(crate) fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<LiveCont
 
 /// The files that a context of this owner works with.
 pub(crate) fn files_of(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<dyn FileSource>, Refusal> {
-    Ok(find(app, id, owner)?.workspace.clone())
+    Ok(find(app, id, owner)?.files())
 }
 
 async fn create_context(

@@ -272,6 +272,7 @@ fn run_operations() -> Vec<Operation> {
             .errors(OF_STARTS),
         Operation::new("get", "/v1/runs", "Your runs, the newest first; those that ended last, where only these are asked for", Json("RunList"))
             .query("status", schema::words(&["queued", "running", "ended"]), "Only these.")
+            .query("sandbox", schema::text("Its id."), "Only those in this sandbox.")
             .query("limit", schema::number("How many; at most 1000."), "How many; 100 unless given.")
             .query("cursor", schema::text("The `next` of a listing with the same `status`."), "Continues after that one.")
             .errors(&[Code::BadField, Code::UnknownField]),

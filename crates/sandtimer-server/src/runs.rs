@@ -132,6 +132,7 @@ async fn list(
 ) -> Result<Response, Refusal> {
     let status = fields.word("status", &["queued", "running", "ended"])?;
     let limit = usize::try_from(fields.number("limit")?.unwrap_or(LISTED).min(MOST_LISTED)).unwrap_or(0);
+    let sandbox = fields.text("sandbox")?;
     let cursor = fields.text("cursor")?.map(|cursor| RunPlace::parse(&cursor)).transpose()?;
     fields.finish()?;
     let is_by_end = status == Some("ended");
@@ -141,6 +142,7 @@ async fn list(
     };
     let runs = app.runs.of(&owner).into_iter();
     let runs = runs.filter(|run| status.is_none_or(|status| run.status() == status));
+    let runs = runs.filter(|run| sandbox.is_none() || run.sandbox() == sandbox.as_deref());
     let mut runs: Vec<(RunPlace, Arc<LiveRun>)> = runs.map(place).collect();
     let total = runs.len();
     runs.retain(|(place, _)| cursor.as_ref().is_none_or(|cursor| place < cursor));

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Extension, State};
@@ -22,6 +23,7 @@ use crate::Shared;
 use crate::auth::Owner;
 use crate::body::{self, Id, Object, Parameters, refused};
 use crate::connection::Connection;
+use crate::contexts;
 use crate::error::{Code, Refusal};
 use crate::quota::{Share, Shares};
 use crate::runs::{self, RunRequest};
@@ -29,6 +31,8 @@ use crate::tenants::Tenants;
 
 /// The template that every server has.
 pub(crate) const HOST_TEMPLATE: &str = "host";
+/// How often the contexts in a sandbox that is being deleted are looked for.
+const CLOSING_INTERVAL: Duration = Duration::from_millis(20);
 /// Each takes one of the engine's slots, of which runs need the others.
 static SANDBOXES: Shares = Shares::of("sandboxes", 1_000);
 
@@ -168,7 +172,17 @@ async fn delete(
     Extension(owner): Extension<Owner>,
     Id(id): Id,
 ) -> Result<Response, Refusal> {
-    let deleted = tokio::task::spawn_blocking(move || app.sandbox_service.delete(&id, &owner)).await;
+    find(&app, &id, &owner)?;
+    let (service, deleted_id) = (app.clone(), id.clone());
+    let deleting = move || service.sandbox_service.delete(&deleted_id, &owner);
+    let mut deleting = tokio::task::spawn_blocking(deleting);
+    // Contexts hold it, also those that are opened at the last moment.
+    let deleted = loop {
+        match tokio::time::timeout(CLOSING_INTERVAL, &mut deleting).await {
+            Ok(deleted) => break deleted,
+            Err(_) => contexts::close_in_sandbox(&app, &id).await,
+        }
+    };
     deleted.map_err(|_| Refusal::new(Code::Internal, "the sandbox could not be removed"))??;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -52,6 +52,9 @@ pub struct Begun {
     /// The context or session that executes it, if one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_id: Option<String>,
+    /// The sandbox that it ran in, if it ran in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
 }
 
 /// A run that is over.

@@ -364,6 +364,7 @@ mod tests {
             created_at_ms: 1,
             effective: serde_json::json!({"wall_ms": null}),
             context_id: None,
+            sandbox: None,
         }
     }
 

@@ -11,8 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use as_user::as_a_user;
-use sandtimer::engine::{Durability, Run, Sandbox, SandboxError, SandboxSpec, Sandboxes, Stream, Template};
-use sandtimer::model::{Ending, Layer, LimitKind, Outcome};
+use sandtimer::engine::{
+    Cell, Context, ContextSpec, Durability, Run, Sandbox, SandboxError, SandboxSpec, Sandboxes, Stream,
+    Template,
+};
+use sandtimer::model::{Ending, Layer, LimitKind, Outcome, State};
+use sandtimer::zygote::Profile;
 use sandtimer::{Engine, Error, Limits, Spec};
 
 const OWNER: &str = "token-a";
@@ -301,6 +305,15 @@ fn directory_template_is_read_and_never_written() {
         assert_eq!((shut.stdout.as_str(), shut.exit_code), ("", Some(1)), "modes hold: {shut:?}");
     }
 
+    // Its programs are its own: no shell of the host's is found there, and a Python zygote's modules are not its own.
+    let context = ContextSpec { sandbox: Some(one.clone()), ..ContextSpec::default() };
+    let error = engine.session(context.clone()).expect_err("refused").to_string();
+    assert!(error.contains("bash cannot be executed in it: No such file"), "{error}");
+    let profile = Profile { interpreter: "/usr/bin/python3".into(), live: true, ..Profile::default() };
+    let pool = engine.contexts(profile, 0).expect("a pool");
+    let error = pool.open(context, &mut || false).expect_err("refused").to_string();
+    assert!(error.starts_with("language: ") && error.contains("template `host`"), "{error}");
+
     let refused = |path: &Path| match sandboxes.create(of(path)) {
         Err(Error::Sandbox(SandboxError::Template { problem, .. })) => problem,
         other => panic!("{other:?}"),
@@ -460,6 +473,50 @@ fn parent_scope_bounds_a_run_in_a_sandbox() {
         .expect_err("refused")
         .to_string();
     assert!(error.starts_with("parent: ") && error.contains("inside the sandbox's"), "{error}");
+}
+
+/// A live interpreter in a sandbox, with and without root: its state outlives a limit, and its files are those of runs.
+#[test]
+fn live_interpreters_work_with_the_sandboxs_files() {
+    if as_a_user("live_interpreters_work_with_the_sandboxs_files") {
+        // And as root, below.
+    }
+    let state = tempfile::tempdir().expect("a directory");
+    let engine = Engine::new().expect("an engine");
+    let sandboxes = open(&engine, state.path());
+    let sandbox = sandboxes.create(host_spec(OWNER)).expect("a sandbox");
+    let context = ContextSpec { sandbox: Some(sandbox.clone()), ..ContextSpec::default() };
+    let execute = |context: &Context, source: &str, milliseconds: u64| {
+        let limits = Limits::new().wall(Duration::from_millis(milliseconds));
+        let cell = Cell { source: source.to_owned(), limits, ..Cell::default() };
+        context.execute(cell, &mut |_| {}).expect("a run")
+    };
+    let session = engine.session(context.clone()).expect("a session");
+    let first = execute(&session, "id -u; pwd; x=kept; cd ~; echo session >file", 30_000);
+    assert_eq!(first.stdout, "1000\n/workspace\n", "{first:?}");
+    assert_eq!(output(&engine, &sandbox, "cat ~/file"), "session\n");
+    let slow = execute(&session, "setsid sleep 60 & while :; do :; done", 300);
+    assert_eq!((slow.ending, slow.state, slow.tree.survivors), (Ending::Timeout, State::RolledBack, Some(0)));
+    assert_eq!(execute(&session, "echo $x $PWD", 30_000).stdout, "kept /home/user\n");
+    let profile = Profile { interpreter: "/usr/bin/python3".into(), live: true, ..Profile::default() };
+    let pool = engine.contexts(profile, 0).expect("a pool");
+    let python = pool.open(context, &mut || false).expect("a context");
+    let first = execute(
+        &python,
+        "import os\nx = open('/home/user/file').read()\nprint(os.getuid(), os.getcwd(), x)",
+        30_000,
+    );
+    assert_eq!(first.stdout, "1000 /workspace session\n\n", "{first:?}");
+    let slow = execute(
+        &python,
+        "x = ''\nimport signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
+        300,
+    );
+    assert_eq!((slow.ending, slow.state), (Ending::Timeout, State::RolledBack), "{slow:?}");
+    assert_eq!(execute(&python, "print(x)\nopen('/tmp/python', 'w').write(x)", 30_000).stdout, "session\n\n");
+    assert_eq!(output(&engine, &sandbox, "cat /tmp/python"), "session\n");
+    drop((session, python));
+    sandboxes.delete(sandbox.id(), OWNER).expect("deleted");
 }
 
 /// However far making a sandbox has come when the disk is full: the error names the remedy, and nothing is left.

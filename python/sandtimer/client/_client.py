@@ -266,7 +266,8 @@ class Client:
             **options: Limits of the context as a whole (memory, processes, disk, open_files),
                 limits of each run that has none of its own (timeout, cpu, stall, grace, output,
                 result_bytes), environment, directory, network (True gives it the host's), workspace,
-                and idle: seconds without use after which it ends.
+                sandbox (a `ClientSandbox`, or its id, whose files it has), and idle: seconds without
+                use after which it ends.
 
         Raises:
             ServerError: The server rejected the request, or did not answer.

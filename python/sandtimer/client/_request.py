@@ -82,7 +82,7 @@ class BranchOptions(WholeLimits, total=False):
 
 class ContextOptions(WholeLimits, total=False):
     """A context or session: limits of the whole, and of each run that has none of its own. `idle`: seconds unused. `network`:
-    whether it has the host's network.
+    whether it has the host's network. `sandbox`: a `ClientSandbox`, or its id, whose files it has instead of a workspace.
     """
 
     result_bytes: Size
@@ -91,6 +91,7 @@ class ContextOptions(WholeLimits, total=False):
     network: bool
     idle: Seconds
     workspace: Any
+    sandbox: Any
 
 
 def milliseconds(name: str, value: Any) -> Optional[int]:
@@ -143,6 +144,10 @@ def _workspace(name: str, value: Any) -> str:
     return _arguments.text(name, getattr(value, "id", value), "use a workspace of the client's, or its id")
 
 
+def _sandbox(name: str, value: Any) -> str:
+    return _arguments.text(name, getattr(value, "id", value), "use a sandbox of the client's, or its id")
+
+
 _FIELDS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "timeout": ("wall_ms", milliseconds),
     "cpu": ("cpu_ms", milliseconds),
@@ -161,6 +166,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "directory": ("cwd", _string),
     "network": ("network", _arguments.flag),
     "workspace": ("workspace", _workspace),
+    "sandbox": ("sandbox", _sandbox),
     "on_output_limit": ("on_output_limit", _string),
     "stall_by": ("stall_by", _string),
     "progress_channel": ("progress_channel", _arguments.flag),

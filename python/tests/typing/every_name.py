@@ -163,6 +163,7 @@ def of_client() -> None:
         with client.sandbox("host") as box:
             made: sandtimer.ClientSandbox = client.attach_sandbox(box.id)
             of_files(box.files, client.workspace())
+            client.session(sandbox=box).close()
             print(made.run(["true"], timeout=5).ok, client.sandboxes())
 
 

@@ -433,7 +433,9 @@ impl Notebook {
         mut turn: Option<Permit>,
     ) -> Result<Value, Refusal> {
         let files = self.files.iter().cloned().map(|file| (file, 0o644)).collect();
-        programs::write(&context.workspace, files).await?;
+        if let Some(workspace) = context.workspace() {
+            programs::write(workspace, files).await?;
+        }
         let (mut spent, mut is_released) = (Duration::ZERO, false);
         let (mut results, mut failed) = (Vec::new(), None);
         let mut left = MAX_OUTPUT * 16;
@@ -462,7 +464,7 @@ impl Notebook {
                 break;
             }
         }
-        let fetched = fetch(Some(&context.workspace), &self.fetched).await;
+        let fetched = fetch(context.workspace(), &self.fetched).await;
         let (status, message) = match &failed {
             None => ("Success", String::new()),
             Some((_, sentence)) => ("Failed", sentence.clone()),

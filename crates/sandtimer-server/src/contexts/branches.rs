@@ -6,7 +6,7 @@ use sandtimer::engine::BranchSpec;
 use sandtimer::limits::Setting;
 use sandtimer::model::LimitKind;
 
-use super::live::{Begun, Directories, IN_CONTEXTS, LiveContext, blocking};
+use super::live::{Begun, ContextFiles, Directories, IN_CONTEXTS, LiveContext, blocking};
 use super::request::{BranchRequest, Language, idle_of};
 use crate::Shared;
 use crate::connection::awaited;
@@ -33,7 +33,7 @@ pub(super) async fn make(
         // For as long as it keeps this thread, whether or not the caller is there.
         let _share = share;
         origin.touch();
-        let shared = (!origin.workspace.is_own()).then_some(&origin.workspace);
+        let shared = origin.named_workspace();
         let spec =
             BranchSpec { count: request.count, limits: request.whole, shares_workspace: shared.is_some() };
         // Before anything is made: from here on each is held.
@@ -61,7 +61,7 @@ pub(super) async fn make(
                 warnings: origin.warnings.clone(),
             };
             let temporary = shared.and_then(|_| origin.temporary());
-            let directories = Directories { workspace, using, temporary };
+            let directories = Directories { files: ContextFiles::Workspace(workspace), using, temporary };
             let branch = LiveContext::new(origin.owner.clone(), begun, context, directories, place);
             app.contexts.note(&branch);
             app.contexts.add(branch.clone());

@@ -5,11 +5,12 @@
 //! ```
 //! A file that is still there when a server starts is of a context that the server before it took along.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
 
 use sandtimer::time::instant;
@@ -32,6 +33,8 @@ pub(super) struct EndedContexts {
     /// `None` where nothing is kept.
     directory: Option<PathBuf>,
     found: HashMap<String, EndedContext>,
+    /// Those that ended with their sandbox, the latest ones.
+    with_sandbox: Mutex<VecDeque<EndedWithSandbox>>,
     /// When this server began: by then the one before had ended.
     started_at_ms: u64,
 }
@@ -41,8 +44,18 @@ struct EndedContext {
     owner: Owner,
     is_session: bool,
     workspace: Option<String>,
+    sandbox: Option<String>,
     /// As the server noted that took it along; `None` where it was killed.
     ended_at_ms: Option<u64>,
+}
+
+/// A context of this server that ended because its sandbox was deleted.
+#[derive(Debug)]
+struct EndedWithSandbox {
+    id: String,
+    owner: Owner,
+    is_session: bool,
+    sandbox: String,
 }
 
 impl EndedContexts {
@@ -69,7 +82,7 @@ impl EndedContexts {
                 None => drop(fs::remove_file(&path)),
             }
         }
-        Ok(EndedContexts { directory: Some(directory), found, started_at_ms })
+        Ok(EndedContexts { directory: Some(directory), found, started_at_ms, ..EndedContexts::default() })
     }
 
     /// Notes one that was opened, before its owner knows its id. Blocks.
@@ -85,14 +98,41 @@ impl EndedContexts {
         }
     }
 
+    /// Notes why one ends whose sandbox is being deleted.
+    pub fn note_deletion(&self, context: &LiveContext, sandbox: &str) {
+        let mut ended = self.with_sandbox.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.push_back(EndedWithSandbox {
+            id: context.id().to_owned(),
+            owner: context.owner().clone(),
+            is_session: context.language() == Language::Bash,
+            sandbox: sandbox.to_owned(),
+        });
+        if ended.len() > MAX_ENDED {
+            ended.pop_front();
+        }
+    }
+
+    /// Why one is gone that was in a sandbox.
+    fn deletion(&self, id: &str, owner: &Owner) -> Option<Refusal> {
+        let ended = self.with_sandbox.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = ended.iter().find(|ended| ended.id == id && ended.owner == *owner)?;
+        let kind = if found.is_session { "session" } else { "context" };
+        let message = format!(
+            "the {kind} `{id}` ended when its sandbox `{}` was deleted; what remains are the records of its runs",
+            found.sandbox
+        );
+        Some(Refusal::new(Code::ContextEnded, message).with("sandbox", found.sandbox.as_str()))
+    }
+
     /// What cannot be written costs the owner the explanation.
     fn write(&self, context: &LiveContext, ended_at_ms: Option<u64>) {
         let Some(directory) = &self.directory else { return };
-        let workspace = (!context.workspace.is_own()).then(|| context.workspace.id_text());
+        let workspace = context.named_workspace().map(|workspace| workspace.id_text());
         let record = json!({
             "owner": context.owner().as_str(),
             "is_session": context.language() == Language::Bash,
             "workspace": workspace,
+            "sandbox": context.sandbox(),
             "ended_at_ms": ended_at_ms,
         });
         let _ = fs::write(directory.join(context.id()), record.to_string());
@@ -100,15 +140,19 @@ impl EndedContexts {
 
     /// Why one of this owner's is not there any more; `None` for ids that were never this owner's.
     pub fn reason(&self, id: &str, owner: &Owner) -> Option<Refusal> {
+        if let Some(deletion) = self.deletion(id, owner) {
+            return Some(deletion);
+        }
         let ended = self.found.get(id).filter(|ended| ended.owner == *owner)?;
         let kind = if ended.is_session { "session" } else { "context" };
         let when = match ended.ended_at_ms {
             Some(at) => format!("with the server at {}", instant(at)),
             None => format!("with a server that was killed before {}", instant(self.started_at_ms)),
         };
-        let files = match &ended.workspace {
-            Some(workspace) => format!("the files of its workspace `{workspace}`"),
-            None => "no files (it had a workspace of its own)".to_owned(),
+        let files = match (&ended.workspace, &ended.sandbox) {
+            (Some(workspace), _) => format!("the files of its workspace `{workspace}`"),
+            (_, Some(sandbox)) => format!("the files of its sandbox `{sandbox}`"),
+            _ => "no files (it had a workspace of its own)".to_owned(),
         };
         let message =
             format!("the {kind} `{id}` ended {when}; what remains are the records of its runs and {files}");
@@ -127,6 +171,7 @@ fn read(path: &Path) -> Option<EndedContext> {
         owner: Owner::recorded(record["owner"].as_str()?),
         is_session: record["is_session"].as_bool()?,
         workspace: record["workspace"].as_str().map(ToOwned::to_owned),
+        sandbox: record["sandbox"].as_str().map(ToOwned::to_owned),
         ended_at_ms: record["ended_at_ms"].as_u64(),
     })
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sandtimer::engine::{Cell, Context, ContextSpec, RunOutput, Stats};
+use sandtimer::engine::{Cell, Context, ContextSpec, RunOutput, Sandbox, Stats};
 use sandtimer::model::{Outcome, Source, State};
 use sandtimer::zygote::Language as Interpreter;
 use sandtimer::{Limits, Run};
@@ -26,11 +26,12 @@ use super::shells::Shells;
 use crate::auth::Owner;
 use crate::connection::awaited;
 use crate::error::{Code, Refusal};
+use crate::files::{FileSource, SandboxRoot};
 use crate::owned::{Owned, Registry};
 use crate::quota::{Kind, Shares, Taken};
 use crate::runs::{self, CLIENT_GONE, Input, LiveRun, UnbegunGuard};
 use crate::workspaces::{self, TemporaryDirectory, Using, Workspace};
-use crate::{BLOCKING, Shared};
+use crate::{BLOCKING, Shared, sandboxes};
 use sent::Sent;
 
 /// How often contexts are looked at for how long they were not used.
@@ -42,6 +43,9 @@ pub(super) static IN_CONTEXTS: Shares = Shares::of("executions in contexts", BLO
 const SHORT: Duration = Duration::from_millis(2);
 /// Runs of a context whose jobs are read behind their end.
 const MOST_LEFT: usize = 32;
+/// Why runs in a context are cancelled that ends.
+const CLOSED: &str = "the context was closed";
+const SANDBOX_DELETED: &str = "its sandbox was deleted";
 /// Of what is executed, what listings show.
 const SHOWN: usize = 400;
 
@@ -59,7 +63,7 @@ pub(crate) struct LiveContext {
     /// Its place under its owner's quota.
     place: Mutex<Option<Taken>>,
     pub(super) context: Context,
-    pub workspace: Arc<Workspace>,
+    files: ContextFiles,
     /// The output of runs that left something running here, the latest ones: what that writes is read from there.
     left: Mutex<VecDeque<Arc<RunOutput>>>,
     /// Keeps directories that are not its own, until it is closed.
@@ -100,7 +104,7 @@ impl LiveContext {
             warnings: begun.warnings,
             place: Mutex::new(Some(place)),
             context,
-            workspace: directories.workspace,
+            files: directories.files,
             left: Mutex::default(),
             using: Mutex::new(directories.using),
             temporary: Mutex::new(directories.temporary),
@@ -111,6 +115,35 @@ impl LiveContext {
 
     pub fn id_text(&self) -> &str {
         &self.id
+    }
+
+    /// What it works in, outside of a sandbox.
+    pub fn workspace(&self) -> Option<&Arc<Workspace>> {
+        match &self.files {
+            ContextFiles::Workspace(workspace) => Some(workspace),
+            ContextFiles::Sandbox(_) => None,
+        }
+    }
+
+    /// A workspace that is not its own.
+    pub(super) fn named_workspace(&self) -> Option<&Arc<Workspace>> {
+        self.workspace().filter(|workspace| !workspace.is_own())
+    }
+
+    /// The id of the sandbox that it is in.
+    pub fn sandbox(&self) -> Option<&str> {
+        match &self.files {
+            ContextFiles::Workspace(_) => None,
+            ContextFiles::Sandbox(sandbox) => Some(sandbox.id()),
+        }
+    }
+
+    /// The files that it works with.
+    pub fn files(&self) -> Arc<dyn FileSource> {
+        match &self.files {
+            ContextFiles::Workspace(workspace) => workspace.clone(),
+            ContextFiles::Sandbox(sandbox) => Arc::new(SandboxRoot::new(sandbox.clone())),
+        }
     }
 
     pub fn language(&self) -> Language {
@@ -168,10 +201,10 @@ impl LiveContext {
     pub fn view(&self) -> Value {
         let info = self.context.info();
         let running = self.context.running();
-        json!({
+        let mut view = json!({
             "context_id": self.id,
             "language": self.language.name(),
-            "workspace": (!self.workspace.is_own()).then(|| self.workspace.id_text()),
+            "workspace": self.named_workspace().map(|workspace| workspace.id_text()),
             "network": self.context.has_network(),
             "status": if running.is_some() { "busy" } else { "idle" },
             "run_id": running.as_ref().map(|run| run.id()),
@@ -184,7 +217,11 @@ impl LiveContext {
             "idle_ms": self.idle.map(milliseconds),
             "idle_left_ms": self.idle_left().map(milliseconds),
             "warnings": self.warnings,
-        })
+        });
+        if let Some(sandbox) = self.sandbox() {
+            view["sandbox"] = sandbox.into();
+        }
+        view
     }
 }
 
@@ -192,9 +229,16 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Whose files a context works with.
+#[derive(Debug)]
+pub(super) enum ContextFiles {
+    Workspace(Arc<Workspace>),
+    Sandbox(Sandbox),
+}
+
 /// What a context works in.
 pub(super) struct Directories {
-    pub workspace: Arc<Workspace>,
+    pub files: ContextFiles,
     /// Keeps a workspace that is not its own.
     pub using: Option<Using>,
     pub temporary: Option<Arc<TemporaryDirectory>>,
@@ -332,9 +376,11 @@ fn make(
     place: Taken,
     is_awaited: &dyn Fn() -> bool,
 ) -> Result<Arc<LiveContext>, Refusal> {
+    let sandbox = request.sandbox.as_ref().map(|id| sandboxes::find(app, id, &owner)).transpose()?;
     let named = request.workspace.as_ref().map(|id| workspaces::find(app, id, &owner)).transpose()?;
     let using = named.as_ref().map(Workspace::enter).transpose()?;
     let workspace = match (named, request.language) {
+        _ if sandbox.is_some() => None,
         // An interpreter that stands ready has one of its own.
         (None, Language::Python | Language::JavaScript | Language::TypeScript) => None,
         (None, Language::Bash) => Some(app.workspaces.create_own(&owner)?),
@@ -343,6 +389,7 @@ fn make(
     let spec = ContextSpec {
         workspace: workspace.as_ref().map(|workspace| workspace.directory().to_owned()),
         temporary: request.temporary.as_ref().map(|temporary| temporary.path().to_owned()),
+        sandbox: sandbox.clone(),
         limits: request.whole,
         defaults: request.language.defaults(&app.defaults).to_vec(),
         parent: app.tenants.scope(&owner),
@@ -367,9 +414,12 @@ fn make(
     })?;
     let made = || context.workspace().map(|directory| Workspace::own(owner.clone(), directory.to_owned()));
     let missing = || Refusal::new(Code::Internal, "the context has no workspace");
-    let workspace = workspace.or_else(made).ok_or_else(missing)?;
+    let files = match sandbox {
+        Some(sandbox) => ContextFiles::Sandbox(sandbox),
+        None => ContextFiles::Workspace(workspace.or_else(made).ok_or_else(missing)?),
+    };
     let begun = Begun { language: request.language, idle: request.idle, each: request.each, warnings };
-    let directories = Directories { workspace, using, temporary: request.temporary };
+    let directories = Directories { files, using, temporary: request.temporary };
     let context = LiveContext::new(owner, begun, context, directories, place);
     app.contexts.note(&context);
     Ok(context)
@@ -412,7 +462,12 @@ pub(crate) fn execute(
     let has_stdin = request.stdin.is_some();
     let first = request.stdin.take_if(|_| request.stdin_open).map(|bytes| (bytes, None));
     let stdin = Input::later(first);
-    let waiting = runs::QueuedCell { run_id: id.clone(), command, context_id: context.id.clone() };
+    let waiting = runs::QueuedCell {
+        run_id: id.clone(),
+        command,
+        context_id: context.id.clone(),
+        sandbox: context.sandbox().map(str::to_owned),
+    };
     let live = runs::queue(&app, &owner, waiting, withdrawn.clone(), stdin);
     let (notes, unsaved) = (Arc::default(), Arc::default());
     let queued = Queued { run: live.clone(), begun: told, notes, unsaved };
@@ -529,18 +584,32 @@ pub(crate) async fn undo(context: &Arc<LiveContext>) -> Result<(), Refusal> {
 
 /// Ends a context.
 pub(crate) async fn close(app: &Shared, context: &Arc<LiveContext>) {
+    close_because(app, context, CLOSED).await;
+}
+
+/// Ends the contexts in a sandbox that is being deleted.
+pub(crate) async fn close_in_sandbox(app: &Shared, id: &str) {
+    let mut contexts = app.contexts.registry.all();
+    contexts.retain(|context| context.sandbox() == Some(id));
+    for context in contexts {
+        app.contexts.ended.note_deletion(&context, id);
+        close_because(app, &context, SANDBOX_DELETED).await;
+    }
+}
+
+async fn close_because(app: &Shared, context: &Arc<LiveContext>, reason: &'static str) {
     app.contexts.registry.remove(&context.id);
     let (app, closing) = (app.clone(), context.clone());
     let close = move || {
-        closing.context.close();
+        closing.context.close_because(reason);
         closing.left.lock().unwrap_or_else(PoisonError::into_inner).clear();
         // One whose owner did not close it is asked for again.
         let with_server = app.closing.borrow().then(calendar_milliseconds);
         app.contexts.ended.close(&closing, with_server);
         closing.using.lock().unwrap_or_else(PoisonError::into_inner).take();
         closing.temporary.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if closing.workspace.is_own() {
-            app.workspaces.remove_own(&app, &closing.workspace);
+        if let Some(own) = closing.workspace().filter(|workspace| workspace.is_own()) {
+            app.workspaces.remove_own(&app, own);
         }
     };
     // A panic there was reported by itself.

@@ -81,6 +81,8 @@ pub(crate) struct ContextRequest {
     pub idle: Option<Duration>,
     /// The id of what it works in, instead of a workspace of its own.
     pub workspace: Option<String>,
+    /// The id of the sandbox that it is in, instead of a workspace.
+    pub sandbox: Option<String>,
     /// What is its /tmp, instead of a private one.
     pub temporary: Option<Arc<TemporaryDirectory>>,
     /// Has the host's network.
@@ -98,6 +100,7 @@ impl ContextRequest {
             each: Limits::new(),
             idle: Some(IDLE),
             workspace: None,
+            sandbox: None,
             temporary: None,
             network: false,
         }
@@ -123,10 +126,15 @@ impl ContextRequest {
             each: fields.limits(&EACH)?,
             idle: idle_of(&idle),
             workspace: fields.text("workspace")?,
+            sandbox: fields.text("sandbox")?,
             temporary: None,
             network: fields.truth("network")?.unwrap_or(false),
         };
         fields.finish()?;
+        if let (Some(workspace), Some(_)) = (&request.workspace, &request.sandbox) {
+            let wanted = "left out with `sandbox`, whose /workspace it is";
+            return Err(refused("workspace", &workspace.as_str().into(), wanted));
+        }
         let variables =
             || request.environment.iter().any(|(name, value)| name.contains('\0') || value.contains('\0'));
         let directory = || request.directory.as_ref().is_some_and(|directory| directory.contains('\0'));

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use super::Answer::{Json, Nothing};
 use super::Operation;
 use super::schema::{
-    answer, body, limit_fields, list, nullable, number, reference, text, text_errors, truth, with, words,
+    answer, body, limit_fields, list, nullable, number, of_sandbox, or_with, reference, text, text_errors,
+    truth, with, words,
 };
 use crate::contexts::{EACH, LANGUAGES, WHOLE};
 use crate::error::Code;
@@ -16,6 +17,8 @@ const OF_OPENING: &[Code] = &[
     Code::BadLimit,
     Code::NulByte,
     Code::WorkspaceNotFound,
+    Code::SandboxNotFound,
+    Code::SandboxBusy,
     Code::Refused,
     Code::Quota,
     Code::Capacity,
@@ -114,7 +117,7 @@ pub(super) fn schemas() -> Value {
         "BranchRequest": branch(),
         "CellRequest": cell("code"),
         "CommandRequest": cell("command"),
-        "Context": answer(json!({
+        "Context": or_with(answer(json!({
             "context_id": text(""),
             "language": words(&LANGUAGES),
             "workspace": nullable(text("The id of its workspace; null for one of its own.")),
@@ -130,7 +133,7 @@ pub(super) fn schemas() -> Value {
             "idle_ms": nullable(number("How long it may be unused before it ends; null is without end.")),
             "idle_left_ms": nullable(number("")),
             "warnings": list(text("Differences from the server's configuration, such as a pre-warm script that did not run.")),
-        })),
+        })), of_sandbox()),
         "ContextList": answer(json!({"contexts": list(reference("Context"))})),
         "Executed": answer(json!({
             "run_id": text("Also while it waits for its turn."),
@@ -149,6 +152,7 @@ fn context(chooses: bool) -> Value {
         "env": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Variables of its environment."},
         "cwd": text("Where it begins; /workspace unless given."),
         "workspace": text("The id of the workspace that it works in, as /workspace; one of its own unless given, which goes with it."),
+        "sandbox": text("The id of the sandbox that it is in: its files are the sandbox's. Not together with `workspace`. Contexts in Python are in sandboxes of the template `host` only."),
         "idle_ms": reference("Limit"),
         "network": truth("Gives it the host's network, including loopback; where there are tokens, only to those whose line has the word `network`."),
     });

@@ -60,6 +60,19 @@ pub(super) fn answer(fields: Value) -> Value {
     json!({"type": "object", "required": required, "properties": fields})
 }
 
+/// An answer that may have these fields as well.
+pub(super) fn or_with(mut answer: Value, fields: Value) -> Value {
+    for (name, schema) in fields.as_object().into_iter().flatten() {
+        answer["properties"][name] = schema.clone();
+    }
+    answer
+}
+
+/// The sandbox of a run or a context.
+pub(super) fn of_sandbox() -> Value {
+    json!({"sandbox": text("The id of the sandbox that it is in; absent outside of one.")})
+}
+
 /// An object of at most these fields, none of which has to be there.
 pub(super) fn body(fields: Value) -> Value {
     json!({"type": "object", "properties": fields, "additionalProperties": false})
@@ -161,7 +174,7 @@ fn runs() -> Value {
     let command = || with(list(text("")), "The beginning of the command.");
     let since = |meaning: &str| number(&format!("{meaning}, in milliseconds since 1970."));
     json!({
-        "Run": answer(json!({
+        "Run": or_with(answer(json!({
             "run_id": text(""),
             "status": status(),
             "command": command(),
@@ -171,8 +184,8 @@ fn runs() -> Value {
             "context_id": nullable(text("The context or session that executes it.")),
             "progress": nullable(reference("Progress")),
             "outcome": nullable(reference("Outcome")),
-        })),
-        "RunSummary": answer(json!({
+        })), of_sandbox()),
+        "RunSummary": or_with(answer(json!({
             "run_id": text(""),
             "status": status(),
             "paused": truth(""),
@@ -191,7 +204,7 @@ fn runs() -> Value {
             "exit_code": nullable(json!({"type": "integer"})),
             "progress": nullable(reference("Progress")),
             "sentence": nullable(text("That of its verdict, where a limit or a cancel ended it.")),
-        })),
+        })), of_sandbox()),
         "RunList": answer(json!({
             "runs": list(reference("RunSummary")),
             "total": number("How many there are."),

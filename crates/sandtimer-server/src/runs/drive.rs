@@ -188,11 +188,11 @@ fn begin(
     spec.defaults.push((Source::Builtin, std::mem::take(&mut request.builtin)));
     spec.parent = scope;
     spec.owner = Some(owner.as_str().into());
-    let (command, question) = (request.shown(), request.question(owner));
+    let (command, question, sandbox) = (request.shown(), request.question(owner), request.sandbox.clone());
     let run = Arc::new(request.start(app, owner, spec)?);
     let first = request.stdin.take().filter(|_| request.stdin_open);
     let input = Input::of(&run, first.map(|bytes| (bytes, stdin.take())));
-    let begun = beginning(owner, run.id().to_owned(), command);
+    let begun = Begun { sandbox, ..beginning(owner, run.id().to_owned(), command) };
     let live = Arc::new(LiveRun::new(begun, Phase::Running(run.clone()), input));
     live.set_question(question);
     record_beginning(app, &live, &run)?;
@@ -204,7 +204,8 @@ fn begin(
 fn beginning(owner: &Owner, run_id: String, command: Vec<String>) -> Begun {
     let owner = owner.as_str().to_owned();
     let created_at_ms = calendar_milliseconds();
-    Begun { run_id, owner, command, created_at_ms, effective: Value::Null, context_id: None }
+    let effective = Value::Null;
+    Begun { run_id, owner, command, created_at_ms, effective, context_id: None, sandbox: None }
 }
 
 /// Records that a run has begun, with the limits that apply; one that cannot be recorded is cancelled. Blocks.
@@ -221,6 +222,7 @@ pub(crate) struct QueuedCell {
     pub run_id: String,
     pub command: Vec<String>,
     pub context_id: String,
+    pub sandbox: Option<String>,
 }
 
 /// A run that waits for its turn in a context. `withdrawn` keeps it from beginning.
@@ -231,8 +233,8 @@ pub(crate) fn queue(
     withdrawn: Arc<AtomicBool>,
     input: Input,
 ) -> Arc<LiveRun> {
-    let QueuedCell { run_id, command, context_id } = cell;
-    let begun = Begun { context_id: Some(context_id), ..beginning(owner, run_id, command) };
+    let QueuedCell { run_id, command, context_id, sandbox } = cell;
+    let begun = Begun { context_id: Some(context_id), sandbox, ..beginning(owner, run_id, command) };
     let live = Arc::new(LiveRun::new(begun, Phase::Queued(withdrawn), input));
     app.runs.registry.add(live.clone());
     live

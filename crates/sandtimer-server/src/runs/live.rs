@@ -120,6 +120,11 @@ impl LiveRun {
         self.begun.command.join(" ")
     }
 
+    /// The id of the sandbox that it is in.
+    pub fn sandbox(&self) -> Option<&str> {
+        self.begun.sandbox.as_deref()
+    }
+
     /// The request that asked for it, among the spans of its trace.
     pub fn place(&self) -> Option<trace::Place> {
         self.place
@@ -322,6 +327,7 @@ impl LiveRun {
             ended_at_ms,
             effective: self.effective().clone(),
             context_id: self.begun.context_id.clone(),
+            sandbox: self.begun.sandbox.clone(),
             progress: self.progress(),
             outcome,
         })
@@ -339,7 +345,7 @@ impl LiveRun {
         let facts = record.map(Record::facts);
         let end = record.map_or_else(calendar_milliseconds, Record::ended_at_ms);
         let left = |end: u64| end.saturating_sub(monotonic_nanoseconds()) / 1_000_000;
-        json!({
+        let mut summary = json!({
             "run_id": self.id(),
             "status": phase.name(),
             "paused": is_paused,
@@ -358,7 +364,11 @@ impl LiveRun {
             "exit_code": facts.and_then(|outcome| outcome.exit_code),
             "progress": self.progress(),
             "sentence": facts.and_then(|outcome| outcome.verdict.as_ref()).map(|verdict| &verdict.sentence),
-        })
+        });
+        if let Some(sandbox) = &self.begun.sandbox {
+            summary["sandbox"] = sandbox.as_str().into();
+        }
+        summary
     }
 
     /// How long it waited before its command started: so far, if it still waits.
@@ -453,6 +463,8 @@ pub(crate) struct RunView {
     ended_at_ms: Option<u64>,
     effective: Value,
     context_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sandbox: Option<String>,
     progress: Option<Progress>,
     pub outcome: Option<LoadedOutcome>,
 }

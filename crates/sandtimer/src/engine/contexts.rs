@@ -34,6 +34,7 @@ use super::calls::Calls;
 use super::error::Error;
 use super::refill::{Shared, Stats};
 use super::run::Run;
+use super::sandboxes::{self, Sandbox, SandboxError};
 use super::spec::Require;
 use super::workspace::NamedDirectories;
 use super::{Engine, Inner};
@@ -81,6 +82,9 @@ pub struct ContextSpec {
     /// A directory made by [`make_temporary_directory`](super::make_temporary_directory) that is its /tmp and its home directory,
     /// and may be that of others too. Without it, a private one that goes with it.
     pub temporary: Option<PathBuf>,
+    /// The sandbox that it is in, in place of a workspace and a temporary directory: its files are the sandbox's. An interpreter of a
+    /// pool can be in a sandbox of the template [`Template::Host`](super::Template::Host) only.
+    pub sandbox: Option<Sandbox>,
     /// The host's network, for a session; an interpreter of a pool has what the pool's profile says.
     pub network: bool,
     /// Its cells are TypeScript, for a JavaScript interpreter.
@@ -95,7 +99,9 @@ impl ContextSpec {
     /// What it shows of the host, unless all of it is its own.
     fn directories(&self) -> Option<NamedDirectories> {
         let (workspace, temporary) = (self.workspace.clone(), self.temporary.clone());
-        (workspace.is_some() || temporary.is_some()).then_some(NamedDirectories { workspace, temporary })
+        let sandbox = self.sandbox.clone();
+        let is_named = workspace.is_some() || temporary.is_some() || sandbox.is_some();
+        is_named.then_some(NamedDirectories { workspace, temporary, sandbox })
     }
 }
 
@@ -167,7 +173,7 @@ impl Engine {
         spec: ContextSpec,
         is_withdrawn: &dyn Fn() -> bool,
     ) -> Result<Context, Error> {
-        let session = Context::new(self.inner.clone(), None, spec, None);
+        let session = Context::new(self.inner.clone(), None, in_sandbox(spec, None)?, None);
         let standing = session.shell(is_withdrawn)?;
         session.note(&standing);
         *session.standing() = Some(standing);
@@ -182,6 +188,7 @@ impl Contexts {
     /// # Errors
     /// Only what stops Sandtimer before a context exists; see [`Error`].
     pub fn open(&self, spec: ContextSpec, give_up: &mut dyn FnMut() -> bool) -> Result<Context, Error> {
+        let spec = in_sandbox(spec, Some(self.calls.shared().profile.language))?;
         let source = self.calls.shared().clone();
         let mut standing = Standing::take(&source, &spec, give_up)?;
         begun(&mut standing, &spec)?;
@@ -422,9 +429,14 @@ impl Context {
 
     /// Ends it: a run that is on is cancelled, those that wait for their turn are refused.
     pub fn close(&self) {
+        self.close_because(CLOSED);
+    }
+
+    /// As [`Context::close`], with the reason that a run which is on is cancelled for.
+    pub fn close_because(&self, reason: &str) {
         self.closed.store(true, Ordering::SeqCst);
         if let Some(run) = self.current().clone() {
-            run.cancel(CLOSED);
+            run.cancel(reason);
         }
         let turn = self.queue();
         turn.wait();
@@ -442,6 +454,22 @@ impl Drop for Context {
     }
 }
 
+/// The spec of a context in a sandbox with what the sandbox's user has by default; any other as it is. `language`: of an interpreter.
+fn in_sandbox(mut spec: ContextSpec, language: Option<Language>) -> Result<ContextSpec, Error> {
+    let Some(sandbox) = &spec.sandbox else { return Ok(spec) };
+    let conflict = |field, remedy| Err(SandboxError::Conflict { field, remedy }.into());
+    if spec.workspace.is_some() || spec.temporary.is_some() {
+        return conflict("workspace", "its files are the sandbox's");
+    }
+    if language == Some(Language::Python) && !sandbox.has_programs_of_host() {
+        return conflict("language", "use a session, or a sandbox of the template `host`");
+    }
+    for (name, value) in sandboxes::user_variables() {
+        spec.environment.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+    }
+    Ok(spec)
+}
+
 /// Waits until a new interpreter stands there as it is to be.
 fn begun(standing: &mut Standing, spec: &ContextSpec) -> Result<(), Error> {
     let limit = standing.spawn_limit();
@@ -449,6 +477,11 @@ fn begun(standing: &mut Standing, spec: &ContextSpec) -> Result<(), Error> {
     let end = monotonic_nanoseconds().saturating_add(most);
     let Err(reason) = standing.begun_within(most) else { return Ok(()) };
     let said = standing.refusal.take();
+    let ended = || standing.is_shell().then(|| standing.not_executed()).flatten();
+    if let Some(reason) = said.is_none().then(ended).flatten() {
+        let source = std::io::Error::other(reason);
+        return Err(Error::System { doing: "cannot start the session's shell", source });
+    }
     // A shell that does not begin has said nothing, and ended where it could not go on.
     let said = said.or_else(|| standing.is_shell().then(|| NOT_ENTERED.to_owned()));
     Err(match (&spec.directory, said) {

@@ -454,7 +454,7 @@ impl Shared {
         directories: &NamedDirectories,
     ) -> Result<Child, Error> {
         let own = match (&directories.workspace, &self.profile.workspaces) {
-            (None, Some(parent)) => Some(OwnWorkspace::make(parent)?),
+            (None, Some(parent)) if directories.sandbox.is_none() => Some(OwnWorkspace::make(parent)?),
             _ => None,
         };
         let made = || own.as_ref().map(|own| own.path().to_owned());
@@ -476,7 +476,8 @@ impl Shared {
                 };
                 // Init can answer for what Landlock lets a job make, of sandboxes that are all alike, and not in a live one.
                 let landlocked = self.inner.host()?.landlock_abi > 0;
-                let is_private = spec.workspace.is_none() && spec.temporary.is_none();
+                let is_private =
+                    spec.workspace.is_none() && spec.temporary.is_none() && spec.sandbox.is_none();
                 let may_leave = landlocked && is_private && !spec.supervised;
                 // A sandbox that died while nothing was in it says nothing of the zygote.
                 let again = may_leave.then(|| self.vacant()).flatten();

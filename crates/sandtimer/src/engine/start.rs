@@ -497,6 +497,28 @@ fn append_command(prepared: &mut Prepared, spec: &mut Spec, file: Option<&Progra
     prepared.plan.names.push("execute the command".into());
 }
 
+/// Appends the command of a live interpreter, with the descriptors that come first behind the plan's own.
+pub(super) fn push_interpreter(
+    plan: &mut Plan,
+    context: &Context<'_>,
+    spec: &Spec,
+    (environment, count): (&[(OsString, OsString)], u64),
+) {
+    let first = plan::first_given(plan, context.policy, context.tasks);
+    let given: Vec<u64> = (first..first + count).collect();
+    match &context.policy.files.executable {
+        _ if context.policy.sandbox.is_some() => {
+            let places = candidates(&spec.command[0], environment);
+            plan::execute_first(&mut plan.program, &places, &spec.command, environment, &given);
+            plan.names.push("execute the command".into());
+        }
+        Some(executable) => {
+            plan::execute_with(plan, &spec.command, &executable.path, environment, &given);
+        }
+        None => {}
+    }
+}
+
 /// The longest name of a file, NAME_MAX in limits.h: of a longer one the kernel reports that.
 const MAX_NAME_BYTES: usize = 255;
 /// Directories of a PATH that are searched: a client gives it, and there is a path for each.

@@ -222,7 +222,7 @@ pub fn seal(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: usi
     }
     builder.take_identity(cgroup_files);
     // The first descriptor behind the plan's own is the socket that the listener is sent by.
-    let socket = (cgroup_files + builder.plan.idmapped.len()) as u64;
+    let socket = builder.first_given(cgroup_files);
     builder.give_up_privileges(&[1, socket], Part::Whole);
     if !waits {
         builder.push::<&str>("wait for the root", op::JOIN, &[], &[]);
@@ -246,7 +246,7 @@ pub fn serve(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: us
     let has_ptys = policy.files.mounts.iter().any(|mount| matches!(mount, Mount::Terminals { .. }));
     private.extend((owns_no_other && has_ptys).then(|| Path::new("/dev/pts/ptmx")));
     // The first descriptor behind the plan's own is the timer of its deadline.
-    let timer = (cgroup_files + builder.plan.idmapped.len()) as u64;
+    let timer = builder.first_given(cgroup_files);
     let clock = InitClock { wall: u64::MAX, grace: 0 };
     let owns_network = matches!(policy.network, Network::Own { .. });
     builder.end_of_init("serve", op::SERVE, clock, &[timer, u64::from(owns_network)], &private);
@@ -298,6 +298,12 @@ fn empty() -> Plan {
         idmapped: Vec::new(),
         names: Vec::new(),
     }
+}
+
+/// The index of the first descriptor behind those that a plan's own steps name: files of control groups, user namespaces, and the lock
+/// of the sandbox.
+pub fn first_given(plan: &Plan, policy: &Policy<'_>, cgroup_files: usize) -> u64 {
+    (cgroup_files + plan.idmapped.len() + usize::from(policy.sandbox.is_some())) as u64
 }
 
 /// Appends the last step: become the command. `descriptors` are the indices of those that it is given from number 3 on; the last one
@@ -400,6 +406,11 @@ fn process_limit(host: &Host, limits: &ProcessLimits) -> Option<(u64, u64, u64)>
 impl Builder<'_> {
     pub(super) fn namespaced(&self) -> bool {
         self.host.has_namespaces()
+    }
+
+    /// The index of the first descriptor behind the plan's own.
+    fn first_given(&self, cgroup_files: usize) -> u64 {
+        first_given(&self.plan, self.policy, cgroup_files)
     }
 
     pub(super) fn without(&self, wall: Wall) -> bool {

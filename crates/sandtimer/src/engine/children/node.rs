@@ -228,12 +228,8 @@ fn begin(
     let clock = InitClock { wall: u64::MAX, grace: 0 };
     let finish = |plan: &mut Plan, context: &Context<'_>| {
         plan::seal(plan, context.host, context.policy, context.tasks, clock);
-        let first = (context.tasks + plan.idmapped.len()) as u64;
-        let files = context.policy.files;
-        let Some(executable) = &files.executable else { return };
-        let environment = start::environment(spec, files, None);
-        let given = [first, first + 1, first + 2];
-        plan::execute_with(plan, &spec.command, &executable.path, &environment, &given);
+        let environment = start::environment(spec, context.policy.files, None);
+        start::push_interpreter(plan, context, spec, (&environment, 3));
     };
     let (prepared, ()) = start::prepare_to(inner, spec, effective, slot, finish)?;
     if !inner.host()?.has_namespaces() {

@@ -159,6 +159,9 @@ impl Context {
                 "its interpreter has threads of its own, and only Python contexts can be branched",
             );
         }
+        if self.spec.sandbox.is_some() {
+            return refused("it is in a sandbox, whose files a branch would not have for itself");
+        }
         self.wait_for(&turn, is_withdrawn)?;
         let mut place = self.standing();
         self.ready(&mut place, is_withdrawn)?;

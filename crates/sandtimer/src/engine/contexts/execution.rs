@@ -18,6 +18,7 @@ use super::super::place;
 #[cfg(feature = "javascript")]
 use super::super::reading;
 use super::super::run::Run;
+use super::super::sandboxes::Sandbox;
 use super::super::spec::{Spec, Stdin};
 use super::super::start;
 use super::super::streams::Streams;
@@ -251,6 +252,7 @@ impl Context {
         let whole = (Source::Session, self.spec.limits.clone());
         spec.defaults = [whole].into_iter().chain(cell.defaults).chain([builtin]).collect();
         spec.parent = cell.parent.or(self.spec.parent);
+        spec.sandbox = self.spec.sandbox.clone();
         (spec.warn, spec.warn_signal) = (cell.warn, cell.warn_signal);
         spec.end_on_output_limit = cell.end_on_output_limit;
         let has_stdin = cell.stdin_open || cell.stdin.is_some();
@@ -291,7 +293,12 @@ impl Context {
         );
         let (attachment, pipes) = streams.attach(running.clone());
         let brought = start::watch(inner, attachment);
-        let growing: Vec<_> = self.spec.workspace.iter().chain(&self.spec.temporary).cloned().collect();
+        if let Some(sandbox) = &spec.sandbox {
+            sandbox.note_run(&running);
+        }
+        let layer = self.spec.sandbox.as_ref().map(Sandbox::upper);
+        let own = self.spec.workspace.iter().chain(&self.spec.temporary).cloned();
+        let growing: Vec<_> = own.chain(layer).collect();
         inner.disk.watch(&running, &growing, &inner.enforcer);
         let run = Run { inner: inner.clone(), running, scope, spools, pipes: Mutex::new(pipes) };
         Ok((Arc::new(run), brought, Heard::new(words, limit)))

@@ -50,6 +50,11 @@ __sandtimer_options=$(\shopt -p; \set +o)
 __sandtimer_status=0
 "#;
 
+/// How long init may take to report why a shell has ended.
+const LAST_NOTICE_MILLISECONDS: u64 = 200;
+/// What SHELL names in a sandbox, where it is found along PATH.
+const SHELL_IN_SANDBOX: &str = "/bin/bash";
+
 /// Variables that a shell has of itself.
 pub(super) const OWN: &str = "BASH*|COMP_WORDBREAKS|DIRSTACK|EPOCH*|EUID|FUNCNAME|GROUPS|HOST*|IFS|LINENO|MACHTYPE|OPT*|OSTYPE|PATH|\
     PIPESTATUS|PPID|PS4|PWD|RANDOM|SECONDS|SHELL*|SHLVL|SRANDOM|TERM|UID|_|__sandtimer*";
@@ -200,7 +205,8 @@ impl Standing {
     /// Starts a shell, and waits until it is there.
     pub fn shell(inner: &Arc<Inner>, spec: &ContextSpec) -> Result<Self, Error> {
         let mut run = Spec::command(["bash", "--norc", "--noprofile", "-s"]);
-        run.private_workspace = true;
+        run.sandbox = spec.sandbox.clone();
+        run.private_workspace = run.sandbox.is_none();
         run.workspace = spec.workspace.clone();
         run.temporary = spec.temporary.clone();
         run.supervised = true;
@@ -286,10 +292,26 @@ impl Standing {
             });
             shell
                 .write(&format!("{}{BEGIN}{directory}\\builtin kill -0 {}\n", state_at_exit(), shell::NEXT))
-                .map_err(Error::system(doing))?;
+                .map_err(|error| {
+                    self.not_executed().map_or(Error::System { doing, source: error }, failed)
+                })?;
         }
         self.ask_for_checkpoint();
         Ok(())
+    }
+
+    /// Why a shell that has ended was not executed, if that is the reason.
+    pub(super) fn not_executed(&self) -> Option<String> {
+        let control = &*self.place.control;
+        while process::wait_readable(control.as_fd(), LAST_NOTICE_MILLISECONDS)
+            && let Ok(Some((notice, _))) = process::notice(control)
+        {
+            if notice.kind == notice::EXECUTE_FAILED {
+                let error = std::io::Error::from_raw_os_error(notice.a as i32);
+                return Some(format!("bash cannot be executed in it: {error}"));
+            }
+        }
+        None
     }
 
     /// What init has said of a start that failed.
@@ -319,15 +341,17 @@ fn build(inner: &Inner, spec: &Spec, effective: &Effective, slot: &mut Slot) -> 
     let clock = InitClock { wall: u64::MAX, grace: 0 };
     let finish = |plan: &mut Plan, context: &Planned<'_>| {
         plan::seal(plan, context.host, context.policy, context.tasks, clock);
-        let first = (context.tasks + plan.idmapped.len()) as u64;
         let files = context.policy.files;
-        let Some(executable) = &files.executable else { return };
+        let path = match &files.executable {
+            Some(executable) => executable.path.clone(),
+            None => SHELL_IN_SANDBOX.into(),
+        };
         let mut environment = start::environment(spec, files, None);
         let is_chosen = spec.environment.iter().any(|(name, _)| name == "SHELL");
         for (_, value) in environment.iter_mut().filter(|(name, _)| !is_chosen && name == "SHELL") {
-            *value = executable.path.clone().into_os_string();
+            *value = path.clone().into_os_string();
         }
-        plan::execute_with(plan, &spec.command, &executable.path, &environment, &[first, first + 1]);
+        start::push_interpreter(plan, context, spec, (&environment, 2));
     };
     let (prepared, ()) = start::prepare_to(inner, spec, effective, slot, finish)?;
     if !inner.host()?.has_namespaces() {

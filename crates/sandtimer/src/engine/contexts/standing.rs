@@ -529,6 +529,7 @@ pub(super) fn run_of(source: &Shared, spec: &ContextSpec) -> Spec {
     run.defaults = spec.defaults.clone();
     run.parent = spec.parent;
     run.require = spec.require;
+    run.sandbox = spec.sandbox.clone();
     run
 }
 

@@ -27,7 +27,7 @@ use super::scopes::Scope;
 use super::{Engine, Inner, Spec, new_run_id};
 use crate::isolate::files::{FilesPlan, WORKSPACE};
 use crate::isolate::host::Namespaces;
-use crate::isolate::sandbox::RootView;
+use crate::isolate::sandbox::{RootView, SANDBOX_HOME, SANDBOX_USER};
 use crate::limits::Limits;
 use crate::model::Layer;
 use crate::scope::ScopeId;
@@ -319,6 +319,11 @@ impl Sandbox {
         }
     }
 
+    /// Whether its programs are the host's, at the same paths.
+    pub(super) fn has_programs_of_host(&self) -> bool {
+        lock(&self.state.record).template == Template::Host
+    }
+
     /// The scope of the sandbox, in which its runs are opened.
     pub fn scope(&self) -> ScopeId {
         self.scope.id()
@@ -464,6 +469,11 @@ impl Drop for SandboxUse {
     }
 }
 
+/// What the variables of an interpreter name that is made for whatever files.
+pub(super) fn user_variables() -> [(&'static str, &'static str); 3] {
+    [("HOME", SANDBOX_HOME), ("USER", SANDBOX_USER), ("LOGNAME", SANDBOX_USER)]
+}
+
 /// What a run in a sandbox cannot have.
 pub(super) fn check(spec: &Spec) -> Result<(), SandboxError> {
     const FILES: &str = "its files are the sandbox's: write them there";
@@ -476,11 +486,7 @@ pub(super) fn check(spec: &Spec) -> Result<(), SandboxError> {
         (spec.show_credentials, "show_credentials", FILES),
         (spec.gpu, "gpu", "start it without a sandbox"),
         (!spec.without.is_empty(), "without", "start it without a sandbox"),
-        (
-            spec.is_live || spec.supervised || spec.is_pooled || spec.host_proc,
-            "context",
-            "start it without a sandbox",
-        ),
+        (spec.host_proc, "context", "start it without a sandbox"),
     ];
     match conflicts.into_iter().find(|(is_there, ..)| *is_there) {
         Some((_, field, remedy)) => Err(SandboxError::Conflict { field, remedy }),
