@@ -196,7 +196,7 @@ fn pack(directory: &Path, to: impl Write) -> io::Result<()> {
                 archive.append_path_with_name(&path, &name)?;
             } else {
                 render::note(&format!(
-                    "`{}` is left out: it is no file, directory or link",
+                    "`{}` is left out: it is not a file, directory or link",
                     printable(&path.to_string_lossy())
                 ));
             }
@@ -267,7 +267,9 @@ fn unpack(archive: &mut impl Read, goal: &Path) -> io::Result<()> {
         let kind = member.header().entry_type();
         if !(kind.is_file() || kind.is_dir() || kind.is_symlink()) {
             let path = printable(&member.path()?.to_string_lossy());
-            return Err(io::Error::other(format!("`{path}` in the archive is no file, directory or link")));
+            return Err(io::Error::other(format!(
+                "`{path}` in the archive is not a file, directory or link"
+            )));
         }
         member.set_preserve_mtime(true);
         if !member.unpack_in(goal)? {
