@@ -88,6 +88,9 @@ _sandtimer() {
             sandtimer,serve)
                 cmd="sandtimer__subcmd__serve"
                 ;;
+            sandtimer,template)
+                cmd="sandtimer__subcmd__template"
+                ;;
             sandtimer,ts)
                 cmd="sandtimer__subcmd__ts"
                 ;;
@@ -175,9 +178,6 @@ _sandtimer() {
             sandtimer__subcmd__jupyter,install)
                 cmd="sandtimer__subcmd__jupyter__subcmd__install"
                 ;;
-            sandtimer__subcmd__sandbox,copy)
-                cmd="sandtimer__subcmd__sandbox__subcmd__copy"
-                ;;
             sandtimer__subcmd__sandbox,create)
                 cmd="sandtimer__subcmd__sandbox__subcmd__create"
                 ;;
@@ -187,8 +187,20 @@ _sandtimer() {
             sandtimer__subcmd__sandbox,exec)
                 cmd="sandtimer__subcmd__sandbox__subcmd__exec"
                 ;;
+            sandtimer__subcmd__sandbox,fork)
+                cmd="sandtimer__subcmd__sandbox__subcmd__fork"
+                ;;
             sandtimer__subcmd__sandbox,list)
                 cmd="sandtimer__subcmd__sandbox__subcmd__list"
+                ;;
+            sandtimer__subcmd__sandbox,snapshot)
+                cmd="sandtimer__subcmd__sandbox__subcmd__snapshot"
+                ;;
+            sandtimer__subcmd__template,delete)
+                cmd="sandtimer__subcmd__template__subcmd__delete"
+                ;;
+            sandtimer__subcmd__template,list)
+                cmd="sandtimer__subcmd__template__subcmd__list"
                 ;;
             *)
                 ;;
@@ -197,7 +209,7 @@ _sandtimer() {
 
     case "${cmd}" in
         sandtimer)
-            opts="-h -V --help --version run python bash node ts bwrap serve mcp jobs jupyter ps logs kill extend pause resume sandbox estimate progress doctor bench config completions read-typescript generate"
+            opts="-h -V --help --version run python bash node ts bwrap serve mcp jobs jupyter ps logs kill extend pause resume sandbox template estimate progress doctor bench config completions read-typescript generate"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -574,20 +586,12 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__breakers)
-            opts="-h --most --cursor --state-dir --store --json --help"
+            opts="-h --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --most)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --cursor)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --state-dir)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -1956,45 +1960,12 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__sandbox)
-            opts="-h --help create list exec copy delete"
+            opts="-h --help create list exec snapshot fork delete"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sandtimer__subcmd__sandbox__subcmd__copy)
-            opts="-h --server --token-file --json --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --server)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --token-file)
-                    local oldifs
-                    if [ -n "${IFS+x}" ]; then
-                        oldifs="$IFS"
-                    fi
-                    IFS=$'\n'
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    if [ -n "${oldifs+x}" ]; then
-                        IFS="$oldifs"
-                    fi
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o filenames
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2117,6 +2088,43 @@ _sandtimer() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        sandtimer__subcmd__sandbox__subcmd__fork)
+            opts="-h --count --server --token-file --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --count)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         sandtimer__subcmd__sandbox__subcmd__list)
             opts="-h --server --token-file --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -2124,6 +2132,43 @@ _sandtimer() {
                 return 0
             fi
             case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__sandbox__subcmd__snapshot)
+            opts="-h --name --server --token-file --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --server)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2253,6 +2298,86 @@ _sandtimer() {
                     ;;
                 --pool)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__template)
+            opts="-h --help list delete"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__template__subcmd__delete)
+            opts="-h --server --token-file --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__template__subcmd__list)
+            opts="-h --server --token-file --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
                     return 0
                     ;;
                 *)

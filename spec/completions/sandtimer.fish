@@ -43,6 +43,7 @@ complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "extend" -d 'Ext
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "pause" -d 'Pause a run of a server: its processes and its clocks stop'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "resume" -d 'Resume a paused run of a server'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "sandbox" -d 'Make, use and delete sandboxes of a server: file systems that outlive the runs in them'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "template" -d 'List and delete templates, which sandboxes are made from'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "estimate" -d 'Estimate how long a task or a command takes'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "progress" -d 'Report the progress of a run from inside it'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "doctor" -d 'Show what this machine can enforce, and what is missing'
@@ -419,8 +420,6 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_see
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from unschedule" -l store -d 'The store: nats://[USER:PASSWORD@]HOST[:PORT], tls://…, or a directory as above; SANDTIMER_STORE sets it too. SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name files of credentials and certificates' -r -f
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from unschedule" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from unschedule" -s h -l help -d 'Print help'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from breakers" -l most -d 'The maximum number of breakers' -r
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from breakers" -l cursor -d 'Continue an earlier listing at its `next`' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from breakers" -l state-dir -d 'The directory of the store [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from breakers" -l store -d 'The store: nats://[USER:PASSWORD@]HOST[:PORT], tls://…, or a directory as above; SANDTIMER_STORE sets it too. SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name files of credentials and certificates' -r -f
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from breakers" -l json -d 'Print JSON'
@@ -468,13 +467,14 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -l server -d
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -s h -l help -d 'Print help'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy delete" -s h -l help -d 'Print help'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy delete" -f -a "create" -d 'Make a sandbox, and print its id'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy delete" -f -a "list" -d 'List your sandboxes, the oldest first'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy delete" -f -a "exec" -d 'Run a command in a sandbox, and wait for its end'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy delete" -f -a "copy" -d 'Copy a file or a directory into a sandbox, or out of one'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy delete" -f -a "delete" -d 'End all runs in a sandbox, and delete it with all of its files'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l template -d 'What it is made from: `host`, or a template that the server\'s operator named [default: host]' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork delete" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork delete" -f -a "create" -d 'Make a sandbox, and print its id'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork delete" -f -a "list" -d 'List your sandboxes, the oldest first'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork delete" -f -a "exec" -d 'Run a command in a sandbox, and wait for its end'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork delete" -f -a "snapshot" -d 'Make a template of the files of a sandbox, and print its name'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork delete" -f -a "fork" -d 'Make sandboxes with the files of another one, and print their ids'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork delete" -f -a "delete" -d 'End all runs in a sandbox, and delete it with all of its files'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l template -d 'What it is made from: `host`, or another template of `sandtimer template list` [default: host]' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l json -d 'Print JSON'
@@ -489,14 +489,31 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from exec" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from exec" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from exec" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from copy" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from copy" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from copy" -l json -d 'Print JSON'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from copy" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from snapshot" -l name -d 'What the template is called [default: its id]' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from snapshot" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from snapshot" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from snapshot" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from snapshot" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from fork" -l count -d 'How many sandboxes are made, at most 100' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from fork" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from fork" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from fork" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from fork" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from delete" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from delete" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from delete" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from delete" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and not __fish_seen_subcommand_from list delete" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and not __fish_seen_subcommand_from list delete" -f -a "list" -d 'List what sandboxes can be made from'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and not __fish_seen_subcommand_from list delete" -f -a "delete" -d 'Delete a template; sandboxes that were made from it keep its files'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and __fish_seen_subcommand_from list" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and __fish_seen_subcommand_from list" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and __fish_seen_subcommand_from list" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and __fish_seen_subcommand_from delete" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and __fish_seen_subcommand_from delete" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and __fish_seen_subcommand_from delete" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and __fish_seen_subcommand_from delete" -s h -l help -d 'Print help'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l command -d 'The command, as a line for a shell' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l data-size-mb -d 'Megabytes of data that the task works on' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l complexity -d 'simple, moderate or complex [default: moderate]' -r

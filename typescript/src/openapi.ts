@@ -1035,6 +1035,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{id}/fork": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Make sandboxes with the files of one in which nothing runs, which then change independently */
+        post: operations["post_sandboxes_fork"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/snapshot": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Make a template of the files of a sandbox in which nothing runs; takes as long for many files as for few */
+        post: operations["post_sandboxes_snapshot"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sessions": {
         parameters: {
             query?: never;
@@ -1203,6 +1237,40 @@ export interface paths {
         /** End a task; a run that it is bound to continues */
         post: operations["post_tasks_complete"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/templates": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What you can make sandboxes from */
+        get: operations["get_templates"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/templates/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Delete a template of yours, by its id or its name; sandboxes that were made from it keep its files */
+        delete: operations["delete_templates_one"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1428,8 +1496,6 @@ export interface components {
             no_checkpoint_because: string | null;
             /** @description What is executed. */
             run_id: string | null;
-            /** @description The id of the sandbox that it is in; absent outside of one. */
-            sandbox?: string;
             /** @enum {string} */
             status: "idle" | "busy";
             /** @description How many wait for their turn. */
@@ -1464,8 +1530,6 @@ export interface components {
             output_bytes?: components["schemas"]["Limit"];
             processes?: components["schemas"]["Limit"];
             result_bytes?: components["schemas"]["Limit"];
-            /** @description The id of the sandbox that it is in: its files are the sandbox's. Not together with `workspace`. Contexts in Python are in sandboxes of the template `host` only. */
-            sandbox?: string;
             stall_ms?: components["schemas"]["Limit"];
             /** @description The same, with its unit, such as `30s`. */
             timeout?: string | null;
@@ -1481,8 +1545,6 @@ export interface components {
             /** @description Makes those on the way as well, and it may be there. */
             parents?: boolean;
             path?: string;
-            /** @description The id, for files of this sandbox. */
-            sandbox?: string;
             /** @description The id, for files of this session. */
             session?: string;
             /** @description The id, for files of this workspace. */
@@ -1632,7 +1694,7 @@ export interface components {
         Ending: "exited" | "signaled" | "returned" | "raised" | "no_result" | "timeout" | "stalled" | "out_of_memory" | "output_limit" | "process_limit" | "disk_limit" | "budget" | "cancelled" | "infra_error";
         Error: {
             /** @enum {string} */
-            code: "bad_http" | "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "bad_archive" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "json_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "operator_only" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "schedule_not_found" | "sandbox_not_found" | "template_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "answer_unavailable" | "no_terminal" | "sandbox_busy" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "context_ended" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "store_gone" | "shutting_down" | "internal";
+            code: "bad_http" | "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "bad_archive" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "json_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "operator_only" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "schedule_not_found" | "sandbox_not_found" | "template_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "answer_unavailable" | "no_terminal" | "sandbox_busy" | "template_exists" | "too_many_layers" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "context_ended" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "shutting_down" | "internal";
             details: Record<string, never>;
             /** @description What would work. */
             hint: string;
@@ -1708,7 +1770,7 @@ export interface components {
             mode: string;
             /** @description Milliseconds since 1970. */
             modified_at_ms: number;
-            /** @description Relative to the workspace; absolute in a sandbox. What is not UTF-8 in it is U+FFFD, and such a file has to be reached by a run. */
+            /** @description Relative to the workspace. What is not UTF-8 in it is U+FFFD, and such a file has to be reached by a run. */
             path: string;
             /** @description Bytes. */
             size: number;
@@ -1730,6 +1792,10 @@ export interface components {
             path: string;
             /** @description Bytes. */
             size: number;
+        };
+        ForkRequest: {
+            /** @description How many sandboxes are made: 1 unless given, at most 100. */
+            count?: number;
         };
         Health: {
             /** @enum {string} */
@@ -1889,8 +1955,6 @@ export interface components {
         };
         JobBreakers: {
             breakers: components["schemas"]["JobBreaker"][];
-            /** @description The `cursor` of the next part; null at the end. */
-            next: string | null;
         };
         JobCancel: {
             /** @description For its result. */
@@ -2364,8 +2428,6 @@ export interface components {
             from?: string;
             /** @description Replaces what is there. */
             overwrite?: boolean;
-            /** @description The id, for files of this sandbox. */
-            sandbox?: string;
             /** @description The id, for files of this session. */
             session?: string;
             /** @description A path. */
@@ -2519,8 +2581,6 @@ export interface components {
             outcome: components["schemas"]["Outcome"] | null;
             progress: components["schemas"]["Progress"] | null;
             run_id: string;
-            /** @description The id of the sandbox that it is in; absent outside of one. */
-            sandbox?: string;
             /** @enum {string} */
             status: "queued" | "running" | "ended";
         };
@@ -2620,8 +2680,6 @@ export interface components {
             /** @description Milliseconds between submission and the start of its isolation or its cell; so far, if it is queued. */
             queued_ms: number;
             run_id: string;
-            /** @description The id of the sandbox that it is in; absent outside of one. */
-            sandbox?: string;
             /** @description That of its verdict, where a limit or a cancel ended it. */
             sentence: string | null;
             /** @description Milliseconds to build the isolation; null until the command started. */
@@ -2642,6 +2700,8 @@ export interface components {
              * @enum {string}
              */
             durability: "certain" | "uncertain";
+            /** @description The ids of the layers under what it has written since its last snapshot, the lowest first. */
+            layers: string[];
             /** @description Runs that are in it now. Files outlive the server; runs do not. */
             runs: number;
             sandbox_id: string;
@@ -2652,7 +2712,7 @@ export interface components {
             sandboxes: components["schemas"]["Sandbox"][];
         };
         SandboxRequest: {
-            /** @description What it is made from: `host`, the host's programs, unless given; or a root tree that the operator named with --template. */
+            /** @description What it is made from: `host`, the host's programs, unless given; or another of GET /v1/templates, by its name or id. */
             template?: string;
         };
         SessionRequest: {
@@ -2673,8 +2733,6 @@ export interface components {
             output_bytes?: components["schemas"]["Limit"];
             processes?: components["schemas"]["Limit"];
             result_bytes?: components["schemas"]["Limit"];
-            /** @description The id of the sandbox that it is in: its files are the sandbox's. Not together with `workspace`. Contexts in Python are in sandboxes of the template `host` only. */
-            sandbox?: string;
             stall_ms?: components["schemas"]["Limit"];
             /** @description The same, with its unit, such as `30s`. */
             timeout?: string | null;
@@ -2690,6 +2748,10 @@ export interface components {
         Signalled: {
             run_id: string;
             signal: number;
+        };
+        SnapshotRequest: {
+            /** @description What the template is called: 1 to 64 letters, digits, `.`, `_` and `-`, which none of your templates has; its id unless given. */
+            name?: string;
         };
         /** @enum {string} */
         Source: "call" | "session" | "env" | "config" | "builtin" | "ceiling" | "ancestor";
@@ -2739,6 +2801,35 @@ export interface components {
         };
         /** @enum {string} */
         TaskType: "load_data" | "explore_data" | "data_profiling" | "visualize_data" | "clean_data" | "feature_engineering" | "handle_missing_values" | "encode_categorical" | "scale_features" | "train_simple_model" | "train_complex_model" | "train_deep_learning" | "hyperparameter_tuning" | "cross_validation" | "evaluate_model" | "generate_predictions" | "calculate_metrics" | "process_large_dataset" | "merge_large_dataframes" | "aggregate_data" | "write_script" | "debug_code" | "refactor_code" | "read_small_file" | "read_large_file" | "write_file" | "understand_competition" | "prepare_submission" | "ensemble_models";
+        Template: {
+            /** @description Milliseconds since 1970. */
+            created_at_ms: number | null;
+            /**
+             * @description `uncertain` if the machine was started again before all of its files had reached the disk.
+             * @enum {string}
+             */
+            durability: "certain" | "uncertain";
+            /**
+             * @description `host` and `directory` are the server's, and everybody's.
+             * @enum {string}
+             */
+            kind: "host" | "directory" | "snapshot" | "import";
+            /** @description The ids of its layers, the lowest first. */
+            layers: string[];
+            /** @description What POST /v1/sandboxes takes. */
+            name: string;
+            /** @description Who made it. */
+            owner: string | null;
+            /** @description The sandbox that it is a snapshot of. */
+            sandbox_id: string | null;
+            /** @description What its topmost layer takes on disk, once that is counted. */
+            size_bytes: number | null;
+            /** @description Nothing for a template of the server's. */
+            template_id: string | null;
+        };
+        TemplateList: {
+            templates: components["schemas"]["Template"][];
+        };
         /** @description Gives the command a terminal for stdin, stdout and stderr, all of which is stdout then; see /v1/runs/{id}/terminal. */
         Terminal: {
             /** @description 80 unless given. */
@@ -3531,7 +3622,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_not_found`, `workspace_not_found` */
+            /** @description `workspace_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3542,15 +3633,6 @@ export interface operations {
             };
             /** @description `request_timeout` */
             408: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description `sandbox_busy` */
-            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4303,14 +4385,12 @@ export interface operations {
     get_files: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
+                /** @description Whose files: give this, or `context`, or `session`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
-                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
-                sandbox?: string;
                 /** @description Which file. */
                 path?: string;
                 /** @description Where to begin; 0 unless given. */
@@ -4369,7 +4449,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4378,7 +4458,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
+            /** @description `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4414,15 +4494,6 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `refused` */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
             /** @description `head_too_large` */
             431: {
                 headers: {
@@ -4446,14 +4517,12 @@ export interface operations {
     put_files: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
+                /** @description Whose files: give this, or `context`, or `session`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
-                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
-                sandbox?: string;
                 /** @description Which file. */
                 path?: string;
                 /** @description Makes the directories on the way. */
@@ -4509,7 +4578,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4527,7 +4596,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `file_exists`, `wrong_file_type`, `file_busy` */
+            /** @description `file_exists`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4563,15 +4632,6 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `refused` */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
             /** @description `head_too_large` */
             431: {
                 headers: {
@@ -4595,14 +4655,12 @@ export interface operations {
     delete_files: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
+                /** @description Whose files: give this, or `context`, or `session`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
-                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
-                sandbox?: string;
                 /** @description Which file. */
                 path?: string;
                 /** @description With all that is in it. */
@@ -4648,7 +4706,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4657,7 +4715,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `directory_not_empty`, `wrong_file_type`, `file_busy` */
+            /** @description `directory_not_empty`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4677,15 +4735,6 @@ export interface operations {
             };
             /** @description `uri_too_long` */
             414: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description `refused` */
-            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4716,14 +4765,12 @@ export interface operations {
     post_files_append: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
+                /** @description Whose files: give this, or `context`, or `session`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
-                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
-                sandbox?: string;
                 /** @description Which file. */
                 path?: string;
                 /** @description Makes the file if it is not there; true unless given. */
@@ -4775,7 +4822,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4793,7 +4840,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
+            /** @description `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4829,15 +4876,6 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `refused` */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
             /** @description `head_too_large` */
             431: {
                 headers: {
@@ -4861,15 +4899,13 @@ export interface operations {
     get_files_list: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
+                /** @description Whose files: give this, or `context`, or `session`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
-                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
-                sandbox?: string;
-                /** @description Which directory; all of /workspace unless given. */
+                /** @description Which directory; all of the workspace unless given. */
                 path?: string;
                 /** @description With all below it. */
                 recursive?: boolean;
@@ -4920,7 +4956,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4929,7 +4965,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
+            /** @description `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4949,15 +4985,6 @@ export interface operations {
             };
             /** @description `uri_too_long` */
             414: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description `refused` */
-            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5034,7 +5061,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5052,7 +5079,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `file_exists`, `wrong_file_type`, `file_busy` */
+            /** @description `file_exists`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5081,15 +5108,6 @@ export interface operations {
             };
             /** @description `uri_too_long` */
             414: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description `refused` */
-            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5166,7 +5184,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5184,7 +5202,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `file_exists`, `directory_not_empty`, `wrong_file_type`, `file_busy` */
+            /** @description `file_exists`, `directory_not_empty`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5220,15 +5238,6 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `refused` */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
             /** @description `head_too_large` */
             431: {
                 headers: {
@@ -5252,14 +5261,12 @@ export interface operations {
     get_files_stat: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
+                /** @description Whose files: give this, or `context`, or `session`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
-                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
-                sandbox?: string;
                 /** @description Which file. */
                 path?: string;
             };
@@ -5305,7 +5312,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5314,7 +5321,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
+            /** @description `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5334,15 +5341,6 @@ export interface operations {
             };
             /** @description `uri_too_long` */
             414: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description `refused` */
-            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5373,15 +5371,13 @@ export interface operations {
     get_files_tar: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
+                /** @description Whose files: give this, or `context`, or `session`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
-                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
-                sandbox?: string;
-                /** @description Which directory; all of /workspace unless given. */
+                /** @description Which directory; all of the workspace unless given. */
                 path?: string;
             };
             header?: never;
@@ -5426,7 +5422,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5435,7 +5431,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
+            /** @description `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5464,15 +5460,6 @@ export interface operations {
             };
             /** @description `uri_too_long` */
             414: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description `refused` */
-            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5512,15 +5499,13 @@ export interface operations {
     put_files_tar: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
+                /** @description Whose files: give this, or `context`, or `session`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
-                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
-                sandbox?: string;
-                /** @description Which directory; all of /workspace unless given. */
+                /** @description Which directory; all of the workspace unless given. */
                 path?: string;
                 /** @description Makes the directory, and those on the way. */
                 parents?: boolean;
@@ -5573,7 +5558,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5591,7 +5576,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
+            /** @description `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5620,15 +5605,6 @@ export interface operations {
             };
             /** @description `uri_too_long` */
             414: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description `refused` */
-            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5668,15 +5644,13 @@ export interface operations {
     get_files_watch: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
+                /** @description Whose files: give this, or `context`, or `session`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
-                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
-                sandbox?: string;
-                /** @description Which directory; all of /workspace unless given. */
+                /** @description Which directory; all of the workspace unless given. */
                 path?: string;
                 /** @description With all directories below it, also those that are made later; false unless given. */
                 recursive?: boolean;
@@ -5723,7 +5697,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5732,7 +5706,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
+            /** @description `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5752,15 +5726,6 @@ export interface operations {
             };
             /** @description `uri_too_long` */
             414: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description `refused` */
-            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5927,7 +5892,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6050,7 +6015,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6063,12 +6028,7 @@ export interface operations {
     };
     get_jobs_breakers: {
         parameters: {
-            query?: {
-                /** @description How many; 100 unless given. */
-                limit?: number;
-                /** @description Continues after that one. */
-                cursor?: string;
-            };
+            query?: never;
             header?: never;
             path?: never;
             cookie?: never;
@@ -6129,7 +6089,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6225,7 +6185,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6330,7 +6290,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6426,7 +6386,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6500,7 +6460,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6596,7 +6556,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6692,7 +6652,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6788,7 +6748,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6862,7 +6822,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6967,7 +6927,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7041,7 +7001,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7146,7 +7106,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7251,7 +7211,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7325,7 +7285,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7415,7 +7375,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7522,7 +7482,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7617,7 +7577,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7702,7 +7662,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7788,7 +7748,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7882,7 +7842,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7998,7 +7958,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -8114,7 +8074,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable`, `store_gone` */
+            /** @description `storage`, `store_unreachable` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -8130,8 +8090,6 @@ export interface operations {
             query?: {
                 /** @description Only these. */
                 status?: "queued" | "running" | "ended";
-                /** @description Only those in this sandbox. */
-                sandbox?: string;
                 /** @description How many; 100 unless given. */
                 limit?: number;
                 /** @description Continues after that one. */
@@ -10159,6 +10117,256 @@ export interface operations {
             };
         };
     };
+    post_sandboxes_fork: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ForkRequest"];
+            };
+        };
+        responses: {
+            /** @description All are made. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SandboxList"];
+                };
+            };
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_busy`, `too_many_layers` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large`, `json_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `quota` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `capacity`, `system`, `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_sandboxes_snapshot: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["SnapshotRequest"];
+            };
+        };
+        responses: {
+            /** @description It is made. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Template"];
+                };
+            };
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_busy`, `template_exists`, `too_many_layers` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large`, `json_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `quota` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `capacity`, `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     get_sessions: {
         parameters: {
             query?: never;
@@ -10273,7 +10481,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_not_found`, `workspace_not_found` */
+            /** @description `workspace_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -10284,15 +10492,6 @@ export interface operations {
             };
             /** @description `request_timeout` */
             408: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description `sandbox_busy` */
-            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -11428,6 +11627,154 @@ export interface operations {
             };
             /** @description `head_too_large` */
             431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_templates: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TemplateList"];
+                };
+            };
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    delete_templates_one: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description `bad_http`, `bad_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `template_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };

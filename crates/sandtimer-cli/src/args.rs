@@ -7,6 +7,7 @@ use std::path::PathBuf;
 pub(crate) mod jobs;
 mod run_line;
 pub(crate) mod sandbox;
+pub(crate) mod template;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use sandtimer::model::{KillClass, Tier};
@@ -64,6 +65,8 @@ pub(crate) enum Command {
     Resume(OneRun),
     /// Make, use and delete sandboxes of a server: file systems that outlive the runs in them
     Sandbox(sandbox::SandboxArguments),
+    /// List and delete templates, which sandboxes are made from
+    Template(template::TemplateArguments),
     /// Estimate how long a task or a command takes
     #[command(after_long_help = ESTIMATE_NOTES)]
     Estimate(EstimateArguments),

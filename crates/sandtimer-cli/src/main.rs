@@ -99,6 +99,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(Command::Pause(given)) => remote::pause(&given),
         Some(Command::Resume(given)) => remote::resume(&given),
         Some(Command::Sandbox(given)) => remote::sandbox(&given),
+        Some(Command::Template(given)) => remote::template(&given),
         Some(Command::Estimate(given)) => estimate::main(given),
         Some(Command::Progress(given)) => progress::main(&given),
         Some(Command::Doctor(given)) => Ok(doctor::main(&given)),

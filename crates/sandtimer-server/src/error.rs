@@ -108,7 +108,7 @@ codes! {
     /// There is no such sandbox, it was deleted, or it belongs to another owner.
     SandboxNotFound = "sandbox_not_found", 404, 125, false, "GET /v1/sandboxes lists yours; POST /v1/sandboxes creates one";
     /// The server has no such template.
-    TemplateNotFound = "template_not_found", 404, 125, false, "use `host`, or a template that the operator named with --template";
+    TemplateNotFound = "template_not_found", 404, 125, false, "GET /v1/templates lists those that you can use";
     /// There is no such workspace, or it belongs to another owner.
     WorkspaceNotFound = "workspace_not_found", 404, 125, false, "GET /v1/workspaces lists yours; POST /v1/workspaces creates one";
     /// The workspace has nothing at this path.
@@ -142,8 +142,12 @@ codes! {
     AnswerUnavailable = "answer_unavailable", 409, 125, false, "do not send it again: it was carried out; read your open answers to the end, then GET /v1/runs/{run_id}, and its output in pieces by GET /v1/runs/{run_id}/output";
     /// The run has no terminal.
     NoTerminal = "no_terminal", 409, 125, false, "start the run with `terminal`, such as {\"columns\": 80, \"rows\": 24}";
-    /// Processes that have not ended use the sandbox.
-    SandboxBusy = "sandbox_busy", 409, 125, true, "try again in some seconds";
+    /// Processes that have not ended use the sandbox; `details.runs` names runs that a snapshot or a fork waits for.
+    SandboxBusy = "sandbox_busy", 409, 125, true, "try again when the runs in it have ended";
+    /// You have a template of this name.
+    TemplateExists = "template_exists", 409, 125, false, "GET /v1/templates lists yours; delete that one, or give another name";
+    /// The sandbox is stacked from as many layers as there can be, so that no snapshot or fork of it can be made.
+    TooManyLayers = "too_many_layers", 409, 125, false, "make a new sandbox from its template, and copy what has changed into it";
     /// Runs, contexts or sessions use the workspace.
     WorkspaceInUse = "workspace_in_use", 409, 125, true, "end them first: GET /v1/runs?status=running and GET /v1/contexts show yours";
     /// The path already exists.
@@ -328,12 +332,18 @@ impl From<&sandtimer::Error> for Code {
 fn of_sandbox(error: &SandboxError) -> Code {
     match error {
         SandboxError::NotFound(_) => Code::SandboxNotFound,
-        SandboxError::Template { .. } | SandboxError::Conflict { .. } => Code::BadField,
+        SandboxError::NoTemplate(_) => Code::TemplateNotFound,
+        SandboxError::TemplateExists(_) => Code::TemplateExists,
+        SandboxError::TooDeep { .. } => Code::TooManyLayers,
+        SandboxError::Template { .. }
+        | SandboxError::TemplateName { .. }
+        | SandboxError::ForkCount { .. }
+        | SandboxError::Conflict { .. } => Code::BadField,
         SandboxError::Overlay { .. }
         | SandboxError::OnOverlay { .. }
         | SandboxError::OtherPrivileges { .. }
         | SandboxError::NoNamespaces(_) => Code::Refused,
-        SandboxError::Locked | SandboxError::Busy(_) => Code::SandboxBusy,
+        SandboxError::Locked | SandboxError::Busy(_) | SandboxError::HasRuns { .. } => Code::SandboxBusy,
         SandboxError::Storage { .. } => Code::Storage,
         _ => Code::Internal,
     }
@@ -346,6 +356,11 @@ impl From<sandtimer::Error> for Refusal {
             return match error {
                 SandboxError::Template { .. } => refusal.with("key", "template"),
                 SandboxError::Conflict { field, .. } => refusal.with("key", *field),
+                SandboxError::TemplateName { name, .. } | SandboxError::TemplateExists(name) => {
+                    refusal.with("key", "name").with("value", name.as_str())
+                }
+                SandboxError::ForkCount { count, .. } => refusal.with("key", "count").with("value", *count),
+                SandboxError::HasRuns { runs, .. } => refusal.with("runs", runs.clone()),
                 _ => refusal,
             };
         }

@@ -12,6 +12,7 @@ mod sandboxes;
 mod schedules;
 mod schema;
 mod tasks;
+mod templates;
 
 use std::sync::LazyLock;
 
@@ -160,6 +161,7 @@ impl Operation {
             path if path.starts_with("/v1/tasks") => &[Code::TaskNotFound][..],
             path if path.starts_with("/v1/jobs") => &[Code::JobNotFound][..],
             path if path.starts_with("/v1/sandboxes") => &[Code::SandboxNotFound][..],
+            path if path.starts_with("/v1/templates") => &[Code::TemplateNotFound][..],
             path if path.starts_with("/v1/workspaces") => &[Code::WorkspaceNotFound][..],
             _ => &[Code::ContextNotFound, Code::ContextEnded][..],
         };
@@ -231,6 +233,7 @@ fn operations() -> Vec<Operation> {
     all.extend(files::operations());
     all.extend(sandboxes::operations());
     all.extend(judge::operations());
+    all.extend(templates::operations());
     all.extend(jobs::operations());
     all.extend(schedules::operations());
     all.extend(mcp::operations());

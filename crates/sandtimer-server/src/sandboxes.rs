@@ -5,6 +5,8 @@
 //! ```
 //! What they are is the engine's business (docs/design/sandboxes.md); here is who may ask for what.
 
+mod templates;
+
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,6 +35,8 @@ use crate::tenants::Tenants;
 pub(crate) const HOST_TEMPLATE: &str = "host";
 /// How often the contexts in a sandbox that is being deleted are looked for.
 const CLOSING_INTERVAL: Duration = Duration::from_millis(20);
+/// Templates of an owner's that a message names.
+const MAX_NAMED_TEMPLATES: usize = 20;
 /// Each takes one of the engine's slots, of which runs need the others.
 static SANDBOXES: Shares = Shares::of("sandboxes", 1_000);
 
@@ -60,50 +64,64 @@ impl SandboxService {
         for sandbox in service.sandboxes.all() {
             // One too many is there all the same.
             if let Ok(share) = SANDBOXES.take(&Owner::recorded(&sandbox.owner())) {
-                service.hold(&sandbox, share);
+                service.hold(sandbox.id(), share);
+            }
+        }
+        for template in service.sandboxes.all_templates() {
+            if let Ok(share) = templates::TEMPLATES.take(&Owner::recorded(&template.owner)) {
+                service.hold(&template.id, share);
             }
         }
         Ok(service)
     }
 
-    fn hold(&self, sandbox: &Sandbox, share: Share) {
-        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        shares.insert(sandbox.id().to_owned(), share);
+    /// Has a sandbox or a template, by its id, hold a share until it is deleted.
+    fn hold(&self, id: &str, share: Share) {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned(), share);
     }
 
-    fn template(&self, name: &str) -> Result<Template, Refusal> {
+    fn release(&self, id: &str) {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
+    fn template(&self, name: &str, owner: &Owner) -> Result<Template, Refusal> {
         if name == HOST_TEMPLATE {
             return Ok(Template::Host);
         }
-        let found = self.templates.get(name).map(|path| Template::Directory(path.clone()));
-        found.ok_or_else(|| {
-            let shown: String = name.chars().take(60).collect();
-            let names: Vec<&str> =
-                std::iter::once(HOST_TEMPLATE).chain(self.templates.keys().map(String::as_str)).collect();
-            let message =
-                format!("template: there is no template `{shown}`; use one of {}", names.join(", "));
-            Refusal::new(Code::TemplateNotFound, message).with("key", "template").with("value", shown)
-        })
+        if let Some(path) = self.templates.get(name) {
+            return Ok(Template::Directory(path.clone()));
+        }
+        let stored = self.sandboxes.templates(owner.as_str());
+        if stored.iter().any(|template| template.name == name || template.id == name) {
+            return Ok(Template::Stored(name.to_owned()));
+        }
+        let shown: String = name.chars().take(60).collect();
+        let names: Vec<&str> = std::iter::once(HOST_TEMPLATE)
+            .chain(self.templates.keys().map(String::as_str))
+            .chain(stored.iter().take(MAX_NAMED_TEMPLATES).map(|template| template.name.as_str()))
+            .collect();
+        let message = format!("template: there is no template `{shown}`; use one of {}", names.join(", "));
+        Err(Refusal::new(Code::TemplateNotFound, message).with("key", "template").with("value", shown))
     }
 
     /// Blocks.
     fn create(&self, owner: &Owner, template: &str, tenants: &Tenants) -> Result<Sandbox, Refusal> {
         let spec = SandboxSpec {
-            template: self.template(template)?,
+            template: self.template(template, owner)?,
             template_name: template.to_owned(),
             owner: owner.as_str().to_owned(),
             parent: tenants.scope(owner),
         };
         let share = SANDBOXES.take(owner)?;
         let sandbox = self.sandboxes.create(spec)?;
-        self.hold(&sandbox, share);
+        self.hold(sandbox.id(), share);
         Ok(sandbox)
     }
 
     /// Blocks until nothing runs in it.
     fn delete(&self, id: &str, owner: &Owner) -> Result<(), Refusal> {
         self.sandboxes.delete(id, owner.as_str())?;
-        self.shares.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        self.release(id);
         Ok(())
     }
 }
@@ -113,6 +131,7 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/sandboxes", post(create).get(list))
         .route("/v1/sandboxes/{id}", get(show).delete(delete))
         .route("/v1/sandboxes/{id}/exec", post(execute))
+        .merge(templates::routes())
 }
 
 /// The sandbox of this owner, or that there is none.
@@ -125,6 +144,7 @@ fn view(sandbox: &Sandbox) -> Value {
     json!({
         "sandbox_id": sandbox.id(),
         "template": sandbox.template_name(),
+        "layers": sandbox.layers(),
         "created_at_ms": sandbox.created_at_ms(),
         "runs": sandbox.runs(),
         "durability": match sandbox.durability() {

@@ -15,6 +15,7 @@ from .._arguments import flag, text
 from .._choices import Language, RunStatus, Seconds
 from .._outcome import Outcome
 from .._vocabulary import named_parameters
+from ..errors import ServerNotFoundError
 from . import _judge
 from ._context import ClientContext
 from ._files import ClientWorkspace
@@ -379,8 +380,8 @@ class Client:
         """Makes a sandbox: a private file system in which many runs work, and which outlives them.
 
         Args:
-            template: What it is made from: "host", the programs of the server's host, or a root
-                tree that the server's operator named with --template.
+            template: What it is made from: "host", the programs of the server's host, or another
+                one of `templates`.
 
         Raises:
             ServerNotFoundError: The server has no such template.
@@ -433,6 +434,50 @@ class Client:
     async def asandboxes(self) -> list[dict[str, Any]]:
         """Awaited form of `sandboxes`."""
         return await self._listed(AWAITING, "/v1/sandboxes", "sandboxes")
+
+    def templates(self) -> list[dict[str, Any]]:
+        """Returns what sandboxes can be made from: the server's templates, then those of this token, the
+        oldest first.
+
+        Examples:
+            >>> import sandtimer
+            >>> sandtimer.Client().templates()[0]["name"]
+            'host'
+        """
+        return now(self._listed(BLOCKING, "/v1/templates", "templates"))
+
+    async def atemplates(self) -> list[dict[str, Any]]:
+        """Awaited form of `templates`."""
+        return await self._listed(AWAITING, "/v1/templates", "templates")
+
+    def delete_template(self, name: str) -> None:
+        """Deletes a template of this token. Sandboxes that were made from it keep its files. If it was
+        deleted already, the call has no effect.
+
+        Args:
+            name: The name of the template, or its id.
+
+        Raises:
+            ServerError: It is the server's.
+
+        Examples:
+            >>> import sandtimer
+            >>> client = sandtimer.Client()
+            >>> with client.sandbox() as box:
+            ...     client.delete_template(box.snapshot())
+        """
+        now(self._delete_template(BLOCKING, name))
+
+    async def adelete_template(self, name: str) -> None:
+        """Awaited form of `delete_template`."""
+        await self._delete_template(AWAITING, name)
+
+    async def _delete_template(self, io: Io, name: str) -> None:
+        path = urllib.parse.quote(text("name", name), safe="")
+        try:
+            await self._server.ask(io, "DELETE", f"/v1/templates/{path}")
+        except ServerNotFoundError:
+            pass
 
     # Workspaces
 

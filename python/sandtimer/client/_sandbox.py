@@ -136,8 +136,8 @@ class ClientSandbox:
         return ClientRun(self._server, (await self._ask(io, "POST", "/exec", body))["run_id"])
 
     def info(self) -> dict[str, Any]:
-        """Returns its state, as the server sends it: `template`, `created_at_ms`, `durability`, and
-        how many `runs` are in it now.
+        """Returns its state, as the server sends it: `template`, `layers`, `created_at_ms`,
+        `durability`, and how many `runs` are in it now.
 
         Examples:
             >>> import sandtimer
@@ -150,6 +150,70 @@ class ClientSandbox:
     async def ainfo(self) -> dict[str, Any]:
         """Awaited form of `info`."""
         return await self._ask(AWAITING, "GET", "")
+
+    def snapshot(self, name: Optional[str] = None) -> str:
+        r"""Makes a template of its files, which nothing changes any more, and returns the name of the
+        template. Nothing may run in it. No file is copied.
+
+        Args:
+            name: What the template is called: its id, if not given.
+
+        Raises:
+            ServerError: Something runs in it (`sandbox_busy`), it has 32 layers (`too_many_layers`),
+                or there is a template of this name (`template_exists`).
+
+        Examples:
+            >>> import sandtimer
+            >>> client = sandtimer.Client()
+            >>> with client.sandbox() as box:
+            ...     outcome = box.run("echo 42 >answer", timeout=20.0)
+            ...     ready = box.snapshot()
+            >>> with client.sandbox(ready) as box:
+            ...     print(box.run("cat answer", timeout=20.0).stdout)
+            42
+            <BLANKLINE>
+            >>> client.delete_template(ready)
+        """
+        return now(self._snapshot(BLOCKING, name))
+
+    async def asnapshot(self, name: Optional[str] = None) -> str:
+        """Awaited form of `snapshot`."""
+        return await self._snapshot(AWAITING, name)
+
+    async def _snapshot(self, io: Io, name: Optional[str]) -> str:
+        body = {} if name is None else {"name": _arguments.text("name", name)}
+        made: str = (await self._ask(io, "POST", "/snapshot", body))["name"]
+        return made
+
+    def fork(self, count: int = 1) -> list[ClientSandbox]:
+        """Makes sandboxes with its files, which then change independently. Nothing may run in it. No
+        file is copied, and all are made or none.
+
+        Args:
+            count: How many, at most 100.
+
+        Raises:
+            ServerError: As for `snapshot`; or the server has no room for them (`quota`, `capacity`).
+
+        Examples:
+            >>> import sandtimer
+            >>> with sandtimer.Client().sandbox() as box:
+            ...     outcome = box.run("echo 42 >answer", timeout=20.0)
+            ...     forks = box.fork(2)
+            >>> [fork.run("cat answer", timeout=20.0).stdout for fork in forks]
+            ['42\\n', '42\\n']
+            >>> for fork in forks:
+            ...     fork.delete()
+        """
+        return now(self._fork(BLOCKING, count))
+
+    async def afork(self, count: int = 1) -> list[ClientSandbox]:
+        """Awaited form of `fork`."""
+        return await self._fork(AWAITING, count)
+
+    async def _fork(self, io: Io, count: int) -> list[ClientSandbox]:
+        made = await self._ask(io, "POST", "/fork", {"count": count})
+        return [ClientSandbox(self._server, each["sandbox_id"]) for each in made["sandboxes"]]
 
     def delete(self) -> None:
         """Ends all runs in it, and deletes it with all of its files. If it was deleted already, the call

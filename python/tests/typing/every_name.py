@@ -164,7 +164,9 @@ def of_client() -> None:
             made: sandtimer.ClientSandbox = client.attach_sandbox(box.id)
             of_files(box.files, client.workspace())
             client.session(sandbox=box).close()
-            print(made.run(["true"], timeout=5).ok, client.sandboxes())
+            print(made.run(["true"], timeout=5).ok, client.sandboxes(), box.snapshot("name"), client.templates())
+            forks: list[sandtimer.ClientSandbox] = box.fork(2)
+            print(forks, client.delete_template("name"))
 
 
 def of_files(files: sandtimer.ClientFiles, workspace: sandtimer.ClientWorkspace) -> None:
@@ -200,7 +202,8 @@ async def of_awaited_client(client: sandtimer.Client) -> None:
     await (await client.asession()).aclose()
     await of_awaited_files(context.files, await client.aworkspace())
     async with await client.asandbox() as box:
-        print(await box.arun("true"), await client.asandboxes())
+        print(await box.arun("true"), await client.asandboxes(), await box.asnapshot(), await client.atemplates())
+        print(await box.afork(), await client.adelete_template("name"))
 
 
 async def of_awaited_files(files: sandtimer.ClientFiles, workspace: sandtimer.ClientWorkspace) -> None:

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::{Args, Subcommand};
 
 use super::ServerFlags;
+use super::template::{FORK_NOTES, SNAPSHOT_NOTES, SandboxFork, SandboxSnapshot};
 
 #[derive(Debug, Args)]
 pub(crate) struct SandboxArguments {
@@ -24,6 +25,12 @@ pub(crate) enum SandboxAction {
     /// Copy a file or a directory into a sandbox, or out of one
     #[command(after_long_help = COPY_NOTES)]
     Copy(SandboxCopy),
+    /// Make a template of the files of a sandbox, and print its name
+    #[command(after_long_help = SNAPSHOT_NOTES)]
+    Snapshot(SandboxSnapshot),
+    /// Make sandboxes with the files of another one, and print their ids
+    #[command(after_long_help = FORK_NOTES)]
+    Fork(SandboxFork),
     /// End all runs in a sandbox, and delete it with all of its files
     Delete(SandboxDelete),
 }
@@ -55,7 +62,7 @@ pub(crate) struct SandboxCopy {
 
 #[derive(Debug, Args)]
 pub(crate) struct SandboxCreate {
-    /// What it is made from: `host`, or a template that the server's operator named [default: host]
+    /// What it is made from: `host`, or another template of `sandtimer template list` [default: host]
     #[arg(long, value_name = "NAME")]
     pub(crate) template: Option<String>,
     #[command(flatten)]

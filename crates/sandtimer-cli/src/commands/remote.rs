@@ -1,5 +1,5 @@
-//! Commands that ask a server: ps, logs, kill, extend, pause, resume, sandbox. What the server refuses is said with its code, message
-//! and hint, and exit code 125.
+//! Commands that ask a server: ps, logs, kill, extend, pause, resume, sandbox, template. What the server refuses is
+//! printed with its code, message and hint, and exit code 125.
 
 mod client;
 mod copy;
@@ -7,6 +7,7 @@ mod logs;
 mod ps;
 mod sandbox;
 mod socket;
+mod template;
 
 use std::process::ExitCode;
 
@@ -23,6 +24,7 @@ use client::{Client, Refused, checked_id};
 pub(crate) use logs::main as logs;
 pub(crate) use ps::main as ps;
 pub(crate) use sandbox::main as sandbox;
+pub(crate) use template::main as template;
 
 /// Ends a run, or a context or session with what it executes.
 pub(crate) fn kill(given: &KillArguments) -> Result<ExitCode, Failure> {

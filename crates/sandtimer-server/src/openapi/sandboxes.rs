@@ -51,11 +51,12 @@ pub(super) fn operations() -> Vec<Operation> {
 pub(super) fn schemas() -> Value {
     json!({
         "SandboxRequest": body(json!({
-            "template": text("What it is made from: `host`, the host's programs, unless given; or a root tree that the operator named with --template."),
+            "template": text("What it is made from: `host`, the host's programs, unless given; or another of GET /v1/templates, by its name or id."),
         })),
         "Sandbox": answer(json!({
             "sandbox_id": text(""),
             "template": text("What it was made from."),
+            "layers": with(list(text("")), "The ids of the layers under what it has written since its last snapshot, the lowest first."),
             "created_at_ms": number("Milliseconds since 1970."),
             "runs": number("Runs that are in it now. Files outlive the server; runs do not."),
             "durability": with(words(&["certain", "uncertain"]), "`uncertain` once the machine was started again after its files were used: what had not reached the disk by then is lost."),

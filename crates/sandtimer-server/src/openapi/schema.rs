@@ -92,6 +92,7 @@ pub(super) fn all() -> Value {
         super::files::schemas(),
         super::sandboxes::schemas(),
         super::judge::schemas(),
+        super::templates::schemas(),
         super::jobs::schemas(),
         super::schedules::schemas(),
         super::tasks::schemas(),

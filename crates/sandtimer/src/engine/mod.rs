@@ -74,7 +74,10 @@ pub use plans::gpus;
 pub use pool::CAPACITY;
 pub use refill::Stats;
 pub use run::{Grown, Run, RunOutput, Settled, Started, Stream, Wait, Warned};
-pub use sandboxes::{Durability, Sandbox, SandboxError, SandboxFiles, SandboxSpec, Sandboxes, Template};
+pub use sandboxes::{
+    Durability, MAX_FORKS, MAX_LAYERS, Origin, Sandbox, SandboxError, SandboxFiles, SandboxSpec, Sandboxes, StoredTemplate,
+    Template,
+};
 pub use scopes::Scope;
 pub use spec::{Output, Require, Spec, Stdin};
 pub use start::PROGRESS_VARIABLE;

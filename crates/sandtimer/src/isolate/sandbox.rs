@@ -38,6 +38,8 @@ const ACCOUNTS: [(&str, AccountFile); 2] =
 /// Directories of the root's tmpfs, while it is put together.
 const LAYER: &str = "layer";
 const TEMPLATE: &str = "template";
+/// Followed by a number.
+const LOWER: &str = "lower";
 const OWN: &str = "own";
 const ROOT: &str = "root";
 const EMPTY: &str = "empty";
@@ -53,14 +55,36 @@ pub struct RootRequest<'a> {
     pub layer: &'a Path,
     /// The name of the latter, which no earlier mount has used.
     pub work: &'a str,
-    /// Whether the files of the layer are shown under other ids, by the user namespace that is the first descriptor.
+    /// Whether the files of layers are shown under other ids, by the user namespace that is the first descriptor.
     pub is_mapped: bool,
-    /// A tree to show under the layer, in place of the host's programs: a canonical path on the host.
-    pub template: Option<&'a Path>,
+    /// Layers under it that nothing writes to, the lowest first: directories that hold `upper`.
+    pub layers: &'a [PathBuf],
+    /// A tree to show under all of them, in place of the host's programs.
+    pub template: Option<TemplateTree>,
     /// What the engine shows itself; see [`own_mounts`].
     pub mounts: &'a [Mount],
     /// Whether the launcher is in a user namespace, where overlayfs keeps its notes in other attributes.
     pub in_user_namespace: bool,
+}
+
+/// A tree to show in place of the host's programs, by its canonical path on the host.
+#[derive(Debug, Clone)]
+pub enum TemplateTree {
+    /// A root tree, shown with the ids that it has on disk.
+    Directory(PathBuf),
+    /// A directory that holds a root tree as `upper`, whose ids are those of layers.
+    Layer(PathBuf),
+}
+
+impl TemplateTree {
+    /// Where the root of the tree is.
+    #[must_use]
+    pub fn root(&self) -> PathBuf {
+        match self {
+            TemplateTree::Directory(path) => path.clone(),
+            TemplateTree::Layer(path) => path.join("upper"),
+        }
+    }
 }
 
 /// What runs see of a sandbox's root.
@@ -169,12 +193,26 @@ pub fn root_steps(request: &RootRequest<'_>, dispatch: u64) -> Steps {
             fill_own_layer(&mut steps, own.as_os_str(), mount);
         }
     }
-    let mut lower = own.clone().into_os_string();
-    if let Some(directory) = request.template {
-        let strings = [template.as_os_str(), text("."), directory.as_os_str()];
-        steps.push("show the template", op::BIND, &[NO_SUID | NO_DEVICES | READ_ONLY, u64::MAX], &strings);
+    let mut lower = std::ffi::OsString::new();
+    for (index, directory) in request.layers.iter().enumerate().rev() {
+        let name = format!("{LOWER}{index}");
+        let at = place(&name);
+        steps.push("make a directory", op::DIRECTORY, &[0o755], &[text(BASE), text(&name)]);
+        let strings = [at.as_os_str(), text("."), directory.as_os_str()];
+        steps.push("show a layer", op::BIND, &[NO_SUID | NO_DEVICES | READ_ONLY, mapped], &strings);
+        lower.push(at.join("upper"));
         lower.push(":");
-        lower.push(&template);
+    }
+    lower.push(&own);
+    if let Some(tree) = &request.template {
+        let (directory, mapped, root) = match tree {
+            TemplateTree::Directory(path) => (path, u64::MAX, template.clone()),
+            TemplateTree::Layer(path) => (path, mapped, template.join("upper")),
+        };
+        let strings = [template.as_os_str(), text("."), directory.as_os_str()];
+        steps.push("show the template", op::BIND, &[NO_SUID | NO_DEVICES | READ_ONLY, mapped], &strings);
+        lower.push(":");
+        lower.push(&root);
     }
     let mut options = std::ffi::OsString::from("lowerdir=");
     options.push(&lower);

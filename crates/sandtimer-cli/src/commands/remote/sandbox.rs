@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::super::Failure;
 use super::super::run::exit::exit_code;
 use super::client::{Client, printable};
-use super::{copy, said};
+use super::{copy, said, template};
 use crate::args::sandbox::{
     SandboxAction, SandboxArguments, SandboxCreate, SandboxDelete, SandboxExec, SandboxList,
 };
@@ -27,6 +27,8 @@ pub(crate) fn main(given: &SandboxArguments) -> Result<ExitCode, Failure> {
         SandboxAction::List(given) => list(given),
         SandboxAction::Exec(given) => execute(given),
         SandboxAction::Copy(given) => copy::main(given),
+        SandboxAction::Snapshot(given) => template::snapshot(given),
+        SandboxAction::Fork(given) => template::fork(given),
         SandboxAction::Delete(given) => delete(given),
     }
 }

@@ -34,6 +34,29 @@ pub enum SandboxError {
     /// Its processes do not end.
     #[error("the sandbox `{0}` still has processes that have not ended; try again")]
     Busy(String),
+    /// It has runs, and what was asked for needs that it has none.
+    #[error(
+        "the sandbox `{id}` has {}; a snapshot or a fork needs that nothing runs in it: wait for the end of its runs, or end them",
+        runs_text(runs)
+    )]
+    HasRuns { id: String, runs: Vec<String> },
+    /// It cannot have another layer.
+    #[error(
+        "the sandbox `{id}` is stacked from {most} layers, the most there can be; make a new sandbox from its template, and copy what          has changed into it"
+    )]
+    TooDeep { id: String, most: usize },
+    /// A template cannot have this name.
+    #[error("name: `{name}` {problem}")]
+    TemplateName { name: String, problem: String },
+    /// The owner has one of this name.
+    #[error("name: there is a template `{0}` already; delete it first, or give another name")]
+    TemplateExists(String),
+    /// There is none, or it was deleted.
+    #[error("there is no template `{0}`")]
+    NoTemplate(String),
+    /// A number of forks that cannot be made at once.
+    #[error("count: `{count}` is not a number of sandboxes from 1 to {most}")]
+    ForkCount { count: usize, most: usize },
     /// Something was asked of a run in a sandbox that it cannot have.
     #[error("{field}: a run in a sandbox cannot have it; {remedy}")]
     Conflict { field: &'static str, remedy: &'static str },
@@ -45,7 +68,24 @@ pub enum SandboxError {
 impl SandboxError {
     /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, SandboxError::Locked | SandboxError::Busy(_) | SandboxError::Storage { .. })
+        matches!(
+            self,
+            SandboxError::Locked
+                | SandboxError::Busy(_)
+                | SandboxError::HasRuns { .. }
+                | SandboxError::Storage { .. }
+        )
+    }
+}
+
+fn runs_text(runs: &[String]) -> String {
+    /// Runs that a message names.
+    const MAX_NAMED: usize = 10;
+    match runs {
+        [] => "runs that are being started or ended".to_owned(),
+        [one] => format!("the run {one}"),
+        _ if runs.len() <= MAX_NAMED => format!("the runs {}", runs.join(", ")),
+        _ => format!("{} runs, such as {}", runs.len(), runs[..MAX_NAMED].join(", ")),
     }
 }
 

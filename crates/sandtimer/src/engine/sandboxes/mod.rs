@@ -1,10 +1,16 @@
 //! Sandboxes: private file systems in which many runs work, one after the other or at the same time, and which outlive them, their
 //! engine, and a crash of it. docs/design/sandboxes.md has states and failures.
 
+#[cfg(test)]
+mod crash_tests;
 mod error;
 mod files;
+mod layers;
 mod mount;
 mod record;
+mod snapshot;
+mod stored;
+mod walk;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,12 +22,15 @@ use std::time::Duration;
 use rustix::fs::StatFs;
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use sandtimer_os::remove::remove_tree;
-use serde::{Deserialize, Serialize};
 
 pub use self::error::SandboxError;
 pub use self::files::SandboxFiles;
+pub use self::layers::MAX_LAYERS;
+use self::layers::{Base, Layers, Stack};
 use self::mount::Mounted;
 use self::record::{Home, Record};
+pub use self::snapshot::MAX_FORKS;
+pub use self::stored::{Origin, StoredTemplate};
 use super::error::Error;
 use super::scopes::Scope;
 use super::{Engine, Inner, Spec, new_run_id};
@@ -43,23 +52,15 @@ const END_INTERVAL: Duration = Duration::from_millis(100);
 const OVERLAY_MAGIC: u64 = 0x794c_7630;
 
 /// What lies under a sandbox's private layer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Template {
     /// What every run sees of the host: its programs, libraries and harmless settings, read-only.
     Host,
     /// A directory that holds a root tree, such as one that debootstrap has made.
     Directory(PathBuf),
-}
-
-impl Template {
-    pub(crate) fn directory(&self) -> Option<&Path> {
-        match self {
-            Template::Host => None,
-            Template::Directory(path) => Some(path),
-        }
-    }
+    /// A template of [`Sandboxes::templates`] of the same owner, by its id or its name.
+    Stored(String),
 }
 
 /// What a sandbox is made from.
@@ -89,6 +90,9 @@ pub struct Sandboxes {
     inner: Arc<Inner>,
     directory: PathBuf,
     all: Mutex<BTreeMap<String, Sandbox>>,
+    layers: Arc<Layers>,
+    /// By their ids.
+    templates: Arc<Mutex<BTreeMap<String, StoredTemplate>>>,
 }
 
 /// A sandbox. Cheap to clone; it stays when the last clone goes.
@@ -105,6 +109,7 @@ pub struct Sandbox {
 struct SandboxState {
     id: String,
     home: Home,
+    layers: Arc<Layers>,
     record: Mutex<Record>,
     life: Mutex<Life>,
     /// Notified when a run lets it go.
@@ -155,14 +160,25 @@ impl Engine {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(storage)?;
         let directory = directory.canonicalize().map_err(storage)?;
         let found = record::read_all(&directory).map_err(storage)?;
-        found.unreadable.iter().for_each(|reason| report(reason));
-        let sandboxes = Sandboxes { inner: self.inner.clone(), directory, all: Mutex::default() };
+        let (templates, unreadable) =
+            stored::read_all(&directory.join(stored::TEMPLATES)).map_err(storage)?;
+        let are_all_read = found.unreadable.is_empty() && unreadable.is_empty();
+        found.unreadable.iter().chain(&unreadable).for_each(|reason| report(reason));
+        let layers = Arc::new(Layers::below(&directory));
+        templates.values().for_each(|template| layers.retain(template.stack.references()));
+        let templates = Arc::new(Mutex::new(templates));
+        let inner = self.inner.clone();
+        let sandboxes = Sandboxes { inner, directory, all: Mutex::default(), layers, templates };
         for (id, home, record) in found.homes {
             let parent = parent(&record.owner);
+            sandboxes.layers.retain(record.stack.references());
             let sandbox = sandboxes.sandbox(id, home, record, parent)?;
             lock(&sandboxes.all).insert(sandbox.id().to_owned(), sandbox);
         }
-        for trash in found.trash {
+        // A record that cannot be read may name any of them.
+        let unused =
+            if are_all_read { sandboxes.layers.unreferenced().map_err(storage)? } else { Vec::new() };
+        for trash in found.trash.into_iter().chain(unused) {
             remove_later(&sandboxes.inner, trash);
         }
         Ok(sandboxes)
@@ -171,10 +187,14 @@ impl Engine {
 
 /// Removes a directory on a thread of its own. What cannot be removed now is met at the next start.
 fn remove_later(inner: &Inner, path: PathBuf) {
-    let remove = move || {
+    start_later(inner, move || {
         let _ = remove_tree(&path);
-    };
-    let started = std::thread::Builder::new().name("st-trash".to_owned()).stack_size(256 << 10).spawn(remove);
+    });
+}
+
+/// Does something with files on a thread of its own, for which the end of the engine waits.
+fn start_later(inner: &Inner, work: impl FnOnce() + Send + 'static) {
+    let started = std::thread::Builder::new().name("st-trash".to_owned()).stack_size(256 << 10).spawn(work);
     if let Ok(thread) = started {
         let mut threads = lock(&inner.removals);
         threads.retain(|thread| !thread.is_finished());
@@ -196,6 +216,7 @@ impl Sandboxes {
         let state = SandboxState {
             id,
             home,
+            layers: self.layers.clone(),
             record: Mutex::new(record),
             life: Mutex::default(),
             released: Condvar::new(),
@@ -210,42 +231,77 @@ impl Sandboxes {
     /// # Errors
     /// The template cannot be shown, the host has no namespaces or refuses the layer, or the disk is full. Nothing is left of it.
     pub fn create(&self, spec: SandboxSpec) -> Result<Sandbox, Error> {
-        let template = match spec.template {
-            Template::Directory(path) => Template::Directory(mount::check_template(&path, &self.directory)?),
-            Template::Host => Template::Host,
-        };
-        let storage = |source| SandboxError::Storage { doing: "cannot make the sandbox", source };
-        let system: StatFs = rustix::fs::statfs(&self.directory).map_err(|error| storage(error.into()))?;
-        if system.f_type as u64 == OVERLAY_MAGIC {
-            return Err(SandboxError::OnOverlay { path: self.directory.clone() }.into());
-        }
+        self.check_directory()?;
+        let (stack, is_uncertain) = self.resolve(&spec)?;
         let record = Record {
             owner: spec.owner,
-            template,
             template_name: spec.template_name,
+            template_layers: stack.layers.len(),
+            stack,
             created_at_ms: calendar_milliseconds(),
             boot_id: record::boot_id(),
-            is_uncertain: false,
-            has_user_attributes: self.inner.host()?.namespaces == Namespaces::User,
+            is_uncertain,
         };
-        let id = new_run_id();
-        let home = Home::create(&self.directory, &id, &record).map_err(storage)?;
-        let made = self.sandbox(id, home.clone(), record, spec.parent).and_then(|sandbox| {
-            drop(sandbox.enter(Visitor::Files)?);
-            Ok(sandbox)
+        let sandbox = self.make(record, spec.parent)?;
+        if let Err(error) = sandbox.enter(Visitor::Files).map(drop) {
+            self.unmake(&sandbox);
+            return Err(error);
+        }
+        lock(&self.all).insert(sandbox.id().to_owned(), sandbox.clone());
+        Ok(sandbox)
+    }
+
+    /// Whether layers can be where the sandboxes are.
+    fn check_directory(&self) -> Result<(), SandboxError> {
+        let storage = |source| SandboxError::Storage { doing: "cannot make the sandbox", source };
+        let system: StatFs = rustix::fs::statfs(&self.directory).map_err(|error| storage(error.into()))?;
+        match system.f_type as u64 == OVERLAY_MAGIC {
+            true => Err(SandboxError::OnOverlay { path: self.directory.clone() }),
+            false => Ok(()),
+        }
+    }
+
+    /// What a sandbox is stacked on, kept for its record; and whether files of it may be lost.
+    fn resolve(&self, spec: &SandboxSpec) -> Result<(Stack, bool), Error> {
+        let has_user_attributes = self.inner.host()?.namespaces == Namespaces::User;
+        let of = |base| (Stack { base, layers: Vec::new(), has_user_attributes }, false);
+        Ok(match &spec.template {
+            Template::Host => of(Base::Host),
+            Template::Directory(path) => of(Base::Directory(mount::check_template(path, &self.directory)?)),
+            Template::Stored(name) => {
+                let templates = lock(&self.templates);
+                let template = stored::find(&templates, name, &spec.owner)?;
+                // As long as it is in the list, its layers are there.
+                self.layers.retain(template.stack.references());
+                (template.stack.clone(), template.is_uncertain())
+            }
+        })
+    }
+
+    /// Makes the files of a sandbox, whose layers are retained for it. On failure nothing is left, and they are released.
+    fn make(&self, record: Record, parent: Option<ScopeId>) -> Result<Sandbox, Error> {
+        let storage = |source| SandboxError::Storage { doing: "cannot make the sandbox", source };
+        let (id, stack) = (new_run_id(), record.stack.clone());
+        let made = Home::create(&self.directory, &id, &record).map_err(|source| storage(source).into());
+        let made = made.and_then(|home| {
+            self.sandbox(id, home.clone(), record, parent).inspect_err(|_| home.remove_at_once())
         });
-        match made {
-            Ok(sandbox) => {
-                lock(&self.all).insert(sandbox.id().to_owned(), sandbox.clone());
-                Ok(sandbox)
-            }
-            Err(error) => {
-                if let Ok(trash) = home.discard() {
-                    // At once: the caller may have been told that the disk is full.
-                    let _ = remove_tree(&trash);
-                }
-                Err(error)
-            }
+        made.inspect_err(|_| self.release(&stack))
+    }
+
+    /// Removes a sandbox that was made and is not in the list.
+    fn unmake(&self, sandbox: &Sandbox) {
+        let stack = lock(&sandbox.state.record).stack.clone();
+        lock(&sandbox.state.life).mounted = None;
+        // At once: the caller may have been told that the disk is full.
+        sandbox.state.home.remove_at_once();
+        self.release(&stack);
+    }
+
+    /// Lets layers go that a record has named.
+    fn release(&self, stack: &Stack) {
+        for trash in self.layers.release(stack.references()) {
+            remove_later(&self.inner, trash);
         }
     }
 
@@ -280,7 +336,9 @@ impl Sandboxes {
         sandbox.state.close(&self.inner.enforcer)?;
         let storage = |source| SandboxError::Storage { doing: "cannot remove the sandbox", source };
         let trash = sandbox.state.home.discard().map_err(storage)?;
-        lock(&self.all).remove(id);
+        if lock(&self.all).remove(id).is_some() {
+            self.release(&lock(&sandbox.state.record).stack);
+        }
         remove_later(&self.inner, trash);
         Ok(())
     }
@@ -298,6 +356,11 @@ impl Sandbox {
     /// What its maker called its template.
     pub fn template_name(&self) -> String {
         lock(&self.state.record).template_name.clone()
+    }
+
+    /// The ids of the layers under its own, the lowest first.
+    pub fn layers(&self) -> Vec<String> {
+        lock(&self.state.record).stack.references().cloned().collect()
     }
 
     /// Milliseconds since the epoch.
@@ -345,7 +408,8 @@ impl Sandbox {
             None => {
                 self.state.note_boot()?;
                 let record = lock(&self.state.record).clone();
-                let mounted = Arc::new(mount::mount(&self.inner, &self.state.home, &record)?);
+                let mounted =
+                    Arc::new(mount::mount(&self.inner, &self.state.home, &self.state.layers, &record)?);
                 life.mounted.insert(mounted).clone()
             }
         };

@@ -25,15 +25,17 @@ use super::super::plans::{KnownFiles, host_files};
 use super::super::pool::Pool;
 use super::super::start::{self, Descriptors, Prepared};
 use super::super::{Inner, Spec, new_run_id, park};
-use super::Template;
 use super::error::SandboxError;
+use super::layers::{Base, Layers, Stack};
 use super::record::{Home, Record};
 use crate::isolate::cgroup::Slot;
 use crate::isolate::files::{FilesPlan, Mount};
 use crate::isolate::host::Namespaces;
 use crate::isolate::lease::{WORKSPACES, has_uids};
 use crate::isolate::plan::{NEWNS, NEWPID, Plan};
-use crate::isolate::sandbox::{OVERLAY_STEP, RootRequest, RootView, SANDBOX_PATH, own_mounts, root_steps};
+use crate::isolate::sandbox::{
+    OVERLAY_STEP, RootRequest, RootView, SANDBOX_PATH, TemplateTree, own_mounts, root_steps,
+};
 use crate::model::{Degraded, Path as RunPath};
 
 /// How long the processes of an engine that was killed may take to end.
@@ -69,11 +71,13 @@ impl Drop for Mounted {
 }
 
 /// Mounts the root of a sandbox.
-pub(super) fn mount(inner: &Inner, home: &Home, record: &Record) -> Result<Mounted, Error> {
+pub(super) fn mount(inner: &Inner, home: &Home, layers: &Layers, record: &Record) -> Result<Mounted, Error> {
     if let Namespaces::None(reason) = &inner.host()?.namespaces {
         return Err(SandboxError::NoNamespaces(reason.clone()).into());
     }
     let lock = take_lock(home)?;
+    let storage = |source| SandboxError::Storage { doing: "cannot prepare the sandbox's layers", source };
+    home.finish_stacking(layers, record, &|_| {}).map_err(storage)?;
     let slot = inner
         .pool
         .take()
@@ -82,7 +86,7 @@ pub(super) fn mount(inner: &Inner, home: &Home, record: &Record) -> Result<Mount
     // A sandbox's runs can keep descriptors in its files, and with them what is charged to its uid.
     inner.pool.note_shared(slot.row);
     let (row, mut slot) = (slot.row, Some(slot));
-    let built = build(inner, home, record, &mut slot);
+    let built = build(inner, home, (layers, &record.stack), &mut slot);
     match built {
         Ok((BuiltRoot { namespace, root }, view)) => {
             Ok(Mounted { namespace, root, lock: lock.into(), view, slot, pool: inner.pool.clone() })
@@ -95,7 +99,8 @@ pub(super) fn mount(inner: &Inner, home: &Home, record: &Record) -> Result<Mount
     }
 }
 
-fn take_lock(home: &Home) -> Result<File, Error> {
+/// Waits until nothing may write to the layer, and keeps others from it as long as the file is open.
+pub(super) fn take_lock(home: &Home) -> Result<File, Error> {
     let file = File::options().read(true).write(true).open(home.lock());
     let file = file.map_err(|source| SandboxError::Storage { doing: "cannot open the sandbox", source })?;
     let end = monotonic_nanoseconds().saturating_add(LOCK_TIMEOUT.as_nanos() as u64);
@@ -135,15 +140,24 @@ fn access(inner: &Inner, layer: &Path, row: usize) -> Result<Access, Error> {
     Ok(Access { uid: Some(WORKSPACES), namespace: None, degraded })
 }
 
+/// The tree under all layers, if it is not the host's.
+fn template_tree(layers: &Layers, base: &Base) -> Option<TemplateTree> {
+    match base {
+        Base::Host => None,
+        Base::Directory(path) => Some(TemplateTree::Directory(path.clone())),
+        Base::Layer(id) => Some(TemplateTree::Layer(layers.layer(id))),
+    }
+}
+
 fn build(
     inner: &Inner,
     home: &Home,
-    record: &Record,
+    (layers, stack): (&Layers, &Stack),
     holder: &mut Option<Slot>,
 ) -> Result<(BuiltRoot, RootView), Error> {
     let host = inner.host()?;
     let in_user_namespace = host.namespaces == Namespaces::User;
-    if record.has_user_attributes != in_user_namespace {
+    if stack.has_user_attributes != in_user_namespace {
         return Err(SandboxError::OtherPrivileges { was_privileged: in_user_namespace }.into());
     }
     let Some(slot) = holder.as_mut() else { return Err(Error::Full(0)) };
@@ -151,29 +165,30 @@ fn build(
     let work = home.renew_work(&new_run_id()).map_err(storage("cannot prepare the sandbox's layer"))?;
     let layer = home.layer();
     let access = access(inner, &layer, slot.row)?;
-    let accounts = match &record.template {
-        Template::Host => None,
-        Template::Directory(path) => Some(accounts_of(path)?),
-    };
+    let template = template_tree(layers, &stack.base);
+    let root = template.as_ref().map(TemplateTree::root);
+    let accounts = root.as_deref().map(accounts_of).transpose()?;
     let files = host_files(inner)?;
-    let path_variable = match &record.template {
-        Template::Host => files.path_variable.clone(),
-        Template::Directory(_) => SANDBOX_PATH.into(),
+    let path_variable = match &root {
+        None => files.path_variable.clone(),
+        Some(_) => SANDBOX_PATH.into(),
     };
     let mounts = own_mounts(files.mounts.clone(), accounts);
     let view = RootView {
         uid: access.uid,
-        writable: writable(&record.template)?,
+        writable: writable(root.as_deref())?,
         proc: proc_files(&mounts),
         path_variable,
         degraded: access.degraded,
     };
     let idmaps: Vec<Arc<OwnedFd>> = access.namespace.into_iter().collect();
+    let below: Vec<_> = stack.layers.iter().map(|id| layers.layer(id)).collect();
     let request = RootRequest {
         layer: &layer,
         work: &work,
         is_mapped: !idmaps.is_empty(),
-        template: record.template.directory(),
+        layers: &below,
+        template,
         mounts: &mounts,
         in_user_namespace,
     };
@@ -285,9 +300,9 @@ fn accounts_of(template: &Path) -> Result<[Vec<u8>; 2], Error> {
 }
 
 /// The directories directly below the root that Landlock opens for writing. What is in them still has owners and modes.
-fn writable(template: &Template) -> Result<Vec<std::path::PathBuf>, Error> {
+fn writable(template: Option<&Path>) -> Result<Vec<std::path::PathBuf>, Error> {
     let mut writable: Vec<_> = WRITABLE.map(std::path::PathBuf::from).into();
-    let Some(directory) = template.directory() else { return Ok(writable) };
+    let Some(directory) = template else { return Ok(writable) };
     let read = std::fs::read_dir(directory).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
     let entries = read.map_err(|error| SandboxError::Template {
         path: directory.to_owned(),

@@ -4,6 +4,7 @@
 //! ID/record.json   what it is
 //! ID/lock          locked as long as something may write to the layer
 //! ID/layer/        upper: the files that it has written; work-…: overlayfs's own, a new one for each mount
+//! ID/next/         the layer that takes the place of `layer` when that is stacked
 //! .new-ID, .trash-ID   being made, being removed: the next start removes them
 //! ```
 //! A sandbox is there from the rename of `.new-ID` on, until the rename to `.trash-ID`.
@@ -18,31 +19,33 @@ use sandtimer_os::remove::remove_tree;
 use serde::{Deserialize, Serialize};
 
 use super::super::workspace::{make_workspace, workspace_owner};
-use super::Template;
+use super::layers::{LAYERS, Layers, Stack};
+use super::stored::TEMPLATES;
 use crate::isolate::files::WORKSPACE;
 use crate::isolate::sandbox::SANDBOX_HOME;
 
 const RECORD: &str = "record.json";
-const NEW: &str = ".new-";
-const TRASH: &str = ".trash-";
+pub(super) const NEW: &str = ".new-";
+pub(super) const TRASH: &str = ".trash-";
 const LAYER: &str = "layer";
-const UPPER: &str = "upper";
+const NEXT: &str = "next";
+pub(super) const UPPER: &str = "upper";
 const WORK: &str = "work-";
 
 /// What is recorded of a sandbox.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Record {
     pub owner: String,
-    pub template: Template,
     pub template_name: String,
+    pub stack: Stack,
+    /// How many layers of the stack, from the lowest on, it was made with: what is above has changed since.
+    pub template_layers: usize,
     /// Milliseconds since the epoch.
     pub created_at_ms: u64,
     /// The start of the machine in which it was last mounted.
     pub boot_id: String,
     /// It was mounted in an earlier one: what was not on disk then is lost.
     pub is_uncertain: bool,
-    /// Its layer was made without privileges: overlayfs keeps its marks in attributes that users may set, and reads no others.
-    pub has_user_attributes: bool,
 }
 
 /// Which start of the machine this is.
@@ -84,8 +87,15 @@ impl Home {
     fn fill(&self, record: &Record) -> io::Result<()> {
         DirBuilder::new().mode(0o700).create(&self.path)?;
         File::create_new(self.lock())?;
-        make_workspace(&self.layer())?;
-        make_directory(&self.upper(), 0o755)?;
+        make_layer(&self.layer())?;
+        if record.stack.layers.is_empty() {
+            self.make_own_directories()?;
+        }
+        self.write(record)
+    }
+
+    /// What every sandbox has of its own, whatever it is made from. A snapshot has it.
+    fn make_own_directories(&self) -> io::Result<()> {
         let inside = |path: &str| self.upper().join(path.trim_start_matches('/'));
         let home = inside(SANDBOX_HOME);
         for (path, mode) in [("/tmp", 0o1777), ("/var", 0o755), ("/var/tmp", 0o1777), ("/home", 0o755)] {
@@ -95,7 +105,13 @@ impl Home {
             make_directory(&path, 0o755)?;
             chown(&path, workspace_owner(), workspace_owner())?;
         }
-        self.write(record)
+        Ok(())
+    }
+
+    /// Reads the record.
+    pub fn read(&self) -> io::Result<Record> {
+        let text = fs::read(self.path.join(RECORD))?;
+        Ok(serde_json::from_slice(&text)?)
     }
 
     /// Replaces the record.
@@ -107,17 +123,81 @@ impl Home {
         fs::rename(&aside, self.path.join(RECORD))
     }
 
-    /// A new directory for overlayfs's work, by name. What earlier mounts left goes.
-    pub fn renew_work(&self, name: &str) -> io::Result<String> {
+    /// The layer that takes the place of the one that is stacked.
+    fn next(&self) -> PathBuf {
+        self.path.join(NEXT)
+    }
+
+    /// Whether nothing was written since the last layer was stacked.
+    pub fn is_upper_empty(&self) -> io::Result<bool> {
+        Ok(fs::read_dir(self.upper())?.next().is_none())
+    }
+
+    /// Makes the sandbox's own layer the topmost of its stack, as `record` names it, and gives the sandbox an empty one. Nothing has
+    /// it mounted. `reached` is called between the steps.
+    ///
+    /// ```text
+    /// next made ─▶ recorded ─▶ moved ─▶ renewed
+    /// ```
+    /// Before the second step nothing has changed; what is left of the others is done by [`Home::finish_stacking`].
+    pub fn stack(&self, layers: &Layers, record: &Record, reached: &dyn Fn(&str)) -> io::Result<()> {
+        layers.prepare()?;
+        self.remove_work()?;
+        make_layer(&self.next())?;
+        reached("next made");
+        self.write(record)?;
+        reached("recorded");
+        self.finish_stacking(layers, record, reached)
+    }
+
+    /// Does what is left of the steps of [`Home::stack`], if an engine ended between them. Nothing has the layer mounted.
+    pub fn finish_stacking(
+        &self,
+        layers: &Layers,
+        record: &Record,
+        reached: &dyn Fn(&str),
+    ) -> io::Result<()> {
+        if !self.next().exists() {
+            return Ok(());
+        }
+        if let Some(top) = record.stack.layers.last()
+            && !layers.contains(top)
+        {
+            fs::rename(self.layer(), layers.layer(top))?;
+            reached("moved");
+        }
+        if self.layer().exists() {
+            // The record was not written.
+            return Ok(remove_tree(&self.next())?);
+        }
+        fs::rename(self.next(), self.layer())?;
+        reached("renewed");
+        Ok(())
+    }
+
+    fn remove_work(&self) -> io::Result<()> {
         for entry in fs::read_dir(self.layer())? {
             let path = entry?.path();
             if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(WORK)) {
                 remove_tree(&path)?;
             }
         }
+        Ok(())
+    }
+
+    /// A new directory for overlayfs's work, by name. What earlier mounts left goes.
+    pub fn renew_work(&self, name: &str) -> io::Result<String> {
+        self.remove_work()?;
         let name = format!("{WORK}{name}");
         make_directory(&self.layer().join(&name), 0o755)?;
         Ok(name)
+    }
+
+    /// Removes it and all of its files now. What cannot be removed is found at the next start.
+    pub fn remove_at_once(&self) {
+        if let Ok(trash) = self.discard() {
+            let _ = remove_tree(&trash);
+        }
     }
 
     /// Moves it out of the way of those that exist; what is returned is to be removed.
@@ -129,6 +209,12 @@ impl Home {
             _ => Ok(trash),
         }
     }
+}
+
+/// Makes the directory of a layer without files.
+pub(super) fn make_layer(path: &Path) -> io::Result<()> {
+    make_workspace(path)?;
+    make_directory(&path.join(UPPER), 0o755)
 }
 
 fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
@@ -153,15 +239,19 @@ pub(super) fn read_all(parent: &Path) -> io::Result<Inventory> {
     for entry in fs::read_dir(parent)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name == LAYERS || name == TEMPLATES {
+            continue;
+        }
         if name.starts_with(NEW) || name.starts_with(TRASH) {
             inventory.trash.push(path);
             continue;
         }
-        let read = fs::read(path.join(RECORD)).and_then(|text| Ok(serde_json::from_slice(&text)?));
-        match read {
-            Ok(record) => inventory.homes.push((name, Home { path }, record)),
+        let home = Home { path };
+        match home.read() {
+            Ok(record) => inventory.homes.push((name, home, record)),
             Err(error) => {
-                inventory.unreadable.push(format!("the sandbox in {} is left out: {error}", path.display()))
+                let path = home.path.display();
+                inventory.unreadable.push(format!("the sandbox in {path} is left out: {error}"));
             }
         }
     }

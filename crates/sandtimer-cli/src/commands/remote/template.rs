@@ -1,0 +1,92 @@
+//! `sandtimer template`, and `sandtimer sandbox snapshot` and `fork`.
+
+use std::process::ExitCode;
+
+use sandtimer::model::LimitKind;
+use sandtimer_os::clock::calendar_milliseconds;
+use serde_json::{Value, json};
+
+use super::super::Failure;
+use super::client::{Client, printable};
+use super::said;
+use super::sandbox::checked;
+use crate::args::template::{
+    SandboxFork, SandboxSnapshot, TemplateAction, TemplateArguments, TemplateDelete, TemplateList,
+};
+use crate::config::written;
+use crate::render;
+
+const HEAD: [&str; 5] = ["NAME", "KIND", "OWNER", "SIZE", "AGE"];
+
+pub(crate) fn main(given: &TemplateArguments) -> Result<ExitCode, Failure> {
+    match &given.action {
+        TemplateAction::List(given) => list(given),
+        TemplateAction::Delete(given) => delete(given),
+    }
+}
+
+pub(super) fn snapshot(given: &SandboxSnapshot) -> Result<ExitCode, Failure> {
+    let id = checked(&given.id)?;
+    let body = given.name.as_ref().map_or(json!({}), |name| json!({"name": name}));
+    let made = Client::new(&given.server)?.post(&format!("/v1/sandboxes/{id}/snapshot"), &body)?;
+    Ok(said(given.server.json, &made, made["name"].as_str().unwrap_or_default()))
+}
+
+pub(super) fn fork(given: &SandboxFork) -> Result<ExitCode, Failure> {
+    let id = checked(&given.id)?;
+    let body = json!({"count": given.count});
+    let made = Client::new(&given.server)?.post(&format!("/v1/sandboxes/{id}/fork"), &body)?;
+    let ids = made["sandboxes"].as_array().into_iter().flatten();
+    let ids: Vec<&str> = ids.filter_map(|sandbox| sandbox["sandbox_id"].as_str()).collect();
+    Ok(said(given.server.json, &made, &ids.join("\n")))
+}
+
+fn list(given: &TemplateList) -> Result<ExitCode, Failure> {
+    let listed = Client::new(&given.server)?.get("/v1/templates")?;
+    if given.server.json {
+        render::print(&format!("{listed}\n"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let line = |[name, kind, owner, size, age]: [&str; 5]| {
+        format!("{name:<20}{kind:<11}{owner:<14}{size:>9}  {age}\n")
+    };
+    let mut text = line(HEAD);
+    let now = calendar_milliseconds();
+    for template in listed["templates"].as_array().into_iter().flatten() {
+        let word = |name: &str| printable(template[name].as_str().unwrap_or("-"));
+        let age = template["created_at_ms"].as_u64().map(|made| now.saturating_sub(made) / 1_000);
+        let age = age.map(|age| written(LimitKind::Wall.into(), Some(age * 1_000_000_000)));
+        let size = size(&template["size_bytes"]);
+        let [name, kind, owner] = ["name", "kind", "owner"].map(word);
+        text.push_str(&line([&name, &kind, &owner, &size, age.as_deref().unwrap_or("-")]));
+    }
+    render::print(&text);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Bytes, for a column.
+fn size(bytes: &Value) -> String {
+    match bytes.as_u64() {
+        None => "-".to_owned(),
+        Some(bytes) if bytes < 1 << 20 => format!("{}K", bytes.div_ceil(1 << 10)),
+        Some(bytes) => format!("{}M", bytes.div_ceil(1 << 20)),
+    }
+}
+
+fn delete(given: &TemplateDelete) -> Result<ExitCode, Failure> {
+    let name = checked_name(&given.name)?;
+    Client::new(&given.server)?.delete(&format!("/v1/templates/{name}"))?;
+    Ok(said(given.server.json, &json!({"template": name, "deleted": true}), "deleted"))
+}
+
+/// A template's name as it is put into a path.
+fn checked_name(name: &str) -> Result<&str, Failure> {
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+    if !name.is_empty() && name.len() <= 64 && !name.starts_with('.') && name.chars().all(is_letter) {
+        return Ok(name);
+    }
+    let shown = printable(&name.chars().take(64).collect::<String>());
+    Err(Failure::usage(format!(
+        "`{shown}` is not the name of a template; `sandtimer template list` lists them"
+    )))
+}

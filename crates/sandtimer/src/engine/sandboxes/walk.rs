@@ -1,0 +1,117 @@
+//! Reads directories of layers: files that untrusted code has made. Nothing is followed, and nothing but directories is opened.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat, openat2, statat};
+use rustix::io::{Errno, Result};
+
+/// Bytes of a path below the root of a layer.
+const MAX_PATH_BYTES: usize = 4_000;
+
+/// Opens the root of a tree. The path to it is the engine's user's own.
+pub(super) fn open_root(path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(CWD, path, flags, Mode::empty())
+}
+
+/// Opens what is at a path of plain names below a root, over no link and no other file system.
+pub(super) fn open_below(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH
+        | ResolveFlags::NO_SYMLINKS
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV;
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    if path.as_os_str().len() > MAX_PATH_BYTES {
+        return Err(Errno::NAMETOOLONG);
+    }
+    openat2(root, path, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), resolve)
+}
+
+/// Something in a directory.
+#[derive(Debug)]
+pub(super) struct WalkEntry {
+    pub name: std::ffi::OsString,
+    pub status: Stat,
+}
+
+impl WalkEntry {
+    pub fn kind(&self) -> FileType {
+        FileType::from_raw_mode(self.status.st_mode)
+    }
+
+    /// Whether it hides what a lower layer has under its name; overlayfs.rst.
+    pub fn is_whiteout(&self) -> bool {
+        self.kind() == FileType::CharacterDevice && self.status.st_rdev == 0
+    }
+}
+
+/// What is in a directory below a root, by name.
+pub(super) fn entries(root: BorrowedFd<'_>, path: &Path) -> Result<Vec<WalkEntry>> {
+    let directory = open_below(root, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK)?;
+    let mut found = Vec::new();
+    for entry in Dir::read_from(directory.as_fd())? {
+        let entry = entry?;
+        let name: &CStr = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(status) => {
+                let name = std::ffi::OsStr::from_bytes(name.to_bytes()).to_owned();
+                found.push(WalkEntry { name, status });
+            }
+            // It has been removed since.
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    found.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(found)
+}
+
+/// Bytes on disk of all files below a directory.
+pub(super) fn size(path: &Path) -> Result<u64> {
+    let root = open_root(path)?;
+    let mut pending = vec![PathBuf::new()];
+    let mut bytes = 0_u64;
+    while let Some(path) = pending.pop() {
+        for entry in entries(root.as_fd(), &path)? {
+            bytes =
+                bytes.saturating_add(u64::try_from(entry.status.st_blocks).unwrap_or(0).saturating_mul(512));
+            if entry.kind() == FileType::Directory {
+                pending.push(path.join(&entry.name));
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_and_fifos_are_neither_followed_nor_opened() {
+        let place = tempfile::tempdir().expect("a directory");
+        let root = place.path().join("root");
+        std::fs::create_dir_all(root.join("a/b")).expect("made");
+        std::fs::write(root.join("a/b/file"), vec![1; 20_000]).expect("written");
+        std::os::unix::fs::symlink("/", root.join("a/up")).expect("a link");
+        rustix::fs::mknodat(CWD, root.join("fifo"), FileType::Fifo, Mode::RWXU, 0).expect("a FIFO");
+        assert!((20_000..200_000).contains(&size(&root).expect("counted")));
+        let root = open_root(&root).expect("open");
+        for (path, expected) in [("a/up", Errno::LOOP), ("a/up/etc", Errno::LOOP), ("../root", Errno::XDEV)] {
+            let opened = open_below(root.as_fd(), Path::new(path), OFlags::RDONLY | OFlags::DIRECTORY);
+            assert_eq!(opened.expect_err(path), expected, "{path}");
+        }
+        let names: Vec<_> = entries(root.as_fd(), Path::new("a"))
+            .expect("read")
+            .into_iter()
+            .map(|entry| entry.name)
+            .collect();
+        assert_eq!(names, ["b", "up"]);
+    }
+}

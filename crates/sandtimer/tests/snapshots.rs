@@ -1,0 +1,224 @@
+//! Snapshots and forks of sandboxes: what they have, what changes afterwards, and what keeps them from being made.
+#![allow(clippy::disallowed_methods)] // tests look at what is left
+
+mod as_user;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use as_user::as_a_user;
+use sandtimer::engine::{
+    MAX_FORKS, MAX_LAYERS, Origin, Sandbox, SandboxError, SandboxSpec, Sandboxes, StoredTemplate, Stream,
+    Template,
+};
+use sandtimer::model::{Ending, Outcome};
+use sandtimer::{Engine, Error, Limits, Spec};
+
+const OWNER: &str = "token-a";
+
+fn open(engine: &Engine, directory: &Path) -> Sandboxes {
+    engine.sandboxes(directory, &|_| None, &|reason| panic!("{reason}")).expect("the sandboxes")
+}
+
+fn spec_of(template: Template) -> SandboxSpec {
+    SandboxSpec { template, template_name: "template".to_owned(), owner: OWNER.to_owned(), parent: None }
+}
+
+fn stored(template: &StoredTemplate) -> SandboxSpec {
+    spec_of(Template::Stored(template.id.clone()))
+}
+
+fn spec_in(sandbox: &Sandbox, line: &str) -> Spec {
+    let limits = Limits::new().wall(Duration::from_secs(30));
+    Spec { sandbox: Some(sandbox.clone()), ..Spec::command(["sh", "-c", line]).limits(limits) }
+}
+
+#[track_caller]
+fn run(engine: &Engine, sandbox: &Sandbox, line: &str) -> Arc<Outcome> {
+    engine.run_blocking(spec_in(sandbox, line)).expect("a run")
+}
+
+#[track_caller]
+fn output(engine: &Engine, sandbox: &Sandbox, line: &str) -> String {
+    let outcome = run(engine, sandbox, line);
+    assert_eq!((outcome.ending, outcome.exit_code), (Ending::Exited, Some(0)), "{outcome:?}");
+    outcome.stdout.clone()
+}
+
+#[track_caller]
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..1_000 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("not within ten seconds: {what}");
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn snapshot_keeps_files_and_both_sides_change_alone() {
+    if as_a_user("snapshot_keeps_files_and_both_sides_change_alone") {
+        // And as root, below.
+    }
+    let state = tempfile::tempdir().expect("a directory");
+    let engine = Engine::new().expect("an engine");
+    let sandboxes = open(&engine, state.path());
+    let sandbox = sandboxes.create(spec_of(Template::Host)).expect("a sandbox");
+    let line = "echo one >file; mkdir -p d/e; echo deep >d/e/deep; touch removed; ln -s file link; chmod 600 file; echo home >~/kept; \
+                echo tmp >/tmp/kept; mkdir shut; echo shut >shut/x; chmod 0 shut";
+    output(&engine, &sandbox, line);
+    let template = sandboxes.snapshot(&sandbox, Some("ready")).expect("a snapshot");
+    assert_eq!((template.name.as_str(), template.layers()), ("ready", sandbox.layers()));
+    assert_eq!(template.origin, Origin::Snapshot(sandbox.id().to_owned()));
+
+    let change = "echo two >file; rm -r d removed; mkdir d; echo new >d/new; chmod 700 shut; cat shut/x";
+    assert_eq!(output(&engine, &sandbox, change), "shut\n");
+    let made = sandboxes.create(stored(&template)).expect("a sandbox");
+    let check =
+        "cat link d/e/deep ~/kept /tmp/kept; stat -c '%U %a' file; ls; ls d; test ! -r shut && echo closed";
+    let old = "one\ndeep\nhome\ntmp\nuser 600\nd\nfile\nlink\nremoved\nshut\ne\nclosed\n";
+    assert_eq!(output(&engine, &made, check), old);
+    output(&engine, &made, "echo three >file; rm -r d; echo x >/tmp/other");
+    assert_eq!(output(&engine, &sandbox, "cat file; ls d; ls /tmp"), "two\nnew\nkept\n");
+    let again = sandboxes.create(stored(&template)).expect("a sandbox");
+    assert_eq!(output(&engine, &again, check), old, "the template is as it was");
+    wait_until("the size is counted", || {
+        sandboxes.templates(OWNER)[0].size_bytes.is_some_and(|size| size > 4_000)
+    });
+    let (ids, template_id) = ([&sandbox, &made, &again].map(|one| one.id().to_owned()), template.id.clone());
+    drop((sandbox, made, again, sandboxes));
+    drop(engine);
+
+    let engine = Engine::new().expect("the next engine");
+    let sandboxes = open(&engine, state.path());
+    let [sandbox, made, again] = ids.map(|id| sandboxes.find(&id, OWNER).expect("it is there"));
+    assert_eq!(output(&engine, &again, check), old);
+    assert_eq!(output(&engine, &sandbox, "cat file; ls d"), "two\nnew\n");
+    let kept = sandboxes.templates(OWNER);
+    assert_eq!((kept.len(), kept[0].id.as_str(), kept[0].is_uncertain()), (1, template_id.as_str(), false));
+
+    // What uses a layer keeps it, whatever else is deleted.
+    sandboxes.delete(sandbox.id(), OWNER).expect("deleted");
+    sandboxes.delete_template("ready", OWNER).expect("deleted");
+    assert_eq!(output(&engine, &made, "cat file; ls"), "three\nfile\nlink\nremoved\nshut\n");
+    let missing = sandboxes.create(spec_of(Template::Stored("ready".to_owned()))).expect_err("deleted");
+    assert!(matches!(missing, Error::Sandbox(SandboxError::NoTemplate(_))), "{missing}");
+    for left in [made, again] {
+        sandboxes.delete(left.id(), OWNER).expect("deleted");
+    }
+    wait_until("no layer is left", || names(&state.path().join(".layers")).is_empty());
+    assert_eq!(names(&state.path().join(".templates")), Vec::<String>::new());
+}
+
+#[test]
+fn snapshot_is_refused_while_something_runs_and_names_it() {
+    let state = tempfile::tempdir().expect("a directory");
+    let engine = Engine::new().expect("an engine");
+    let sandboxes = open(&engine, state.path());
+    let sandbox = sandboxes.create(spec_of(Template::Host)).expect("a sandbox");
+    let busy = engine.start(spec_in(&sandbox, "echo ready >file; echo ready; sleep 100")).expect("a run");
+    wait_until("it has begun", || {
+        busy.output(Stream::Stdout, 0, 100).expect("in memory").bytes.starts_with(b"ready")
+    });
+    let refused = |error: Error| match error {
+        Error::Sandbox(SandboxError::HasRuns { runs, .. }) => runs,
+        other => panic!("{other:?}"),
+    };
+    let snapshot = sandboxes.snapshot(&sandbox, None).expect_err("it has a run");
+    assert!(snapshot.to_string().contains(&format!("the run {}", busy.id())), "{snapshot}");
+    assert_eq!(refused(snapshot), [busy.id().to_owned()]);
+    assert_eq!(refused(sandboxes.fork(&sandbox, 2, None).expect_err("it has a run")), [busy.id().to_owned()]);
+    assert_eq!(sandboxes.templates(OWNER).len() + sandboxes.of(OWNER).len(), 1, "nothing was made");
+    assert_eq!(sandbox.layers(), Vec::<String>::new());
+    busy.cancel("enough");
+    busy.wait_blocking();
+    // At once: a run that has ended is waited for.
+    let forks = sandboxes.fork(&sandbox, 1, None).expect("a fork");
+    assert_eq!(output(&engine, &forks[0], "cat file"), "ready\n");
+}
+
+#[test]
+fn forks_change_alone_and_are_made_whole_or_not() {
+    let state = tempfile::tempdir().expect("a directory");
+    let engine = Engine::new().expect("an engine");
+    let sandboxes = open(&engine, state.path());
+    let sandbox = sandboxes.create(spec_of(Template::Host)).expect("a sandbox");
+    output(&engine, &sandbox, "seq 1000 >numbers");
+    let forks = sandboxes.fork(&sandbox, 5, None).expect("forks");
+    for (number, fork) in forks.iter().enumerate() {
+        let line = format!("echo {number} >>numbers; tail -n 2 numbers; wc -l <numbers");
+        assert_eq!(output(&engine, fork, &line), format!("1000\n{number}\n1001\n"));
+        assert_eq!((fork.owner(), fork.template_name()), (OWNER.to_owned(), "template".to_owned()));
+    }
+    assert_eq!(output(&engine, &sandbox, "wc -l <numbers"), "1000\n");
+    // What has not changed since is not stacked again.
+    let more = sandboxes.fork(&sandbox, 1, None).expect("a fork");
+    assert_eq!((more[0].layers(), sandbox.layers()), (forks[0].layers(), forks[0].layers()));
+    assert_eq!(sandboxes.of(OWNER).len(), 7);
+    for count in [0, MAX_FORKS + 1] {
+        let refused = sandboxes.fork(&sandbox, count, None).expect_err("refused");
+        let expected = format!("count: `{count}` is not a number of sandboxes from 1 to {MAX_FORKS}");
+        assert_eq!(refused.to_string(), expected);
+    }
+    sandboxes.delete(sandbox.id(), OWNER).expect("deleted");
+    let deleted = sandboxes.fork(&sandbox, 1, None).expect_err("it is deleted");
+    assert!(matches!(deleted, Error::Sandbox(SandboxError::NotFound(_))), "{deleted}");
+    assert_eq!(output(&engine, &forks[4], "tail -n 1 numbers"), "4\n");
+}
+
+#[test]
+fn names_of_templates_belong_to_their_owner() {
+    let state = tempfile::tempdir().expect("a directory");
+    let engine = Engine::new().expect("an engine");
+    let sandboxes = open(&engine, state.path());
+    let sandbox = sandboxes.create(spec_of(Template::Host)).expect("a sandbox");
+    sandboxes.snapshot(&sandbox, Some("same")).expect("a snapshot");
+    output(&engine, &sandbox, "touch x");
+    let again = sandboxes.snapshot(&sandbox, Some("same")).expect_err("it exists");
+    assert!(matches!(again, Error::Sandbox(SandboxError::TemplateExists(_))), "{again}");
+    let odd = sandboxes.snapshot(&sandbox, Some("../up")).expect_err("no name");
+    assert!(odd.to_string().starts_with("name: `../up` is not a name"), "{odd}");
+    assert_eq!(sandbox.layers().len(), 1, "nothing was stacked for what is refused");
+    let other = sandboxes.create(SandboxSpec { owner: "token-b".to_owned(), ..spec_of(Template::Host) });
+    let other = other.expect("a sandbox");
+    sandboxes.snapshot(&other, Some("same")).expect("another owner's name");
+    let of_b = |name: &str| SandboxSpec {
+        owner: "token-b".to_owned(),
+        ..spec_of(Template::Stored(name.to_owned()))
+    };
+    let of_a = sandboxes.templates(OWNER)[0].id.clone();
+    for error in [
+        sandboxes.create(of_b(&of_a)).map(drop).expect_err("another owner's"),
+        sandboxes.delete_template(&of_a, "token-b").map(drop).expect_err("another owner's"),
+    ] {
+        assert!(matches!(error, Error::Sandbox(SandboxError::NoTemplate(_))), "{error}");
+    }
+    sandboxes.create(of_b("same")).expect("its own");
+}
+
+#[test]
+fn depth_is_bounded_with_the_remedy() {
+    let state = tempfile::tempdir().expect("a directory");
+    let engine = Engine::new().expect("an engine");
+    let sandboxes = open(&engine, state.path());
+    let sandbox = sandboxes.create(spec_of(Template::Host)).expect("a sandbox");
+    for number in 0..MAX_LAYERS {
+        // As a run would: each layer has a file of its own.
+        let upper = state.path().join(sandbox.id()).join("layer/upper");
+        std::fs::write(upper.join(format!("layer-{number}")), "x").expect("written");
+        sandboxes.snapshot(&sandbox, None).expect("a snapshot");
+    }
+    assert_eq!(output(&engine, &sandbox, "ls / | grep -c '^layer-'"), format!("{MAX_LAYERS}\n"));
+    output(&engine, &sandbox, "touch more");
+    let refused = sandboxes.snapshot(&sandbox, None).expect_err("too deep");
+    assert!(matches!(refused, Error::Sandbox(SandboxError::TooDeep { most: MAX_LAYERS, .. })), "{refused}");
+    assert!(refused.to_string().contains("make a new sandbox"), "{refused}");
+    assert_eq!(output(&engine, &sandbox, "ls"), "more\n", "it is as before");
+}

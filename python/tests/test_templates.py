@@ -1,0 +1,129 @@
+"""Snapshots, forks and templates by the client of a server and by the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import pathlib
+import subprocess
+import threading
+import time
+import uuid
+
+import pytest
+import sandtimer
+from serving import BINARY, Serving
+
+
+@pytest.fixture
+def client(server: str) -> sandtimer.Client:
+    return sandtimer.Client(server)
+
+
+def command(server: str, *words: str) -> subprocess.CompletedProcess[str]:
+    line = [BINARY, *words[:2], "--server", server, *words[2:]]
+    return subprocess.run(line, capture_output=True, text=True, timeout=60)
+
+
+def test_snapshot_and_forks_change_alone(client: sandtimer.Client) -> None:
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    with client.sandbox() as box:
+        box.run("echo one >file", timeout=20.0)
+        assert box.snapshot(name) == name
+        box.run("echo two >file", timeout=20.0)
+        forks = box.fork(2)
+        assert forks[0].run("echo three >file", timeout=20.0).ok
+        assert [each.run("cat file", timeout=20.0).stdout for each in [box, *forks]] == ["two\n", "three\n", "two\n"]
+        with client.sandbox(name) as other:
+            assert other.run("cat file", timeout=20.0).stdout == "one\n"
+            client.delete_template(name)
+            assert other.run("cat file", timeout=20.0).stdout == "one\n"
+        for fork in forks:
+            fork.delete()
+        run = box.start("sleep 60", timeout=60.0)
+        with pytest.raises(sandtimer.ServerError, match=run.id) as busy:
+            box.fork()
+        assert (busy.value.code, busy.value.retryable) == ("sandbox_busy", True)
+    client.delete_template(name)
+    assert name not in [each["name"] for each in client.templates()]
+
+
+def test_templates_are_awaited(client: sandtimer.Client) -> None:
+    async def main() -> list[str]:
+        async with await client.asandbox() as box:
+            await box.arun("echo one >file", timeout=20.0)
+            name = await box.asnapshot()
+            assert name in [each["name"] for each in await client.atemplates()]
+            made = [*await box.afork(), await client.asandbox(name)]
+            await client.adelete_template(name)
+            said = [(await each.arun("cat file", timeout=20.0)).stdout for each in made]
+            await asyncio.gather(*(each.adelete() for each in made))
+            return said
+
+    assert asyncio.run(main()) == ["one\n", "one\n"]
+
+
+def test_command_line_makes_templates_and_forks(server: str) -> None:
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    box_id = command(server, "sandbox", "create").stdout.strip()
+    command(server, "sandbox", "exec", box_id, "--", "sh", "-c", "echo kept >file")
+    made = command(server, "sandbox", "snapshot", box_id, "--name", name)
+    assert (made.returncode, made.stdout) == (0, f"{name}\n"), made
+    forks = command(server, "sandbox", "fork", box_id, "--count", "2").stdout.split()
+    of = command(server, "sandbox", "create", "--template", name).stdout.strip()
+    for each in [*forks, of]:
+        assert command(server, "sandbox", "exec", each, "cat", "file").stdout == "kept\n"
+    assert any(line.split()[:2] == [name, "snapshot"] for line in command(server, "template", "list").stdout.splitlines())
+    again = command(server, "sandbox", "snapshot", box_id, "--name", name)
+    assert again.returncode == 125 and "template_exists" in again.stderr and name in again.stderr, again
+    assert command(server, "template", "delete", name).stdout == "deleted\n"
+    odd = command(server, "template", "delete", "../runs")
+    assert odd.returncode == 125 and "sandtimer template list" in odd.stderr, odd
+    for each in [*forks, of, box_id]:
+        assert command(server, "sandbox", "delete", each).returncode == 0
+
+
+def test_killed_server_keeps_what_was_stacked(tmp_path: pathlib.Path) -> None:
+    """It is killed while snapshots and forks are made: each file that a run wrote is there, and no layer is left over."""
+    serving = Serving(tmp_path)
+    box_id = sandtimer.Client(serving.url).sandbox().id
+    written = 0
+    for kills in range(4):
+        client = sandtimer.Client(serving.url)
+        box = client.attach_sandbox(box_id)
+        begun = threading.Event()
+
+        def stack(box: sandtimer.ClientSandbox = box, begun: threading.Event = begun) -> None:
+            nonlocal written
+            try:
+                while True:
+                    assert box.run(f"echo {written} >file-{written}", timeout=20.0).ok
+                    written += 1
+                    box.snapshot() if written % 2 else box.fork(2)
+                    begun.set()
+            except sandtimer.ServerError:
+                begun.set()
+
+        stacking = threading.Thread(target=stack)
+        stacking.start()
+        assert begun.wait(30.0)
+        time.sleep(0.02 * kills)  # another step each time
+        serving.crash()
+        stacking.join(60.0)
+        assert not stacking.is_alive()
+        serving.launch()
+        client = sandtimer.Client(serving.url)
+        box = client.attach_sandbox(box_id)
+        there = {int(number) for number in box.run("cat file-*", timeout=20.0).stdout.split()}
+        assert set(range(written)) <= there, (written, there)
+        written = max(written, len(there))
+        for template in client.templates()[1:]:
+            client.delete_template(template["template_id"])
+        for each in client.sandboxes():
+            if each["sandbox_id"] != box_id:
+                client.attach_sandbox(each["sandbox_id"]).delete()
+    layers = set(box.info()["layers"])
+    box.delete()
+    serving.stop()
+    assert layers
+    left = sorted(path.name for path in (tmp_path / "state" / "sandboxes").glob("*/*"))
+    assert left == [], left
