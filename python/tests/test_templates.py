@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import pathlib
+import socket
 import subprocess
+import tarfile
 import threading
 import time
 import uuid
@@ -127,3 +130,68 @@ def test_killed_server_keeps_what_was_stacked(tmp_path: pathlib.Path) -> None:
     assert layers
     left = sorted(path.name for path in (tmp_path / "state" / "sandboxes").glob("*/*"))
     assert left == [], left
+
+
+def root_tree(parent: pathlib.Path) -> pathlib.Path:
+    """A root tree that is enough for a shell."""
+    root = parent / "tree"
+    script = (
+        "set -e; mkdir -p $0/bin $0/etc; cd $0; for tool in sh cat; do path=$(readlink -f $(command -v $tool)); cp $path bin/$tool; "
+        "for library in $(ldd $path | grep -o '/[^ )]*'); do mkdir -p .$(dirname $library); cp -L $library .$library; done; done; "
+        "echo root:x:0:0:root:/root:/bin/sh >etc/passwd; echo imported >etc/name"
+    )
+    subprocess.run(["sh", "-c", script, str(root)], check=True, timeout=60)
+    return root
+
+
+def test_changes_and_archives_come_back(client: sandtimer.Client, tmp_path: pathlib.Path) -> None:
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    packed = tmp_path / "tree.tar.gz"
+    with tarfile.open(packed, "w:gz") as archive:
+        archive.add(root_tree(tmp_path), ".")
+    assert client.import_template(name, packed)["members"] > 5
+    with client.sandbox(name) as box:
+        assert box.run(["sh", "-c", "cat /etc/name; echo 42 >answer"], timeout=20.0).stdout == "imported\n"
+        assert [(each["path"], each["change"]) for each in box.diff()] == [("/workspace/answer", "added")]
+        with tarfile.open(fileobj=io.BytesIO(b"".join(box.export(changes=True)))) as archive:
+            assert archive.getnames() == ["workspace/answer"]
+
+        async def exported() -> bytes:
+            return b"".join([piece async for piece in box.aexport()])
+
+        with tarfile.open(fileobj=io.BytesIO(asyncio.run(exported()))) as archive:
+            assert {"etc/name", "workspace/answer"} <= set(archive.getnames())
+    client.delete_template(name)
+    with pytest.raises(sandtimer.ServerError) as broken:
+        client.import_template(name, b"not an archive")
+    assert broken.value.code == "bad_archive"
+
+
+def test_command_line_imports_compares_and_exports(server: str, tmp_path: pathlib.Path) -> None:
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    tree = root_tree(tmp_path)
+    assert command(server, "template", "import", name, str(tree)).stdout == f"{name}\n"
+    again = command(server, "template", "import", name, str(tree))
+    assert again.returncode == 125 and f"a template `{name}` already" in again.stderr, again
+    box_id = command(server, "sandbox", "create", "--template", name).stdout.strip()
+    line = "cat /etc/name; echo 42 >answer; echo x >/etc/name"
+    assert command(server, "sandbox", "exec", box_id, "sh", "-c", line).stdout == "imported\n"
+    assert command(server, "sandbox", "diff", box_id).stdout == "C /etc/name\nA /workspace/answer\n"
+    exported = [BINARY, "sandbox", "export", "--server", server, "--changes", box_id]
+    content = subprocess.run(exported, capture_output=True, check=True, timeout=60).stdout
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        assert sorted(archive.getnames()) == ["etc/name", "workspace/answer"]
+    piped = [BINARY, "template", "import", "--server", server, f"{name}-2", "-"]
+    assert subprocess.run(piped, input=content, capture_output=True, timeout=60).stdout.decode() == f"{name}-2\n"
+    # A directory that cannot be packed as a whole makes no template.
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tree / "socket"))
+    odd = command(server, "template", "import", f"{name}-3", str(tree))
+    assert odd.returncode == 125 and "cannot be read" in odd.stderr, odd
+    listener.close()
+    absent = command(server, "template", "import", f"{name}-3", str(tmp_path / "absent"))
+    assert absent.returncode == 125 and "absent` cannot be read" in absent.stderr, absent
+    assert f"{name}-3" not in command(server, "template", "list").stdout
+    for each in (name, f"{name}-2"):
+        assert command(server, "template", "delete", each).returncode == 0
+    assert command(server, "sandbox", "delete", box_id).returncode == 0

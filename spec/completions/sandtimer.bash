@@ -184,8 +184,14 @@ _sandtimer() {
             sandtimer__subcmd__sandbox,delete)
                 cmd="sandtimer__subcmd__sandbox__subcmd__delete"
                 ;;
+            sandtimer__subcmd__sandbox,diff)
+                cmd="sandtimer__subcmd__sandbox__subcmd__diff"
+                ;;
             sandtimer__subcmd__sandbox,exec)
                 cmd="sandtimer__subcmd__sandbox__subcmd__exec"
+                ;;
+            sandtimer__subcmd__sandbox,export)
+                cmd="sandtimer__subcmd__sandbox__subcmd__export"
                 ;;
             sandtimer__subcmd__sandbox,fork)
                 cmd="sandtimer__subcmd__sandbox__subcmd__fork"
@@ -198,6 +204,9 @@ _sandtimer() {
                 ;;
             sandtimer__subcmd__template,delete)
                 cmd="sandtimer__subcmd__template__subcmd__delete"
+                ;;
+            sandtimer__subcmd__template,import)
+                cmd="sandtimer__subcmd__template__subcmd__import"
                 ;;
             sandtimer__subcmd__template,list)
                 cmd="sandtimer__subcmd__template__subcmd__list"
@@ -1960,7 +1969,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__sandbox)
-            opts="-h --help create list exec snapshot fork delete"
+            opts="-h --help create list exec snapshot fork diff export delete"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2043,6 +2052,43 @@ _sandtimer() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        sandtimer__subcmd__sandbox__subcmd__diff)
+            opts="-h --limit --server --token-file --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         sandtimer__subcmd__sandbox__subcmd__exec)
             opts="-h --timeout --wall --cwd --server --token-file --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -2062,6 +2108,39 @@ _sandtimer() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__sandbox__subcmd__export)
+            opts="-h --changes --server --token-file --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --server)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2308,7 +2387,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__template)
-            opts="-h --help list delete"
+            opts="-h --help import list delete"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2322,6 +2401,39 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__template__subcmd__delete)
+            opts="-h --server --token-file --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__template__subcmd__import)
             opts="-h --server --token-file --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

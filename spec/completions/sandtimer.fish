@@ -467,13 +467,15 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -l server -d
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -s h -l help -d 'Print help'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork delete" -s h -l help -d 'Print help'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork delete" -f -a "create" -d 'Make a sandbox, and print its id'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork delete" -f -a "list" -d 'List your sandboxes, the oldest first'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork delete" -f -a "exec" -d 'Run a command in a sandbox, and wait for its end'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork delete" -f -a "snapshot" -d 'Make a template of the files of a sandbox, and print its name'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork delete" -f -a "fork" -d 'Make sandboxes with the files of another one, and print their ids'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork delete" -f -a "delete" -d 'End all runs in a sandbox, and delete it with all of its files'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork diff export delete" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork diff export delete" -f -a "create" -d 'Make a sandbox, and print its id'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork diff export delete" -f -a "list" -d 'List your sandboxes, the oldest first'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork diff export delete" -f -a "exec" -d 'Run a command in a sandbox, and wait for its end'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork diff export delete" -f -a "snapshot" -d 'Make a template of the files of a sandbox, and print its name'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork diff export delete" -f -a "fork" -d 'Make sandboxes with the files of another one, and print their ids'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork diff export delete" -f -a "diff" -d 'List what has changed in a sandbox against its template'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork diff export delete" -f -a "export" -d 'Write the files of a sandbox to stdout, as a tar archive'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec snapshot fork diff export delete" -f -a "delete" -d 'End all runs in a sandbox, and delete it with all of its files'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l template -d 'What it is made from: `host`, or another template of `sandtimer template list` [default: host]' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
@@ -499,13 +501,28 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from fork" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from fork" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from fork" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from diff" -l limit -d 'How many changes are listed, at most 100000' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from diff" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from diff" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from diff" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from diff" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from export" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from export" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from export" -l changes -d 'Only what was added or changed since it was made'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from export" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from export" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from delete" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from delete" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from delete" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from delete" -s h -l help -d 'Print help'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and not __fish_seen_subcommand_from list delete" -s h -l help -d 'Print help'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and not __fish_seen_subcommand_from list delete" -f -a "list" -d 'List what sandboxes can be made from'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and not __fish_seen_subcommand_from list delete" -f -a "delete" -d 'Delete a template; sandboxes that were made from it keep its files'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and not __fish_seen_subcommand_from import list delete" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and not __fish_seen_subcommand_from import list delete" -f -a "import" -d 'Make a template of a tar archive or a directory that has a root tree, and print its name'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and not __fish_seen_subcommand_from import list delete" -f -a "list" -d 'List what sandboxes can be made from'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and not __fish_seen_subcommand_from import list delete" -f -a "delete" -d 'Delete a template; sandboxes that were made from it keep its files'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and __fish_seen_subcommand_from import" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and __fish_seen_subcommand_from import" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and __fish_seen_subcommand_from import" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and __fish_seen_subcommand_from import" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and __fish_seen_subcommand_from list" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and __fish_seen_subcommand_from list" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand template; and __fish_seen_subcommand_from list" -l json -d 'Print JSON'

@@ -1018,6 +1018,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{id}/diff": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What has changed in a sandbox against its template, by path; a deleted directory stands for all that was in it */
+        get: operations["get_sandboxes_diff"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{id}/exec": {
         parameters: {
             query?: never;
@@ -1029,6 +1046,23 @@ export interface paths {
         put?: never;
         /** Run a command or code in a sandbox: as POST /v1/runs with its id as `sandbox` */
         post: operations["post_sandboxes_exec"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The files of a sandbox as a tar archive, as a stream: files, directories and links, at most 200000 of them and 4 GiB, without what is shown of the host */
+        get: operations["get_sandboxes_export"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1252,7 +1286,8 @@ export interface paths {
         /** What you can make sandboxes from */
         get: operations["get_templates"];
         put?: never;
-        post?: never;
+        /** Make a template of the body, a tar archive of a root tree, also compressed with gzip or zstd, of at most 200000 members and 4 GiB uncompressed. All files belong to the sandbox's user; devices, FIFOs, set-id bits and extended attributes are left out */
+        post: operations["post_templates"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1814,6 +1849,36 @@ export interface components {
             }[];
             measured: Record<string, never>;
             tier: ("T0" | "T1" | "T2" | "T3") | null;
+        };
+        ImportedTemplate: {
+            /** @description Milliseconds since 1970. */
+            created_at_ms: number | null;
+            /**
+             * @description `uncertain` if the machine was started again before all of its files had reached the disk.
+             * @enum {string}
+             */
+            durability: "certain" | "uncertain";
+            /**
+             * @description `host` and `directory` are the server's, and for all clients.
+             * @enum {string}
+             */
+            kind: "host" | "directory" | "snapshot" | "import";
+            /** @description The ids of its layers, the lowest first. */
+            layers: string[];
+            /** @description Devices and FIFOs of these, which are not in the template. */
+            left_out: number;
+            /** @description Members of the archive. */
+            members: number;
+            /** @description What POST /v1/sandboxes takes. */
+            name: string;
+            /** @description Who made it. */
+            owner: string | null;
+            /** @description The sandbox that it is a snapshot of. */
+            sandbox_id: string | null;
+            /** @description What its topmost layer takes on disk, once that is counted. */
+            size_bytes: number | null;
+            /** @description Nothing for a template of the server's. */
+            template_id: string | null;
         };
         Input: {
             /** @description What the command is to read. */
@@ -2708,6 +2773,20 @@ export interface components {
             /** @description What it was made from. */
             template: string;
         };
+        SandboxChange: {
+            /** @enum {string} */
+            change: "added" | "changed" | "deleted";
+            /** @enum {string} */
+            kind: "file" | "directory" | "link" | "other";
+            path: string;
+            /** @description Of a file that is there. */
+            size_bytes: number | null;
+        };
+        SandboxDiff: {
+            changes: components["schemas"]["SandboxChange"][];
+            /** @description There are more changes than were listed; which are left out is not defined. */
+            truncated: boolean;
+        };
         SandboxList: {
             sandboxes: components["schemas"]["Sandbox"][];
         };
@@ -2810,7 +2889,7 @@ export interface components {
              */
             durability: "certain" | "uncertain";
             /**
-             * @description `host` and `directory` are the server's, and everybody's.
+             * @description `host` and `directory` are the server's, and for all clients.
              * @enum {string}
              */
             kind: "host" | "directory" | "snapshot" | "import";
@@ -9983,6 +10062,103 @@ export interface operations {
             };
         };
     };
+    get_sandboxes_diff: {
+        parameters: {
+            query?: {
+                /** @description How many changes are listed. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SandboxDiff"];
+                };
+            };
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused`, `file_permission` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_busy` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     post_sandboxes_exec: {
         parameters: {
             query?: never;
@@ -10107,6 +10283,121 @@ export interface operations {
                 };
             };
             /** @description `capacity`, `system`, `storage`, `shutting_down` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_sandboxes_export: {
+        parameters: {
+            query?: {
+                /** @description All files unless given, or those that were added or changed. */
+                what?: "all" | "changes";
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-tar": string;
+                };
+            };
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused`, `file_permission` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_busy` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `file_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `quota` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `capacity`, `system`, `storage` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -11692,6 +11983,141 @@ export interface operations {
             };
             /** @description `head_too_large` */
             431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_templates: {
+        parameters: {
+            query?: {
+                /** @description What the template is called. */
+                name?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/octet-stream": unknown;
+            };
+        };
+        responses: {
+            /** @description It is made. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImportedTemplate"];
+                };
+            };
+            /** @description `bad_http`, `body_broken`, `bad_field`, `unknown_field`, `bad_archive`, `too_long` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused`, `path_outside` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `file_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `template_exists`, `file_exists`, `wrong_file_type` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `file_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `refused` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `quota` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `capacity`, `storage` */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+
 /// Makes the calling thread real-time (SCHED_FIFO, priority 1), so that busy sandboxes cannot make it late.
 /// Fails without CAP_SYS_NICE or RLIMIT_RTPRIO.
 pub fn make_real_time() -> io::Result<()> {
@@ -81,6 +83,16 @@ pub fn raise(signal: i32) -> io::Result<()> {
 /// Has the calling thread, and no other, meet files as this uid and gid would: in no other group, without a capability, for
 /// the rest of its life. It stays root's in all else, so processes of that uid cannot signal or trace it.
 pub fn use_files_as(uid: u32, gid: u32) -> io::Result<()> {
+    use_files_with(uid, gid, CapabilitySet::empty())
+}
+
+/// As [`use_files_as`], and the thread can read the marks that overlayfs keeps in attributes named `trusted.`, which takes
+/// CAP_SYS_ADMIN (xattr(7)).
+pub fn read_marks_as(uid: u32, gid: u32) -> io::Result<()> {
+    use_files_with(uid, gid, CapabilitySet::SYS_ADMIN)
+}
+
+fn use_files_with(uid: u32, gid: u32, capabilities: CapabilitySet) -> io::Result<()> {
     let failed = |result: libc::c_long| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
     // The system calls themselves: the C library's setgroups changes all threads; setgroups(2).
     // SAFETY: no pointer is followed for a list of none.
@@ -94,7 +106,10 @@ pub fn use_files_as(uid: u32, gid: u32) -> io::Result<()> {
     if (gid_now as u32, uid_now as u32) != (gid, uid) {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    let none = rustix::thread::CapabilitySet::empty();
-    let none = rustix::thread::CapabilitySets { effective: none, permitted: none, inheritable: none };
-    Ok(rustix::thread::set_capabilities(None, none)?)
+    let left = CapabilitySets {
+        effective: capabilities,
+        permitted: capabilities,
+        inheritable: CapabilitySet::empty(),
+    };
+    Ok(set_capabilities(None, left)?)
 }

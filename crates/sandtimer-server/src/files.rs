@@ -14,11 +14,11 @@
 //! A workspace is addressed by its own id or by the context or session that works in it; a sandbox by its id. docs/design/files-and-ownership.md
 //! says whose the files are and what an attacker in the workspace can and cannot do.
 
-mod content;
+pub(crate) mod content;
 mod entry;
 mod listing;
 mod members;
-mod pack;
+pub(crate) mod pack;
 mod place;
 mod source;
 mod thread;
@@ -45,20 +45,22 @@ use crate::{Shared, contexts, events, sandboxes};
 
 pub(crate) use entry::{Entry, Kind};
 pub(crate) use listing::Asked;
+pub(crate) use members::MAX_MEMBERS;
 pub(crate) use place::Place;
 use source::while_open;
 pub(crate) use source::{FileSource, SandboxRoot};
-pub(crate) use thread::{act, act_on_two, empty};
+pub(crate) use thread::{act, act_on_two, empty, unpack_tree};
 pub(crate) use tree::{Tree, WriteOptions};
 use unpack::UnpackOptions;
+pub(crate) use unpack::unnamed_file;
 
 /// Entries of a page unless it says how many, and at most.
 const LISTED: u64 = 1_000;
 const MOST_LISTED: u64 = 10_000;
 /// Bytes of an archive, sent or received.
-const MAX_ARCHIVE_BYTES: u64 = 4 << 30;
+pub(crate) const MAX_ARCHIVE_BYTES: u64 = 4 << 30;
 /// Archives that are sent or received at a time.
-static ARCHIVES: Shares = Shares::of("archives under way", 16);
+pub(crate) static ARCHIVES: Shares = Shares::of("archives under way", 16);
 
 pub(crate) fn routes() -> Router<Shared> {
     Router::new()
@@ -329,6 +331,7 @@ async fn receive_archive(
     let options = UnpackOptions {
         parents: fields.truth("parents")?.unwrap_or(false),
         keeps_links: fields.word("links", &["inside", "keep"])? == Some("keep"),
+        skips_special: false,
     };
     fields.finish()?;
     content::check_length(declared, MAX_ARCHIVE_BYTES)?;
@@ -338,6 +341,6 @@ async fn receive_archive(
     let receiving = content::receive(body, &archive.file, MAX_ARCHIVE_BYTES, app.patience);
     let bytes = while_open(&files, receiving).await?;
     let goal = path.clone();
-    let members = act(&files, move |tree| tree.unpack(&goal, &archive, options)).await?;
-    Ok(json!({"path": path.text(), "members": members, "bytes": bytes}))
+    let unpacked = act(&files, move |tree| tree.unpack(&goal, &archive, options)).await?;
+    Ok(json!({"path": path.text(), "members": unpacked.members, "bytes": bytes}))
 }

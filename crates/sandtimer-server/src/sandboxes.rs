@@ -5,6 +5,8 @@
 //! ```
 //! What they are is the engine's business (docs/design/sandboxes.md); here is who may ask for what.
 
+mod export;
+mod import;
 mod templates;
 
 use std::collections::{BTreeMap, HashMap};
@@ -132,6 +134,8 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/sandboxes/{id}", get(show).delete(delete))
         .route("/v1/sandboxes/{id}/exec", post(execute))
         .merge(templates::routes())
+        .merge(export::routes())
+        .merge(import::routes())
 }
 
 /// The sandbox of this owner, or that there is none.

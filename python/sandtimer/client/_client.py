@@ -8,10 +8,11 @@ share it.
 
 from __future__ import annotations
 
+import os
 import urllib.parse
 from typing import TYPE_CHECKING, Any, Iterable, Optional, Sequence, Union
 
-from .._arguments import flag, text
+from .._arguments import encoded, flag, text
 from .._choices import Language, RunStatus, Seconds
 from .._outcome import Outcome
 from .._vocabulary import named_parameters
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Command = Union[str, Sequence[str], None]
+# How long unpacking an archive may take.
+UNPACK_SECONDS = 600.0
 
 
 @named_parameters
@@ -449,6 +452,42 @@ class Client:
     async def atemplates(self) -> list[dict[str, Any]]:
         """Awaited form of `templates`."""
         return await self._listed(AWAITING, "/v1/templates", "templates")
+
+    def import_template(self, name: str, archive: Union[bytes, str, "os.PathLike[str]"]) -> dict[str, Any]:
+        """Makes a template of a tar archive that has a root tree, and returns what `templates` lists of it.
+        All files belong to the sandbox's user; devices, FIFOs, set-id bits and extended attributes
+        are left out (`left_out` counts devices and FIFOs).
+
+        Args:
+            name: What the template is called.
+            archive: The path of the archive, or its bytes; it may be compressed with gzip or zstd.
+
+        Raises:
+            ServerError: The archive cannot be unpacked, or there is a template of this name.
+
+        Examples:
+            >>> import io, sandtimer, tarfile
+            >>> content = io.BytesIO()
+            >>> with tarfile.open(fileobj=content, mode="w:gz") as archive:
+            ...     archive.addfile(tarfile.TarInfo("etc/motd"))
+            >>> client = sandtimer.Client()
+            >>> client.import_template("motd", content.getvalue())["members"]
+            1
+            >>> client.delete_template("motd")
+        """
+        return now(self._import_template(BLOCKING, name, archive))
+
+    async def aimport_template(self, name: str, archive: Union[bytes, str, "os.PathLike[str]"]) -> dict[str, Any]:
+        """Awaited form of `import_template`."""
+        return await self._import_template(AWAITING, name, archive)
+
+    async def _import_template(self, io: Io, name: str, archive: Union[bytes, str, "os.PathLike[str]"]) -> dict[str, Any]:
+        if isinstance(archive, (str, os.PathLike)):
+            with open(archive, "rb") as file:
+                archive = file.read()
+        path = f"/v1/templates?name={urllib.parse.quote(text('name', name), safe='')}"
+        made: dict[str, Any] = await self._server.ask(io, "POST", path, encoded("archive", archive), UNPACK_SECONDS)
+        return made
 
     def delete_template(self, name: str) -> None:
         """Deletes a template of this token. Sandboxes that were made from it keep its files. If it was

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import urllib.parse
-from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, AsyncGenerator, AsyncIterator, Iterator, Optional, Sequence, Union
 
 from .. import _arguments
 from .._arguments import flag
@@ -14,7 +14,7 @@ from ..errors import ServerNotFoundError
 from ._files import ClientFiles
 from ._request import RunOptions, fields, program
 from ._run import WAIT_MS, ClientRun, outcome_of
-from ._wire import AWAITING, BLOCKING, Io, Server, now
+from ._wire import AWAITING, BLOCKING, Io, Server, iterate, now
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -214,6 +214,60 @@ class ClientSandbox:
     async def _fork(self, io: Io, count: int) -> list[ClientSandbox]:
         made = await self._ask(io, "POST", "/fork", {"count": count})
         return [ClientSandbox(self._server, each["sandbox_id"]) for each in made["sandboxes"]]
+
+    def diff(self, limit: int = 1000) -> list[dict[str, Any]]:
+        r"""Returns what has changed in it against its template, sorted by path: `path`, `change`
+        ("added", "changed" or "deleted"), `kind` ("file", "directory", "link" or "other") and
+        `size_bytes`. A deleted directory stands for all that was in it.
+
+        Args:
+            limit: How many changes are returned, at most 100,000.
+
+        Examples:
+            >>> import sandtimer
+            >>> with sandtimer.Client().sandbox() as box:
+            ...     outcome = box.run("echo 42 >answer", timeout=20.0)
+            ...     [(each["path"], each["change"]) for each in box.diff()]
+            [('/workspace/answer', 'added')]
+        """
+        return now(self._diff(BLOCKING, limit))
+
+    async def adiff(self, limit: int = 1000) -> list[dict[str, Any]]:
+        """Awaited form of `diff`."""
+        return await self._diff(AWAITING, limit)
+
+    async def _diff(self, io: Io, limit: int) -> list[dict[str, Any]]:
+        changes: list[dict[str, Any]] = (await self._ask(io, "GET", f"/diff?limit={limit}"))["changes"]
+        return changes
+
+    def export(self, *, changes: bool = False) -> Iterator[bytes]:
+        """Iterates over the bytes of a tar archive of its files: files, directories and links. What is
+        shown of the host is not in it.
+
+        Args:
+            changes: Whether only what was added or changed since it was made is in the archive.
+
+        Raises:
+            ServerError: A file may not be read by its owner, or the files are more than 4 GiB.
+            ServerUnreachableError: The archive is incomplete.
+
+        Examples:
+            >>> import io, sandtimer, tarfile
+            >>> with sandtimer.Client().sandbox() as box:
+            ...     outcome = box.run("echo 42 >answer", timeout=20.0)
+            ...     with tarfile.open(fileobj=io.BytesIO(b"".join(box.export(changes=True)))) as archive:
+            ...         print(archive.getnames())
+            ['workspace/answer']
+        """
+        return iterate(self._export(BLOCKING, changes))
+
+    def aexport(self, *, changes: bool = False) -> AsyncIterator[bytes]:
+        """Awaited form of `export`, for `async for`."""
+        return self._export(AWAITING, changes)
+
+    def _export(self, io: Io, changes: bool) -> AsyncGenerator[bytes, None]:
+        what = "changes" if flag("changes", changes) else "all"
+        return self._server.pieces(io, f"{self._path}/export?what={what}")
 
     def delete(self) -> None:
         """Ends all runs in it, and deletes it with all of its files. If it was deleted already, the call

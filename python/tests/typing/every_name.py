@@ -166,7 +166,8 @@ def of_client() -> None:
             client.session(sandbox=box).close()
             print(made.run(["true"], timeout=5).ok, client.sandboxes(), box.snapshot("name"), client.templates())
             forks: list[sandtimer.ClientSandbox] = box.fork(2)
-            print(forks, client.delete_template("name"))
+            print(forks, client.delete_template("name"), box.diff(), list(box.export(changes=True)))
+            print(client.import_template("name", b""))
 
 
 def of_files(files: sandtimer.ClientFiles, workspace: sandtimer.ClientWorkspace) -> None:
@@ -203,7 +204,8 @@ async def of_awaited_client(client: sandtimer.Client) -> None:
     await of_awaited_files(context.files, await client.aworkspace())
     async with await client.asandbox() as box:
         print(await box.arun("true"), await client.asandboxes(), await box.asnapshot(), await client.atemplates())
-        print(await box.afork(), await client.adelete_template("name"))
+        print(await box.afork(), await client.adelete_template("name"), await box.adiff(10))
+        print([piece async for piece in box.aexport()], await client.aimport_template("name", "file.tar"))
 
 
 async def of_awaited_files(files: sandtimer.ClientFiles, workspace: sandtimer.ClientWorkspace) -> None:

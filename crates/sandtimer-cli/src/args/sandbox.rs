@@ -5,7 +5,10 @@ use std::ffi::OsString;
 use clap::{Args, Subcommand};
 
 use super::ServerFlags;
-use super::template::{FORK_NOTES, SNAPSHOT_NOTES, SandboxFork, SandboxSnapshot};
+use super::template::{
+    DIFF_NOTES, EXPORT_NOTES, FORK_NOTES, SNAPSHOT_NOTES, SandboxDiff, SandboxExport, SandboxFork,
+    SandboxSnapshot,
+};
 
 #[derive(Debug, Args)]
 pub(crate) struct SandboxArguments {
@@ -31,6 +34,12 @@ pub(crate) enum SandboxAction {
     /// Make sandboxes with the files of another one, and print their ids
     #[command(after_long_help = FORK_NOTES)]
     Fork(SandboxFork),
+    /// List what has changed in a sandbox against its template
+    #[command(after_long_help = DIFF_NOTES)]
+    Diff(SandboxDiff),
+    /// Write the files of a sandbox to stdout, as a tar archive
+    #[command(after_long_help = EXPORT_NOTES)]
+    Export(SandboxExport),
     /// End all runs in a sandbox, and delete it with all of its files
     Delete(SandboxDelete),
 }

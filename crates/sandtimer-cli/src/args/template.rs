@@ -1,6 +1,8 @@
 //! `sandtimer template`, and the commands of `sandtimer sandbox` that make templates and sandboxes of a sandbox: what can be typed.
 
-use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueHint};
 
 use super::ServerFlags;
 
@@ -12,10 +14,28 @@ pub(crate) struct TemplateArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TemplateAction {
+    /// Make a template of a tar archive or a directory that has a root tree, and print its name
+    #[command(after_long_help = IMPORT_NOTES)]
+    Import(TemplateImport),
     /// List what sandboxes can be made from
     List(TemplateList),
     /// Delete a template; sandboxes that were made from it keep its files
     Delete(TemplateDelete),
+}
+
+const IMPORT_NOTES: &str = "\
+Example: `sandtimer template import debian debian.tar.zst`, then `sandtimer sandbox create --template debian`. The archive may be \
+compressed with gzip or zstd. All files belong to the sandbox's user; devices, FIFOs, set-id bits and extended attributes are left out.";
+
+#[derive(Debug, Args)]
+pub(crate) struct TemplateImport {
+    /// What the template is called
+    pub(crate) name: String,
+    /// A tar archive, also compressed, or a directory; `-` is an archive on stdin
+    #[arg(value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub(crate) source: PathBuf,
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
 }
 
 #[derive(Debug, Args)]
@@ -58,6 +78,35 @@ pub(crate) struct SandboxFork {
     /// How many sandboxes are made, at most 100
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) count: u64,
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+}
+
+pub(crate) const DIFF_NOTES: &str = "\
+One line for each change: `A` for what was added, `C` for what has changed, `D` for what was deleted with all that was in it.";
+
+#[derive(Debug, Args)]
+pub(crate) struct SandboxDiff {
+    /// The sandbox, by its id
+    pub(crate) id: String,
+    /// How many changes are listed, at most 100000
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub(crate) limit: u64,
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+}
+
+pub(crate) const EXPORT_NOTES: &str = "\
+Example: `sandtimer sandbox export c731329c7bb9 >files.tar`. What is shown of the host is not in the archive, and no device, FIFO or \
+socket.";
+
+#[derive(Debug, Args)]
+pub(crate) struct SandboxExport {
+    /// The sandbox, by its id
+    pub(crate) id: String,
+    /// Only what was added or changed since it was made
+    #[arg(long)]
+    pub(crate) changes: bool,
     #[command(flatten)]
     pub(crate) server: ServerFlags,
 }

@@ -1,6 +1,7 @@
 //! Commands that ask a server: ps, logs, kill, extend, pause, resume, sandbox, template. What the server refuses is
 //! printed with its code, message and hint, and exit code 125.
 
+mod archive;
 mod client;
 mod copy;
 mod logs;

@@ -116,17 +116,17 @@ fn piece(file: &OwnedFd, at: u64, most: usize) -> std::io::Result<Vec<u8>> {
 }
 
 /// How long a body says it is.
-pub(super) fn declared(headers: &HeaderMap) -> Option<u64> {
+pub(crate) fn declared(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok())
 }
 
 /// Refuses a body that says beforehand that it is too long.
-pub(super) fn check_length(declared: Option<u64>, most: u64) -> Result<(), Refusal> {
+pub(crate) fn check_length(declared: Option<u64>, most: u64) -> Result<(), Refusal> {
     if declared.is_some_and(|declared| declared > most) { Err(too_long(most)) } else { Ok(()) }
 }
 
 /// Reads the rest of a body that was refused, if it is short: a sender who is not heard out may not hear the answer.
-pub(super) async fn read_away(body: &mut Body, declared: Option<u64>) {
+pub(crate) async fn read_away(body: &mut Body, declared: Option<u64>) {
     if declared.is_some_and(|declared| declared > MOST_READ_AWAY as u64) {
         return;
     }
@@ -147,7 +147,7 @@ fn too_long(most: u64) -> Refusal {
 }
 
 /// Writes a body to a file; how long it was. Each part of it has to arrive within `patience`.
-pub(super) async fn receive(
+pub(crate) async fn receive(
     body: &mut Body,
     file: &OwnedFd,
     most: u64,

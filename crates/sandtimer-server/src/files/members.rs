@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
 use tar::{Archive, Entry, EntryType, PaxExtensions};
@@ -15,7 +15,7 @@ use super::place::shown;
 use crate::error::{Code, Refusal, storage};
 
 /// Members of an archive.
-pub(super) const MAX_MEMBERS: u64 = 200_000;
+pub(crate) const MAX_MEMBERS: u64 = 200_000;
 /// Bytes of a path, and of one name.
 const MAX_PATH_BYTES: usize = 4_095;
 const MAX_NAME_BYTES: usize = 255;
@@ -53,6 +53,8 @@ pub(super) enum MemberContent {
     Symlink(PathBuf),
     /// Another name of an earlier member.
     HardLink(PathBuf),
+    /// A device or a FIFO.
+    Special,
 }
 
 /// Reads all members of an archive in order; returns how many there are.
@@ -190,9 +192,7 @@ fn member(entry: &Entry<'_, impl Read>, names: LongNames) -> Result<Option<Membe
         EntryType::Directory => MemberContent::Directory,
         EntryType::Symlink => MemberContent::Symlink(PathBuf::from(OsString::from_vec(target()))),
         EntryType::Link => MemberContent::HardLink(plain_path(&target())?),
-        EntryType::Char | EntryType::Block | EntryType::Fifo => {
-            return Err(refused(Code::WrongFileType, &name, "is a device or a FIFO; leave it out"));
-        }
+        EntryType::Char | EntryType::Block | EntryType::Fifo => MemberContent::Special,
         EntryType::GNUSparse => {
             return Err(refused(
                 Code::BadArchive,
@@ -270,6 +270,11 @@ pub(super) fn is_inside(link: &Path, target: &Path, below: impl FnOnce(&Path) ->
     let depth = link.components().count() - 1;
     let up = target.components().take_while(|component| *component == Component::ParentDir).count();
     up <= depth && target.components().skip(up).all(is_plain)
+}
+
+/// A device or a FIFO where none can be.
+pub(super) fn special(member: &Member) -> Refusal {
+    refused(Code::WrongFileType, member.path.as_os_str().as_bytes(), "is a device or a FIFO; leave it out")
 }
 
 /// A link that leads out of the directory that the archive is unpacked into.

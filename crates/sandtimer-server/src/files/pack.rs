@@ -45,7 +45,7 @@ const MAX_SHORT_NAME_BYTES: usize = 99;
 /// owner may not read.
 pub(super) async fn respond(files: &dyn FileSource, place: Place) -> Result<Response, Refusal> {
     let share = ARCHIVES.take(files.owner())?;
-    let (pieces, receiver) = mpsc::channel(MAX_PIECES);
+    let (pieces, receiver) = channel();
     let (begin, begun) = oneshot::channel();
     act_apart(files, move |tree| {
         let _share = share;
@@ -60,7 +60,20 @@ pub(super) async fn respond(files: &dyn FileSource, place: Place) -> Result<Resp
         }
     })?;
     begun.await.unwrap_or_else(|_| Err(Refusal::new(Code::Internal, "the files could not be used")))?;
-    let pieces = unfold(Some(receiver), |receiver: Option<mpsc::Receiver<io::Result<Bytes>>>| async move {
+    Ok(archive_response(receiver))
+}
+
+/// Pieces of an archive on their way to a client.
+pub(crate) type Pieces = mpsc::Receiver<io::Result<Bytes>>;
+
+/// A channel for the pieces of an archive.
+pub(crate) fn channel() -> (mpsc::Sender<io::Result<Bytes>>, Pieces) {
+    mpsc::channel(MAX_PIECES)
+}
+
+/// The answer that has the pieces of an archive.
+pub(crate) fn archive_response(receiver: Pieces) -> Response {
+    let pieces = unfold(Some(receiver), |receiver: Option<Pieces>| async move {
         let mut receiver = receiver?;
         match receiver.recv().await {
             Some(Ok(end)) if end.is_empty() => None,
@@ -74,7 +87,7 @@ pub(super) async fn respond(files: &dyn FileSource, place: Place) -> Result<Resp
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-tar"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    Ok(response)
+    response
 }
 
 /// Opens a directory, once its archive is known to fit.
@@ -150,7 +163,7 @@ fn rounded(bytes: u64) -> u64 {
 }
 
 /// Bytes after the header.
-fn content_bytes(status: &Stat) -> u64 {
+pub(crate) fn content_bytes(status: &Stat) -> u64 {
     match Kind::of(status) {
         Kind::File => u64::try_from(status.st_size).unwrap_or(0),
         _ => 0,
@@ -179,16 +192,30 @@ fn packed(directory: BorrowedFd<'_>, name: &CStr) -> Result<Option<Stat>, Errno>
 
 /// Writes a directory to a client.
 fn write(directory: OwnedFd, pieces: mpsc::Sender<io::Result<Bytes>>) {
+    write_archive(pieces, |archive| {
+        let mut packing = Packing { archive, members: 0, left: MAX_ARCHIVE_BYTES };
+        packing.directory(directory, Path::new(""), 1)
+    });
+}
+
+/// An archive that a client gets while it is written.
+pub(crate) type SentArchive = Builder<BufWriter<PieceWriter>>;
+
+/// Writes an archive to a client; it is whole if `fill` succeeds.
+pub(crate) fn write_archive(
+    pieces: mpsc::Sender<io::Result<Bytes>>,
+    fill: impl FnOnce(&mut SentArchive) -> io::Result<()>,
+) {
     let writer = PieceWriter { pieces, has_ended: false };
     let mut archive = Builder::new(BufWriter::with_capacity(PIECE_BYTES, writer));
-    let mut packing = Packing { archive: &mut archive, members: 0, left: MAX_ARCHIVE_BYTES };
-    let written = packing.directory(directory, Path::new(""), 1);
+    let written = fill(&mut archive);
     let finished = written.and_then(|()| archive.finish()).and_then(|()| archive.get_mut().flush());
     archive.get_mut().get_mut().end(finished);
 }
 
 /// Hands pieces to a client, and waits for it.
-struct PieceWriter {
+#[derive(Debug)]
+pub(crate) struct PieceWriter {
     /// An empty piece is the end.
     pieces: mpsc::Sender<io::Result<Bytes>>,
     has_ended: bool,
@@ -221,7 +248,7 @@ impl Write for PieceWriter {
 }
 
 struct Packing<'a> {
-    archive: &'a mut Builder<BufWriter<PieceWriter>>,
+    archive: &'a mut SentArchive,
     members: u64,
     /// Bytes of files that still fit.
     left: u64,
@@ -273,13 +300,22 @@ impl Packing<'_> {
         }
         let size = content_bytes(&status);
         self.left = self.left.checked_sub(size).ok_or_else(|| io::Error::other("the files have grown"))?;
-        let mut header = header_of(EntryType::Regular, &status);
-        header.set_size(size);
-        self.archive.append_data(&mut header, path, WholeFile { file, at: 0, size })
+        append_file(self.archive, path, header_of(EntryType::Regular, &status), (file, size))
     }
 }
 
-fn header_of(kind: EntryType, status: &Stat) -> Header {
+/// Adds a regular file of this size.
+pub(crate) fn append_file(
+    archive: &mut SentArchive,
+    path: &Path,
+    mut header: Header,
+    (file, size): (OwnedFd, u64),
+) -> io::Result<()> {
+    header.set_size(size);
+    archive.append_data(&mut header, path, WholeFile { file, at: 0, size })
+}
+
+pub(crate) fn header_of(kind: EntryType, status: &Stat) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(status.st_mode & 0o777);

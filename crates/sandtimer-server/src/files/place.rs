@@ -64,6 +64,11 @@ impl Place {
         Ok(Place(path))
     }
 
+    /// The directory of all others.
+    pub fn root() -> Self {
+        Place(PathBuf::new())
+    }
+
     pub fn is_root(&self) -> bool {
         self.0.as_os_str().is_empty() || self.0 == Path::new("/")
     }

@@ -10,8 +10,10 @@ use sandtimer::engine::{SandboxFiles, workspace_owner};
 use sandtimer_os::thread::{block_signals, use_files_as};
 use tokio::sync::{Semaphore, oneshot};
 
+use super::place::Place;
 use super::source::FileSource;
 use super::tree::Tree;
+use super::unpack::{UnpackOptions, Unpacked};
 use crate::auth::Owner;
 use crate::error::{Code, Refusal};
 
@@ -96,10 +98,23 @@ pub(super) fn act_apart(
 
 /// As [`act`], on a directory, and waits for it.
 pub(crate) fn empty(directory: OwnedFd) -> std::io::Result<()> {
-    let (tell, told) = std::sync::mpsc::channel();
-    let work = move |tree: &Tree| drop(tell.send(tree.empty()));
-    start(Tree::new(directory, Vec::new(), Actor::of(workspace_owner())), work)?;
-    told.recv().map_err(std::io::Error::other)?.map_err(|refusal| std::io::Error::other(refusal.message))
+    on_directory(directory, Tree::empty)?.map_err(|refusal| std::io::Error::other(refusal.message))
+}
+
+/// Unpacks an archive into an empty directory, whose links may lead anywhere, and waits for it. Devices and FIFOs are left out.
+pub(crate) fn unpack_tree(directory: OwnedFd, archive: OwnedFd) -> Result<Unpacked, Refusal> {
+    let options = UnpackOptions { parents: false, keeps_links: true, skips_special: true };
+    let unpacked = on_directory(directory, move |tree| tree.unpack_file(&Place::root(), &archive, options));
+    unpacked.map_err(|error| storage("the archive cannot be unpacked", &error))?
+}
+
+fn on_directory<T: Send + 'static>(
+    directory: OwnedFd,
+    work: impl FnOnce(&Tree) -> Result<T, Refusal> + Send + 'static,
+) -> std::io::Result<Result<T, Refusal>> {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    start(Tree::new(directory, Vec::new(), Actor::of(workspace_owner())), move |tree| drop(sender.send(work(tree))))?;
+    receiver.recv().map_err(std::io::Error::other)
 }
 
 /// Does something small as the files' owner, when there is a thread for it.

@@ -35,6 +35,16 @@ pub(crate) struct UnpackOptions {
     pub parents: bool,
     /// Makes links that lead out of the directory; they are followed only within the workspace.
     pub keeps_links: bool,
+    /// Leaves out devices and FIFOs, which are refused otherwise.
+    pub skips_special: bool,
+}
+
+/// What an archive had.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Unpacked {
+    pub members: u64,
+    /// Of these devices and FIFOs, which are not made.
+    pub left_out: u64,
 }
 
 /// An archive that is to be unpacked.
@@ -69,7 +79,7 @@ impl Tree {
         place::open(self.root(), place.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
     }
 
-    /// Unpacks an archive; returns how many members it has. What it has replaces what is there, but no directory.
+    /// Unpacks an archive. What it has replaces what is there, but no directory.
     ///
     /// # Errors
     /// Before anything is changed where a member cannot be unpacked by its name or type. Later errors, such as of a full disk, say
@@ -77,9 +87,19 @@ impl Tree {
     pub(super) fn unpack(
         &self,
         place: &Place,
-        Archive { file: archive, .. }: &Archive,
+        archive: &Archive,
         options: UnpackOptions,
-    ) -> Result<u64, Refusal> {
+    ) -> Result<Unpacked, Refusal> {
+        self.unpack_file(place, &archive.file, options)
+    }
+
+    /// As [`Tree::unpack`], an archive that holds no sandbox.
+    pub(super) fn unpack_file(
+        &self,
+        place: &Place,
+        archive: &OwnedFd,
+        options: UnpackOptions,
+    ) -> Result<Unpacked, Refusal> {
         let check = |member: &Member| match &member.content {
             MemberContent::Symlink(target) if !options.keeps_links => {
                 let below = |target: &Path| {
@@ -92,6 +112,7 @@ impl Tree {
                 };
                 if is_inside(&member.path, target, below) { Ok(()) } else { Err(leads_out(member, target)) }
             }
+            MemberContent::Special if !options.skips_special => Err(members::special(member)),
             _ => Ok(()),
         };
         members::read(archive, &mut |member, _| check(member))?;
@@ -100,14 +121,18 @@ impl Tree {
         }
         let mut unpacking =
             Unpacking { goal: self.open_goal(place)?, actor: self.actor(), parent: None, closed: Vec::new() };
-        let mut unpacked = 0u64;
+        let (mut unpacked, mut left_out) = (0u64, 0u64);
         let done = members::read(archive, &mut |member, content| {
             check(member)?;
             unpacking.make(member, content)?;
             unpacked += 1;
+            left_out += u64::from(matches!(member.content, MemberContent::Special));
             Ok(())
         });
-        let done = done.and_then(|count| unpacking.close_directories().map(|()| count));
+        let done = done.and_then(|members| {
+            unpacking.close_directories()?;
+            Ok(Unpacked { members, left_out })
+        });
         done.map_err(|failed| {
             let message =
                 format!("{}; {unpacked} members of the archive were unpacked before", failed.message);
@@ -117,7 +142,7 @@ impl Tree {
 }
 
 /// A file that nothing else can open.
-fn unnamed_file(directory: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+pub(crate) fn unnamed_file(directory: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let (flags, mode) = (OFlags::RDWR | OFlags::CLOEXEC, Mode::from_raw_mode(0o600));
     match openat(directory, ".", flags | OFlags::TMPFILE, mode) {
         // Not every file system has them.
@@ -150,6 +175,7 @@ impl Unpacking<'_> {
         let parent = self.parent_of(&member.path).map_err(failed)?;
         let parent = parent.as_fd();
         match &member.content {
+            MemberContent::Special => {}
             MemberContent::Directory => {
                 let directory = make_directory(parent, &name, &member.path)?;
                 if member.mode & OWNER_BITS == OWNER_BITS {

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::Answer::{Json, Nothing};
+use super::Answer::{Json, Nothing, Text};
 use super::Operation;
-use super::schema::{answer, body, list, nullable, number, reference, text, with, words};
+use super::schema::{answer, body, list, nullable, number, reference, text, truth, with, words};
 use crate::error::Code;
 
 pub(super) fn operations() -> Vec<Operation> {
@@ -31,6 +31,61 @@ pub(super) fn operations() -> Vec<Operation> {
         .body("ForkRequest")
         .errors(OF_STACKING)
         .errors(&[Code::System]),
+        Operation::new(
+            "get",
+            "/v1/sandboxes/{id}/diff",
+            "What has changed in a sandbox against its template, by path; a deleted directory stands for all that was in it",
+            Json("SandboxDiff"),
+        )
+        .query("limit", json!({"type": "integer", "minimum": 1, "maximum": 100_000, "default": 1_000}), "How many changes are listed.")
+        .errors(&[Code::BadField, Code::UnknownField, Code::FilePermission, Code::SandboxBusy, Code::Storage]),
+        Operation::new(
+            "get",
+            "/v1/sandboxes/{id}/export",
+            "The files of a sandbox as a tar archive, as a stream: files, directories and links, at most 200000 of them and 4 GiB, without \
+             what is shown of the host",
+            Text("application/x-tar"),
+        )
+        .query("what", words(&["all", "changes"]), "All files unless given, or those that were added or changed.")
+        .errors(&[
+            Code::BadField,
+            Code::UnknownField,
+            Code::FilePermission,
+            Code::SandboxBusy,
+            Code::FileTooLarge,
+            Code::Quota,
+            Code::Capacity,
+            Code::System,
+            Code::Storage,
+        ]),
+        Operation::new(
+            "post",
+            "/v1/templates",
+            "Make a template of the body, a tar archive of a root tree, also compressed with gzip or zstd, of at most 200000 members and \
+             4 GiB uncompressed. All files belong to the sandbox's user; devices, FIFOs, set-id bits and extended attributes are left out",
+            Json("ImportedTemplate"),
+        )
+        .answers(&[(201, "It is made.")])
+        .query("name", text(""), "What the template is called.")
+        .bytes()
+        .errors(&[
+            Code::BadField,
+            Code::UnknownField,
+            Code::BadArchive,
+            Code::BodyBroken,
+            Code::RequestTimeout,
+            Code::PathOutside,
+            Code::TooLong,
+            Code::WrongFileType,
+            Code::FileExists,
+            Code::FileNotFound,
+            Code::FileTooLarge,
+            Code::TemplateExists,
+            Code::Refused,
+            Code::Quota,
+            Code::Capacity,
+            Code::Storage,
+        ]),
         Operation::new("get", "/v1/templates", "What you can make sandboxes from", Json("TemplateList"))
             .errors(&[Code::BadField, Code::UnknownField]),
         Operation::new(
@@ -44,6 +99,10 @@ pub(super) fn operations() -> Vec<Operation> {
 }
 
 pub(super) fn schemas() -> Value {
+    let template = template();
+    let mut imported = template.clone();
+    imported["members"] = number("Members of the archive.");
+    imported["left_out"] = number("Devices and FIFOs of these, which are not in the template.");
     json!({
         "SnapshotRequest": body(json!({
             "name": text("What the template is called: 1 to 64 letters, digits, `.`, `_` and `-`, which none of your templates has; its id unless given."),
@@ -51,17 +110,32 @@ pub(super) fn schemas() -> Value {
         "ForkRequest": body(json!({
             "count": number("How many sandboxes are made: 1 unless given, at most 100."),
         })),
-        "Template": answer(json!({
-            "template_id": nullable(text("Nothing for a template of the server's.")),
-            "name": text("What POST /v1/sandboxes takes."),
-            "kind": with(words(&["host", "directory", "snapshot", "import"]), "`host` and `directory` are the server's, and everybody's."),
-            "owner": nullable(text("Who made it.")),
-            "created_at_ms": nullable(number("Milliseconds since 1970.")),
-            "size_bytes": nullable(number("What its topmost layer takes on disk, once that is counted.")),
-            "layers": with(list(text("")), "The ids of its layers, the lowest first."),
-            "sandbox_id": nullable(text("The sandbox that it is a snapshot of.")),
-            "durability": with(words(&["certain", "uncertain"]), "`uncertain` if the machine was started again before all of its files had reached the disk."),
+        "Template": answer(template),
+        "ImportedTemplate": answer(imported),
+        "SandboxDiff": answer(json!({
+            "changes": list(reference("SandboxChange")),
+            "truncated": truth("There are more changes than were listed; which are left out is not defined."),
+        })),
+        "SandboxChange": answer(json!({
+            "path": text(""),
+            "change": words(&["added", "changed", "deleted"]),
+            "kind": words(&["file", "directory", "link", "other"]),
+            "size_bytes": nullable(number("Of a file that is there.")),
         })),
         "TemplateList": answer(json!({"templates": list(reference("Template"))})),
+    })
+}
+
+fn template() -> Value {
+    json!({
+        "template_id": nullable(text("Nothing for a template of the server's.")),
+        "name": text("What POST /v1/sandboxes takes."),
+        "kind": with(words(&["host", "directory", "snapshot", "import"]), "`host` and `directory` are the server's, and for all clients."),
+        "owner": nullable(text("Who made it.")),
+        "created_at_ms": nullable(number("Milliseconds since 1970.")),
+        "size_bytes": nullable(number("What its topmost layer takes on disk, once that is counted.")),
+        "layers": with(list(text("")), "The ids of its layers, the lowest first."),
+        "sandbox_id": nullable(text("The sandbox that it is a snapshot of.")),
+        "durability": with(words(&["certain", "uncertain"]), "`uncertain` if the machine was started again before all of its files had reached the disk."),
     })
 }

@@ -1,6 +1,6 @@
 //! `/v1/templates`, and what makes templates and sandboxes of sandboxes: `snapshot` and `fork`.
 //!
-//! A template belongs to the token that made it. `host`, and those that the operator named, are everybody's.
+//! A template belongs to the token that made it. `host`, and those that the operator named, are for all.
 
 use axum::Router;
 use axum::extract::{Extension, State};
@@ -98,7 +98,7 @@ impl SandboxService {
     }
 }
 
-fn template_view(template: &StoredTemplate) -> Value {
+pub(super) fn template_view(template: &StoredTemplate) -> Value {
     let (kind, sandbox) = match &template.origin {
         Origin::Snapshot(sandbox) => ("snapshot", Some(sandbox)),
         _ => ("import", None),

@@ -8,7 +8,8 @@ use serde_json::Value;
 use ureq::config::Config;
 use ureq::http::Response;
 use ureq::unversioned::resolver::DefaultResolver;
-use ureq::{Agent, SendBody};
+use ureq::typestate::WithBody;
+use ureq::{Agent, RequestBuilder, SendBody};
 
 use super::super::{Failure, mcp};
 use super::socket::Agents;
@@ -116,11 +117,21 @@ impl Client {
     }
 
     /// Sends a body as it is read.
-    pub fn put(&self, path: &str, mut body: impl Read) -> Result<Value, Refused> {
-        let mut request = self.agent.put(format!("{}{path}", self.server));
+    pub fn put(&self, path: &str, body: impl Read) -> Result<Value, Refused> {
+        self.send_body(self.agent.put(format!("{}{path}", self.server)), body)
+    }
+
+    /// Posts bytes as they are read.
+    pub fn upload(&self, path: &str, body: impl Read) -> Result<Value, Refused> {
+        let request = self.agent.post(format!("{}{path}", self.server));
+        self.send_body(request.header("content-type", "application/octet-stream"), body)
+    }
+
+    fn send_body(&self, mut request: RequestBuilder<WithBody>, mut body: impl Read) -> Result<Value, Refused> {
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
+        // What was sent may be unpacked before it is answered.
         let request = request.config().timeout_recv_response(Some(TRANSFER)).build();
         let answer = request.send(SendBody::from_reader(&mut body));
         self.value(answer.map_err(|error| self.unreachable(&error))?)

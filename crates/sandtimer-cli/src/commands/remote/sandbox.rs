@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::super::Failure;
 use super::super::run::exit::exit_code;
 use super::client::{Client, printable};
-use super::{copy, said, template};
+use super::{archive, copy, said, template};
 use crate::args::sandbox::{
     SandboxAction, SandboxArguments, SandboxCreate, SandboxDelete, SandboxExec, SandboxList,
 };
@@ -29,6 +29,8 @@ pub(crate) fn main(given: &SandboxArguments) -> Result<ExitCode, Failure> {
         SandboxAction::Copy(given) => copy::main(given),
         SandboxAction::Snapshot(given) => template::snapshot(given),
         SandboxAction::Fork(given) => template::fork(given),
+        SandboxAction::Diff(given) => archive::diff(given),
+        SandboxAction::Export(given) => archive::export(given),
         SandboxAction::Delete(given) => delete(given),
     }
 }

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::super::Failure;
 use super::client::{Client, printable};
-use super::said;
 use super::sandbox::checked;
+use super::{archive, said};
 use crate::args::template::{
     SandboxFork, SandboxSnapshot, TemplateAction, TemplateArguments, TemplateDelete, TemplateList,
 };
@@ -20,6 +20,7 @@ const HEAD: [&str; 5] = ["NAME", "KIND", "OWNER", "SIZE", "AGE"];
 
 pub(crate) fn main(given: &TemplateArguments) -> Result<ExitCode, Failure> {
     match &given.action {
+        TemplateAction::Import(given) => archive::import(given),
         TemplateAction::List(given) => list(given),
         TemplateAction::Delete(given) => delete(given),
     }
@@ -80,7 +81,7 @@ fn delete(given: &TemplateDelete) -> Result<ExitCode, Failure> {
 }
 
 /// A template's name as it is put into a path.
-fn checked_name(name: &str) -> Result<&str, Failure> {
+pub(super) fn checked_name(name: &str) -> Result<&str, Failure> {
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
     if !name.is_empty() && name.len() <= 64 && !name.starts_with('.') && name.chars().all(is_letter) {
         return Ok(name);

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use super::super::{Engine, Spec};
 use super::stored::TEMPLATES;
 use super::{Sandbox, SandboxSpec, Sandboxes, Template};
+use crate::limits::Limits;
 use crate::model::Ending;
-use crate::{Engine, Limits, Spec};
 
 const OWNER: &str = "owner";
 /// The step at which this process kills itself, and the directory of its sandboxes.

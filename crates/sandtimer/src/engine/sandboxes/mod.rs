@@ -1,10 +1,12 @@
 //! Sandboxes: private file systems in which many runs work, one after the other or at the same time, and which outlive them, their
 //! engine, and a crash of it. docs/design/sandboxes.md has states and failures.
 
+mod changes;
 #[cfg(test)]
 mod crash_tests;
 mod error;
 mod files;
+mod import;
 mod layers;
 mod mount;
 mod record;
@@ -23,8 +25,10 @@ use rustix::fs::StatFs;
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use sandtimer_os::remove::remove_tree;
 
+pub use self::changes::{Change, ChangedFile, Reading};
 pub use self::error::SandboxError;
 pub use self::files::SandboxFiles;
+pub use self::import::Import;
 pub use self::layers::MAX_LAYERS;
 use self::layers::{Base, Layers, Stack};
 use self::mount::Mounted;
