@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use as_user::as_a_user;
 use sandtimer::engine::{
-    MAX_FORKS, MAX_LAYERS, Origin, Sandbox, SandboxError, SandboxSpec, Sandboxes, StoredTemplate, Stream,
-    Template,
+    Durability, MAX_FORKS, MAX_LAYERS, Origin, Sandbox, SandboxError, SandboxSpec, Sandboxes, StoredTemplate,
+    Stream, Template,
 };
 use sandtimer::model::{Ending, Outcome};
 use sandtimer::{Engine, Error, Limits, Spec};
@@ -221,4 +221,57 @@ fn depth_is_bounded_with_the_remedy() {
     assert!(matches!(refused, Error::Sandbox(SandboxError::TooDeep { most: MAX_LAYERS, .. })), "{refused}");
     assert!(refused.to_string().contains("make a new sandbox"), "{refused}");
     assert_eq!(output(&engine, &sandbox, "ls"), "more\n", "it is as before");
+}
+
+/// What a power cut may have taken stays uncertain in all that is made of it.
+#[test]
+fn uncertain_files_stay_uncertain_in_snapshots_and_forks() {
+    let state = tempfile::tempdir().expect("a directory");
+    let engine = Engine::new().expect("an engine");
+    let sandboxes = open(&engine, state.path());
+    let sandbox = sandboxes.create(spec_of(Template::Host)).expect("a sandbox");
+    output(&engine, &sandbox, "touch file");
+    let (id, record) = (sandbox.id().to_owned(), state.path().join(sandbox.id()).join("record.json"));
+    drop((sandbox, sandboxes));
+    // As if the machine had been started again since.
+    let text = std::fs::read_to_string(&record).expect("a record");
+    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("an id");
+    std::fs::write(&record, text.replace(boot_id.trim(), "another")).expect("written");
+    let sandboxes = open(&engine, state.path());
+    let sandbox = sandboxes.find(&id, OWNER).expect("there");
+    let forks = sandboxes.fork(&sandbox, 1, None).expect("a fork");
+    let template = sandboxes.snapshot(&sandbox, None).expect("a snapshot");
+    let of = sandboxes.create(stored(&template)).expect("a sandbox");
+    assert!(template.is_uncertain());
+    assert_eq!([&sandbox, &forks[0], &of].map(Sandbox::durability), [Durability::Uncertain; 3]);
+    let control = sandboxes.create(spec_of(Template::Host)).expect("a sandbox");
+    assert!(!sandboxes.snapshot(&control, None).expect("a snapshot").is_uncertain());
+}
+
+/// A record that cannot be read may name any layer.
+#[test]
+fn unreadable_record_keeps_all_layers() {
+    let state = tempfile::tempdir().expect("a directory");
+    let engine = Engine::new().expect("an engine");
+    let sandboxes = open(&engine, state.path());
+    let sandbox = sandboxes.create(spec_of(Template::Host)).expect("a sandbox");
+    output(&engine, &sandbox, "echo kept >file");
+    sandboxes.fork(&sandbox, 1, None).expect("a fork");
+    let layer = sandbox.layers().remove(0);
+    let (kept, record) = (sandbox.id().to_owned(), state.path().join(sandbox.id()).join("record.json"));
+    for other in sandboxes.of(OWNER).iter().filter(|other| other.id() != kept) {
+        sandboxes.delete(other.id(), OWNER).expect("deleted");
+    }
+    drop((sandbox, sandboxes));
+    let text = std::fs::read(&record).expect("a record");
+    std::fs::write(&record, &text[..20]).expect("written");
+    let reports = std::sync::Mutex::new(Vec::new());
+    let report = |reason: &str| reports.lock().expect("whole").push(reason.to_owned());
+    let sandboxes = engine.sandboxes(state.path(), &|_| None, &report).expect("the sandboxes");
+    assert_eq!((sandboxes.all().len(), reports.lock().expect("whole").len()), (0, 1));
+    drop(sandboxes);
+    std::fs::write(&record, &text).expect("written");
+    let sandboxes = open(&engine, state.path());
+    let sandbox = sandboxes.find(&kept, OWNER).expect("there");
+    assert_eq!((output(&engine, &sandbox, "cat file").as_str(), sandbox.layers()), ("kept\n", vec![layer]));
 }

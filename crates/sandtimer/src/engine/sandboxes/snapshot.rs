@@ -112,6 +112,8 @@ impl Sandboxes {
         // The next run mounts it again. Until then what is held here keeps it out.
         life.mounted = None;
         let _lock = mount::take_lock(&state.home)?;
+        // What is made of it is as uncertain as it is.
+        state.note_boot()?;
         let storage = |source| SandboxError::Storage { doing: "cannot stack the sandbox's layer", source };
         let mut record = lock(&state.record);
         state.home.finish_stacking(&self.layers, &record, &|_| {}).map_err(storage)?;
