@@ -15,7 +15,7 @@ use super::source::FileSource;
 use super::tree::Tree;
 use super::unpack::{UnpackOptions, Unpacked};
 use crate::auth::Owner;
-use crate::error::{Code, Refusal};
+use crate::error::{Code, Refusal, storage};
 
 /// Pieces of work at a time; of one owner's at most half, so that nobody waits for another's alone.
 const MOST: usize = 64;
@@ -113,7 +113,9 @@ fn on_directory<T: Send + 'static>(
     work: impl FnOnce(&Tree) -> Result<T, Refusal> + Send + 'static,
 ) -> std::io::Result<Result<T, Refusal>> {
     let (sender, receiver) = std::sync::mpsc::channel();
-    start(Tree::new(directory, Vec::new(), Actor::of(workspace_owner())), move |tree| drop(sender.send(work(tree))))?;
+    start(Tree::new(directory, Vec::new(), Actor::of(workspace_owner())), move |tree| {
+        drop(sender.send(work(tree)))
+    })?;
     receiver.recv().map_err(std::io::Error::other)
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::Value;
 use ureq::config::Config;
 use ureq::http::Response;
-use ureq::unversioned::resolver::DefaultResolver;
 use ureq::typestate::WithBody;
+use ureq::unversioned::resolver::DefaultResolver;
 use ureq::{Agent, RequestBuilder, SendBody};
 
 use super::super::{Failure, mcp};
@@ -127,7 +127,11 @@ impl Client {
         self.send_body(request.header("content-type", "application/octet-stream"), body)
     }
 
-    fn send_body(&self, mut request: RequestBuilder<WithBody>, mut body: impl Read) -> Result<Value, Refused> {
+    fn send_body(
+        &self,
+        mut request: RequestBuilder<WithBody>,
+        mut body: impl Read,
+    ) -> Result<Value, Refused> {
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }

@@ -388,7 +388,7 @@ impl Sandbox {
 
     /// Whether its programs are the host's, at the same paths.
     pub(super) fn has_programs_of_host(&self) -> bool {
-        lock(&self.state.record).template == Template::Host
+        matches!(lock(&self.state.record).stack.base, Base::Host)
     }
 
     /// The scope of the sandbox, in which its runs are opened.
