@@ -759,6 +759,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/judge": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Run a program on cases, each in a run of its own, and compare what it prints with what is expected, which never enters a run */
+        post: operations["post_judge"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/runs": {
         parameters: {
             query?: never;
@@ -1531,6 +1548,8 @@ export interface components {
             no_checkpoint_because: string | null;
             /** @description What is executed. */
             run_id: string | null;
+            /** @description The id of the sandbox that it is in; absent outside of one. */
+            sandbox?: string;
             /** @enum {string} */
             status: "idle" | "busy";
             /** @description How many wait for their turn. */
@@ -1565,6 +1584,8 @@ export interface components {
             output_bytes?: components["schemas"]["Limit"];
             processes?: components["schemas"]["Limit"];
             result_bytes?: components["schemas"]["Limit"];
+            /** @description The id of the sandbox that it is in: its files are the sandbox's. Not together with `workspace`. Contexts in Python are in sandboxes of the template `host` only. */
+            sandbox?: string;
             stall_ms?: components["schemas"]["Limit"];
             /** @description The same, with its unit, such as `30s`. */
             timeout?: string | null;
@@ -1580,6 +1601,8 @@ export interface components {
             /** @description Makes those on the way as well, and it may be there. */
             parents?: boolean;
             path?: string;
+            /** @description The id, for files of this sandbox. */
+            sandbox?: string;
             /** @description The id, for files of this session. */
             session?: string;
             /** @description The id, for files of this workspace. */
@@ -1729,7 +1752,7 @@ export interface components {
         Ending: "exited" | "signaled" | "returned" | "raised" | "no_result" | "timeout" | "stalled" | "out_of_memory" | "output_limit" | "process_limit" | "disk_limit" | "budget" | "cancelled" | "infra_error";
         Error: {
             /** @enum {string} */
-            code: "bad_http" | "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "bad_archive" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "json_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "operator_only" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "schedule_not_found" | "sandbox_not_found" | "template_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "answer_unavailable" | "no_terminal" | "sandbox_busy" | "template_exists" | "too_many_layers" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "context_ended" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "shutting_down" | "internal";
+            code: "bad_http" | "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "bad_archive" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "json_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "operator_only" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "schedule_not_found" | "sandbox_not_found" | "template_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "answer_unavailable" | "no_terminal" | "sandbox_busy" | "template_exists" | "too_many_layers" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "context_ended" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "store_gone" | "shutting_down" | "internal";
             details: Record<string, never>;
             /** @description What would work. */
             hint: string;
@@ -1805,7 +1828,7 @@ export interface components {
             mode: string;
             /** @description Milliseconds since 1970. */
             modified_at_ms: number;
-            /** @description Relative to the workspace. What is not UTF-8 in it is U+FFFD, and such a file has to be reached by a run. */
+            /** @description Relative to the workspace; absolute in a sandbox. What is not UTF-8 in it is U+FFFD, and such a file has to be reached by a run. */
             path: string;
             /** @description Bytes. */
             size: number;
@@ -2020,6 +2043,8 @@ export interface components {
         };
         JobBreakers: {
             breakers: components["schemas"]["JobBreaker"][];
+            /** @description The `cursor` of the next part; null at the end. */
+            next: string | null;
         };
         JobCancel: {
             /** @description For its result. */
@@ -2476,6 +2501,70 @@ export interface components {
                 state: components["schemas"]["JobState"];
             }[];
         };
+        JudgeCase: {
+            /** @description What it is expected to print. */
+            expected?: string;
+            /** @description What the program reads from its stdin; nothing unless given. */
+            stdin?: string;
+            /** @description What `stdin` is in; `utf-8` unless given. */
+            stdin_encoding?: components["schemas"]["Encoding"];
+        };
+        JudgeRequest: {
+            /** @description The cases, each in a run of its own, with the limits that are given. */
+            cases?: components["schemas"]["JudgeCase"][];
+            /**
+             * @description lines, unless given: the same words on the same lines; blank lines, and how words are spaced, do not count. none: the client compares, and cases have no `expected`.
+             * @enum {string}
+             */
+            checker?: "lines" | "none";
+            /** @description The program. */
+            code?: string;
+            cpu_ms?: components["schemas"]["Limit"];
+            disk_bytes?: components["schemas"]["Limit"];
+            /**
+             * @description python unless given; of the others those that the server's host has.
+             * @enum {string}
+             */
+            language?: "python" | "javascript" | "typescript" | "bash" | "c" | "cpp" | "go" | "java" | "lua" | "perl" | "php" | "r" | "ruby" | "rust";
+            memory_bytes?: components["schemas"]["Limit"];
+            open_files?: components["schemas"]["Limit"];
+            output_bytes?: components["schemas"]["Limit"];
+            processes?: components["schemas"]["Limit"];
+            stall_ms?: components["schemas"]["Limit"];
+            /** @description Whether to stop at the first case, in their order, that is not accepted. */
+            stop_early?: boolean;
+            /** @description The same, with its unit, such as `30s`. */
+            timeout?: string | null;
+            /** @description The same as `wall_ms`; give one of them. */
+            timeout_ms?: components["schemas"]["Limit"];
+            /** @description A limit of all cases together; those that have not begun by then are not run. */
+            total_ms?: number;
+            wall_ms?: components["schemas"]["Limit"];
+        };
+        JudgedCase: {
+            /** @description Why the server could not run it. */
+            error: string | null;
+            outcome: components["schemas"]["Outcome"] | null;
+            /** @description Its run, under /v1/runs. */
+            run_id: string | null;
+            /** @description 1 for an accepted case, else 0. */
+            score: number;
+            /**
+             * @description not_compared: it exited with 0, and `checker` is none.
+             * @enum {string}
+             */
+            verdict: "accepted" | "wrong_answer" | "not_compared" | "timeout" | "out_of_memory" | "runtime_error" | "output_limit" | "process_limit" | "disk_limit" | "compile_error" | "not_run" | "infra_error";
+        };
+        Judgement: {
+            /** @description In the order of the request. */
+            cases: components["schemas"]["JudgedCase"][];
+            /** @description What the compiler printed, if the program does not compile. */
+            error: string | null;
+            /** @description Every case is accepted. */
+            passed: boolean;
+            /** @description The mean of the scores of the cases. */
+            score: number;
+        };
         Kill: {
             /** @description For the verdict. */
             reason?: string;
@@ -2493,6 +2582,8 @@ export interface components {
             from?: string;
             /** @description Replaces what is there. */
             overwrite?: boolean;
+            /** @description The id, for files of this sandbox. */
+            sandbox?: string;
             /** @description The id, for files of this session. */
             session?: string;
             /** @description A path. */
@@ -2629,7 +2720,7 @@ export interface components {
         /** @description Something that the owner of a run may not expect. */
         Remark: {
             /** @enum {string} */
-            kind: "killed_leftovers" | "no_network" | "shortened_grace" | "output_not_stored";
+            kind: "killed_leftovers" | "no_network" | "shortened_grace" | "output_not_stored" | "shortened";
             /** @description What happened, and what to do for another result. */
             message: string;
         };
@@ -2646,6 +2737,8 @@ export interface components {
             outcome: components["schemas"]["Outcome"] | null;
             progress: components["schemas"]["Progress"] | null;
             run_id: string;
+            /** @description The id of the sandbox that it is in; absent outside of one. */
+            sandbox?: string;
             /** @enum {string} */
             status: "queued" | "running" | "ended";
         };
@@ -2745,6 +2838,8 @@ export interface components {
             /** @description Milliseconds between submission and the start of its isolation or its cell; so far, if it is queued. */
             queued_ms: number;
             run_id: string;
+            /** @description The id of the sandbox that it is in; absent outside of one. */
+            sandbox?: string;
             /** @description That of its verdict, where a limit or a cancel ended it. */
             sentence: string | null;
             /** @description Milliseconds to build the isolation; null until the command started. */
@@ -2812,6 +2907,8 @@ export interface components {
             output_bytes?: components["schemas"]["Limit"];
             processes?: components["schemas"]["Limit"];
             result_bytes?: components["schemas"]["Limit"];
+            /** @description The id of the sandbox that it is in: its files are the sandbox's. Not together with `workspace`. Contexts in Python are in sandboxes of the template `host` only. */
+            sandbox?: string;
             stall_ms?: components["schemas"]["Limit"];
             /** @description The same, with its unit, such as `30s`. */
             timeout?: string | null;
@@ -3701,7 +3798,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `workspace_not_found` */
+            /** @description `sandbox_not_found`, `workspace_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3712,6 +3809,15 @@ export interface operations {
             };
             /** @description `request_timeout` */
             408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_busy` */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4464,12 +4570,14 @@ export interface operations {
     get_files: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`. */
+                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
+                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
+                sandbox?: string;
                 /** @description Which file. */
                 path?: string;
                 /** @description Where to begin; 0 unless given. */
@@ -4528,7 +4636,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4537,7 +4645,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4573,6 +4681,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `refused` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `head_too_large` */
             431: {
                 headers: {
@@ -4596,12 +4713,14 @@ export interface operations {
     put_files: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`. */
+                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
+                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
+                sandbox?: string;
                 /** @description Which file. */
                 path?: string;
                 /** @description Makes the directories on the way. */
@@ -4657,7 +4776,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4675,7 +4794,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `file_exists`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `file_exists`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4711,6 +4830,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `refused` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `head_too_large` */
             431: {
                 headers: {
@@ -4734,12 +4862,14 @@ export interface operations {
     delete_files: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`. */
+                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
+                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
+                sandbox?: string;
                 /** @description Which file. */
                 path?: string;
                 /** @description With all that is in it. */
@@ -4785,7 +4915,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4794,7 +4924,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `directory_not_empty`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `directory_not_empty`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4814,6 +4944,15 @@ export interface operations {
             };
             /** @description `uri_too_long` */
             414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `refused` */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4844,12 +4983,14 @@ export interface operations {
     post_files_append: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`. */
+                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
+                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
+                sandbox?: string;
                 /** @description Which file. */
                 path?: string;
                 /** @description Makes the file if it is not there; true unless given. */
@@ -4901,7 +5042,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4919,7 +5060,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4955,6 +5096,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `refused` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `head_too_large` */
             431: {
                 headers: {
@@ -4978,13 +5128,15 @@ export interface operations {
     get_files_list: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`. */
+                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
-                /** @description Which directory; all of the workspace unless given. */
+                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
+                sandbox?: string;
+                /** @description Which directory; all of /workspace unless given. */
                 path?: string;
                 /** @description With all below it. */
                 recursive?: boolean;
@@ -5035,7 +5187,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5044,7 +5196,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5064,6 +5216,15 @@ export interface operations {
             };
             /** @description `uri_too_long` */
             414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `refused` */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5140,7 +5301,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5158,7 +5319,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `file_exists`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `file_exists`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5187,6 +5348,15 @@ export interface operations {
             };
             /** @description `uri_too_long` */
             414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `refused` */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5263,7 +5433,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5281,7 +5451,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `file_exists`, `directory_not_empty`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `file_exists`, `directory_not_empty`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5317,6 +5487,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `refused` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `head_too_large` */
             431: {
                 headers: {
@@ -5340,12 +5519,14 @@ export interface operations {
     get_files_stat: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`. */
+                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
+                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
+                sandbox?: string;
                 /** @description Which file. */
                 path?: string;
             };
@@ -5391,7 +5572,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5400,7 +5581,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5420,6 +5601,15 @@ export interface operations {
             };
             /** @description `uri_too_long` */
             414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `refused` */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5450,13 +5640,15 @@ export interface operations {
     get_files_tar: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`. */
+                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
-                /** @description Which directory; all of the workspace unless given. */
+                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
+                sandbox?: string;
+                /** @description Which directory; all of /workspace unless given. */
                 path?: string;
             };
             header?: never;
@@ -5501,7 +5693,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5510,7 +5702,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5539,6 +5731,15 @@ export interface operations {
             };
             /** @description `uri_too_long` */
             414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `refused` */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5578,13 +5779,15 @@ export interface operations {
     put_files_tar: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`. */
+                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
-                /** @description Which directory; all of the workspace unless given. */
+                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
+                sandbox?: string;
+                /** @description Which directory; all of /workspace unless given. */
                 path?: string;
                 /** @description Makes the directory, and those on the way. */
                 parents?: boolean;
@@ -5637,7 +5840,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5655,7 +5858,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5684,6 +5887,15 @@ export interface operations {
             };
             /** @description `uri_too_long` */
             414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `refused` */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5723,13 +5935,15 @@ export interface operations {
     get_files_watch: {
         parameters: {
             query?: {
-                /** @description Whose files: give this, or `context`, or `session`. */
+                /** @description Whose files: give this, or `context`, or `session`, or `sandbox`. */
                 workspace?: string;
                 /** @description The files that this context works with. */
                 context?: string;
                 /** @description The files that this session works with. */
                 session?: string;
-                /** @description Which directory; all of the workspace unless given. */
+                /** @description The files of this sandbox: `path` is absolute, or below /workspace. */
+                sandbox?: string;
+                /** @description Which directory; all of /workspace unless given. */
                 path?: string;
                 /** @description With all directories below it, also those that are made later; false unless given. */
                 recursive?: boolean;
@@ -5776,7 +5990,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            /** @description `context_not_found`, `sandbox_not_found`, `workspace_not_found`, `file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -5785,7 +5999,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5805,6 +6019,15 @@ export interface operations {
             };
             /** @description `uri_too_long` */
             414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `refused` */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5971,7 +6194,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6094,7 +6317,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6107,7 +6330,12 @@ export interface operations {
     };
     get_jobs_breakers: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description How many; 100 unless given. */
+                limit?: number;
+                /** @description Continues after that one. */
+                cursor?: string;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -6168,7 +6396,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6264,7 +6492,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6369,7 +6597,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6465,7 +6693,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6539,7 +6767,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6635,7 +6863,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6731,7 +6959,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6827,7 +7055,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -6901,7 +7129,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7006,7 +7234,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7080,7 +7308,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7185,7 +7413,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7290,7 +7518,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7364,7 +7592,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7454,7 +7682,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7561,7 +7789,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7656,7 +7884,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7741,7 +7969,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7827,7 +8055,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7921,7 +8149,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -8037,7 +8265,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -8153,7 +8381,139 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage`, `store_unreachable` */
+            /** @description `storage`, `store_unreachable`, `store_gone` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_judge: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["JudgeRequest"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Judgement"];
+                };
+            };
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field`, `bad_limit`, `nul_byte`, `too_long` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused`, `network_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_not_found`, `workspace_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `answer_unavailable`, `sandbox_busy` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large`, `json_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `command_not_found`, `command_not_executable`, `refused` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `quota` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `capacity`, `system`, `storage`, `shutting_down` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -8169,6 +8529,8 @@ export interface operations {
             query?: {
                 /** @description Only these. */
                 status?: "queued" | "running" | "ended";
+                /** @description Only those in this sandbox. */
+                sandbox?: string;
                 /** @description How many; 100 unless given. */
                 limit?: number;
                 /** @description Continues after that one. */
@@ -10772,7 +11134,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `workspace_not_found` */
+            /** @description `sandbox_not_found`, `workspace_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -10783,6 +11145,15 @@ export interface operations {
             };
             /** @description `request_timeout` */
             408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_busy` */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
