@@ -7,7 +7,7 @@ import pathlib
 import socket
 import subprocess
 import threading
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Sequence
 
 BINARY = os.environ.get("SANDTIMER_BIN") or str(pathlib.Path(__file__).parents[2] / "target/debug/sandtimer")
 
@@ -15,8 +15,8 @@ BINARY = os.environ.get("SANDTIMER_BIN") or str(pathlib.Path(__file__).parents[2
 class Serving:
     """`cargo build` makes what it starts, or SANDTIMER_BIN names it."""
 
-    def __init__(self, directory: pathlib.Path, tokens: Optional[str] = None) -> None:
-        self._command = [BINARY, "serve", "--listen", "127.0.0.1:0", "--state-dir", str(directory / "state")]
+    def __init__(self, directory: pathlib.Path, tokens: Optional[str] = None, flags: Sequence[str] = ()) -> None:
+        self._command = [BINARY, "serve", "--listen", "127.0.0.1:0", "--state-dir", str(directory / "state"), *flags]
         if tokens is not None:
             file = directory / "tokens"
             file.touch(mode=0o600)

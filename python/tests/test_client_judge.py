@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import pathlib
 from typing import Any
 
 import pytest
 import sandtimer
+from serving import Serving
 
 SQUARE = "line = input()\nif line == 'hang':\n    while True: pass\nprint(int(line) ** 2)"
 
@@ -46,10 +48,23 @@ def test_checker_is_given_the_case_and_all_output(client: sandtimer.Client) -> N
     assert (stopped.verdicts, stopped.outcomes[1]) == (["partial", "not_run"], None)
 
 
+def test_case_whose_record_is_gone_is_no_verdict_on_it(tmp_path: pathlib.Path) -> None:
+    serving = Serving(tmp_path, flags=["--keep-runs", "16"])
+    try:
+        judged = sandtimer.Client(serving.url).judge("print('x' * 200_000)", [("", None)] * 40, checker=lambda *_: True, timeout=20.0)
+    finally:
+        serving.stop()
+    counts = {verdict: judged.verdicts.count(verdict) for verdict in set(judged.verdicts)}
+    assert counts.keys() == {"accepted", "infra_error"}, counts
+    lost = judged.errors[judged.verdicts.index("infra_error")]
+    assert isinstance(lost, sandtimer.SandboxUnavailableError) and "--keep-runs" in str(lost)
+
+
 def test_other_languages_and_programs_that_do_not_compile(client: sandtimer.Client) -> None:
     assert client.judge("read x; echo $((x * x))", [("3", "9")], language="bash", timeout=20.0).passed
-    judged = client.judge("const x: = 1", [("", "")], language="typescript", timeout=20.0)
-    assert judged.verdicts == ["compile_error"] and "main.ts:1" in str(judged.error)
+    for program, language, said in (("const x: = 1", "typescript", "main.ts:1"), ("print((", "python", "SyntaxError")):
+        judged = client.judge(program, [("", "")], language=language, timeout=20.0)
+        assert judged.verdicts == ["compile_error"] and said in str(judged.error)
 
 
 def test_judging_is_awaited(client: sandtimer.Client) -> None:
@@ -66,8 +81,13 @@ def test_bad_input_names_what_it_is(client: sandtimer.Client) -> None:
         client.judge("x", [("", ""), {"stdin": ""}])
     with pytest.raises(sandtimer.InvalidArgumentTypeError, match="grace"):
         client.judge("x", [("", "")], grace=1.0)  # type: ignore[call-arg]
+    with pytest.raises(sandtimer.InvalidArgumentError, match="program=''"):
+        client.judge("", [("", "")])
+    with pytest.raises(sandtimer.InvalidArgumentTypeError, match="entry"):
+        client.judge("def f(x): return x", [((1,), 1)], entry="f")  # type: ignore[call-arg]
     with pytest.raises(sandtimer.ServerError, match="language: `cobol` is not one of"):
         client.judge("x", [("", "")], language="cobol")
     with pytest.raises(sandtimer.ServerError, match="cases: there are 1001; give 1 to 1000"):
         client.judge("x", [("", "")] * 1001)
-    assert client.judge("x", []).verdicts == [] and client.runs() == []
+    before = client.runs()
+    assert client.judge("x", []).verdicts == [] and client.runs() == before

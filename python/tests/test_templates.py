@@ -10,6 +10,7 @@ import subprocess
 import tarfile
 import threading
 import time
+import tracemalloc
 import uuid
 
 import pytest
@@ -165,6 +166,41 @@ def test_changes_and_archives_come_back(client: sandtimer.Client, tmp_path: path
     with pytest.raises(sandtimer.ServerError) as broken:
         client.import_template(name, b"not an archive")
     assert broken.value.code == "bad_archive"
+
+
+def test_archive_is_sent_in_pieces(client: sandtimer.Client, tmp_path: pathlib.Path) -> None:
+    packed, size = tmp_path / "large.tar", 48 << 20
+    with tarfile.open(packed, "w") as archive:
+        member = tarfile.TarInfo("large")
+        member.size = size
+        archive.addfile(member, io.BytesIO(bytes(size)))
+    names = [f"t-{uuid.uuid4().hex[:12]}" for _ in range(2)]
+    tracemalloc.start()
+    try:
+        made = [client.import_template(names[0], packed)]
+        made.append(asyncio.run(client.aimport_template(names[1], str(packed))))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [each["members"] for each in made] == [1, 1]
+    assert peak < size // 4, peak
+    for name in names:
+        client.delete_template(name)
+
+
+def test_changes_are_cut_only_by_a_limit(client: sandtimer.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    with client.sandbox() as box:
+        assert box.run("seq -f file-%g 1500 | xargs touch", timeout=20.0).ok
+        assert (len(box.diff()), len(box.diff(limit=2))) == (1500, 2)
+
+        async def cut(*_: object) -> dict[str, object]:
+            return {"changes": [], "truncated": True}
+
+        monkeypatch.setattr(box, "_ask", cut)
+        with pytest.raises(sandtimer.ServerError, match="100,000 changes.*export") as error:
+            box.diff()
+        assert (error.value.code, box.diff(limit=2)) == ("too_many_changes", [])
+        monkeypatch.undo()
 
 
 def test_command_line_imports_compares_and_exports(server: str, tmp_path: pathlib.Path) -> None:

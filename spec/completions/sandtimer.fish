@@ -515,7 +515,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from diff" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from export" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from export" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from export" -l changes -d 'Only what was added or changed since it was made'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from export" -l changes -d 'Only what was added or changed against its template'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from export" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from export" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from delete" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r

@@ -10447,7 +10447,7 @@ export interface operations {
                     "application/json": components["schemas"]["SandboxDiff"];
                 };
             };
-            /** @description `bad_http`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -10492,8 +10492,26 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `file_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `uri_too_long` */
             414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `quota` */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -10510,7 +10528,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `storage` */
+            /** @description `capacity`, `storage` */
             503: {
                 headers: {
                     [name: string]: unknown;

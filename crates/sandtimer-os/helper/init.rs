@@ -220,7 +220,7 @@ impl Init {
         Pipes { status: status[0], built: built[1], children }
     }
 
-    /// Carries out one step of what the child waits for.
+    /// Sends a descriptor of the root, by which the files of a sandbox are used.
     fn send_root(&self) -> isize {
         let flags = steps::O_PATH as usize;
         let root = sys::open_at(sys::AT_FDCWD, c"/".as_ptr().cast(), flags, 0);
@@ -231,6 +231,7 @@ impl Init {
         root
     }
 
+    /// Carries out one step of what the child waits for.
     fn build(&self, number: u64, step: &Step, (builder, extra): (&mut Builder, &[Fd])) {
         let required = step.header.required == 1;
         let result = match step.header.op {

@@ -148,8 +148,12 @@ fn failure(error: &io::Error) -> DialFailure {
     }
 }
 
-/// True if packets to `address` stay on this machine. Asks the routing table; no packet is sent.
+/// True if packets to `address` stay on this machine. No packet is sent: the routing table is asked, and whether the address
+/// can be bound, since packets to a secondary address begin at the primary one.
 fn is_own(address: IpAddr) -> bool {
+    if !address.is_loopback() && UdpSocket::bind((address, 0)).is_ok() {
+        return true;
+    }
     let any: IpAddr =
         if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let source = UdpSocket::bind((any, 0)).and_then(|socket| {
@@ -168,5 +172,26 @@ mod tests {
     fn own_addresses_are_recognised() {
         assert!(is_own([127, 0, 0, 1].into()));
         assert!(!is_own([192, 0, 2, 1].into()));
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a test starts a helper of its own")]
+    fn secondary_addresses_are_recognised() {
+        // In a network namespace of its own, by a process that has just made it.
+        let script = "ip link set lo up && ip address add 203.0.113.4/24 dev lo && ip address add 203.0.113.5/24 dev lo \
+            && \"$0\" --exact dial::tests::addresses_of_the_namespace --ignored";
+        let program = std::env::current_exe().expect("the test");
+        let mut command = std::process::Command::new("unshare");
+        let done = command.args(["-Urn", "sh", "-c", script]).arg(program).output().expect("unshare");
+        assert!(done.status.success(), "{done:?}");
+    }
+
+    #[test]
+    #[ignore = "the other test runs it where these addresses are"]
+    fn addresses_of_the_namespace() {
+        for own in [[203, 0, 113, 4], [203, 0, 113, 5]] {
+            assert!(is_own(own.into()), "{own:?}");
+        }
+        assert!(!is_own([198, 51, 100, 6].into()));
     }
 }

@@ -63,3 +63,15 @@ impl<F: Fn(Event) + Send + Sync> EventSink for F {
         self(event);
     }
 }
+
+/// Characters of what a client has sent that a reason or an answer quotes.
+const MAX_QUOTED: usize = 300;
+
+/// Cuts a text that has words of a client's to a length that a person reads.
+pub(crate) fn shortened(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(MAX_QUOTED) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}

@@ -8,7 +8,7 @@ use crate::client_hello::{self, Hello};
 use crate::context::{Context, send};
 use crate::denial::{Denial, DenialReason};
 use crate::dial::Upstream;
-use crate::event::{ConnectionEnd, Event, Protocol};
+use crate::event::{ConnectionEnd, Event, Protocol, shortened};
 use crate::listener::Client;
 use crate::target::Host;
 use crate::traffic::Traffic;
@@ -107,7 +107,7 @@ fn compare(expected: &str, name: &[u8]) -> Result<(), Stop> {
     let parsed = std::str::from_utf8(name).ok().and_then(|name| Host::parse(name).ok());
     match parsed {
         Some(Host::Name(name)) if name == expected => Ok(()),
-        _ => Err(Stop::ServerName(name.escape_ascii().to_string())),
+        _ => Err(Stop::ServerName(shortened(name.escape_ascii().to_string()))),
     }
 }
 

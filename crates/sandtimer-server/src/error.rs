@@ -63,8 +63,9 @@ codes! {
     BadArchive = "bad_archive", 400, 125, false, "send an uncompressed tar archive of files, directories and links, as `tar cf -` and Python's tarfile write it";
     /// A string contains a NUL byte where the system does not allow one.
     NulByte = "nul_byte", 400, 125, false, "NUL bytes can go to stdin, not into arguments, variables or code";
-    /// An argument or a variable, or all of them together, are longer than the kernel accepts.
-    TooLong = "too_long", 400, 125, false, "pass long data by stdin";
+    /// An argument or a variable, or all of them together, are longer than the kernel accepts, or a path in a sandbox is longer than
+    /// the server reads.
+    TooLong = "too_long", 400, 125, false, "pass long data by stdin; shorten the path by a run in the sandbox";
     /// The request was not sent in time.
     RequestTimeout = "request_timeout", 408, 125, true, "send the whole request without pauses";
     /// The body is larger than the server accepts.
@@ -142,8 +143,9 @@ codes! {
     AnswerUnavailable = "answer_unavailable", 409, 125, false, "do not send it again: it was carried out; read your open answers to the end, then GET /v1/runs/{run_id}, and its output in pieces by GET /v1/runs/{run_id}/output";
     /// The run has no terminal.
     NoTerminal = "no_terminal", 409, 125, false, "start the run with `terminal`, such as {\"columns\": 80, \"rows\": 24}";
-    /// Processes that have not ended use the sandbox; `details.runs` names runs that a snapshot or a fork waits for.
-    SandboxBusy = "sandbox_busy", 409, 125, true, "try again when the runs in it have ended";
+    /// The sandbox is in use. For a snapshot or a fork `details.runs` names its runs, `details.contexts` is how many live contexts
+    /// and sessions it has besides, and `details.files` how many reads and writes of its files are being made.
+    SandboxBusy = "sandbox_busy", 409, 125, true, "try again when the runs in it have ended, and its contexts and sessions are closed";
     /// You have a template of this name.
     TemplateExists = "template_exists", 409, 125, false, "GET /v1/templates lists yours; delete that one, or give another name";
     /// The sandbox is stacked from as many layers as there can be, so that no snapshot or fork of it can be made.
@@ -160,8 +162,8 @@ codes! {
     FileBusy = "file_busy", 409, 125, true, "try again when the runs that change it have ended";
     /// The context or session ended with an earlier server; `details` has the time and the workspace that remains.
     ContextEnded = "context_ended", 410, 125, false, "open another; GET /v1/runs has the records of its runs";
-    /// The file is larger than the server writes or reads at once.
-    FileTooLarge = "file_too_large", 413, 125, false, "write at most 4 GiB at a time; read large files by GET /v1/files in parts";
+    /// The file is larger than the server writes or reads at once, or a sandbox has more files.
+    FileTooLarge = "file_too_large", 413, 125, false, "write at most 4 GiB at a time; read large files by GET /v1/files in parts, and many files as archives of parts of them";
     /// The range begins after the end of the file.
     RangeOutside = "range_outside", 416, 125, false, "GET /v1/files/stat shows its size";
     /// The path needs a WebSocket, and the request is not a WebSocket upgrade.
@@ -344,6 +346,8 @@ fn of_sandbox(error: &SandboxError) -> Code {
         | SandboxError::OtherPrivileges { .. }
         | SandboxError::NoNamespaces(_) => Code::Refused,
         SandboxError::Locked | SandboxError::Busy(_) | SandboxError::HasRuns { .. } => Code::SandboxBusy,
+        SandboxError::TooManyFiles { .. } => Code::FileTooLarge,
+        SandboxError::PathTooLong { .. } => Code::TooLong,
         SandboxError::Storage { .. } => Code::Storage,
         _ => Code::Internal,
     }
@@ -360,7 +364,10 @@ impl From<sandtimer::Error> for Refusal {
                     refusal.with("key", "name").with("value", name.as_str())
                 }
                 SandboxError::ForkCount { count, .. } => refusal.with("key", "count").with("value", *count),
-                SandboxError::HasRuns { runs, .. } => refusal.with("runs", runs.clone()),
+                SandboxError::HasRuns { runs, contexts, files, .. } => {
+                    refusal.with("runs", runs.clone()).with("contexts", *contexts).with("files", *files)
+                }
+                SandboxError::PathTooLong { path, .. } => refusal.with("path", path.as_str()),
                 _ => refusal,
             };
         }
@@ -445,6 +452,23 @@ mod tests {
         let names: BTreeSet<_> = Code::ALL.iter().map(|code| code.name()).collect();
         assert_eq!(names.len(), Code::ALL.len());
         assert!(Code::ALL.iter().all(|code| (400..600).contains(&code.status())));
+    }
+
+    #[test]
+    fn sandbox_errors_have_fitting_codes_and_details() {
+        let in_use = SandboxError::HasRuns { id: "x".to_owned(), runs: Vec::new(), contexts: 2, files: 1 };
+        let long = SandboxError::PathTooLong { path: "/x".to_owned(), most: 4_000 };
+        let busy = json!({"runs": [], "contexts": 2, "files": 1});
+        for (error, code, details) in [
+            (in_use, Code::SandboxBusy, busy),
+            (long, Code::TooLong, json!({"path": "/x"})),
+            (SandboxError::TooManyFiles { most: 10 }, Code::FileTooLarge, json!({})),
+        ] {
+            let is_retryable = error.is_retryable();
+            let refusal = Refusal::from(sandtimer::Error::from(error));
+            assert_eq!((refusal.code, refusal.code.is_retryable()), (code, is_retryable), "{refusal:?}");
+            assert_eq!(json!(refusal.details), details, "{refusal:?}");
+        }
     }
 
     #[test]

@@ -335,12 +335,17 @@ async fn receive_archive(
     };
     fields.finish()?;
     content::check_length(declared, MAX_ARCHIVE_BYTES)?;
-    let _share = ARCHIVES.take(files.owner())?;
+    let share = ARCHIVES.take(files.owner())?;
     let goal = path.clone();
     let archive = act(&files, move |tree| tree.begin_unpack(&goal, options)).await?;
     let receiving = content::receive(body, &archive.file, MAX_ARCHIVE_BYTES, app.patience);
     let bytes = while_open(&files, receiving).await?;
     let goal = path.clone();
-    let unpacked = act(&files, move |tree| tree.unpack(&goal, &archive, options)).await?;
+    let unpack = move |tree: &Tree| {
+        // As long as it is unpacked, whether or not its client waits.
+        let _share = share;
+        tree.unpack(&goal, &archive, options)
+    };
+    let unpacked = act(&files, unpack).await?;
     Ok(json!({"path": path.text(), "members": unpacked.members, "bytes": bytes}))
 }

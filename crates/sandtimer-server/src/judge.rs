@@ -5,19 +5,22 @@
 //! request   the fields of a request, checked before anything runs
 //! verdict   what an Outcome and the expected output amount to
 //! compare   the rule by which outputs are the same
-//! kept      how much of an Outcome is in the answer
+//! shortened how much of an Outcome is in the answer
 //! ```
 //! States of a case: waiting | under way | run, with an Outcome | judged. Cases are started in their order, some at a time, and
 //! judged in their order: those under way after a stop are cancelled and count as not run, so that the answer does not depend
 //! on which of them happened to be quick. A case that the server cannot run is an `infra_error` of its own, unless it is the
-//! first: then the request is refused, with the reason.
+//! first: then the request is refused, with the reason. The limit of all cases is that of a scope, in which all runs are, and
+//! cases wait for their turn as long as that allows.
+//!
+//! Python is compiled before the cases, in a run of its own that executes none of it.
 
 mod compare;
-mod kept;
 mod request;
+mod shortened;
 mod verdict;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -26,8 +29,9 @@ use axum::response::Response;
 use axum::routing::post;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
-use sandtimer::limits::Setting;
-use sandtimer::model::{LimitKind, Outcome};
+use sandtimer::Limits;
+use sandtimer::engine::Scope;
+use sandtimer::model::{Layer, Outcome};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde::Serialize;
 
@@ -36,7 +40,7 @@ use crate::auth::Owner;
 use crate::body::{self, MayBeLong, Object};
 use crate::connection::Connection;
 use crate::error::{Code, Refusal};
-use crate::programs::{self, Program, StageLimits};
+use crate::programs::{self, Program, ProgramResult, StageEnd, StageLimits, language};
 
 use request::{Case, JudgeRequest};
 use verdict::Verdict;
@@ -44,16 +48,24 @@ use verdict::Verdict;
 pub(crate) use request::{LIMITS, MAX_CASES};
 pub(crate) use verdict::VERDICTS;
 
-/// Cases of a program that are under way for each processor: run, or next to be.
-const UNDER_WAY_PER_PROCESSOR: usize = 2;
-/// How long after the limit of all cases those under way, which end by it too, are waited for.
-const TOTAL_GRACE: Duration = Duration::from_secs(2);
+/// Cases that run, or wait for their turn, for each processor.
+const MAX_IN_FLIGHT_PER_PROCESSOR: usize = 2;
+/// How long after the limit of all cases a run that has ended by it is waited for.
+const TOTAL_GRACE: Duration = Duration::from_secs(5);
 /// Bytes of a compiler's message in the answer.
 const MAX_MESSAGE: usize = 16 << 10;
 
 pub(crate) fn routes() -> Router<Shared> {
     Router::new().route("/v1/judge", post(judge))
 }
+
+/// Compiles the program that is its stdin, and executes nothing of it.
+const PYTHON_CHECK: &str = "import sys, traceback
+try:
+    compile(sys.stdin.buffer.read(), 'main.py', 'exec', dont_inherit=True)
+except BaseException as error:
+    sys.exit(''.join(traceback.format_exception_only(type(error), error)))
+";
 
 /// One case in the answer.
 #[derive(Debug, Serialize)]
@@ -94,12 +106,23 @@ async fn judge(
     Extension(connection): Extension<Arc<Connection>>,
     Object(fields): Object,
 ) -> Result<Response, Refusal> {
-    let request = JudgeRequest::parse(fields)?;
+    let mut request = JudgeRequest::parse(fields)?;
     request.check_installed(&app).await?;
-    let judging = Judging { app: &app, owner: &owner, request: &request, first_ns: OnceLock::new() };
+    let scope = match request.total {
+        Some(total) => {
+            let limits = Limits::new().wall(total);
+            Some(app.engine.open_scope(app.tenants.scope(&owner), Layer::Call, "judge", &limits)?)
+        }
+        None => None,
+    };
+    request.program.scope = scope.as_ref().map(Scope::id);
+    let judging = Judging { app: &app, owner: &owner, request: &request, begun_ns: monotonic_nanoseconds() };
     let judgement = programs::attended(&connection, judging.judge()).await?;
     let answer = body::long_json(&app, &owner, || std::future::ready(Ok(&judgement))).await;
-    answer.map_err(|refusal: Refusal| refusal.after_execution(None))
+    answer.map_err(|refusal: Refusal| {
+        let runs: Vec<&str> = judgement.cases.iter().filter_map(|case| case.run_id.as_deref()).collect();
+        refusal.after_execution(None).with("run_ids", runs)
+    })
 }
 
 /// A program and its cases on their way to a judgement.
@@ -107,18 +130,16 @@ struct Judging<'a> {
     app: &'a Shared,
     owner: &'a Owner,
     request: &'a JudgeRequest,
-    /// When the first case began to wait: from then on the limit of all cases counts.
-    first_ns: OnceLock<u64>,
+    /// From then on the limit of all cases counts.
+    begun_ns: u64,
 }
 
 impl Judging<'_> {
     async fn judge(&self) -> Result<Judgement, Refusal> {
         let mut cases = Vec::with_capacity(self.request.cases.len());
-        let judged = self.judge_cases(&mut cases);
-        let error = match self.request.total {
-            // Dropped, it cancels what is under way.
-            Some(total) => tokio::time::timeout(total + TOTAL_GRACE, judged).await.unwrap_or(Ok(None))?,
-            None => judged.await?,
+        let error = match self.check().await? {
+            None => self.judge_cases(&mut cases).await?,
+            error => error,
         };
         let rest = if error.is_some() { Verdict::CompileError } else { Verdict::NotRun };
         cases.resize_with(self.request.cases.len(), || JudgedCase::without_outcome(rest, None));
@@ -131,55 +152,92 @@ impl Judging<'_> {
         })
     }
 
+    /// Compiles Python, whose interpreter has no step for that. Why it does not compile.
+    async fn check(&self) -> Result<Option<String>, Refusal> {
+        let program = &self.request.program;
+        if program.language != &language::PYTHON {
+            return Ok(None);
+        }
+        let check = Program {
+            stdin: Some(program.source.to_vec()),
+            run: program.compile.clone(),
+            scope: program.scope,
+            ..Program::new(&language::PYTHON, PYTHON_CHECK)
+        };
+        let Some(run) = self.execute(check).await?.and_then(|executed| executed.run) else { return Ok(None) };
+        let report = programs::report(&run).await?;
+        Ok(match (&report.end, &report.sentence) {
+            (StageEnd::Exited(0), _) => None,
+            (StageEnd::Failed, sentence) => {
+                let why = sentence.clone().unwrap_or_else(|| "the program cannot be compiled".to_owned());
+                return Err(Refusal::new(Code::Internal, why));
+            }
+            // At the limit of all cases, none of which is run then.
+            (_, Some(_)) if self.left() == Some(Duration::ZERO) => None,
+            (_, Some(sentence)) => Some(format!("It could not be compiled. {sentence}")),
+            (_, None) => Some(shortened_message(report.stderr_text())),
+        })
+    }
+
     /// Judges the cases up to a stop. What the compiler printed, if the program does not compile.
     async fn judge_cases(&self, judged: &mut Vec<JudgedCase>) -> Result<Option<String>, Refusal> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let cases: Vec<BoxFuture<'_, Result<CaseEnd, Refusal>>> =
             self.request.cases.iter().map(|case| self.run(case).boxed()).collect();
-        let mut ended = stream::iter(cases).buffered(processors * UNDER_WAY_PER_PROCESSOR);
+        // Dropped, it cancels what is under way.
+        let mut ended = stream::iter(cases).buffered(processors * MAX_IN_FLIGHT_PER_PROCESSOR);
         while let Some(ended) = ended.next().await {
             let case = match ended {
                 Ok(CaseEnd::Judged(case)) => *case,
                 Ok(CaseEnd::NotCompiled(message)) => return Ok(Some(message)),
+                Err(_) if self.left() == Some(Duration::ZERO) => {
+                    JudgedCase::without_outcome(Verdict::NotRun, None)
+                }
                 Err(refusal) if judged.is_empty() => return Err(refusal),
                 Err(refusal) => JudgedCase::without_outcome(Verdict::InfraError, Some(refusal.message)),
             };
-            let is_last = self.request.stops_early && !case.verdict.is_passed();
+            let stops = self.request.stops_early && case.verdict.stops_early();
             judged.push(case);
-            if is_last {
+            if stops {
                 break;
             }
         }
         Ok(None)
     }
 
-    async fn run(&self, case: &Case) -> Result<CaseEnd, Refusal> {
-        let first_ns = *self.first_ns.get_or_init(monotonic_nanoseconds);
-        let mut limits = self.request.limits.clone();
-        if let Some(total) = self.request.total {
-            let left = (total.as_nanos() as u64).saturating_sub(monotonic_nanoseconds() - first_ns);
-            if left == 0 {
-                return Ok(CaseEnd::Judged(Box::new(JudgedCase::without_outcome(Verdict::NotRun, None))));
-            }
-            let is_shorter = !matches!(limits.get(LimitKind::Wall), Setting::At(wall) if wall < left);
-            if is_shorter {
-                limits.set(LimitKind::Wall, Setting::At(left));
-            }
+    /// What is left of the limit of all cases, if there is one.
+    fn left(&self) -> Option<Duration> {
+        let elapsed = Duration::from_nanos(monotonic_nanoseconds() - self.begun_ns);
+        self.request.total.map(|total| total.saturating_sub(elapsed))
+    }
+
+    /// Executes a program when its turn comes; `None` if the limit of all cases comes first.
+    async fn execute(&self, program: Program) -> Result<Option<ProgramResult>, Refusal> {
+        let executed = programs::execute_queued(self.app, self.owner, program, &|| ());
+        match self.left() {
+            Some(Duration::ZERO) => Ok(None),
+            // The scope ends the run; dropped, what still waits for its turn is not run.
+            Some(left) => tokio::time::timeout(left + TOTAL_GRACE, executed).await.ok().transpose(),
+            None => executed.await.map(Some),
         }
+    }
+
+    async fn run(&self, case: &Case) -> Result<CaseEnd, Refusal> {
         let program = Program {
             stdin: Some(case.stdin.clone()),
-            run: StageLimits { limits, ..StageLimits::default() },
+            run: StageLimits { limits: self.request.limits.clone(), ..StageLimits::default() },
             ..self.request.program.clone()
         };
-        let executed = programs::execute(self.app, self.owner, program).await?;
+        let Some(executed) = self.execute(program).await? else {
+            return Ok(CaseEnd::Judged(Box::new(JudgedCase::without_outcome(Verdict::NotRun, None))));
+        };
         let Some(run) = executed.run else {
-            let mut message = executed.compile.map_or_else(String::new, |report| report.stderr_text());
-            message.truncate(message.floor_char_boundary(MAX_MESSAGE));
-            return Ok(CaseEnd::NotCompiled(message));
+            let message = executed.compile.map_or_else(String::new, |report| report.stderr_text());
+            return Ok(CaseEnd::NotCompiled(shortened_message(message)));
         };
         let missing = || Refusal::new(Code::Internal, "the run has no outcome");
         let outcome = run.outcome().await?.ok_or_else(missing)?;
-        let most = self.request.kept_bytes();
+        let max_bytes = self.request.max_stream_bytes();
         let judged = tokio::task::block_in_place(|| {
             let verdict = verdict::of(&outcome, &case.expected);
             JudgedCase {
@@ -187,11 +245,16 @@ impl Judging<'_> {
                 score: f64::from(u8::from(verdict == Verdict::Accepted)),
                 run_id: Some(run.id_text().to_owned()),
                 error: None,
-                outcome: Some(kept::shortened(&outcome, most)),
+                outcome: Some(shortened::shortened(&outcome, max_bytes)),
             }
         });
         Ok(CaseEnd::Judged(Box::new(judged)))
     }
+}
+
+fn shortened_message(mut message: String) -> String {
+    message.truncate(message.floor_char_boundary(MAX_MESSAGE));
+    message
 }
 
 /// How a case ended.

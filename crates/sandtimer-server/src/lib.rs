@@ -110,6 +110,8 @@ const OPEN_REQUESTS: Duration = Duration::from_secs(5);
 const GENTLE_ENDS: Duration = Duration::from_secs(1);
 /// How long their Outcomes may take to be recorded and answered.
 const LAST_OUTCOMES: Duration = Duration::from_secs(4);
+/// How long threads that are in a system call are waited for at the end.
+const LAST_THREADS: Duration = Duration::from_secs(2);
 
 /// How many runs that are over are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -505,7 +507,8 @@ impl Server {
                 let _ = tokio::time::timeout(GENTLE_ENDS, connections.drained()).await;
             }
         });
-        runtime.shutdown_timeout(Duration::from_millis(100));
+        // A thread that holds the state directory longer than that keeps the next server out of it.
+        runtime.shutdown_timeout(LAST_THREADS);
         // The engine goes with the last of its handles, here where blocking is no harm.
         drop(app);
     }

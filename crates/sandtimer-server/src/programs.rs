@@ -24,6 +24,7 @@ use std::time::Duration;
 use axum::body::Bytes;
 use sandtimer::Limits;
 use sandtimer::limits::Key;
+use sandtimer::scope::ScopeId;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use crate::Shared;
@@ -110,6 +111,8 @@ pub(crate) struct Program {
     pub stack_kibibytes: Option<u64>,
     pub compile: StageLimits,
     pub run: StageLimits,
+    /// The scope that its runs are in; that of the owner if there is none.
+    pub scope: Option<ScopeId>,
 }
 
 impl Program {
@@ -129,6 +132,7 @@ impl Program {
             stack_kibibytes: None,
             compile: StageLimits::default(),
             run: StageLimits::default(),
+            scope: None,
         }
     }
 

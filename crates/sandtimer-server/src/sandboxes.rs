@@ -64,7 +64,7 @@ impl SandboxService {
         let sandboxes = engine.sandboxes(&state_directory.join("sandboxes"), &scope, report)?;
         let service = SandboxService { sandboxes, templates, shares: Mutex::default() };
         for sandbox in service.sandboxes.all() {
-            // One too many is there all the same.
+            // A sandbox over the quota is kept.
             if let Ok(share) = SANDBOXES.take(&Owner::recorded(&sandbox.owner())) {
                 service.hold(sandbox.id(), share);
             }
@@ -143,7 +143,7 @@ pub(crate) fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Sandbox, Ref
     Ok(app.sandbox_service.sandboxes.find(id, owner.as_str()).map_err(sandtimer::Error::from)?)
 }
 
-/// Waits for a mount that is being made.
+/// Waits while its record is being written.
 fn view(sandbox: &Sandbox) -> Value {
     json!({
         "sandbox_id": sandbox.id(),

@@ -4,12 +4,13 @@
 
 mod support;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
-use support::{Client, Serving};
+use support::{Client, Serving, raw, tokens, wait_until};
 use tar::{Archive, Builder, EntryType, Header};
 
 fn made(client: &Client, body: &Value) -> String {
@@ -348,4 +349,54 @@ fn hostile_archives_make_no_template_and_leave_nothing() {
     let id = made(&client, &json!({"template": "fine"}));
     let all = exported(&client, &id, "");
     assert_eq!((&all["f"].3[..], &all["d"].3[..], all.contains_key("null")), ("second", &out[..], false));
+}
+
+/// An owner may have eight archives under way: here seven uploads that wait, and an import whose
+/// client has left. Listing changes counts as well.
+#[test]
+fn import_holds_its_share_after_its_client_left() {
+    const TOKEN: &str = "secret-of-a-0123456789";
+    let serving = Serving::with(|settings| settings.tokens = Some(tokens(&format!("a {TOKEN}\n"))));
+    let client = serving.client_with(TOKEN);
+    let id = made(&client, &json!({}));
+    let diff = || client.get(&format!("/v1/sandboxes/{id}/diff"));
+    let layers = serving.state.path().join("sandboxes/.layers");
+    let imports = || std::fs::read_dir(&layers).map_or(0, Iterator::count);
+    let before = imports();
+    let upload = |name: &str, length: usize, content: &[u8]| {
+        let head = format!(
+            "POST /v1/templates?name={name} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\
+             Content-Length: {length}\r\n\r\n"
+        );
+        let mut stream = raw(serving.address, head.as_bytes());
+        stream.write_all(content).expect("sent");
+        stream
+    };
+    let waiting: Vec<_> =
+        (0..7).map(|number| upload(&format!("waiting-{number}"), 1_000_000, b"part")).collect();
+    wait_until("seven have their shares", || imports() == before + 7);
+    assert_eq!(diff().0, 200, "the control: there is one share more");
+    let files = (0..20_000).flat_map(|number| member(EntryType::Regular, &format!("f{number}"), "", b""));
+    let archive: Vec<u8> = files.chain([0; 1_024]).collect();
+    let leaving = upload("slow", archive.len(), &archive);
+    wait_until("it is being unpacked", || {
+        let mut entries = std::fs::read_dir(&layers).into_iter().flatten().flatten();
+        entries.any(|entry| entry.path().join("upper/f0").exists())
+    });
+    drop(leaving);
+    let refused = Cell::new(0);
+    wait_until("it is a template", || {
+        let (status, answer) = diff();
+        let (_, listed) = client.get("/v1/templates");
+        let templates = listed["templates"].as_array().expect("a list");
+        let is_made = templates.iter().any(|template| template["name"] == "slow");
+        if !is_made {
+            assert_eq!((status, &answer["code"]), (429, &json!("quota")), "{answer}");
+            refused.set(refused.get() + 1);
+        }
+        is_made
+    });
+    assert!(refused.get() > 0, "it took long enough");
+    drop(waiting);
+    wait_until("the shares are free", || diff().0 == 200);
 }

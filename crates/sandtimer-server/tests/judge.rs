@@ -72,6 +72,9 @@ fn judging_stops_early_and_within_its_total() {
     let judgement = judge(&client, &request);
     let verdicts = verdicts(&judgement);
     assert_eq!((verdicts[0], verdicts[39]), ("timeout", "not_run"), "{verdicts:?}");
+    let verdict = &judgement["cases"][0]["outcome"]["verdict"];
+    assert_eq!((&verdict["layer"], &verdict["scope"]), (&json!("call"), &json!("judge")), "{verdict}");
+    assert_eq!(verdict["limit_ms"], 500, "the limit of all cases is the one that is named: {verdict}");
 }
 
 #[test]
@@ -82,6 +85,16 @@ fn program_that_does_not_compile_is_told() {
     let judgement = judge(&client, &request);
     assert_eq!(verdicts(&judgement), ["compile_error", "compile_error"], "{judgement}");
     assert!(judgement["error"].as_str().is_some_and(|text| text.contains("main.ts:1")), "{judgement}");
+    // Python's own words, and nothing of the program is executed.
+    let request =
+        json!({"code": "print('SyntaxError')\nprint((", "cases": cases(&[("", "")]), "wall_ms": 20_000});
+    let judgement = judge(&client, &request);
+    assert_eq!(verdicts(&judgement), ["compile_error"], "{judgement}");
+    let error = judgement["error"].as_str().expect("text");
+    assert!(error.contains("File \"main.py\", line 2") && error.contains("\nSyntaxError: "), "{error}");
+    let request =
+        json!({"code": "raise SyntaxError('mine')", "cases": cases(&[("", "")]), "wall_ms": 20_000});
+    assert_eq!(verdicts(&judge(&client, &request)), ["runtime_error"]);
 }
 
 #[test]

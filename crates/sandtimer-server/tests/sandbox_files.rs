@@ -1,9 +1,14 @@
 //! Files of sandboxes over HTTP: what can be done from outside, and what code inside cannot make of it.
+#![allow(clippy::disallowed_methods)] // one starts this process as another user
 
+#[path = "../../sandtimer/tests/as_user/mod.rs"]
+#[allow(dead_code, reason = "no test here is started in a control group")]
+mod as_user;
 mod support;
 
 use std::path::Path;
 
+use as_user::as_a_user;
 use serde_json::{Value, json};
 use support::{Client, Serving, raw, tokens, wait_until};
 
@@ -155,6 +160,47 @@ fn hostile_trees_lead_nowhere() {
     assert!(!archive.windows(10).any(|part| part == b"the host's"));
     let everything = client.get(&sandbox.at("/list", "path=/&recursive=true&limit=10000")).1;
     assert!(!paths(&everything).iter().any(|path| path.starts_with("/proc/1")), "nothing of processes");
+}
+
+/// A server without root has the uid that owns the sandbox's root directory, and another mount
+/// namespace than the sandbox: the kernel does not protect the mount points.
+#[test]
+fn mount_points_stay_where_they_are() {
+    if as_a_user("mount_points_stay_where_they_are") {
+        // And as root, below.
+    }
+    let serving = Serving::start();
+    let client = serving.client();
+    let sandbox = Inside::of(&client);
+    sandbox.sh("ln -s / /tmp/top; ln -s /dev /tmp/devices; echo x >/tmp/file");
+    let check = "test -c /dev/null && test -x /usr/bin/env && id -un";
+    for path in ["/usr", "/tmp/top/usr", "/tmp/devices/null", "/tmp/devices/shm", "/tmp/top/dev", "/var"] {
+        let answers = [
+            client.delete(&sandbox.at("", &format!("path={path}"))),
+            sandbox.post("move", json!({"from": path, "to": "/home/user/away"})),
+            sandbox.post("move", json!({"from": "/tmp/file", "to": path, "overwrite": true})),
+        ];
+        for (status, refused) in answers {
+            let code = refused["code"].as_str().unwrap_or_default();
+            assert!(
+                status == 403 && ["path_outside", "file_permission"].contains(&code),
+                "{path}: {refused}"
+            );
+        }
+        assert_eq!(sandbox.sh(check), "user\n", "{path}");
+    }
+    for path in ["/usr", "/tmp/devices/null"] {
+        let (_, refused) = client.delete(&sandbox.at("", &format!("path={path}")));
+        assert_eq!(refused["code"], "path_outside", "{path}: {refused}");
+    }
+    assert!(sandbox.put("/tmp/devices/null", b"x").0 >= 400);
+    assert_eq!(sandbox.put("/tmp/top/own", b"x").1["code"], "file_permission");
+    assert_eq!(client.delete(&sandbox.at("", "path=/tmp/file")).0, 204, "the control");
+    // The layer has no trace of it either.
+    let id = sandbox.id;
+    let serving = Serving::at(serving.stop(), |_| {});
+    let client = serving.client();
+    assert_eq!(Inside { client: &client, id }.sh(check), "user\n");
 }
 
 /// A directory that is exchanged for a link while it is walked through leads to the one or the other, both of them inside.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use as_user::as_a_user;
 use sandtimer::engine::{
-    Durability, MAX_FORKS, MAX_LAYERS, Origin, Sandbox, SandboxError, SandboxSpec, Sandboxes, StoredTemplate,
-    Stream, Template,
+    Change, ContextSpec, Durability, MAX_FORKS, MAX_LAYERS, Origin, Reading, Sandbox, SandboxError,
+    SandboxSpec, Sandboxes, StoredTemplate, Stream, Template,
 };
 use sandtimer::model::{Ending, Outcome};
 use sandtimer::{Engine, Error, Limits, Spec};
@@ -246,6 +246,145 @@ fn uncertain_files_stay_uncertain_in_snapshots_and_forks() {
     assert_eq!([&sandbox, &forks[0], &of].map(Sandbox::durability), [Durability::Uncertain; 3]);
     let control = sandboxes.create(spec_of(Template::Host)).expect("a sandbox");
     assert!(!sandboxes.snapshot(&control, None).expect("a snapshot").is_uncertain());
+}
+
+/// Contexts, sessions and work with files are named as what they are, not as runs.
+#[test]
+fn refused_snapshot_names_sessions_and_open_files() {
+    let state = tempfile::tempdir().expect("a directory");
+    let engine = Engine::new().expect("an engine");
+    let sandboxes = open(&engine, state.path());
+    let sandbox = sandboxes.create(spec_of(Template::Host)).expect("a sandbox");
+    let refused = || {
+        let error = sandboxes.snapshot(&sandbox, None).expect_err("it is in use");
+        let text = error.to_string();
+        match error {
+            Error::Sandbox(SandboxError::HasRuns { runs, contexts, files, .. }) => {
+                assert_eq!(runs, Vec::<String>::new(), "{text}");
+                (contexts, files, text)
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let open_session = || {
+        let spec = ContextSpec { sandbox: Some(sandbox.clone()), ..ContextSpec::default() };
+        engine.session(spec).expect("a session")
+    };
+    let session = open_session();
+    let (contexts, files, text) = refused();
+    assert_eq!((contexts, files), (1, 0), "{text}");
+    assert!(text.contains("has 1 live context or session; ") && text.contains(": close its"), "{text}");
+    let (other, held) = (open_session(), sandbox.files().expect("held"));
+    let (contexts, files, text) = refused();
+    assert_eq!((contexts, files), (2, 1), "{text}");
+    let both = "has 2 live contexts or sessions and has files that are being read or written; ";
+    assert!(text.contains(both), "{text}");
+    drop((session, other));
+    wait_until("the sessions end", || sandbox.runs() == 0);
+    let (contexts, files, text) = refused();
+    assert_eq!((contexts, files), (0, 1), "{text}");
+    assert!(text.contains("when the reads and writes of its files have ended"), "{text}");
+    drop(held);
+    sandboxes.snapshot(&sandbox, None).expect("nothing uses it");
+}
+
+/// What a sandbox has changed, as `A path`, `C path` and `D path`.
+fn changes(sandbox: &Sandbox) -> Result<Vec<String>, Error> {
+    let mut found = Vec::new();
+    sandbox.read_files(Reading::Changes, &mut |file| {
+        let letter = match file.change {
+            Change::Added => 'A',
+            Change::Changed => 'C',
+            Change::Deleted => 'D',
+        };
+        found.push(format!("{letter} {}", file.path.display()));
+        Ok(())
+    })?;
+    found.sort();
+    Ok(found)
+}
+
+#[test]
+fn diff_has_deletions_below_new_directories() {
+    if as_a_user("diff_has_deletions_below_new_directories") {
+        // And as root, below.
+    }
+    let state = tempfile::tempdir().expect("a directory");
+    let engine = Engine::new().expect("an engine");
+    let sandboxes = open(&engine, state.path());
+    let origin = sandboxes.create(spec_of(Template::Host)).expect("a sandbox");
+    output(&engine, &origin, "mkdir -p d/x/y d/kept; touch d/g d/x/f d/x/y/z d/kept/file");
+    let template = sandboxes.snapshot(&origin, None).expect("a snapshot");
+    let sandbox = sandboxes.create(stored(&template)).expect("a sandbox");
+    assert_eq!(changes(&sandbox).expect("read"), Vec::<String>::new());
+    // The kernel marks only the topmost of the new directories as opaque.
+    output(&engine, &sandbox, "rm -r d; mkdir -p d/x/y; touch d/x/new");
+    let expected = [
+        "A workspace/d/x/new",
+        "D workspace/d/g",
+        "D workspace/d/kept",
+        "D workspace/d/x/f",
+        "D workspace/d/x/y/z",
+    ];
+    assert_eq!(changes(&sandbox).expect("read"), expected);
+}
+
+#[test]
+fn path_too_long_to_read_is_named_and_permanent() {
+    use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+    let state = tempfile::tempdir().expect("a directory");
+    let engine = Engine::new().expect("an engine");
+    let sandboxes = open(&engine, state.path());
+    let sandbox = sandboxes.create(spec_of(Template::Host)).expect("a sandbox");
+    // As a run would make them, each below the one before.
+    let upper = state.path().join(sandbox.id()).join("layer/upper");
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let mut directory = openat(CWD, &upper, flags, Mode::empty()).expect("open");
+    for number in 0..21 {
+        let name = format!("{number}\n{}", "x".repeat(200));
+        mkdirat(&directory, &name, Mode::from_raw_mode(0o755)).expect("made");
+        directory = openat(&directory, &name, flags, Mode::empty()).expect("open");
+    }
+    let error = changes(&sandbox).expect_err("too deep");
+    assert!(matches!(error, Error::Sandbox(SandboxError::PathTooLong { .. })), "{error:?}");
+    let text = error.to_string();
+    assert!(!error.is_retryable() && !text.contains("disk"), "{text}");
+    assert!(text.contains("the path `/0\\nxxx") && !text.contains('\n') && text.len() < 500, "{text}");
+}
+
+/// A record that cannot be read may name any layer, also after the start at which it was not read.
+#[test]
+fn unreadable_template_keeps_layers_on_delete() {
+    let state = tempfile::tempdir().expect("a directory");
+    let engine = Engine::new().expect("an engine");
+    let sandboxes = open(&engine, state.path());
+    let sandbox = sandboxes.create(spec_of(Template::Host)).expect("a sandbox");
+    output(&engine, &sandbox, "echo kept >file");
+    let template = sandboxes.snapshot(&sandbox, Some("ready")).expect("a snapshot");
+    // Else the record may be written once more.
+    wait_until("the size is counted", || sandboxes.templates(OWNER)[0].size_bytes.is_some());
+    drop((sandbox, sandboxes, engine));
+    let record = state.path().join(".templates").join(format!("{}.json", template.id));
+    let text = std::fs::read(&record).expect("a record");
+    std::fs::write(&record, "{").expect("written");
+
+    let engine = Engine::new().expect("the next engine");
+    let sandboxes = engine.sandboxes(state.path(), &|_| None, &|_| {}).expect("the sandboxes");
+    assert_eq!((sandboxes.templates(OWNER).len(), sandboxes.of(OWNER).len()), (0, 1));
+    for sandbox in sandboxes.of(OWNER) {
+        sandboxes.delete(sandbox.id(), OWNER).expect("deleted");
+    }
+    drop((sandboxes, engine));
+    std::fs::write(&record, &text).expect("written");
+
+    let engine = Engine::new().expect("the last engine");
+    let sandboxes = open(&engine, state.path());
+    let sandbox = sandboxes.create(stored(&template)).expect("a sandbox");
+    assert_eq!(output(&engine, &sandbox, "cat file"), "kept\n");
+    // All records are read again: the layer goes with the last that names it.
+    sandboxes.delete(sandbox.id(), OWNER).expect("deleted");
+    sandboxes.delete_template("ready", OWNER).expect("deleted");
+    wait_until("no layer is left", || names(&state.path().join(".layers")).is_empty());
 }
 
 /// A record that cannot be read may name any layer.

@@ -9,6 +9,7 @@ share it.
 from __future__ import annotations
 
 import os
+import stat
 import urllib.parse
 from typing import TYPE_CHECKING, Any, Iterable, Optional, Sequence, Union
 
@@ -23,7 +24,7 @@ from ._files import ClientWorkspace
 from ._request import ContextOptions, JudgeOptions, RunOptions, fields, program
 from ._run import WAIT_MS, ClientRun, outcome_of
 from ._sandbox import ClientSandbox
-from ._wire import AWAITING, BLOCKING, Io, Server, now
+from ._wire import AWAITING, BLOCKING, FileBody, Io, Server, now
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -482,11 +483,16 @@ class Client:
         return await self._import_template(AWAITING, name, archive)
 
     async def _import_template(self, io: Io, name: str, archive: Union[bytes, str, "os.PathLike[str]"]) -> dict[str, Any]:
-        if isinstance(archive, (str, os.PathLike)):
-            with open(archive, "rb") as file:
-                archive = file.read()
+        if not isinstance(archive, (str, os.PathLike)):
+            return await self._send_template(io, name, encoded("archive", archive))
+        with open(archive, "rb") as file:
+            # A pipe has no size, which is sent first.
+            is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            return await self._send_template(io, name, FileBody(file) if is_regular else file.read())
+
+    async def _send_template(self, io: Io, name: str, body: Union[bytes, FileBody]) -> dict[str, Any]:
         path = f"/v1/templates?name={urllib.parse.quote(text('name', name), safe='')}"
-        made: dict[str, Any] = await self._server.ask(io, "POST", path, encoded("archive", archive), UNPACK_SECONDS)
+        made: dict[str, Any] = await self._server.ask(io, "POST", path, body, UNPACK_SECONDS)
         return made
 
     def delete_template(self, name: str) -> None:

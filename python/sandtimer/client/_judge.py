@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional, Union
 
 from .. import _arguments
 from .._outcome import Outcome
-from ..errors import RemoteError, SandboxUnavailableError
+from ..errors import InvalidArgumentError, RemoteError, SandboxUnavailableError, ServerNotFoundError
 from ..sandbox import _kept
 from ..sandbox._cases import Case, read_cases
 from ._request import JudgeOptions, fields, input_fields, milliseconds
@@ -33,8 +33,9 @@ class ClientJudgement:
             "out_of_memory", "runtime_error", "compile_error", "not_run", "checker_error",
             "infra_error", or another limit such as "process_limit".
         scores: 1 for an accepted case, the number of a checker, 0 for all others.
-        errors: The exception of each case; None where there is none.
-        error: Why the program could not be compiled; else None.
+        errors: The exception of each case that ended by a limit or a crash, or that could not be
+            judged; None for the others.
+        error: Why the program could not be compiled, as a `RemoteError`; else None.
 
     Examples:
         >>> import sandtimer
@@ -77,18 +78,19 @@ async def judge(
     stop_early: bool,
     options: JudgeOptions,
 ) -> ClientJudgement:
+    limits = fields(options, JudgeOptions)
     _arguments.iterable("cases", cases)
     if checker is not None:
         _arguments.function("checker", checker, "use a function of a case and its outcome")
     listed = read_cases(list(cases), True, checker is None)
     body = {
-        "code": _arguments.text("program", program),
+        "code": _source(program),
         "language": _arguments.text("language", language),
         "cases": [_fields(case, checker is None) for case in listed],
         "checker": "lines" if checker is None else "none",
         # Where the caller compares, the server does not know when to stop.
         "stop_early": _arguments.flag("stop_early", stop_early) and checker is None,
-        **fields(options, JudgeOptions),
+        **limits,
     }
     if total is not None:
         body["total_ms"] = milliseconds("total", total)
@@ -100,7 +102,7 @@ async def judge(
     for case, found in zip(listed, judged["cases"]):
         end = _NOT_RUN if is_stopped else _end(found)
         if checker is not None and end.verdict == "not_compared" and end.outcome is not None:
-            end = _checked(checker, case, await _whole(server, io, found, end.outcome))
+            end = await _checked(checker, case, server, io, found, end.outcome)
         is_stopped = is_stopped or (stop_early and end.verdict != "accepted")
         ends.append(end)
     error = None if judged["error"] is None else RemoteError("SyntaxError", judged["error"])
@@ -142,15 +144,16 @@ def _end(found: dict[str, Any]) -> _End:
     return _End(found["verdict"], found["score"], outcome, outcome.error)
 
 
-async def _whole(server: Server, io: Io, found: dict[str, Any], outcome: Outcome) -> Outcome:
-    """The outcome with all of its output."""
-    if not any(remark["kind"] == "shortened" for remark in outcome.remarks):
-        return outcome
-    run = await server.ask(io, "GET", f"/v1/runs/{urllib.parse.quote(found['run_id'], safe='')}")
-    return outcome_of(run["outcome"])
-
-
-def _checked(checker: Checker, case: Case, outcome: Outcome) -> _End:
+async def _checked(checker: Checker, case: Case, server: Server, io: Io, found: dict[str, Any], sent: Outcome) -> _End:
+    """What the checker makes of a run. The server sends the head and the tail of a long output; the rest is read now."""
+    outcome = sent
+    if any(remark["kind"] == "shortened" for remark in sent.remarks):
+        try:
+            run = await server.ask(io, "GET", f"/v1/runs/{urllib.parse.quote(found['run_id'], safe='')}")
+        except ServerNotFoundError as error:
+            why = f"its output is longer than the answer has, and its record was removed before it was read: {error}; raise --keep-runs"
+            return _End("infra_error", 0.0, sent, SandboxUnavailableError(why))
+        outcome = outcome_of(run["outcome"])
     kept = _kept.shorten_outcome(outcome)
     try:
         score = float(checker(case.given, outcome))
@@ -160,7 +163,20 @@ def _checked(checker: Checker, case: Case, outcome: Outcome) -> _End:
         return _End("checker_error", 0.0, kept, _kept.shorten_exception(_kept.release_frames(error)))
     if score >= 1:
         return _End("accepted", score, kept)
-    # What it printed in between is not known.
     if outcome.stdout_truncated:
-        return _End("output_limit", score, kept)
+        return _cut(outcome, score, kept)
     return _End("partial" if score > 0 else "wrong_answer", score, kept)
+
+
+def _cut(outcome: Outcome, score: float, kept: Outcome) -> _End:
+    """A run of whose output a part is missing: by its limit, or because the server had no room for it."""
+    not_stored = next((remark for remark in outcome.remarks if remark["kind"] == "output_not_stored"), None)
+    if not_stored is None:
+        return _End("output_limit", score, kept)
+    return _End("infra_error", 0.0, kept, SandboxUnavailableError(not_stored["message"]))
+
+
+def _source(program: str) -> str:
+    if not _arguments.text("program", program):
+        raise InvalidArgumentError("program='': use the source of a program")
+    return program

@@ -10,16 +10,18 @@ from .._arguments import flag
 from .._choices import Language
 from .._outcome import Outcome
 from .._vocabulary import named_parameters
-from ..errors import ServerNotFoundError
+from ..errors import ServerError, ServerNotFoundError
 from ._files import ClientFiles
 from ._request import RunOptions, fields, program
 from ._run import WAIT_MS, ClientRun, outcome_of
-from ._wire import AWAITING, BLOCKING, Io, Server, iterate, now
+from ._wire import AWAITING, BLOCKING, Io, Server, iterate, now, server_error
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Command = Union[str, Sequence[str], None]
+# The most changes that the server lists.
+_MAX_CHANGES = 100_000
 
 
 @named_parameters
@@ -215,13 +217,17 @@ class ClientSandbox:
         made = await self._ask(io, "POST", "/fork", {"count": count})
         return [ClientSandbox(self._server, each["sandbox_id"]) for each in made["sandboxes"]]
 
-    def diff(self, limit: int = 1000) -> list[dict[str, Any]]:
+    def diff(self, limit: Optional[int] = None) -> list[dict[str, Any]]:
         r"""Returns what has changed in it against its template, sorted by path: `path`, `change`
         ("added", "changed" or "deleted"), `kind` ("file", "directory", "link" or "other") and
         `size_bytes`. A deleted directory stands for all that was in it.
 
         Args:
-            limit: How many changes are returned, at most 100,000.
+            limit: How many changes are returned; if there are more, the others are left out. None: all.
+
+        Raises:
+            ServerError: There are more than 100,000 changes, and no limit was given
+                (`too_many_changes`): `export(changes=True)` has all of them.
 
         Examples:
             >>> import sandtimer
@@ -232,12 +238,17 @@ class ClientSandbox:
         """
         return now(self._diff(BLOCKING, limit))
 
-    async def adiff(self, limit: int = 1000) -> list[dict[str, Any]]:
+    async def adiff(self, limit: Optional[int] = None) -> list[dict[str, Any]]:
         """Awaited form of `diff`."""
         return await self._diff(AWAITING, limit)
 
-    async def _diff(self, io: Io, limit: int) -> list[dict[str, Any]]:
-        changes: list[dict[str, Any]] = (await self._ask(io, "GET", f"/diff?limit={limit}"))["changes"]
+    async def _diff(self, io: Io, limit: Optional[int]) -> list[dict[str, Any]]:
+        answer = await self._ask(io, "GET", f"/diff?limit={_MAX_CHANGES if limit is None else limit}")
+        if limit is None and answer["truncated"]:
+            hint = "use export(changes=True), or give a limit"
+            message = f"the sandbox has more than {_MAX_CHANGES:,} changes, the most that are listed; {hint}"
+            raise server_error(ServerError, "too_many_changes", message, hint)
+        changes: list[dict[str, Any]] = answer["changes"]
         return changes
 
     def export(self, *, changes: bool = False) -> Iterator[bytes]:
@@ -245,7 +256,7 @@ class ClientSandbox:
         shown of the host is not in it.
 
         Args:
-            changes: Whether only what was added or changed since it was made is in the archive.
+            changes: Whether only what was added or changed against its template is in the archive.
 
         Raises:
             ServerError: A file may not be read by its owner, or the files are more than 4 GiB.

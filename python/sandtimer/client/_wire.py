@@ -17,7 +17,7 @@ import struct
 import time
 import urllib.parse
 from concurrent.futures import Future
-from typing import Any, AsyncGenerator, Coroutine, Generator, NamedTuple, Optional, TypeVar
+from typing import Any, AsyncGenerator, BinaryIO, Coroutine, Generator, NamedTuple, Optional, TypeVar
 
 from ..errors import (
     InvalidArgumentError,
@@ -29,7 +29,7 @@ from ..errors import (
 )
 from ._binary import OwnServer, ServerStart
 
-__all__ = ["AWAITING", "BLOCKING", "Io", "Server", "ServerEvent", "iterate", "now", "said"]
+__all__ = ["AWAITING", "BLOCKING", "FileBody", "Io", "Server", "ServerEvent", "iterate", "now", "said"]
 
 T = TypeVar("T")
 
@@ -61,6 +61,10 @@ class Io:
         raise NotImplementedError
 
     async def sleep(self, seconds: float) -> None:
+        raise NotImplementedError
+
+    async def read_file(self, file: BinaryIO, size: int) -> bytes:
+        """Reads at most `size` bytes."""
         raise NotImplementedError
 
 
@@ -108,6 +112,9 @@ class Blocking(Io):
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
+    async def read_file(self, file: BinaryIO, size: int) -> bytes:
+        return file.read(size)
+
 
 class _BlockingConnection(Connection):
     def __init__(self, connected: socket.socket) -> None:
@@ -147,6 +154,9 @@ class Awaiting(Io):
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    async def read_file(self, file: BinaryIO, size: int) -> bytes:
+        return await asyncio.get_running_loop().run_in_executor(None, file.read, size)
 
 
 class _AwaitingConnection(Connection):
@@ -314,6 +324,26 @@ class _Answer:
             yield piece
 
 
+class FileBody:
+    """A regular file as the body of a request. It is read in pieces while it is sent."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.size = file, os.fstat(file.fileno()).st_size
+
+    async def send(self, io: Io, connection: Connection) -> None:
+        self._file.seek(0)
+        left = self.size
+        while left > 0:
+            try:
+                piece = await io.read_file(self._file, min(_PIECE, left))
+            except OSError as error:
+                raise server_error(ServerError, "bad_archive", f"the file cannot be read: {error}") from error
+            if not piece:
+                raise server_error(ServerError, "bad_archive", "the file was truncated while it was sent")
+            await connection.write(piece)
+            left -= len(piece)
+
+
 class _Patience:
     """Waits before each further try, longer each time, until there were enough."""
 
@@ -410,7 +440,9 @@ class Server:
     def request(self, method: str, path: str, body: Any, last: Optional[str]) -> bytes:
         lines = [f"{method} {self._base}{path} HTTP/1.1", self._head]
         content = b""
-        if body is not None:
+        if isinstance(body, FileBody):
+            lines += ["Content-Type: application/octet-stream", f"Content-Length: {body.size}"]
+        elif body is not None:
             raw = isinstance(body, bytes)
             content = body if raw else json.dumps(body, allow_nan=False).encode()
             kind = "octet-stream" if raw else "json"
@@ -481,6 +513,7 @@ class _Asked:
     ) -> None:
         self._server, self._io, self._patience = server, io, patience
         self._request = server.request(method, path, body, last)
+        self._file = body if isinstance(body, FileBody) else None
         self._is_read = method == "GET"
         self._connection: Optional[Connection] = None
         self._answer: Optional[_Answer] = None
@@ -503,6 +536,8 @@ class _Asked:
         self._connection = await self._server.open(self._io, must_start)
         self._answer = answer = _Answer(self._connection, self._patience)
         await self._connection.write(self._request)
+        if self._file is not None:
+            await self._file.send(self._io, self._connection)
         await answer.read_head()
         if answer.status >= 300:
             raise _rejection(answer.status, await answer.body())

@@ -372,7 +372,7 @@ def _start(submission: _Submission, index: int) -> CallFuture:
 def _work_off(todo: Iterable[tuple[_Submission, Sequence[int]]], window: int, raises_on_failure: bool = True) -> None:
     """Runs and judges cases, in order, with up to `window` of them under way.
 
-    gives_up: raises what kept the first cases from beginning, if that were all, or as many as may be under way: nothing is lost then.
+    raises_on_failure: raises what kept the first cases from beginning, if that were all, or as many as may be under way: nothing is lost then.
     """
     pending: deque[tuple[_Submission, int, CallFuture]] = deque()
     not_begun: Optional[BaseException] = None

@@ -166,7 +166,8 @@ def of_client() -> None:
             client.session(sandbox=box).close()
             print(made.run(["true"], timeout=5).ok, client.sandboxes(), box.snapshot("name"), client.templates())
             forks: list[sandtimer.ClientSandbox] = box.fork(2)
-            print(forks, client.delete_template("name"), box.diff(), list(box.export(changes=True)))
+            client.delete_template("name")
+            print(forks, box.diff(), list(box.export(changes=True)))
             print(client.import_template("name", b""))
 
 
@@ -182,6 +183,7 @@ def of_files(files: sandtimer.ClientFiles, workspace: sandtimer.ClientWorkspace)
 
 async def of_awaited_client(client: sandtimer.Client) -> None:
     await client.arun(["true"])
+    print((await client.ajudge("print(1)", [("", "1")], checker=lambda case, outcome: True, stop_early=True)).passed)
     run = await client.astart(["true"])
     await run.awrite("a")
     async for chunk in run.aoutput():
@@ -204,7 +206,8 @@ async def of_awaited_client(client: sandtimer.Client) -> None:
     await of_awaited_files(context.files, await client.aworkspace())
     async with await client.asandbox() as box:
         print(await box.arun("true"), await client.asandboxes(), await box.asnapshot(), await client.atemplates())
-        print(await box.afork(), await client.adelete_template("name"), await box.adiff(10))
+        await client.adelete_template("name")
+        print(await box.afork(), await box.adiff(10))
         print([piece async for piece in box.aexport()], await client.aimport_template("name", "file.tar"))
 
 

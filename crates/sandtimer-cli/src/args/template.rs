@@ -104,7 +104,7 @@ socket.";
 pub(crate) struct SandboxExport {
     /// The sandbox, by its id
     pub(crate) id: String,
-    /// Only what was added or changed since it was made
+    /// Only what was added or changed against its template
     #[arg(long)]
     pub(crate) changes: bool,
     #[command(flatten)]

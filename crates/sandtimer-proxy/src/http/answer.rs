@@ -2,6 +2,7 @@
 
 use crate::denial::{Denial, DenialReason};
 use crate::dial::DialFailure;
+use crate::event::shortened;
 
 /// A request that is not carried because of its form.
 #[derive(Debug, PartialEq, Eq)]
@@ -12,7 +13,7 @@ pub(crate) struct Rejection {
 
 impl Rejection {
     pub(crate) fn new(status: u16, message: impl Into<String>) -> Rejection {
-        Rejection { status, message: message.into() }
+        Rejection { status, message: shortened(message.into()) }
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Rejection {

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, RenameFlags, Stat, fchmod, fstat, ftruncate, mkdirat, openat, readlinkat,
-    renameat_with, statat, unlinkat,
+    AtFlags, Mode, OFlags, RenameFlags, Stat, StatxAttributes, StatxFlags, fchmod, fstat, ftruncate, mkdirat,
+    openat, readlinkat, renameat_with, statat, statx, unlinkat,
 };
 use rustix::io::{Errno, pread, retry_on_intr, write};
 use sandtimer::engine::remove;
@@ -120,6 +120,7 @@ impl Tree {
             self.make_parents(place)?;
         }
         let (directory, name) = place::holder(self.root(), place, true)?;
+        self.check_changeable(&directory, &name, place)?;
         let replaced = replaceable(&directory, &name, place, options.create_only)?;
         let mode = options.mode.or(replaced.map(|status| status.st_mode)).unwrap_or(FILE_MODE);
         let mut pending = Pending::begin((directory, name), place.path().to_owned(), mode, &self.actor)?;
@@ -186,6 +187,8 @@ impl Tree {
         let (source, name) = place::holder(self.root(), from, false)?;
         let (target, new_name) = place::holder(other.root(), to, false)?;
         statat(&source, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| refusal(from.path(), error))?;
+        self.check_changeable(&source, &name, from)?;
+        other.check_changeable(&target, &new_name, to)?;
         let flags = if overwrite { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         renameat_with(&source, &name, &target, &new_name, flags).map_err(|error| refusal(to.path(), error))
     }
@@ -193,7 +196,36 @@ impl Tree {
     /// Removes a file, a link or an empty directory; where `recursive` says so, all that is in it.
     pub fn delete(&self, place: &Place, recursive: bool) -> Result<(), Refusal> {
         let (directory, name) = place::holder(self.root(), place, false)?;
+        self.check_changeable(&directory, &name, place)?;
         remove::remove(&directory, &name, recursive).map_err(|error| refusal(place.path(), error))
+    }
+
+    /// Fails for names that make up the root of a sandbox, which are not removed, moved or replaced.
+    ///
+    /// The root is mounted in another mount namespace than this process's, where the kernel does not
+    /// protect mount points from this process: what is mounted on a name is unmounted with it.
+    fn check_changeable(&self, directory: &OwnedFd, name: &Path, place: &Place) -> Result<(), Refusal> {
+        let View::Whole = self.view else { return Ok(()) };
+        if is_mount_point(directory, name) {
+            return Err(mount_point(place.path()));
+        }
+        // If the sandbox's user has a uid of its own, modes forbid it already. The engine's own user
+        // owns these directories, and in runs only Landlock protects them.
+        if self.actor.owner.is_none() && self.is_part_of_root(directory) {
+            return Err(refusal(place.path(), Errno::ACCESS));
+        }
+        Ok(())
+    }
+
+    /// Whether a directory is the root directory or `/dev`, where runs cannot write.
+    fn is_part_of_root(&self, directory: &OwnedFd) -> bool {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let devices = place::open(self.root(), Path::new("/dev"), flags, Mode::empty());
+        let identity = |file: &OwnedFd| fstat(file).ok().map(|status| (status.st_dev, status.st_ino));
+        let found = identity(directory);
+        found.is_none()
+            || found == identity(&self.root)
+            || devices.is_ok_and(|devices| found == identity(&devices))
     }
 
     /// Removes everything.
@@ -309,12 +341,16 @@ impl Pending {
                 put => put.map(|()| true),
             }
         };
-        let put = put();
+        // The members of an archive are not checked before.
+        let put = match is_mount_point(&self.directory, &self.name) {
+            true => Err(mount_point(&self.path)),
+            false => put().map_err(|error| refusal(&self.path, error)),
+        };
         match put {
             Ok(_) => self.done = true,
             Err(_) => self.discard(),
         }
-        put.map_err(|error| refusal(&self.path, error))
+        put
     }
 
     /// Leaves everything as it was.
@@ -339,6 +375,19 @@ impl Drop for Pending {
 fn remove_aside(directory: &OwnedFd, aside: &Path) {
     // Whoever has removed it before did the same.
     let _ = unlinkat(directory, aside, AtFlags::empty());
+}
+
+/// Whether something is mounted on a name of a directory. A link is not followed.
+pub(super) fn is_mount_point(directory: impl AsFd, name: &Path) -> bool {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    statx(directory, name, flags, StatxFlags::empty())
+        .is_ok_and(|status| status.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+fn mount_point(path: &Path) -> Refusal {
+    let path = place::shown(&path.to_string_lossy());
+    let message = format!("path `{path}` is a mount point, which cannot be removed, moved or replaced");
+    Refusal::new(Code::PathOutside, message).with("key", "path")
 }
 
 /// What is to be replaced, if it may be.

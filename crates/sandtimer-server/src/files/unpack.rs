@@ -20,7 +20,7 @@ use super::entry::Kind;
 use super::members::{self, Member, MemberContent, broken, is_inside, leads_out};
 use super::place::{self, Place, View, refusal, wrong_type};
 use super::thread::Actor;
-use super::tree::{DIRECTORY_MODE, Pending, Tree, aside_name, write_all};
+use super::tree::{DIRECTORY_MODE, Pending, Tree, aside_name, is_mount_point, write_all};
 use crate::error::{Code, Refusal};
 
 /// Directories that their owner may not use, whose modes are set last.
@@ -302,6 +302,9 @@ fn replace(
     match make(name) {
         Err(Errno::EXIST) => {}
         made => return made,
+    }
+    if is_mount_point(parent, name) {
+        return Err(Errno::BUSY);
     }
     let aside = aside_name();
     make(&aside)?;

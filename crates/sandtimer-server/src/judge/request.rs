@@ -26,9 +26,11 @@ pub(crate) const LIMITS: [Key; 8] = [
 ];
 /// Cases of one request.
 pub(crate) const MAX_CASES: usize = 1_000;
-/// Bytes of each stream of one case that the answer has, and of all cases together.
-pub(crate) const MAX_KEPT: usize = 64 << 10;
-const MAX_KEPT_OF_ALL: usize = 8 << 20;
+/// Bytes of each stream in the answer, of one case and of all cases together.
+const MAX_STREAM_BYTES_PER_CASE: usize = 64 << 10;
+const MAX_STREAM_BYTES_PER_REQUEST: usize = 8 << 20;
+/// The clock counts nanoseconds in 64 bits.
+const MAX_TOTAL_MS: u64 = u64::MAX / 1_000_000;
 /// The limit of compiling, which is not the program's own running.
 const COMPILE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -73,7 +75,7 @@ impl JudgeRequest {
             Some(given) => cases(given, is_compared)?,
         };
         let stops_early = fields.truth("stop_early")?.unwrap_or(false);
-        let total = fields.milliseconds("total_ms")?.filter(|total| !total.is_zero());
+        let total = total(&mut fields)?;
         fields.finish()?;
         let mut program = Program::new(language, code);
         program.compile =
@@ -92,15 +94,25 @@ impl JudgeRequest {
         Err(refused("language", &self.program.language.name.into(), &wanted))
     }
 
-    /// Bytes of each stream that the answer has of each case.
-    pub fn kept_bytes(&self) -> usize {
-        MAX_KEPT.min(MAX_KEPT_OF_ALL / self.cases.len().max(1))
+    /// Bytes of each stream in the answer, of each case.
+    pub fn max_stream_bytes(&self) -> usize {
+        MAX_STREAM_BYTES_PER_CASE.min(MAX_STREAM_BYTES_PER_REQUEST / self.cases.len().max(1))
     }
 }
 
 fn known(name: &str) -> Result<&'static Language, Refusal> {
     let found = language::LANGUAGES.into_iter().find(|language| language.name == name);
     found.ok_or_else(|| Refusal::new(Code::Internal, "a language is not in the table"))
+}
+
+/// The limit of all cases; 0 is none.
+fn total(fields: &mut Fields) -> Result<Option<Duration>, Refusal> {
+    let Some(milliseconds) = fields.number("total_ms")?.filter(|total| *total > 0) else { return Ok(None) };
+    let wanted = format!("at most {MAX_TOTAL_MS}, or 0 for no limit");
+    match milliseconds <= MAX_TOTAL_MS {
+        true => Ok(Some(Duration::from_millis(milliseconds))),
+        false => Err(refused("total_ms", &milliseconds.into(), &wanted)),
+    }
 }
 
 fn missing(name: &'static str, what: &str) -> Refusal {
@@ -138,7 +150,9 @@ fn case(given: Value, is_compared: bool) -> Result<Case, Refusal> {
         (None, false) => Expected::Nothing,
         (None, true) => return Err(missing("expected", "the expected output, or `checker`: `none`")),
         (Some(text), false) => {
-            return Err(refused("expected", &text.into(), "left out with `checker`: `none`"));
+            let shown: String = text.chars().take(40).collect();
+            let message = format!("expected: `{shown}` is not compared with `checker`: `none`; remove it");
+            return Err(Refusal::new(Code::BadField, message).with("key", "expected"));
         }
     };
     fields.finish()?;
@@ -180,11 +194,15 @@ mod tests {
             ),
             (
                 json!({"code": "x", "cases": [case], "checker": "none"}),
-                "cases[0]: expected: `1` is not left out",
+                "cases[0]: expected: `1` is not compared",
             ),
             (json!({"code": "x", "cases": [case], "checker": "json"}), "checker: `json` is not one of"),
             (json!({"code": "x", "cases": [case], "language": "cobol"}), "language: `cobol` is not one of"),
             (json!({"code": "x", "cases": [case], "total_ms": -1}), "total_ms: `-1` is not a whole number"),
+            (
+                json!({"code": "x", "cases": [case], "total_ms": u64::MAX}),
+                "total_ms: `18446744073709551615` is not at most 18446744073709, or 0",
+            ),
         ] {
             let refusal = parsed(request.clone()).expect_err("refused");
             assert!(refusal.message.starts_with(message), "{request}: {}", refusal.message);
@@ -192,10 +210,10 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_many_cases_keep_less_of_each() {
+    fn answers_of_many_cases_have_less_of_each() {
         let of = |count: usize| {
             let cases = vec![json!({"expected": ""}); count];
-            parsed(json!({"code": "x", "cases": cases})).expect("a request").kept_bytes()
+            parsed(json!({"code": "x", "cases": cases})).expect("a request").max_stream_bytes()
         };
         assert_eq!((of(1), of(1_000)), (64 << 10, (8 << 20) / 1_000));
     }

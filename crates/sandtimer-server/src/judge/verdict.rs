@@ -27,9 +27,9 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    /// Whether the next case is judged in any event.
-    pub fn is_passed(self) -> bool {
-        matches!(self, Verdict::Accepted | Verdict::NotCompared)
+    /// Whether `stop_early` stops here.
+    pub fn stops_early(self) -> bool {
+        !matches!(self, Verdict::Accepted | Verdict::NotCompared)
     }
 }
 

@@ -38,7 +38,17 @@ pub(super) fn operations() -> Vec<Operation> {
             Json("SandboxDiff"),
         )
         .query("limit", json!({"type": "integer", "minimum": 1, "maximum": 100_000, "default": 1_000}), "How many changes are listed.")
-        .errors(&[Code::BadField, Code::UnknownField, Code::FilePermission, Code::SandboxBusy, Code::Storage]),
+        .errors(&[
+            Code::BadField,
+            Code::UnknownField,
+            Code::FilePermission,
+            Code::SandboxBusy,
+            Code::FileTooLarge,
+            Code::TooLong,
+            Code::Quota,
+            Code::Capacity,
+            Code::Storage,
+        ]),
         Operation::new(
             "get",
             "/v1/sandboxes/{id}/export",

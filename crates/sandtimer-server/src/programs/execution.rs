@@ -138,6 +138,7 @@ impl<'a> Execution<'a> {
             workspace_link: self.program.directory_link.map(PathBuf::from),
             joins_streams: self.program.joins_streams,
             place: None,
+            parent: self.program.scope,
         }
     }
 
@@ -148,7 +149,8 @@ impl<'a> Execution<'a> {
             Setting::At(nanoseconds) => Some(Duration::from_nanos(nanoseconds)),
             _ => None,
         };
-        let (engine, scope) = (self.app.engine.clone(), self.app.tenants.scope(self.owner));
+        let (engine, scope) =
+            (self.app.engine.clone(), self.program.scope.or_else(|| self.app.tenants.scope(self.owner)));
         let read = tokio::task::spawn_blocking(move || engine.typescript(&text, within, scope)).await;
         let read = match read.map_err(|_| Refusal::new(Code::Internal, "the program could not be read"))? {
             Err(sandtimer::Error::Script(error)) => {
@@ -324,6 +326,7 @@ impl<'a> Execution<'a> {
             workspace_link: None,
             joins_streams: false,
             place: None,
+            parent: self.program.scope,
         };
         let run = self.run(request).await?;
         let mut report = StageReport::clone(&*report(&run).await?);

@@ -122,6 +122,8 @@ pub(crate) struct ProgramRun {
     /// One stream for all that it writes.
     pub joins_streams: bool,
     pub place: Option<Taken>,
+    /// What bounds it from further out.
+    pub parent: Option<ScopeId>,
 }
 
 /// How long before a limit an agent's run hears of it unless that is said: a tenth of its wall limit, at most this.
@@ -245,6 +247,7 @@ impl RunRequest {
             workspace_link: program.workspace_link,
             joins_streams: program.joins_streams,
             place: program.place,
+            parent: program.parent,
             ..RunRequest::of(program.code.command)
         };
         request.check_lengths()?;

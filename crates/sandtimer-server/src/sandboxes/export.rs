@@ -50,7 +50,13 @@ async fn diff(
     }
     fields.finish()?;
     let sandbox = find(&app, &id, &owner)?;
-    let listed = tokio::task::spawn_blocking(move || list(&sandbox, limit as usize)).await;
+    let share = ARCHIVES.take(&owner)?;
+    let listing = move || {
+        // The client may leave before this ends.
+        let _share = share;
+        list(&sandbox, limit as usize)
+    };
+    let listed = tokio::task::spawn_blocking(listing).await;
     let listed = listed.map_err(|_| Refusal::new(Code::Internal, "the sandbox could not be read"))??;
     Ok(body::json(&listed))
 }

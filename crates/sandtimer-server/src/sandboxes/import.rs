@@ -68,7 +68,7 @@ async fn receive(
     content::check_length(declared, MAX_ARCHIVE_BYTES)?;
     let service = app.clone();
     service.sandbox_service.check_template_name(&name)?;
-    let _archive_share = ARCHIVES.take(&owner)?;
+    let archive_share = ARCHIVES.take(&owner)?;
     let share = TEMPLATES.take(&owner)?;
     let failed = |_| Refusal::new(Code::Internal, "the template could not be made");
     let (starting, owner_name) = (app.clone(), owner.as_str().to_owned());
@@ -80,6 +80,8 @@ async fn receive(
     let (import, archive) = begun.await.map_err(failed)??;
     content::receive(body, &archive, MAX_ARCHIVE_BYTES, app.patience).await?;
     let made = tokio::task::spawn_blocking(move || {
+        // The client may leave before this ends.
+        let _archive_share = archive_share;
         let archive = uncompressed(&archive, import.directory())?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = openat(CWD, import.root(), flags, Mode::empty());

@@ -398,7 +398,7 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
   async runs_show_their_contexts_and_how_long_they_waited(page, url) {
     const { context_id: id } = await ask(url, "/v1/contexts", {});
     const cell = (code) => ask(url, `/v1/contexts/${id}/execute`, { code, wait_ms: 0, detach: true });
-    const { run_id: first } = await cell("import time\ntime.sleep(1.2)");
+    const { run_id: first } = await cell("import time\ntime.sleep(6)");
     const { run_id: second } = await cell("1");
     await page.goto(url);
     await until("the context of both", async () => (await page.locator("#running li", { hasText: `context ${id}` }).count()) === 2);

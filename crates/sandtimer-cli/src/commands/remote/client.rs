@@ -156,7 +156,7 @@ impl Client {
         Err(match self.value(answer) {
             Err(refused) => refused,
             Ok(_) => {
-                let problem = "it answered with an error that is none of Sandtimer's".to_owned();
+                let problem = "it answered with an error that is not in Sandtimer's format".to_owned();
                 Refused::Unreachable { server: self.server.clone(), problem }
             }
         })

@@ -9,12 +9,15 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
+use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, openat2};
+use rustix::io::Errno;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
 use tar::{Archive, Builder};
@@ -58,11 +61,11 @@ pub(super) fn main(given: &SandboxCopy) -> Result<ExitCode, Failure> {
     let client = Client::new(&given.server)?;
     let done = match (CopyEnd::parse(&given.source)?, CopyEnd::parse(&given.target)?) {
         (CopyEnd::Local(source), CopyEnd::InSandbox { id, path }) => {
-            let place = Place { client: &client, id, path };
+            let place = SandboxPath { client: &client, id, path };
             copy_in(&source, place, Progress::new(given.server.json))?
         }
         (CopyEnd::InSandbox { id, path }, CopyEnd::Local(target)) => {
-            let place = Place { client: &client, id, path };
+            let place = SandboxPath { client: &client, id, path };
             copy_out(&place, &target, Progress::new(given.server.json))?
         }
         _ => {
@@ -75,13 +78,13 @@ pub(super) fn main(given: &SandboxCopy) -> Result<ExitCode, Failure> {
 }
 
 /// A path in a sandbox.
-struct Place<'a> {
+struct SandboxPath<'a> {
     client: &'a Client,
     id: String,
     path: String,
 }
 
-impl Place<'_> {
+impl SandboxPath<'_> {
     fn request(&self, what: &str, more: &str) -> String {
         format!("/v1/files{what}?sandbox={}&path={}{more}", self.id, encoded(&self.path))
     }
@@ -129,7 +132,7 @@ fn name_of(path: &Path) -> Result<String, Failure> {
     })
 }
 
-fn copy_in(source: &Path, place: Place<'_>, progress: Progress) -> Result<Value, Failure> {
+fn copy_in(source: &Path, place: SandboxPath<'_>, progress: Progress) -> Result<Value, Failure> {
     let metadata = fs::metadata(source).map_err(|error| local(source, &error))?;
     let name = name_of(source)?;
     if metadata.is_dir() {
@@ -155,7 +158,7 @@ fn copy_in(source: &Path, place: Place<'_>, progress: Progress) -> Result<Value,
     )
 }
 
-fn directory_in(source: &Path, place: &Place<'_>, progress: Progress) -> Result<Value, Failure> {
+fn directory_in(source: &Path, place: &SandboxPath<'_>, progress: Progress) -> Result<Value, Failure> {
     let (reader, writer) = UnixStream::pair().map_err(|error| local(source, &error))?;
     let mut counted = Counted { inner: reader, progress };
     let request = place.request("/tar", "&parents=true&links=keep");
@@ -205,7 +208,7 @@ fn pack(directory: &Path, to: impl Write) -> io::Result<()> {
     archive.into_inner()?.flush()
 }
 
-fn copy_out(place: &Place<'_>, target: &Path, progress: Progress) -> Result<Value, Failure> {
+fn copy_out(place: &SandboxPath<'_>, target: &Path, progress: Progress) -> Result<Value, Failure> {
     let name = place.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     let is_written_as_directory = target.as_os_str().as_bytes().ends_with(b"/");
     let goal = |is_file: bool| match target.is_dir() && (is_file || is_written_as_directory) {
@@ -222,7 +225,11 @@ fn copy_out(place: &Place<'_>, target: &Path, progress: Progress) -> Result<Valu
     Ok(json!({"path": goal.to_string_lossy(), "bytes": bytes}))
 }
 
-fn file_out(place: &Place<'_>, (entry, goal): (&Value, &Path), progress: Progress) -> Result<u64, Failure> {
+fn file_out(
+    place: &SandboxPath<'_>,
+    (entry, goal): (&Value, &Path),
+    progress: Progress,
+) -> Result<u64, Failure> {
     // What a link leads to is followed by the server, and its mode is not known here.
     let mode = entry["mode"].as_str().filter(|_| entry["type"] == "file");
     let mode = mode.and_then(|mode| u32::from_str_radix(mode, 8).ok()).map(|mode| mode & 0o777);
@@ -251,7 +258,7 @@ fn file_out(place: &Place<'_>, (entry, goal): (&Value, &Path), progress: Progres
     copied.map(|()| counted.progress.bytes).map_err(|error| local(goal, &error))
 }
 
-fn directory_out(place: &Place<'_>, goal: &Path, progress: Progress) -> Result<u64, Failure> {
+fn directory_out(place: &SandboxPath<'_>, goal: &Path, progress: Progress) -> Result<u64, Failure> {
     let (_, body) = place.client.stream(&place.request("/tar", ""))?;
     let mut counted = Counted { inner: body, progress };
     let unpacked = fs::create_dir_all(goal).and_then(|()| unpack(&mut counted, goal));
@@ -261,29 +268,47 @@ fn directory_out(place: &Place<'_>, goal: &Path, progress: Progress) -> Result<u
 
 /// Unpacks an archive of which nothing is trusted: no member leaves the directory, over a link or by its name, and none is a device.
 fn unpack(archive: &mut impl Read, goal: &Path) -> io::Result<()> {
+    let root = File::open(goal)?;
     let mut archive = Archive::new(archive);
     for member in archive.entries()? {
         let mut member = member?;
         let kind = member.header().entry_type();
+        let path = member.path()?.into_owned();
+        let rejected = |problem: &str| {
+            let path = printable(&path.to_string_lossy());
+            io::Error::other(format!("`{path}` in the archive {problem}"))
+        };
         if !(kind.is_file() || kind.is_dir() || kind.is_symlink()) {
-            let path = printable(&member.path()?.to_string_lossy());
-            return Err(io::Error::other(format!(
-                "`{path}` in the archive is not a file, directory or link"
-            )));
+            return Err(rejected("is not a file, directory or link"));
+        }
+        // `unpack_in` unpacks `/a` as `a`.
+        if !path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+            return Err(rejected("leads out of the directory"));
         }
         member.set_preserve_mtime(true);
         if !member.unpack_in(goal)? {
-            let path = printable(&member.path()?.to_string_lossy());
-            return Err(io::Error::other(format!("`{path}` in the archive leads out of the directory")));
+            return Err(rejected("leads out of the directory"));
         }
         if kind.is_dir() {
-            let path = goal.join(member.path()?);
-            let mode = fs::symlink_metadata(&path)?.permissions().mode();
-            // What comes below it has to be made.
-            fs::set_permissions(&path, fs::Permissions::from_mode(mode | 0o700))?;
+            let directory = open_directory(&root, &path).map_err(|error| match error {
+                Errno::LOOP | Errno::NOTDIR => rejected("leads over a link"),
+                error => error.into(),
+            })?;
+            let mode = fstat(&directory)?.st_mode;
+            // What comes below it has to be made. A descriptor of a path is changed by its name only.
+            let descriptor = format!("/proc/self/fd/{}", directory.as_raw_fd());
+            fs::set_permissions(descriptor, fs::Permissions::from_mode(mode | 0o700))?;
         }
     }
     Ok(())
+}
+
+/// Opens a directory below another one; it need not be readable. Fails with `LOOP` or `NOTDIR` if a
+/// link is on the way or at its end.
+fn open_directory(root: &File, path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    openat2(root, Path::new(".").join(path), flags, Mode::empty(), resolve)
 }
 
 /// What a transfer has moved, shown on terminals.
@@ -368,12 +393,14 @@ mod tests {
         assert_eq!(progress.line(), "0.5 MiB");
     }
 
-    /// A member below a link that an earlier one has made, names with `..`, and devices.
+    /// Members below a link that an earlier one has made, absolute names and names with `..`, and devices.
     #[test]
     fn hostile_archives_stay_inside() {
         let place = tempfile::tempdir().expect("a directory");
-        let (outside, goal) = (place.path().join("outside"), place.path().join("goal"));
+        let [outside, shut, goal] = ["outside", "shut", "goal"].map(|name| place.path().join(name));
         fs::create_dir(&outside).expect("made");
+        fs::create_dir(&shut).expect("made");
+        fs::set_permissions(&shut, fs::Permissions::from_mode(0o500)).expect("set");
         let archive = |make: &dyn Fn(&mut Builder<Vec<u8>>)| {
             let mut builder = Builder::new(Vec::new());
             make(&mut builder);
@@ -387,12 +414,39 @@ mod tests {
             header.set_cksum();
             builder.append(&header, &b"x"[..]).expect("written");
         };
-        let over_link = archive(&|builder| {
+        let directory = |builder: &mut Builder<Vec<u8>>, name: &[u8]| {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(tar::EntryType::Directory);
+            header.set_size(0);
+            header.set_mode(0o500);
+            header.as_old_mut().name[..name.len()].copy_from_slice(name);
+            header.set_cksum();
+            builder.append(&header, io::empty()).expect("written");
+        };
+        let link = |builder: &mut Builder<Vec<u8>>, target: &Path| {
             let mut header = tar::Header::new_gnu();
             header.set_entry_type(tar::EntryType::Symlink);
             header.set_size(0);
-            builder.append_link(&mut header, "link", &outside).expect("written");
+            builder.append_link(&mut header, "link", target).expect("written");
+        };
+        let over_link = archive(&|builder| {
+            link(builder, &outside);
             file(builder, b"link/forged");
+        });
+        let absolute = archive(&|builder| directory(builder, shut.as_os_str().as_bytes()));
+        let absolute_file = archive(&|builder| file(builder, outside.join("forged").as_os_str().as_bytes()));
+        let below_link = archive(&|builder| {
+            link(builder, place.path());
+            directory(builder, b"link/shut");
+        });
+        let at_link = archive(&|builder| {
+            link(builder, &shut);
+            directory(builder, b"link");
+        });
+        let below_link_inside = archive(&|builder| {
+            directory(builder, b"inside");
+            link(builder, Path::new("inside"));
+            directory(builder, b"link/deep");
         });
         let upwards = archive(&|builder| file(builder, b"../outside/forged"));
         let device = archive(&|builder| {
@@ -401,15 +455,25 @@ mod tests {
             header.set_size(0);
             builder.append_data(&mut header, "device", io::empty()).expect("written");
         });
-        for hostile in [over_link, upwards, device] {
+        let hostile =
+            [over_link, absolute, absolute_file, below_link, at_link, below_link_inside, upwards, device];
+        for (number, hostile) in hostile.iter().enumerate() {
             fs::create_dir_all(&goal).expect("made");
-            unpack(&mut &hostile[..], &goal).expect_err("refused");
-            assert_eq!(fs::read_dir(&outside).expect("there").count(), 0);
+            let unpacked = unpack(&mut &hostile[..], &goal);
+            assert!(unpacked.is_err(), "archive {number}");
+            assert_eq!(fs::read_dir(&outside).expect("there").count(), 0, "archive {number}");
+            let mode = fs::metadata(&shut).expect("there").permissions().mode();
+            assert_eq!(mode & 0o777, 0o500, "archive {number}");
             fs::remove_dir_all(&goal).expect("removed");
         }
-        let honest = archive(&|builder| file(builder, b"file"));
+        let honest = archive(&|builder| {
+            directory(builder, b"./directory/");
+            file(builder, b"directory/file");
+        });
         fs::create_dir_all(&goal).expect("made");
         unpack(&mut &honest[..], &goal).expect("the control: it is unpacked");
-        assert_eq!(fs::read(goal.join("file")).expect("there"), b"x");
+        assert_eq!(fs::read(goal.join("directory/file")).expect("there"), b"x");
+        let mode = fs::metadata(goal.join("directory")).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
     }
 }

@@ -51,7 +51,7 @@ __sandtimer_status=0
 "#;
 
 /// How long init may take to report why a shell has ended.
-const LAST_NOTICE_MILLISECONDS: u64 = 200;
+const LAST_NOTICE_MILLISECONDS: u64 = 2_000;
 /// What SHELL names in a sandbox, where it is found along PATH.
 const SHELL_IN_SANDBOX: &str = "/bin/bash";
 

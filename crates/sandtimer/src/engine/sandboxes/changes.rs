@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, OFlags, Stat, fstat, getxattr, readlinkat};
@@ -17,20 +18,20 @@ use sandtimer_os::thread::{block_signals, read_marks_as};
 
 use super::super::workspace::workspace_owner;
 use super::layers::Base;
-use super::walk::{self, WalkEntry};
+use super::walk::{self, MAX_ENTRIES, MAX_PATH_BYTES, WalkEntry, WalkError};
 use super::{Error, Sandbox, SandboxError, lock, mount};
 use crate::isolate::files::WORKSPACE;
 use crate::isolate::sandbox::SANDBOX_HOME;
 
-/// Names that one reading passes.
-const MAX_ENTRIES: u64 = 1_000_000;
+/// Bytes of a path that a message has.
+const MAX_SHOWN_BYTES: usize = 200;
 /// Directories that every sandbox has from the engine.
 const OWN_DIRECTORIES: [&str; 6] = ["home", SANDBOX_HOME, "tmp", "var", "var/tmp", WORKSPACE];
 
 /// What is read of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
-    /// What has changed since it was made.
+    /// What differs from its template. A fork has the template of its origin.
     Changes,
     /// All files, but those that the engine shows of the host.
     Whole,
@@ -97,30 +98,28 @@ impl Sandbox {
     /// Reads its files, on a thread that has no more rights than their owner, and that of reading overlayfs's marks. Blocks.
     ///
     /// # Errors
-    /// What `visit` returns; a directory that its owner may not read, or more than a million names.
+    /// What `visit` returns; a directory that its owner may not read, a path that is too long, or more than a million names.
     pub fn read_files(
         &self,
         reading: Reading,
         visit: &mut (dyn FnMut(&ChangedFile<'_>) -> io::Result<()> + Send),
     ) -> Result<(), Error> {
-        let storage =
-            |source| Error::from(SandboxError::Storage { doing: "cannot read the sandbox's files", source });
         let (layers, has_user_attributes) = self.open_layers(reading)?;
         let read = move || {
             block_signals();
             if let Some(owner) = workspace_owner() {
-                read_marks_as(owner, owner)?;
+                read_marks_as(owner, owner).map_err(storage)?;
             }
             let attribute =
                 if has_user_attributes { "user.overlay.opaque" } else { "trusted.overlay.opaque" };
             let mut reader = Reader { reading, layers, attribute, left: MAX_ENTRIES, visit };
             reader.walk()
         };
-        std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().name("st-files".to_owned()).spawn_scoped(scope, read)?;
-            thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that read the files failed")))
+        std::thread::scope(|scope| -> Result<(), Error> {
+            let started = std::thread::Builder::new().name("st-files".to_owned()).spawn_scoped(scope, read);
+            let failed = |_| Err(storage(io::Error::other("the thread that read the files failed")));
+            Ok(started.map_err(storage)?.join().unwrap_or_else(failed)?)
         })
-        .map_err(storage)
     }
 
     /// Opens the roots of its layers as they are stacked now; and whether their marks are those of a user.
@@ -176,7 +175,7 @@ struct LayerRoots {
 
 /// What layers have under a name of a directory that they are merged to.
 #[derive(Debug, Default)]
-struct Found {
+struct MergedEntry {
     /// What is to be seen, and in which layer.
     top: Option<(usize, Stat)>,
     /// The layers that a directory is merged from.
@@ -203,7 +202,7 @@ struct Pending {
 }
 
 impl Reader<'_> {
-    fn walk(&mut self) -> io::Result<()> {
+    fn walk(&mut self) -> Result<(), SandboxError> {
         let (new, all) = (self.layers.new, self.layers.roots.len());
         let root = Pending {
             path: PathBuf::new(),
@@ -220,7 +219,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn directory(&mut self, directory: &Pending) -> io::Result<Vec<Pending>> {
+    fn directory(&mut self, directory: &Pending) -> Result<Vec<Pending>, SandboxError> {
         let new = self.merged(&directory.path, &directory.new)?;
         let old = self.merged(&directory.path, &directory.old)?;
         let mut below = Vec::new();
@@ -229,7 +228,7 @@ impl Reader<'_> {
             names.extend(old.keys().filter(|name| !new.contains_key(*name)));
             names.sort();
         }
-        let nothing = Found::default();
+        let nothing = MergedEntry::default();
         for name in names {
             let path = directory.path.join(name);
             let (now, before) = (new.get(name).unwrap_or(&nothing), old.get(name).unwrap_or(&nothing));
@@ -250,7 +249,8 @@ impl Reader<'_> {
                             path,
                             new: now.layers.clone(),
                             old: before.layers.clone(),
-                            is_cut: now.is_cut,
+                            // Overlayfs marks no directory that is made in an opaque one.
+                            is_cut: now.is_cut || directory.is_cut,
                         });
                     }
                 }
@@ -259,30 +259,34 @@ impl Reader<'_> {
         Ok(below)
     }
 
-    fn found(&mut self, path: &Path, change: Change, (layer, status): &(usize, Stat)) -> io::Result<()> {
+    fn found(
+        &mut self,
+        path: &Path,
+        change: Change,
+        (layer, status): &(usize, Stat),
+    ) -> Result<(), SandboxError> {
         let root = &self.layers.roots[*layer];
         let is_operators = *layer >= self.layers.unshared;
-        (self.visit)(&ChangedFile { path, change, status, is_operators, root })
+        (self.visit)(&ChangedFile { path, change, status, is_operators, root }).map_err(storage)
     }
 
     /// What a directory has that is merged from these layers. A name that is hidden has nothing.
-    fn merged(&mut self, path: &Path, layers: &[usize]) -> io::Result<BTreeMap<OsString, Found>> {
-        let mut merged: BTreeMap<OsString, Found> = BTreeMap::new();
+    fn merged(
+        &mut self,
+        path: &Path,
+        layers: &[usize],
+    ) -> Result<BTreeMap<OsString, MergedEntry>, SandboxError> {
+        let mut merged: BTreeMap<OsString, MergedEntry> = BTreeMap::new();
         for layer in layers {
             let is_unshared = *layer < self.layers.unshared;
-            let entries = match walk::entries(self.layers.roots[*layer].as_fd(), path) {
+            let entries = match walk::entries(self.layers.roots[*layer].as_fd(), path, &mut self.left) {
                 // What the operator keeps from others is kept from the sandbox, too.
-                Err(Errno::ACCESS) if !is_unshared => continue,
+                Err(WalkError::System(Errno::ACCESS)) if !is_unshared => continue,
                 // It is removed, or something else, by now.
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
-                entries => entries.map_err(|error| named(path, error))?,
+                Err(WalkError::System(Errno::NOENT | Errno::NOTDIR | Errno::LOOP)) => continue,
+                entries => entries.map_err(|error| failure(path, error))?,
             };
             for entry in entries {
-                self.left = self.left.checked_sub(1).ok_or_else(|| {
-                    io::Error::other(format!(
-                        "it has more than {MAX_ENTRIES} files; delete some, or export a part by a run"
-                    ))
-                })?;
                 let found = merged.entry(entry.name.clone()).or_default();
                 if !found.is_cut {
                     self.add(found, (*layer, path), &entry);
@@ -292,7 +296,7 @@ impl Reader<'_> {
         Ok(merged)
     }
 
-    fn add(&self, found: &mut Found, (layer, path): (usize, &Path), entry: &WalkEntry) {
+    fn add(&self, found: &mut MergedEntry, (layer, path): (usize, &Path), entry: &WalkEntry) {
         let is_directory = entry.kind() == FileType::Directory;
         if entry.is_whiteout() || (found.top.is_some() && !is_directory) {
             found.is_cut = true;
@@ -340,7 +344,66 @@ fn differs(now: &Stat, before: &Stat) -> bool {
     FileType::from_raw_mode(now.st_mode) != FileType::Directory && content(now) != content(before)
 }
 
-fn named(path: &Path, error: Errno) -> io::Error {
-    let error = io::Error::from(error);
-    io::Error::new(error.kind(), format!("/{}: {error}", path.display()))
+fn storage(source: io::Error) -> SandboxError {
+    SandboxError::Storage { doing: "cannot read the sandbox's files", source }
+}
+
+/// Why a directory of the sandbox was not read.
+fn failure(path: &Path, error: WalkError) -> SandboxError {
+    match error {
+        WalkError::TooManyEntries => SandboxError::TooManyFiles { most: MAX_ENTRIES },
+        WalkError::System(Errno::NAMETOOLONG) => {
+            SandboxError::PathTooLong { path: shown(path), most: MAX_PATH_BYTES }
+        }
+        WalkError::System(error) => {
+            let error = io::Error::from(error);
+            storage(io::Error::new(error.kind(), format!("{}: {error}", shown(path))))
+        }
+    }
+}
+
+/// A path as messages have it: its beginning, with what is not printable escaped.
+fn shown(path: &Path) -> String {
+    let bytes = path.as_os_str().as_bytes();
+    let beginning = &bytes[..bytes.len().min(MAX_SHOWN_BYTES)];
+    let rest = if beginning.len() < bytes.len() { "…" } else { "" };
+    format!("/{}{rest}", String::from_utf8_lossy(beginning).escape_debug())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reader_stops_at_its_budget() {
+        let place = tempfile::tempdir().expect("a directory");
+        for name in ["a", "b", "c", "d", "e"] {
+            std::fs::write(place.path().join(name), "x").expect("written");
+        }
+        for (left, expected) in [(4, None), (5, Some(5))] {
+            let mut count = 0;
+            let mut visit = |_: &ChangedFile<'_>| -> io::Result<()> {
+                count += 1;
+                Ok(())
+            };
+            let roots = vec![walk::open_root(place.path()).expect("open")];
+            let layers = LayerRoots { roots, new: 1, unshared: 1 };
+            let attribute = "trusted.overlay.opaque";
+            let read = Reader { reading: Reading::Whole, layers, attribute, left, visit: &mut visit }.walk();
+            match (read, expected) {
+                (Ok(()), Some(expected)) => assert_eq!(count, expected),
+                (Err(error @ SandboxError::TooManyFiles { .. }), None) => {
+                    assert!(!error.is_retryable() && count == 0, "{error}");
+                }
+                other => panic!("{left}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn paths_in_messages_are_short_and_escaped() {
+        assert_eq!(shown(Path::new("a/b c")), "/a/b c");
+        assert_eq!(shown(Path::new("a\nb\u{1b}[1m")), "/a\\nb\\u{1b}[1m");
+        assert_eq!(shown(Path::new(&"é".repeat(500))).chars().count(), 102);
+    }
 }

@@ -13,8 +13,11 @@ pub enum SandboxError {
     /// The template cannot be shown.
     #[error("the template directory `{}` {problem}", path.display())]
     Template { path: PathBuf, problem: String },
-    /// The kernel refuses the layer.
-    #[error("the kernel mounts no overlay over the sandbox's layer: {source}; {}", overlay_remedy(source))]
+    /// The kernel rejects the overlay mount of the layer.
+    #[error(
+        "the kernel rejected the overlay mount of the sandbox's layer: {source}; {}",
+        overlay_remedy(source)
+    )]
     Overlay { source: io::Error },
     /// The file system of the state directory cannot hold layers.
     #[error(
@@ -34,15 +37,18 @@ pub enum SandboxError {
     /// Its processes do not end.
     #[error("the sandbox `{0}` still has processes that have not ended; try again")]
     Busy(String),
-    /// It has runs, and what was asked for needs that it has none.
+    /// It is in use, and what was asked for needs that it is not: `runs` are the ids of its runs. `contexts` is how many live contexts
+    /// and sessions it has, counted only once it has no runs; `files` is how many reads and writes of its files are being made.
     #[error(
-        "the sandbox `{id}` has {}; a snapshot or a fork needs that nothing runs in it: wait for the end of its runs, or end them",
-        runs_text(runs)
+        "the sandbox `{id}` {}; a snapshot or a fork needs that nothing uses it: {}",
+        users_text(runs, *contexts, *files),
+        users_remedy(runs, *contexts)
     )]
-    HasRuns { id: String, runs: Vec<String> },
+    HasRuns { id: String, runs: Vec<String>, contexts: usize, files: usize },
     /// It cannot have another layer.
     #[error(
-        "the sandbox `{id}` is stacked from {most} layers, the most there can be; make a new sandbox from its template, and copy what          has changed into it"
+        "the sandbox `{id}` is stacked from {most} layers, the maximum; make a new sandbox from its template, and copy what has \
+         changed into it"
     )]
     TooDeep { id: String, most: usize },
     /// A template cannot have this name.
@@ -60,6 +66,17 @@ pub enum SandboxError {
     /// Something was asked of a run in a sandbox that it cannot have.
     #[error("{field}: a run in a sandbox cannot have it; {remedy}")]
     Conflict { field: &'static str, remedy: &'static str },
+    /// It has more names than one call reads.
+    #[error(
+        "the sandbox has more than {most} files and directories, the maximum that is read at once; delete some of them, or make an \
+         archive of a part by a run"
+    )]
+    TooManyFiles { most: u64 },
+    /// A path in it is longer than the engine reads. The path is shortened.
+    #[error(
+        "the path `{path}` in the sandbox is longer than {most} bytes, the maximum that is read; move what is below it by a run"
+    )]
+    PathTooLong { path: String, most: usize },
     /// The disk, or the directory of the sandboxes.
     #[error("{doing}: {source}{}", storage_remedy(source))]
     Storage { doing: &'static str, source: io::Error },
@@ -78,14 +95,30 @@ impl SandboxError {
     }
 }
 
-fn runs_text(runs: &[String]) -> String {
+fn users_text(runs: &[String], contexts: usize, files: usize) -> String {
     /// Runs that a message names.
     const MAX_NAMED: usize = 10;
-    match runs {
-        [] => "runs that are being started or ended".to_owned(),
-        [one] => format!("the run {one}"),
-        _ if runs.len() <= MAX_NAMED => format!("the runs {}", runs.join(", ")),
-        _ => format!("{} runs, such as {}", runs.len(), runs[..MAX_NAMED].join(", ")),
+    let runs = match runs {
+        [] => None,
+        [one] => Some(format!("has the run {one}")),
+        _ if runs.len() <= MAX_NAMED => Some(format!("has the runs {}", runs.join(", "))),
+        _ => Some(format!("has {} runs, such as {}", runs.len(), runs[..MAX_NAMED].join(", "))),
+    };
+    let contexts = match contexts {
+        0 => None,
+        1 => Some("has 1 live context or session".to_owned()),
+        _ => Some(format!("has {contexts} live contexts or sessions")),
+    };
+    let files = (files > 0).then(|| "has files that are being read or written".to_owned());
+    let users: Vec<String> = [runs, contexts, files].into_iter().flatten().collect();
+    users.join(" and ")
+}
+
+fn users_remedy(runs: &[String], contexts: usize) -> &'static str {
+    match (runs, contexts) {
+        ([], 0) => "try again when the reads and writes of its files have ended",
+        ([], _) => "close its contexts and sessions, and try again",
+        _ => "wait for the end of its runs, or end them",
     }
 }
 
@@ -111,5 +144,46 @@ fn storage_remedy(error: &io::Error) -> &'static str {
             "; free space on the file system of the state directory, or delete sandboxes"
         }
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn use_of_a_sandbox_is_named_by_kind() {
+        let text = |runs: &[&str], contexts, files| {
+            let runs = runs.iter().map(|run| (*run).to_owned()).collect();
+            SandboxError::HasRuns { id: "x".to_owned(), runs, contexts, files }.to_string()
+        };
+        let needs = "; a snapshot or a fork needs that nothing uses it: ";
+        let end = "wait for the end of its runs, or end them";
+        assert_eq!(text(&["a"], 0, 0), format!("the sandbox `x` has the run a{needs}{end}"));
+        let both = "has the runs a, b and has files that are being read or written";
+        assert_eq!(text(&["a", "b"], 0, 1), format!("the sandbox `x` {both}{needs}{end}"));
+        let close = "close its contexts and sessions, and try again";
+        assert_eq!(text(&[], 1, 0), format!("the sandbox `x` has 1 live context or session{needs}{close}"));
+        assert_eq!(text(&[], 2, 0), format!("the sandbox `x` has 2 live contexts or sessions{needs}{close}"));
+        let again = "try again when the reads and writes of its files have ended";
+        assert_eq!(
+            text(&[], 0, 3),
+            format!("the sandbox `x` has files that are being read or written{needs}{again}")
+        );
+    }
+
+    #[test]
+    fn messages_have_single_blanks() {
+        let errors = [
+            SandboxError::TooDeep { id: "x".to_owned(), most: 32 },
+            SandboxError::OnOverlay { path: "/x".into() },
+            SandboxError::TooManyFiles { most: 10 },
+            SandboxError::PathTooLong { path: "/x".to_owned(), most: 10 },
+        ];
+        for error in errors {
+            let text = error.to_string();
+            assert!(!text.contains("  ") && !text.contains('\n'), "{text}");
+            assert!(!error.is_retryable(), "{text}");
+        }
     }
 }

@@ -95,6 +95,6 @@ impl Sandboxes {
             is_synced: false,
             size_bytes: None,
         };
-        self.keep(template, &|_| {})
+        self.record_template(template, &|_| {})
     }
 }

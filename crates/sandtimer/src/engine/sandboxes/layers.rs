@@ -5,7 +5,8 @@
 //! .layers/.trash-ID   a layer that no record names, while it is removed
 //! ```
 //! How often a layer is used is computed from the records, at the start, and counted from then on. A layer is made before the record
-//! that names it, and removed after the last one: what a crash leaves between the two is removed at the next start.
+//! that names it, and removed after the last one: what a crash leaves between the two is removed at the next start. A record that
+//! cannot be read may name any layer: until a start that reads all records, none is removed.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
@@ -63,11 +64,13 @@ pub(super) struct Layers {
     directory: PathBuf,
     /// How many records name each layer.
     counts: Mutex<BTreeMap<String, usize>>,
+    /// Whether a record could not be read at the start, so that the counts may be too low.
+    has_unreadable_records: bool,
 }
 
 impl Layers {
-    pub fn below(sandboxes: &Path) -> Self {
-        Layers { directory: sandboxes.join(LAYERS), counts: Mutex::default() }
+    pub fn below(sandboxes: &Path, has_unreadable_records: bool) -> Self {
+        Layers { directory: sandboxes.join(LAYERS), counts: Mutex::default(), has_unreadable_records }
     }
 
     /// Makes the directory of the layers, unless it exists.
@@ -97,7 +100,8 @@ impl Layers {
         }
     }
 
-    /// Takes away a record that named these layers; what is returned is to be removed.
+    /// Takes a record that named these layers from the counts. Returns what is to be removed: nothing if a record could not be read at
+    /// the start.
     pub fn release<'a>(&self, ids: impl IntoIterator<Item = &'a String>) -> Vec<PathBuf> {
         let mut counts = lock(&self.counts);
         let mut trash = Vec::new();
@@ -106,15 +110,20 @@ impl Layers {
             *count -= 1;
             if *count == 0 {
                 counts.remove(id);
-                // What cannot be renamed is found at the next start.
-                trash.extend(self.discard(id));
+                if !self.has_unreadable_records {
+                    // What cannot be renamed is found at the next start.
+                    trash.extend(self.discard(id));
+                }
             }
         }
         trash
     }
 
-    /// Every layer that no record names.
+    /// Returns every layer that no record names: none if a record could not be read at the start.
     pub fn unreferenced(&self) -> io::Result<Vec<PathBuf>> {
+        if self.has_unreadable_records {
+            return Ok(Vec::new());
+        }
         let entries = match fs::read_dir(&self.directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
@@ -144,7 +153,7 @@ mod tests {
     #[test]
     fn layer_goes_with_the_last_record_that_names_it() {
         let place = tempfile::tempdir().expect("a directory");
-        let layers = Layers::below(place.path());
+        let layers = Layers::below(place.path(), false);
         layers.prepare().expect("made");
         let [one, two] = ["one", "two"].map(str::to_owned);
         for id in [&one, &two] {
@@ -160,5 +169,19 @@ mod tests {
         assert_eq!(layers.release([&one]), Vec::<PathBuf>::new(), "it is released already");
         // The next start finds both.
         assert_eq!(layers.unreferenced().expect("read").len(), 2);
+    }
+
+    #[test]
+    fn layer_stays_while_a_record_is_unreadable() {
+        let place = tempfile::tempdir().expect("a directory");
+        let layers = Layers::below(place.path(), true);
+        let id = "one".to_owned();
+        fs::create_dir_all(layers.upper(&id)).expect("made");
+        layers.retain([&id]);
+        assert_eq!(layers.release([&id]), Vec::<PathBuf>::new());
+        assert!(layers.contains(&id));
+        assert_eq!(layers.unreferenced().expect("read"), Vec::<PathBuf>::new());
+        // The control: a start that reads all records finds it.
+        assert_eq!(Layers::below(place.path(), false).unreferenced().expect("read"), [layers.layer(&id)]);
     }
 }

@@ -12,6 +12,8 @@ mod mount;
 mod record;
 mod snapshot;
 mod stored;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 use std::collections::BTreeMap;
@@ -112,13 +114,17 @@ pub struct Sandbox {
 #[derive(Debug)]
 struct SandboxState {
     id: String,
+    /// Of the record, which never change: to be read without its lock, which is held while files are renamed and synced.
+    owner: String,
+    template_name: String,
+    created_at_ms: u64,
     home: Home,
     layers: Arc<Layers>,
     record: Mutex<Record>,
     life: Mutex<Life>,
     /// Notified when a run lets it go.
     released: Condvar,
-    /// How many of its users are runs, for readers that are not to wait for a mount.
+    /// How many of its users are runs, or live contexts and sessions, for readers that are not to wait for a mount.
     runs: AtomicUsize,
     /// As `is_deleted` in `life`, for such readers.
     is_closed: AtomicBool,
@@ -168,7 +174,8 @@ impl Engine {
             stored::read_all(&directory.join(stored::TEMPLATES)).map_err(storage)?;
         let are_all_read = found.unreadable.is_empty() && unreadable.is_empty();
         found.unreadable.iter().chain(&unreadable).for_each(|reason| report(reason));
-        let layers = Arc::new(Layers::below(&directory));
+        // A record that cannot be read may name any layer.
+        let layers = Arc::new(Layers::below(&directory, !are_all_read));
         templates.values().for_each(|template| layers.retain(template.stack.references()));
         let templates = Arc::new(Mutex::new(templates));
         let inner = self.inner.clone();
@@ -179,9 +186,7 @@ impl Engine {
             let sandbox = sandboxes.sandbox(id, home, record, parent)?;
             lock(&sandboxes.all).insert(sandbox.id().to_owned(), sandbox);
         }
-        // A record that cannot be read may name any of them.
-        let unused =
-            if are_all_read { sandboxes.layers.unreferenced().map_err(storage)? } else { Vec::new() };
+        let unused = sandboxes.layers.unreferenced().map_err(storage)?;
         for trash in found.trash.into_iter().chain(unused) {
             remove_later(&sandboxes.inner, trash);
         }
@@ -189,7 +194,7 @@ impl Engine {
     }
 }
 
-/// Removes a directory on a thread of its own. What cannot be removed now is met at the next start.
+/// Removes a directory on a thread of its own. What cannot be removed now is removed at the next start.
 fn remove_later(inner: &Inner, path: PathBuf) {
     start_later(inner, move || {
         let _ = remove_tree(&path);
@@ -219,6 +224,9 @@ impl Sandboxes {
             engine.open_work(parent, Layer::Sandbox, format!("sandbox-{id}"), (&Limits::new(), None))?;
         let state = SandboxState {
             id,
+            owner: record.owner.clone(),
+            template_name: record.template_name.clone(),
+            created_at_ms: record.created_at_ms,
             home,
             layers: self.layers.clone(),
             record: Mutex::new(record),
@@ -302,7 +310,7 @@ impl Sandboxes {
         self.release(&stack);
     }
 
-    /// Lets layers go that a record has named.
+    /// Releases the layers that a record names.
     fn release(&self, stack: &Stack) {
         for trash in self.layers.release(stack.references()) {
             remove_later(&self.inner, trash);
@@ -314,7 +322,7 @@ impl Sandboxes {
     /// # Errors
     /// There is none: another owner's is as absent as one that was never made.
     pub fn find(&self, id: &str, owner: &str) -> Result<Sandbox, SandboxError> {
-        let found = lock(&self.all).get(id).filter(|sandbox| sandbox.owner() == owner).cloned();
+        let found = lock(&self.all).get(id).filter(|sandbox| sandbox.state.owner == owner).cloned();
         found.ok_or_else(|| SandboxError::NotFound(id.chars().take(60).collect()))
     }
 
@@ -326,7 +334,7 @@ impl Sandboxes {
     /// Those of one owner, the oldest first.
     pub fn of(&self, owner: &str) -> Vec<Sandbox> {
         let mut found: Vec<Sandbox> =
-            lock(&self.all).values().filter(|sandbox| sandbox.owner() == owner).cloned().collect();
+            lock(&self.all).values().filter(|sandbox| sandbox.state.owner == owner).cloned().collect();
         found.sort_by_key(Sandbox::created_at_ms);
         found
     }
@@ -354,12 +362,12 @@ impl Sandbox {
     }
 
     pub fn owner(&self) -> String {
-        lock(&self.state.record).owner.clone()
+        self.state.owner.clone()
     }
 
     /// What its maker called its template.
     pub fn template_name(&self) -> String {
-        lock(&self.state.record).template_name.clone()
+        self.state.template_name.clone()
     }
 
     /// The ids of the layers under its own, the lowest first.
@@ -369,10 +377,10 @@ impl Sandbox {
 
     /// Milliseconds since the epoch.
     pub fn created_at_ms(&self) -> u64 {
-        lock(&self.state.record).created_at_ms
+        self.state.created_at_ms
     }
 
-    /// How many runs are in it.
+    /// How many runs are in it. Each live context or session counts as one, also between its runs.
     pub fn runs(&self) -> usize {
         self.state.runs.load(Ordering::Relaxed)
     }
@@ -485,7 +493,7 @@ impl RunHandle {
 /// What holds a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Visitor {
-    /// A run, until its outcome is out.
+    /// A run, until its outcome is out; or a live context or session, until it is closed.
     Run,
     /// Work with its files from outside.
     Files,

@@ -7,6 +7,7 @@
 //! No file is copied: both take as long for many files as for few.
 
 use std::fs::File;
+use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,7 +31,8 @@ impl Sandboxes {
     /// Makes a template of the files of a sandbox, which nothing changes any more. Nothing may run in the sandbox.
     ///
     /// # Errors
-    /// The sandbox has runs or [`MAX_LAYERS`] layers, the owner has a template of this name, or the disk is full.
+    /// The sandbox has runs, contexts or [`MAX_LAYERS`] layers, its files are being read or written, the owner has a template of this
+    /// name, or the disk is full.
     pub fn snapshot(&self, sandbox: &Sandbox, name: Option<&str>) -> Result<StoredTemplate, Error> {
         self.snapshot_by_steps(sandbox, name, &|_| {})
     }
@@ -44,7 +46,7 @@ impl Sandboxes {
         let id = new_run_id();
         let name = name.unwrap_or(&id).to_owned();
         stored::check_free(&lock(&self.templates), &name, &sandbox.owner())?;
-        let record = self.stacked(sandbox, reached)?;
+        let record = self.push_layer(sandbox, reached)?;
         let template = StoredTemplate {
             id,
             name,
@@ -58,7 +60,7 @@ impl Sandboxes {
             is_synced: false,
             size_bytes: None,
         };
-        self.keep(template, reached)
+        self.record_template(template, reached)
     }
 
     /// Makes sandboxes with the files of another one, which then change independently. Nothing may run in the other one. All are made,
@@ -84,7 +86,7 @@ impl Sandboxes {
         if !(1..=MAX_FORKS).contains(&count) {
             return Err(SandboxError::ForkCount { count, most: MAX_FORKS }.into());
         }
-        let origin = self.stacked(sandbox, reached)?;
+        let origin = self.push_layer(sandbox, reached)?;
         let (mut forks, mut failed) = (Vec::new(), None);
         while forks.len() < count && failed.is_none() {
             let created_at_ms = calendar_milliseconds();
@@ -105,8 +107,8 @@ impl Sandboxes {
         Ok(forks)
     }
 
-    /// Has what the sandbox has written be the topmost layer of its stack. Returns its record, whose layers are retained for the caller.
-    fn stacked(&self, sandbox: &Sandbox, reached: &dyn Fn(&str)) -> Result<Record, Error> {
+    /// Makes the sandbox's own layer the topmost read-only layer. Returns its record, whose layers are retained for the caller.
+    fn push_layer(&self, sandbox: &Sandbox, reached: &dyn Fn(&str)) -> Result<Record, Error> {
         let state = &sandbox.state;
         let mut life = state.idle()?;
         // The next run mounts it again. Until then what is held here keeps it out.
@@ -137,7 +139,7 @@ impl Sandboxes {
     }
 
     /// Records a template, whose layers are retained for it. On failure they are released.
-    pub(super) fn keep(
+    pub(super) fn record_template(
         &self,
         template: StoredTemplate,
         reached: &dyn Fn(&str),
@@ -154,17 +156,18 @@ impl Sandboxes {
         reached("template recorded");
         templates.insert(template.id.clone(), template.clone());
         drop(templates);
-        self.settle_later(&template);
+        self.sync_in_background(&template);
         Ok(template)
     }
 
-    /// Has the files of a template reach the disk, and counts them, on a thread of its own.
-    fn settle_later(&self, template: &StoredTemplate) {
+    /// Syncs the files of a template to the disk, and counts their bytes, on a thread of its own.
+    fn sync_in_background(&self, template: &StoredTemplate) {
         let Some(top) = template.stack.references().last() else { return };
         let (upper, id, templates) = (self.layers.upper(top), template.id.clone(), self.templates.clone());
         let directory = self.directory.join(stored::TEMPLATES);
-        let settle = move || {
+        let sync = move || {
             let is_synced = File::open(&upper).is_ok_and(|file| rustix::fs::syncfs(file).is_ok());
+            // Unknown for a layer with too many files.
             let size_bytes = walk::size(&upper).ok();
             let mut templates = lock(&templates);
             // It may be deleted by now.
@@ -175,7 +178,7 @@ impl Sandboxes {
                 let _ = template.write(&directory);
             }
         };
-        super::start_later(&self.inner, settle);
+        super::start_later(&self.inner, sync);
     }
 
     /// The templates of an owner, the oldest first.
@@ -209,7 +212,7 @@ impl Sandboxes {
 }
 
 impl SandboxState {
-    /// Waits until nothing runs in it: for runs that have ended only as long as their ends take. No run enters it while the guard is
+    /// Waits until nothing uses it: for runs that have ended only as long as their ends take. No run enters it while the guard is
     /// held.
     fn idle(&self) -> Result<MutexGuard<'_, Life>, SandboxError> {
         let end = monotonic_nanoseconds() + SETTLE_TIMEOUT.as_nanos() as u64;
@@ -224,11 +227,22 @@ impl SandboxState {
             life.runs.retain(|run| !run.waiting.is_over());
             let left = Duration::from_nanos(end.saturating_sub(monotonic_nanoseconds()));
             if !life.runs.is_empty() || left.is_zero() {
-                let runs = life.runs.iter().map(|run| run.id.clone()).collect();
-                return Err(SandboxError::HasRuns { id: self.id.clone(), runs });
+                return Err(self.use_error(&life));
             }
             let waited = self.released.wait_timeout(life, left.min(SETTLE_INTERVAL));
             life = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Returns the error for a sandbox in use, which names its users by kind.
+    fn use_error(&self, life: &Life) -> SandboxError {
+        let runs: Vec<String> = life.runs.iter().map(|run| run.id.clone()).collect();
+        // Both change only while `life` is locked.
+        let visitors = self.runs.load(Ordering::Relaxed);
+        // A visitor without a run that is inside after SETTLE_TIMEOUT is a live interpreter. Before that it may be a run that is
+        // being started or ended.
+        let contexts = if runs.is_empty() { visitors } else { 0 };
+        let files = life.users.saturating_sub(visitors);
+        SandboxError::HasRuns { id: self.id.clone(), runs, contexts, files }
     }
 }

@@ -68,8 +68,8 @@ impl StoredTemplate {
         self.stack.references().cloned().collect()
     }
 
-    /// Whether this owner means it by a name or an id.
-    pub(super) fn is_meant(&self, name: &str, owner: &str) -> bool {
+    /// Whether it belongs to this owner, and has this name or id.
+    pub(super) fn matches(&self, name: &str, owner: &str) -> bool {
         self.owner == owner && (self.name == name || self.id == name)
     }
 
@@ -102,7 +102,7 @@ pub(super) fn find<'a>(
     name: &str,
     owner: &str,
 ) -> Result<&'a StoredTemplate, SandboxError> {
-    let found = templates.values().find(|template| template.is_meant(name, owner));
+    let found = templates.values().find(|template| template.matches(name, owner));
     found.ok_or_else(|| SandboxError::NoTemplate(name.chars().take(MAX_NAME_LEN).collect()))
 }
 

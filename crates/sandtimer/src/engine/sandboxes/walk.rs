@@ -9,7 +9,23 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, 
 use rustix::io::{Errno, Result};
 
 /// Bytes of a path below the root of a layer.
-const MAX_PATH_BYTES: usize = 4_000;
+pub(super) const MAX_PATH_BYTES: usize = 4_000;
+/// Names that one reading passes.
+pub(super) const MAX_ENTRIES: u64 = 1_000_000;
+
+/// Why a directory was not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WalkError {
+    /// It has more names than were left to be read.
+    TooManyEntries,
+    System(Errno),
+}
+
+impl From<Errno> for WalkError {
+    fn from(error: Errno) -> Self {
+        WalkError::System(error)
+    }
+}
 
 /// Opens the root of a tree. The path to it is the engine's user's own.
 pub(super) fn open_root(path: &Path) -> Result<OwnedFd> {
@@ -48,8 +64,12 @@ impl WalkEntry {
     }
 }
 
-/// What is in a directory below a root, by name.
-pub(super) fn entries(root: BorrowedFd<'_>, path: &Path) -> Result<Vec<WalkEntry>> {
+/// Returns what is in a directory below a root, by name. Each name takes one of `left`; fails as soon as there are more.
+pub(super) fn entries(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    left: &mut u64,
+) -> std::result::Result<Vec<WalkEntry>, WalkError> {
     let directory = open_below(root, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK)?;
     let mut found = Vec::new();
     for entry in Dir::read_from(directory.as_fd())? {
@@ -58,6 +78,7 @@ pub(super) fn entries(root: BorrowedFd<'_>, path: &Path) -> Result<Vec<WalkEntry
         if name == c"." || name == c".." {
             continue;
         }
+        *left = left.checked_sub(1).ok_or(WalkError::TooManyEntries)?;
         match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(status) => {
                 let name = std::ffi::OsStr::from_bytes(name.to_bytes()).to_owned();
@@ -65,21 +86,26 @@ pub(super) fn entries(root: BorrowedFd<'_>, path: &Path) -> Result<Vec<WalkEntry
             }
             // It has been removed since.
             Err(Errno::NOENT) => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
     }
     found.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(found)
 }
 
-/// Bytes on disk of all files below a directory, but those in directories that their owner has shut.
-pub(super) fn size(path: &Path) -> Result<u64> {
+/// Returns the bytes on disk of all files below a directory, but those in directories that their owner cannot read. Fails after
+/// [`MAX_ENTRIES`] names.
+pub(super) fn size(path: &Path) -> std::result::Result<u64, WalkError> {
+    size_within(path, MAX_ENTRIES)
+}
+
+fn size_within(path: &Path, mut left: u64) -> std::result::Result<u64, WalkError> {
     let root = open_root(path)?;
     let mut pending = vec![PathBuf::new()];
     let mut bytes = 0_u64;
     while let Some(path) = pending.pop() {
-        let found = match entries(root.as_fd(), &path) {
-            Err(Errno::ACCESS) => continue,
+        let found = match entries(root.as_fd(), &path, &mut left) {
+            Err(WalkError::System(Errno::ACCESS)) => continue,
             found => found?,
         };
         for entry in found {
@@ -112,11 +138,30 @@ mod tests {
             let opened = open_below(root.as_fd(), Path::new(path), OFlags::RDONLY | OFlags::DIRECTORY);
             assert_eq!(opened.expect_err(path), expected, "{path}");
         }
-        let names: Vec<_> = entries(root.as_fd(), Path::new("a"))
+        let names: Vec<_> = entries(root.as_fd(), Path::new("a"), &mut 2)
             .expect("read")
             .into_iter()
             .map(|entry| entry.name)
             .collect();
         assert_eq!(names, ["b", "up"]);
+    }
+
+    #[test]
+    fn entries_and_size_stop_at_their_bound() {
+        let place = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(place.path().join("d")).expect("made");
+        for name in ["a", "b", "c", "d/e", "d/f"] {
+            std::fs::write(place.path().join(name), "x").expect("written");
+        }
+        let root = open_root(place.path()).expect("open");
+        let mut left = 3;
+        let too_many = entries(root.as_fd(), Path::new(""), &mut left).map(|found| found.len());
+        assert_eq!((too_many, left), (Err(WalkError::TooManyEntries), 0));
+        let mut left = 6;
+        let found = entries(root.as_fd(), Path::new(""), &mut left).map(|found| found.len());
+        assert_eq!((found, left), (Ok(4), 2));
+        // The bound is one for all directories.
+        assert_eq!(size_within(place.path(), 5), Err(WalkError::TooManyEntries));
+        assert!(size_within(place.path(), 6).is_ok());
     }
 }

@@ -1,8 +1,8 @@
-//! How much of an Outcome is in the answer. The record of the run has all of it.
+//! How much of an Outcome is in the answer. The record of the run has more, as long as it is kept.
 
 use sandtimer::model::{Encoding, Outcome, Remark, RemarkKind};
 
-/// A copy of an Outcome with at most so many bytes of each stream: its first and its last, and a remark.
+/// A copy of an Outcome with at most `most` bytes of each stream, its head and its tail, and a remark.
 pub(super) fn shortened(outcome: &Outcome, most: usize) -> Outcome {
     let is_short = outcome.stdout.len() <= most && outcome.stderr.len() <= most;
     if is_short {
@@ -17,7 +17,7 @@ pub(super) fn shortened(outcome: &Outcome, most: usize) -> Outcome {
     for (name, text, _) in streams {
         if text.len() > most {
             let message = format!(
-                "The answer has the first and the last {} bytes of {name}; GET /v1/runs/{}/output?stream={name} has all of it.",
+                "The answer has the first and the last {} bytes of {name}; GET /v1/runs/{}/output?stream={name} has what was kept of it.",
                 most / 2,
                 outcome.run_id
             );
