@@ -370,7 +370,11 @@ fn what_agents_run_is_seen_and_steered_by_the_commands_for_servers() {
     let run = runs.find(|run| run["command"].to_string().contains(": seen")).expect("it is listed");
     let id = run["run_id"].as_str().expect("an id");
     assert!(succeeds(&["ps"]).contains(id));
-    assert!(succeeds(&["ps", id]).contains("sleep"));
+    // The shell may not have come to it.
+    let since = Instant::now();
+    while !succeeds(&["ps", id]).contains("sleep") {
+        assert!(since.elapsed() < Duration::from_secs(20), "{}", succeeds(&["ps", id]));
+    }
     assert_eq!(succeeds(&["logs", id]), "of an agent\n");
     succeeds(&["kill", id]);
     assert!(!succeeds(&["ps"]).contains(id));

@@ -17,7 +17,7 @@ use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, s
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
 use sandtimer_os::socket;
-use sandtimer_os::wire::{notice, shell};
+use sandtimer_os::wire::{Notice, notice, shell};
 use sandtimer_os::zygote::{self as os, Word};
 
 use super::super::children::Stood;
@@ -281,7 +281,11 @@ impl Standing {
                     self.is_process(process);
                     break;
                 }
-                Some(_) => {}
+                Some((notice, _)) => {
+                    if let Some(reason) = execute_failure(&notice) {
+                        return Err(failed(reason));
+                    }
+                }
                 None => return Err(failed("its sandbox ended".to_owned())),
             }
         }
@@ -306,9 +310,8 @@ impl Standing {
         while process::wait_readable(control.as_fd(), LAST_NOTICE_MILLISECONDS)
             && let Ok(Some((notice, _))) = process::notice(control)
         {
-            if notice.kind == notice::EXECUTE_FAILED {
-                let error = std::io::Error::from_raw_os_error(notice.a as i32);
-                return Some(format!("bash cannot be executed in it: {error}"));
+            if let Some(reason) = execute_failure(&notice) {
+                return Some(reason);
             }
         }
         None
@@ -324,6 +327,12 @@ impl Standing {
         }
         "its filter could not be loaded with a listener".to_owned()
     }
+}
+
+/// Why bash was not executed, if init has sent that.
+fn execute_failure(notice: &Notice) -> Option<String> {
+    let error = std::io::Error::from_raw_os_error(notice.a as i32);
+    (notice.kind == notice::EXECUTE_FAILED).then(|| format!("bash cannot be executed in it: {error}"))
 }
 
 type Built = (sandtimer_os::launcher::Spawned, start::Prepared, OwnedFd, OwnedFd, OwnedFd);
