@@ -253,7 +253,7 @@ impl Judging<'_> {
 }
 
 fn shortened_message(mut message: String) -> String {
-    message.truncate(message.floor_char_boundary(MAX_MESSAGE));
+    message.truncate(shortened::start_of_character(&message, MAX_MESSAGE));
     message
 }
 

@@ -43,9 +43,18 @@ fn cut(text: &str, encoding: Encoding, most: usize) -> String {
     let (first, last) = (most / 2, text.len() - most / 2);
     let (first, last) = match encoding {
         Encoding::Base64 => (first / 4 * 4, last.div_ceil(4) * 4),
-        _ => (text.floor_char_boundary(first), text.ceil_char_boundary(last)),
+        _ => (start_of_character(text, first), end_of_character(text, last)),
     };
     format!("{}{}", &text[..first], &text[last..])
+}
+
+/// The start of the character that has the byte at `index`.
+pub(super) fn start_of_character(text: &str, index: usize) -> usize {
+    (0..=index.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+}
+
+fn end_of_character(text: &str, index: usize) -> usize {
+    (index..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len())
 }
 
 #[cfg(test)]

@@ -1,5 +1,10 @@
 //! An engine that is killed between two steps of a snapshot or a fork: no file is lost, and no layer is left.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the test starts engines as processes of its own, and ends this one"
+)]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
