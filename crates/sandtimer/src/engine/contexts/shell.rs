@@ -265,13 +265,13 @@ impl Standing {
         match os::word(self.channel()).map_err(Error::system(doing))? {
             Some(Word::Listener(listener)) => {
                 os::supervise(self.place.control.as_fd(), listener.as_fd(), true)
-                    .map_err(Error::system(doing))?;
+                    .map_err(|error| self.why_ended(doing, error))?;
             }
             _ => return Err(failed(self.why_not_started())),
         }
         let _ = os::refuse_descriptors(self.channel());
         // Behind the listener, and before the shell has read anything that could have it send.
-        os::name_senders(self.channel()).map_err(Error::system(doing))?;
+        os::name_senders(self.channel()).map_err(|error| self.why_ended(doing, error))?;
         loop {
             if !process::wait_readable(self.place.control.as_fd(), left()) {
                 return Err(Error::SpawnLimit(limit));
@@ -296,12 +296,16 @@ impl Standing {
             });
             shell
                 .write(&format!("{}{BEGIN}{directory}\\builtin kill -0 {}\n", state_at_exit(), shell::NEXT))
-                .map_err(|error| {
-                    self.not_executed().map_or(Error::System { doing, source: error }, failed)
-                })?;
+                .map_err(|error| self.why_ended(doing, error))?;
         }
         self.ask_for_checkpoint();
         Ok(())
+    }
+
+    /// The error of something that the shell or its init has not taken: why the shell was not executed, if that is the reason.
+    fn why_ended(&self, doing: &'static str, source: std::io::Error) -> Error {
+        let source = self.not_executed().map_or(source, std::io::Error::other);
+        Error::System { doing, source }
     }
 
     /// Why a shell that has ended was not executed, if that is the reason.
