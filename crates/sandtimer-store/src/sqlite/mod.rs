@@ -65,8 +65,6 @@ use webhooks::WebhookRules;
 
 /// How long another writer is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Memory for pages, as SQLite takes it: with its usual 2 MiB a store of 100,000 jobs reads its indexes again and again.
-const CACHE_KIBIBYTES: i64 = -(16 << 10);
 /// Statements that a connection keeps: all that there are.
 const STATEMENTS: usize = 256;
 /// Between two tries where SQLite does not wait by itself.
@@ -536,7 +534,6 @@ fn connect(path: &Path) -> Result<(Connection, StoreClock), StoreError> {
         .map_err(|error| StoreError::Broken(format!("{}: {error}", path.display())))?;
     write_ahead(&connection, PATIENCE).map_err(broken)?;
     connection.pragma_update(None, "synchronous", "normal").map_err(broken)?;
-    connection.pragma_update(None, "cache_size", CACHE_KIBIBYTES).map_err(broken)?;
     schema::migrate(&mut connection)?;
     let clock = StoreClock::of(&mut connection)?;
     Ok((connection, clock))
