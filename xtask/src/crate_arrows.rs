@@ -16,12 +16,20 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sandtimer", &["sandtimer-os"]),
     ("sandtimer-bwrap", &["sandtimer-os"]),
     ("sandtimer-proxy", &[]),
-    ("sandtimer-store", &["sandtimer-os", "sandtimer"]),
-    ("sandtimer-server", &["sandtimer-os", "sandtimer", "sandtimer-store"]),
-    ("sandtimer-py", &["sandtimer-os", "sandtimer", "sandtimer-store"]),
+    ("sandtimer-agents", &["sandtimer-os", "sandtimer"]),
+    ("sandtimer-store", &["sandtimer-os", "sandtimer", "sandtimer-agents"]),
+    ("sandtimer-server", &["sandtimer-os", "sandtimer", "sandtimer-agents", "sandtimer-store"]),
+    ("sandtimer-py", &["sandtimer-os", "sandtimer", "sandtimer-agents", "sandtimer-store"]),
     (
         "sandtimer-cli",
-        &["sandtimer-os", "sandtimer", "sandtimer-store", "sandtimer-server", "sandtimer-bwrap"],
+        &[
+            "sandtimer-os",
+            "sandtimer",
+            "sandtimer-agents",
+            "sandtimer-store",
+            "sandtimer-server",
+            "sandtimer-bwrap",
+        ],
     ),
 ];
 

@@ -18,7 +18,7 @@ const ORDER: &[&[&str]] = &[
     &["supervise"],
     &["zygote"],
     &["context", "session"],
-    &["task"],
+    &["progress"],
     &["resilience"],
     &["job"],
     &["engine"],

@@ -80,7 +80,7 @@ const PROOFS: &[Proof] = &[
             "--quiet",
             "--release",
             "--package",
-            "sandtimer",
+            "sandtimer-agents",
             "--test",
             "estimates",
             "--",
@@ -131,7 +131,7 @@ const PROOFS: &[Proof] = &[
         command: &tests_of(
             "--test-threads",
             "2",
-            "package(sandtimer) and (binary(look) or binary(quiet) or binary(estimates))",
+            "package(/^sandtimer(-agents)?$/) and (binary(look) or binary(quiet) or binary(estimates))",
         ),
         minutes: 60,
     },

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use sandtimer::task::estimate::{Conditions, Finished, History, Question};
+use sandtimer_agents::estimate::{Conditions, Finished, History, Question};
 use sandtimer_store::DurationStore;
 use serde_json::Value;
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use sandtimer::task::estimate::{Answer, Asked, Conditions, Estimator};
+use sandtimer_agents::estimate::{Answer, Asked, Conditions, Estimator};
 use sandtimer_os::clock::calendar_milliseconds;
 use sandtimer_store::{DurationStore, Known, default_state_directory, named_state_directory, own_name};
 

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use sandtimer::engine::SandboxError;
 use sandtimer::isolate::files::FilesError;
 use sandtimer::scope::ScopeError;
+use sandtimer_agents::BudgetError;
 use serde_json::{Map, Value, json};
 
 macro_rules! codes {
@@ -315,7 +316,7 @@ impl From<&sandtimer::Error> for Code {
             Error::Files(FilesError::NotFound { .. }) => Code::CommandNotFound,
             Error::Files(FilesError::NotExecutable { .. }) => Code::CommandNotExecutable,
             Error::Files(_) | Error::Script(_) | Error::Directory { .. } => Code::BadField,
-            Error::Limit(_) | Error::Budget(_) => Code::BadLimit,
+            Error::Limit(_) => Code::BadLimit,
             Error::Scope(ScopeError::Unknown(_)) => Code::RunEnded,
             Error::Scope(_) => Code::WrongState,
             Error::Refused(_) => Code::Refused,
@@ -350,6 +351,15 @@ fn of_sandbox(error: &SandboxError) -> Code {
         SandboxError::PathTooLong { .. } => Code::TooLong,
         SandboxError::Storage { .. } => Code::Storage,
         _ => Code::Internal,
+    }
+}
+
+impl From<BudgetError> for Refusal {
+    fn from(error: BudgetError) -> Self {
+        match error {
+            BudgetError::Engine(error) => error.into(),
+            error => Refusal::new(Code::BadLimit, error.to_string()),
+        }
     }
 }
 

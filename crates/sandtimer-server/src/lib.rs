@@ -70,8 +70,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandtimer::job::JobStore;
-use sandtimer::task::estimate::Finished;
 use sandtimer::{Engine, Limits};
+use sandtimer_agents::estimate::Finished;
 use sandtimer_os::clock::calendar_milliseconds;
 use sandtimer_store::{RunStore, StoreError};
 use serde_json::Value;

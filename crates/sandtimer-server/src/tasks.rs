@@ -14,7 +14,7 @@ use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use sandtimer::task::estimate::{Asked, EstimateError, MOST_MEGABYTES};
+use sandtimer_agents::estimate::{Asked, EstimateError, MOST_MEGABYTES};
 use serde_json::{Value, json};
 
 use crate::Shared;

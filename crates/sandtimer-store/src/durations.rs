@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, params};
-use sandtimer::task::estimate::{Estimator, Finished, History, HistoryError};
+use sandtimer_agents::estimate::{Estimator, Finished, History, HistoryError};
 
 use crate::sqlite::write_ahead;
 use crate::{MCP_DIRECTORY, StoreError};
@@ -243,7 +243,7 @@ impl History for DurationStore {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use sandtimer::task::estimate::{Question, Rung};
+    use sandtimer_agents::estimate::{Question, Rung};
 
     use super::*;
 

@@ -43,8 +43,8 @@
 //! # More than one run
 //!
 //! [`Engine::contexts`] opens live interpreters and shells that keep their state over timeouts and crashes,
-//! [`Engine::open_scope`] bounds several runs by one set of limits, and an [`AgentBudget`](engine::AgentBudget) those of an
-//! agent by time and turns. [`job`] describes durable work and [`resilience`] has retries and circuit breakers. The crates `sandtimer-store`,
+//! [`Engine::open_scope`] bounds several runs by one set of limits. The crate `sandtimer-agents` has budgets of agents and
+//! estimates of durations. [`job`] describes durable work and [`resilience`] has retries and circuit breakers. The crates `sandtimer-store`,
 //! `sandtimer-server` and `sandtimer-cli` build on this one.
 //!
 //! The other modules are for those who build a front end of their own; their types may change between minor versions.
@@ -56,6 +56,7 @@ pub mod isolate;
 pub mod job;
 pub mod limits;
 pub mod model;
+pub mod progress;
 pub mod resilience;
 pub mod scope;
 #[cfg(feature = "javascript")]
@@ -63,7 +64,6 @@ pub mod script;
 #[doc(hidden)]
 pub mod sentences;
 pub mod supervise;
-pub mod task;
 pub mod time;
 #[doc(hidden)]
 pub mod vocabulary;

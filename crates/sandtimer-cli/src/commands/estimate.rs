@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use sandtimer::limits::{Format, Setting, Unit, Zero, parse_text};
-use sandtimer::task::estimate::{Asked, Conditions, Estimator, TaskType, duration_text};
+use sandtimer_agents::estimate::{Asked, Conditions, Estimator, TaskType, duration_text};
 use sandtimer_os::clock::calendar_milliseconds;
 use sandtimer_store::{DurationStore, own_name};
 use serde_json::{Value, json};
@@ -69,7 +69,7 @@ fn list(as_json: bool) -> Result<String, Failure> {
         rows.push((task, unknowing.answer(asked, "", Conditions::default()).map_err(refused)?.estimate));
     }
     if as_json {
-        let object = |(task, estimate): &(TaskType, sandtimer::task::estimate::Estimate)| -> Value {
+        let object = |(task, estimate): &(TaskType, sandtimer_agents::estimate::Estimate)| -> Value {
             json!({
                 "task_type": task.name(),
                 "group": task.group(),

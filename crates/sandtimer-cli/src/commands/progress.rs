@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use sandtimer::engine::PROGRESS_VARIABLE;
-use sandtimer::task::progress::Report;
+use sandtimer::progress::Report;
 use sandtimer_os::process::inherited;
 use serde_json::json;
 

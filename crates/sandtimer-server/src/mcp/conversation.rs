@@ -9,13 +9,13 @@ use std::time::Duration;
 use axum::http::request::Parts;
 use rmcp::model::Extensions;
 use sandtimer::Limits;
-use sandtimer::engine::{AgentBudget, BudgetSpec};
 use sandtimer::limits::Key;
 use sandtimer::model::LimitKind;
-use sandtimer::task::budget::{Check, Options, TaskError, TaskOf, Turn};
-use sandtimer::task::estimate::Answer;
-use sandtimer::task::progress::Tracker;
+use sandtimer::progress::Tracker;
 use sandtimer::time::Moment;
+use sandtimer_agents::budget::{Check, Options, TaskError, TaskOf, Turn};
+use sandtimer_agents::estimate::Answer;
+use sandtimer_agents::{AgentBudget, BudgetSpec};
 use tokio::sync::Mutex as TurnMutex;
 
 use super::render::closing;
@@ -403,7 +403,7 @@ fn open_budget(owner: &OwnerState, limits: Limits) -> Result<Arc<AgentBudget>, R
         ..Options::default()
     };
     let spec = BudgetSpec { name, limits, parent, options, ..BudgetSpec::default() };
-    Ok(Arc::new(owner.app.engine.open_budget(spec)?))
+    Ok(Arc::new(AgentBudget::open(&owner.app.engine, spec)?))
 }
 
 /// Whether a run that has ended was killed, by a limit or by a signal, its last command's included.

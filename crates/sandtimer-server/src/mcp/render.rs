@@ -2,8 +2,8 @@
 
 use sandtimer::engine::Stream;
 use sandtimer::model::{Ending, Outcome, RemarkKind, State, time};
-use sandtimer::task::budget::Check;
 use sandtimer::time::instant;
+use sandtimer_agents::budget::Check;
 use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Map, Value, json};
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandtimer::Limits;
-use sandtimer::engine::{AgentBudget, Scope};
+use sandtimer::engine::Scope;
 use sandtimer::limits::{Key, Setting, from_json_as};
 use sandtimer::model::LimitKind;
+use sandtimer_agents::AgentBudget;
 
 use super::call::{Call, Waited};
 use super::render::{self, Answer};

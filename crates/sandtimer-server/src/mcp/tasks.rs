@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use sandtimer::model::Progress;
-use sandtimer::task::budget::TaskOf;
-use sandtimer::task::estimate::Answer as Estimated;
-use sandtimer::task::progress::Report;
+use sandtimer::progress::Report;
+use sandtimer_agents::budget::TaskOf;
+use sandtimer_agents::estimate::Answer as Estimated;
 use serde_json::{Value, json};
 
 use super::call::{Call, required};

@@ -1,6 +1,6 @@
 //! Estimates and tasks in the description of the API.
 
-use sandtimer::task::estimate::{Complexity, MOST_MEGABYTES, TaskType};
+use sandtimer_agents::estimate::{Complexity, MOST_MEGABYTES, TaskType};
 use serde_json::{Value, json};
 
 use super::Answer::Json;

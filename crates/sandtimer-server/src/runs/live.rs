@@ -11,7 +11,7 @@ use sandtimer::Run;
 use sandtimer::engine::{RunOutput, Stream};
 use sandtimer::model::{Encoding, Outcome, Progress, StartDelays, WaitingFor, Warning};
 use sandtimer::supervise::output::Chunk;
-use sandtimer::task::estimate::Question;
+use sandtimer_agents::estimate::Question;
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use sandtimer_store::{Begun, RunStore, StoredRun};
 use serde::{Serialize, Serializer};

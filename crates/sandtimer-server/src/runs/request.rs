@@ -13,8 +13,8 @@ use sandtimer::model::{
 use sandtimer::scope::ScopeId;
 use sandtimer::script::Program;
 use sandtimer::supervise::signal_number;
-use sandtimer::task::estimate::{Conditions, Question, TaskType};
 use sandtimer::{Engine, Limits, Run, Spec, Stdin};
+use sandtimer_agents::estimate::{Conditions, Question, TaskType};
 use serde_json::Value;
 
 use super::attached;

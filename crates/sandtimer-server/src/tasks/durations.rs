@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sandtimer::model::{Ending, Outcome};
-use sandtimer::task::estimate::{
+use sandtimer_agents::estimate::{
     Answer, Asked, Conditions, Estimator, Finished, History, HistoryError, Question,
 };
 use sandtimer_os::clock::calendar_milliseconds;

@@ -7,7 +7,6 @@
 
 mod adopted;
 mod answered;
-mod budgets;
 mod calls;
 mod children;
 mod contexts;
@@ -58,7 +57,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use adopted::{AdoptedInit, StartSettings};
-pub use budgets::{AgentBudget, BudgetSpec};
 pub use calls::{Call, CallSpec, Calls, Ended, Said};
 pub use contexts::{
     BranchSpec, Cell, Context, ContextSpec, Contexts, Execution, ImageAccount, Info, ShellPrewarm, Told,

@@ -19,6 +19,7 @@ use super::error::Error;
 use super::terminal;
 use crate::limits::{Effect, Effective, nanoseconds};
 use crate::model::{LimitKind, Outcome, Progress, Remark, StartDelays, WaitingFor, Warning};
+use crate::progress::Report;
 use crate::scope::{Deadline, Extension, ScopeId, ScopeTree};
 use crate::supervise::Look;
 use crate::supervise::follower::Written;
@@ -28,7 +29,6 @@ use crate::supervise::output::{Chunk, SharedSpool};
 use crate::supervise::run::{Extended, Running};
 use crate::supervise::seen::look_closer;
 use crate::supervise::{ports, remarks};
-use crate::task::progress::Report;
 use crate::time::Moment;
 
 /// The handle of a run that was started.
@@ -474,6 +474,14 @@ pub struct Wait {
     running: Arc<Running>,
     settled: bool,
     key: Option<u64>,
+}
+
+impl Wait {
+    /// Returns the Outcome if it exists already; never waits for it.
+    pub fn outcome(&self) -> Option<Arc<Outcome>> {
+        let waiting = &self.running.waiting;
+        waiting.wait_for(Duration::ZERO, true, self.settled).then(|| waiting.wait_outcome(self.settled))
+    }
 }
 
 impl Future for Wait {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::stdio::stderr;
 use rustix::termios::tcgetwinsize;
 use sandtimer::job::{JobRecord, JobState, JobStore, StoreError};
-use sandtimer::task::progress::Tracker;
+use sandtimer::progress::Tracker;
 use sandtimer::time::Moment;
 use sandtimer_os::clock::monotonic_nanoseconds;
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use sandtimer::task::estimate::{Estimator, Finished, Question, Rung};
+use sandtimer_agents::estimate::{Estimator, Finished, Question, Rung};
 
 /// Sizes of history that are told apart.
 pub(crate) const SIZES: [&str; 6] = ["1", "2", "3", "4–6", "7–12", "13+"];

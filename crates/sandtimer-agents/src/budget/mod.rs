@@ -21,9 +21,9 @@ mod words;
 
 use std::time::Duration;
 
-use crate::limits::{Effect, Effective, nanoseconds};
-use crate::model::{Layer, LimitKind, Source};
-use crate::time::Moment;
+use sandtimer::limits::{Effect, Effective, nanoseconds};
+use sandtimer::model::{Layer, LimitKind, Source};
+use sandtimer::time::Moment;
 
 pub use check::{Check, LimitUse, Quantity, State, WrapUp};
 pub use estimate_text::{EstimateText, parse_estimate};
@@ -368,5 +368,5 @@ impl Budget {
 /// A duration times a factor, at most thirty years.
 fn scaled(duration: Duration, factor: f64) -> Duration {
     let nanos = nanoseconds(duration) as f64 * factor;
-    Duration::from_nanos(nanos.min(nanoseconds(crate::limits::FAR_FUTURE) as f64) as u64)
+    Duration::from_nanos(nanos.min(nanoseconds(sandtimer::limits::FAR_FUTURE) as f64) as u64)
 }

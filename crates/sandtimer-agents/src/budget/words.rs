@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::check::{LimitUse, Quantity};
 use super::tasks::Task;
 use super::{Budget, Cause, Phase};
-use crate::model::LimitKind;
-use crate::task::estimate::duration_text;
+use crate::estimate::duration_text;
+use sandtimer::model::LimitKind;
 
 /// `45s`, `12m 0s`, `1h 30m`.
 fn brief(duration: Duration) -> String {

@@ -4,19 +4,18 @@
 //! waits for one of them and cannot ask. The hard fact: a run that goes on is under the budget's stall limit itself, and
 //! the engine sees more of it than an agent does. So as long as one goes on, the agent is not silent.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use super::error::Error;
-use super::{Engine, Inner, Run, Scope};
-use crate::limits::{Limits, precedence};
-use crate::model::{Layer, Source};
-use crate::scope::{Carried, Opening, ScopeId};
-use crate::supervise::waiting::Waiting;
-use crate::task::budget::{Budget, Options};
-use crate::time::Moment;
+use sandtimer::engine::{Engine, Error, Run, Scope, Wait};
+use sandtimer::limits::{Limits, precedence};
+use sandtimer::model::{Layer, Source};
+use sandtimer::scope::{Carried, Opening, ScopeId};
+use sandtimer::time::Moment;
+
+use crate::budget::{Budget, Options, OptionsError};
 
 /// A budget to be opened.
 #[derive(Debug, Clone, Default)]
@@ -32,10 +31,22 @@ pub struct BudgetSpec {
     pub options: Options,
 }
 
+/// The reason why a budget could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BudgetError {
+    /// The options contradict the limits.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+    /// The outer scope has ended or has no time left.
+    #[error(transparent)]
+    Engine(#[from] Error),
+}
+
 /// The budget of one agent's run, with its scopes.
 #[derive(Debug)]
 pub struct AgentBudget {
-    inner: Arc<Inner>,
+    engine: Engine,
     parent: Option<ScopeId>,
     scope: Scope,
     budget: Mutex<Budget>,
@@ -46,36 +57,25 @@ pub struct AgentBudget {
 #[derive(Debug)]
 struct Watched {
     since: u64,
-    waiting: Arc<Waiting>,
+    wait: Wait,
 }
 
-impl Engine {
+impl AgentBudget {
     /// Opens a budget, whose clock begins now.
     ///
     /// # Errors
     /// When the outer scope is gone or its time is over; for options that contradict the limits.
-    pub fn open_budget(&self, spec: BudgetSpec) -> Result<AgentBudget, Error> {
+    pub fn open(engine: &Engine, spec: BudgetSpec) -> Result<AgentBudget, BudgetError> {
         let mut layers: Vec<(Source, &Limits)> = vec![(Source::Call, &spec.limits)];
         layers.extend(spec.defaults.iter().map(|(source, limits)| (*source, limits)));
         let own = precedence(&layers);
         let opening = Opening { parent: spec.parent, layer: Layer::Loop, name: spec.name, own, warn: None };
-        let scope = Scope::open(&self.inner, opening, None)?;
+        let scope = Scope::open(engine, opening, None)?;
         let now = Moment::from_nanos(monotonic_nanoseconds());
-        let scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
-        let effective = scopes.effective(scope.id(), now)?;
-        drop(scopes);
-        let budget = Mutex::new(Budget::new(effective, spec.options, now)?);
-        Ok(AgentBudget {
-            inner: self.inner.clone(),
-            parent: spec.parent,
-            scope,
-            budget,
-            runs: Mutex::default(),
-        })
+        let budget = Mutex::new(Budget::new(scope.effective()?, spec.options, now)?);
+        Ok(AgentBudget { engine: engine.clone(), parent: spec.parent, scope, budget, runs: Mutex::default() })
     }
-}
 
-impl AgentBudget {
     /// The budget itself, brought up to now, and the moment that is. Held for as long as no other call may come between.
     pub fn lock(&self) -> (MutexGuard<'_, Budget>, Moment) {
         let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,7 +84,7 @@ impl AgentBudget {
         (budget, now)
     }
 
-    /// A scope for a run that the agent begins now, in this task or in none; see [`Spec::parent`](super::Spec::parent). It
+    /// A scope for a run that the agent begins now, in this task or in none; see [`Spec::parent`](sandtimer::Spec::parent). It
     /// is for one run: what bounds the next one is to be asked again.
     ///
     /// # Errors
@@ -110,12 +110,12 @@ impl AgentBudget {
             own: precedence(&[(Source::Call, &limits)]),
             warn: None,
         };
-        Scope::open(&self.inner, opening, Some(Carried { start: bound.start, own_end: bound.end }))
+        Scope::open(&self.engine, opening, Some(Carried { start: bound.start, own_end: bound.end }))
     }
 
     /// Counts a run as one of the agent's: as long as it goes on, the agent is not silent.
     pub fn watch(&self, run: &Run) {
-        let watched = Watched { since: monotonic_nanoseconds(), waiting: run.running.waiting.clone() };
+        let watched = Watched { since: monotonic_nanoseconds(), wait: run.wait() };
         self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(watched);
     }
 
@@ -123,13 +123,12 @@ impl AgentBudget {
     fn hear(&self, budget: &mut Budget, now: Moment) {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         runs.retain(|run| {
-            let over = run.waiting.wait_for(Duration::ZERO, true, false);
-            let ended = over.then(|| {
-                let lasted = Duration::from_millis(run.waiting.wait_outcome(false).usage.wall_ms);
+            let ended = run.wait.outcome().map(|outcome| {
+                let lasted = Duration::from_millis(outcome.usage.wall_ms);
                 Moment::from_nanos(run.since).after(lasted).min(now)
             });
             budget.note_run(Moment::from_nanos(run.since), ended, now);
-            !over
+            ended.is_none()
         });
     }
 }

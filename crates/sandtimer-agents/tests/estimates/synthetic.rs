@@ -3,7 +3,7 @@
 //! The widths are those that were measured over 25,000 series of test durations of a large project: the 10th, 50th, 90th
 //! and 99th percentile of the logarithm's local standard deviation are 0.015, 0.07, 0.35 and 1.47.
 
-use sandtimer::task::estimate::Question;
+use sandtimer_agents::estimate::Question;
 
 use crate::evaluation::Run;
 

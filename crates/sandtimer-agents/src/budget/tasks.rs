@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::{Cause, END_FACTOR, TaskOf, scaled};
-use crate::time::Moment;
+use sandtimer::time::Moment;
 
 /// Tasks at once.
 const MOST_ACTIVE: usize = 64;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::ser::{Serialize, Serializer};
 
 use super::{Budget, Cause, Phase, Repeated, words};
-use crate::limits::{Effect, nanoseconds};
-use crate::model::{Layer, LimitKind, Source};
+use sandtimer::limits::{Effect, nanoseconds};
+use sandtimer::model::{Layer, LimitKind, Source};
 
 /// Where a budget stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::limits::{Ceilings, Limits, Place, Setting, nest, precedence};
-use crate::model::{Layer, Source};
+use sandtimer::limits::{Ceilings, Limits, Place, Setting, nest, precedence};
+use sandtimer::model::{Layer, Source};
 
 const MINUTE: u64 = 60;
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use sandtimer::engine::{AgentBudget, BudgetSpec, Engine, Spec};
+use sandtimer::Limits;
+use sandtimer::engine::{Engine, Spec};
 use sandtimer::model::{Ending, Layer, LimitKind, Outcome, Source};
-use sandtimer::task::budget::{OnTaskTimeout, Options, State, TaskOf, Turn};
-use sandtimer::{Error, Limits};
+use sandtimer_agents::budget::{OnTaskTimeout, Options, State, TaskOf, Turn};
+use sandtimer_agents::{AgentBudget, BudgetError, BudgetSpec};
 
 /// Fails a test that hangs, with a word instead of a timeout of the runner's.
 fn bounded<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
@@ -26,9 +27,8 @@ fn seconds(count: f64) -> Duration {
 }
 
 fn open(engine: &Engine, limits: Limits, options: Options) -> AgentBudget {
-    engine
-        .open_budget(BudgetSpec { name: "agent".to_owned(), limits, options, ..BudgetSpec::default() })
-        .unwrap()
+    let spec = BudgetSpec { name: "agent".to_owned(), limits, options, ..BudgetSpec::default() };
+    AgentBudget::open(engine, spec).unwrap()
 }
 
 /// A command in the foreground: whoever runs it asks the budget nothing meanwhile.
@@ -155,7 +155,7 @@ fn what_an_agent_runs_in_bounds_its_budget() {
             defaults: vec![(Source::Builtin, Limits::new().wall(seconds(7200.0)).turns(100))],
             ..BudgetSpec::default()
         };
-        let budget = engine.open_budget(spec).unwrap();
+        let budget = AgentBudget::open(&engine, spec).unwrap();
         let (mut budget, now) = budget.lock();
         let check = budget.check(now);
         let told: Vec<_> = check.limits.iter().map(|limit| (limit.kind, limit.source)).collect();
@@ -172,6 +172,6 @@ fn options_that_contradict_the_limits_are_refused() {
     let engine = Engine::new().unwrap();
     let options = Options { wrap_up: Some(seconds(2.0)), ..Options::default() };
     let spec = BudgetSpec { limits: Limits::new().wall(seconds(1.0)), options, ..BudgetSpec::default() };
-    let refused = engine.open_budget(spec).unwrap_err();
-    assert!(matches!(refused, Error::Budget(_)), "{refused}");
+    let refused = AgentBudget::open(&engine, spec).unwrap_err();
+    assert!(matches!(refused, BudgetError::Options(_)), "{refused}");
 }

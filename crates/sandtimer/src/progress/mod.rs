@@ -4,6 +4,9 @@
 //! bytes and lines, kept in a few kilobytes, and matched in linear time; and progress decides nothing except, where that
 //! was chosen, that a run is not stalled. What is reported in so many words ([`Tracker::report`]) beats what is read out of
 //! text.
+//!
+//! That choice is a limit, and each Outcome has the progress: so the engine owns this module, unlike estimates and budgets, which
+//! are policy (`sandtimer-agents`).
 
 mod bars;
 mod counters;

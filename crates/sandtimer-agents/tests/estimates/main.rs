@@ -11,7 +11,7 @@ mod synthetic;
 use std::io::Write;
 
 use evaluation::{SIZES, walk};
-use sandtimer::task::estimate::{Estimator, Finished, Question};
+use sandtimer_agents::estimate::{Estimator, Finished, Question};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 /// Whether this is a proof at full size.

@@ -1,6 +1,6 @@
 //! Runs of real commands, recorded once and kept: `history.csv`, made by `record.py` beside it.
 
-use sandtimer::task::estimate::{Conditions, Question};
+use sandtimer_agents::estimate::{Conditions, Question};
 
 use crate::evaluation::Run;
 

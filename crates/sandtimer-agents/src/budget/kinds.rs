@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::scaled;
-use crate::limits::Limits;
-use crate::model::Layer;
-use crate::time::Moment;
+use sandtimer::limits::Limits;
+use sandtimer::model::Layer;
+use sandtimer::time::Moment;
 
 /// What happens to a task's processes when its time is up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -129,4 +129,4 @@ pub struct TaskOf<'a> {
 
 /// One run of twenty is longer than its worst case: what is ended there is healthy, as a rule. At this many times it, next to
 /// none is.
-pub const END_FACTOR: f64 = crate::task::estimate::LIMIT_FACTOR;
+pub const END_FACTOR: f64 = crate::estimate::LIMIT_FACTOR;

@@ -13,7 +13,7 @@
 //! that fires, until they end healthy runs.
 //!
 //! ```
-//! use sandtimer::task::estimate::{Estimator, Finished, Question, Rung, TaskType};
+//! use sandtimer_agents::estimate::{Estimator, Finished, Question, Rung, TaskType};
 //!
 //! let mut estimator = Estimator::new();
 //! let question = Question::task(TaskType::parse("train_complex_model")?).data_size_mb(2300.0)?;
@@ -28,7 +28,7 @@
 //! assert!(estimate.best_seconds < 610.0 && estimate.worst_seconds > 610.0 && estimate.worst_seconds < 900.0);
 //! // It has gone on for longer than it ever did: what is left is not nothing.
 //! assert!(estimate.after(1200.0).typical_seconds > 0.0);
-//! # Ok::<(), sandtimer::task::estimate::EstimateError>(())
+//! # Ok::<(), sandtimer_agents::estimate::EstimateError>(())
 //! ```
 
 mod answer;

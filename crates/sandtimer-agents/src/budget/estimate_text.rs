@@ -35,7 +35,7 @@ fn duration(text: &str) -> Option<Duration> {
         seconds += part;
         rest = behind.trim_start();
     }
-    let most = crate::limits::FAR_FUTURE;
+    let most = sandtimer::limits::FAR_FUTURE;
     (seconds > 0.0).then(|| Duration::try_from_secs_f64(seconds).map_or(most, |duration| duration.min(most)))
 }
 
