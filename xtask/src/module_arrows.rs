@@ -19,10 +19,7 @@ const ORDER: &[&[&str]] = &[
     &["zygote"],
     &["context", "session"],
     &["progress"],
-    &["resilience"],
-    &["job"],
     &["engine"],
-    &["sentences"],
 ];
 
 /// Every use that is against the order, as `file:line: …`.

@@ -1,6 +1,7 @@
-//! Policy for agents on top of Sandtimer's engine: the budget of an agent's run, and how long work is likely to take.
+//! Policy on top of Sandtimer's engine: the budget of an agent's run, how long work is likely to take, when a loop has run long
+//! enough, and retries, fallbacks and circuit breakers.
 //!
-//! Budgets and estimates are plain arithmetic on what callers pass in; only `here` reads the state of the machine. Nothing in this
+//! All of it is plain arithmetic on what callers pass in; only `here` reads the state of the machine. Nothing in this
 //! crate is trusted to end a process: [`AgentBudget`] opens scopes, and the engine ends what runs in them.
 #![forbid(unsafe_code)]
 
@@ -8,5 +9,7 @@ mod agent_budget;
 pub mod budget;
 pub mod estimate;
 mod here;
+pub mod loop_guard;
+pub mod resilience;
 
 pub use agent_budget::{AgentBudget, BudgetError, BudgetSpec};

@@ -282,7 +282,7 @@ fn a_server_that_cannot_start_is_not_started_again_and_its_words_are_told() {
 fn durations_of_a_newer_version_are_left_alone_and_estimates_say_that_they_do_without() {
     let state = state();
     let path = state.0.path().join("durations.sqlite");
-    drop(sandtimer_store::DurationStore::open(state.0.path(), 0).expect("it opens"));
+    drop(sandtimer_records::DurationStore::open(state.0.path(), 0).expect("it opens"));
     let mut bytes = fs::read(&path).expect("there");
     // `user_version` in the header of an SQLite file.
     bytes[60..64].copy_from_slice(&99_u32.to_be_bytes());

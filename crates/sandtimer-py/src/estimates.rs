@@ -6,7 +6,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use sandtimer_agents::estimate::{Answer, Asked, Conditions, Estimator};
 use sandtimer_os::clock::calendar_milliseconds;
-use sandtimer_store::{DurationStore, Known, default_state_directory, named_state_directory, own_name};
+use sandtimer_records::{DurationStore, Known, default_state_directory, named_state_directory, own_name};
 
 use crate::errors::exception;
 

@@ -69,11 +69,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandtimer::job::JobStore;
 use sandtimer::{Engine, Limits};
 use sandtimer_agents::estimate::Finished;
+use sandtimer_jobs::job::JobStore;
 use sandtimer_os::clock::calendar_milliseconds;
-use sandtimer_store::{RunStore, StoreError};
+use sandtimer_records::{RunStore, StoreError};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -261,7 +261,7 @@ pub enum StartError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    Jobs(#[from] sandtimer::job::StoreError),
+    Jobs(#[from] sandtimer_jobs::job::StoreError),
     #[error(transparent)]
     Engine(#[from] sandtimer::Error),
     #[error("cannot start threads: {0}")]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sandtimer::limits::{Format, Setting, Unit, Zero, parse_text};
 use sandtimer_agents::estimate::{Asked, Conditions, Estimator, TaskType, duration_text};
 use sandtimer_os::clock::calendar_milliseconds;
-use sandtimer_store::{DurationStore, own_name};
+use sandtimer_records::{DurationStore, own_name};
 use serde_json::{Value, json};
 
 use super::Failure;

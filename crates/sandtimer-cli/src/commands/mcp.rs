@@ -22,8 +22,8 @@ use rustix::net::sockopt::socket_peercred;
 use sandtimer::limits::{Format, Setting, parse_text};
 use sandtimer::model::LimitKind;
 use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_records::{MCP_DIRECTORY, named_state_directory};
 use sandtimer_server::ToolNames;
-use sandtimer_store::{MCP_DIRECTORY, named_state_directory};
 
 use super::{Failure, serve};
 use crate::args::McpArguments;

@@ -13,7 +13,7 @@ use sandtimer::limits::Setting;
 use sandtimer::model::{Ending, FileCommand, Interpreted, KillClass, LimitKind, ProgramText, State, Tier};
 use sandtimer::script::{Program, SyntaxError};
 use sandtimer::{Engine, Options, Output, Spec, Stdin, engine};
-use sandtimer_store::bare_outcome;
+use sandtimer_records::bare_outcome;
 
 use super::{Failure, INSIDE_A_RUN, is_inside_a_run, read};
 use crate::args::{LanguageArguments, Layer, OnOutputLimit, Require, RunArguments, Settings, StallBy};

@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sandtimer::engine::jobs::{MOST_FILE_BYTES, usable_memory};
-use sandtimer::job::JobStore;
 use sandtimer::limits::{Format, Setting, Unit, Zero, parse_text};
+use sandtimer_jobs::executor::{MOST_FILE_BYTES, usable_memory};
+use sandtimer_jobs::job::JobStore;
+use sandtimer_jobs::{NatsAddress, SqliteJobs};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_server::{
     Collector, Defaults, Host, Interpreters, JobSettings, Listen, Pool, Retention, Server, Settings, Tokens,
     ToolNames,
 };
-use sandtimer_store::{NatsAddress, SqliteJobs};
 use serde_json::{Value, json};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -444,11 +444,11 @@ fn address(given: &Given) -> Result<Listen, Failure> {
 
 /// Where records are kept unless it is said where.
 pub(crate) fn default_state_directory() -> Result<PathBuf, Failure> {
-    let home = sandtimer_store::default_state_directory();
+    let home = sandtimer_records::default_state_directory();
     home.ok_or_else(|| Failure::usage("there is no home to keep records in; give --state-dir"))
 }
 
 /// The state directory that SANDTIMER_STATE_DIR names, else the default one.
 pub(super) fn state_directory() -> Result<PathBuf, Failure> {
-    sandtimer_store::named_state_directory().map_or_else(default_state_directory, Ok)
+    sandtimer_records::named_state_directory().map_or_else(default_state_directory, Ok)
 }

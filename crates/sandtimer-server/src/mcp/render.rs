@@ -455,7 +455,7 @@ fn state(outcome: &Outcome) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use sandtimer_store::bare_outcome;
+    use sandtimer_records::bare_outcome;
 
     use super::*;
 

@@ -18,7 +18,7 @@ use futures_util::future::FusedFuture;
 use sandtimer::Run;
 use sandtimer::model::{Outcome, Proof, Source};
 use sandtimer_os::clock::calendar_milliseconds;
-use sandtimer_store::Begun;
+use sandtimer_records::Begun;
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::time::MissedTickBehavior;

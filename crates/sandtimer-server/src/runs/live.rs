@@ -13,7 +13,7 @@ use sandtimer::model::{Encoding, Outcome, Progress, StartDelays, WaitingFor, War
 use sandtimer::supervise::output::Chunk;
 use sandtimer_agents::estimate::Question;
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
-use sandtimer_store::{Begun, RunStore, StoredRun};
+use sandtimer_records::{Begun, RunStore, StoredRun};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, Notify, watch};

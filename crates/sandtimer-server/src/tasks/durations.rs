@@ -8,7 +8,7 @@ use sandtimer_agents::estimate::{
     Answer, Asked, Conditions, Estimator, Finished, History, HistoryError, Question,
 };
 use sandtimer_os::clock::calendar_milliseconds;
-use sandtimer_store::{DurationStore, StoreError};
+use sandtimer_records::{DurationStore, StoreError};
 
 use crate::auth::Owner;
 use crate::error::Refusal;

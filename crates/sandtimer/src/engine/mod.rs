@@ -15,7 +15,6 @@ mod environment;
 mod error;
 mod follow;
 mod interpreters;
-pub mod jobs;
 mod launchers;
 mod memory;
 mod opened;
@@ -81,7 +80,10 @@ pub use spec::{Output, Require, Spec, Stdin};
 pub use start::PROGRESS_VARIABLE;
 pub use terminal::{Terminal, TerminalOutputs};
 pub use threads::Armed;
-pub use workspace::{make_temporary_directory, make_workspace, remove, workspace_owner};
+pub use workspace::{
+    as_files_owner, make_temporary_directory, make_workspace, open_workspace, remove, remove_workspace,
+    workspace_owner,
+};
 
 use sandtimer_os::probe::read_text;
 

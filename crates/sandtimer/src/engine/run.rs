@@ -412,7 +412,7 @@ impl Run {
     }
 
     /// In which order it has written to its captured streams since this was last asked: where each piece ends in its stream.
-    pub(crate) fn take_order(&self) -> Vec<Written> {
+    pub fn take_order(&self) -> Vec<Written> {
         self.running.follower.as_ref().map(|follower| follower.take_order()).unwrap_or_default()
     }
 

@@ -36,5 +36,9 @@ pub(crate) mod verdict_text;
 pub(crate) mod waiting;
 pub(crate) mod words;
 
+pub use follower::Written;
 pub use seen::{Look, SeenProcess};
 pub use sentence::{signal_name, signal_number};
+#[doc(hidden)]
+pub use verdict_examples::sections as example_sentences;
+pub use verdict_text::bytes;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use sandtimer::job::{JobStore, LineTimes, Log, StoreError};
+use sandtimer_jobs::job::{JobStore, LineTimes, Log, StoreError};
 use serde_json::json;
 
 use super::following::PIECE;
