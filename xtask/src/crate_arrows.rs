@@ -1,4 +1,4 @@
-//! Which crate may use which: `os ← engine ← agents ← records ← jobs ← {server, py, cli}`, `cli → {server, bwrap}`, `bwrap → os`, `proxy` alone; and where `unsafe` may be.
+//! Which crate may use which: `os ← engine ← agents ← records ← jobs ← {server, py, cli}`, `cli → {server, bwrap}`, `bwrap → os`, `server → proxy`; and where `unsafe` may be.
 //!
 //! Read from `cargo metadata`. Dependencies of tests alone are not arrows: they are in nothing that ships.
 
@@ -21,7 +21,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sandtimer-jobs", &["sandtimer-os", "sandtimer", "sandtimer-agents", "sandtimer-records"]),
     (
         "sandtimer-server",
-        &["sandtimer-os", "sandtimer", "sandtimer-agents", "sandtimer-records", "sandtimer-jobs"],
+        &[
+            "sandtimer-os",
+            "sandtimer",
+            "sandtimer-agents",
+            "sandtimer-records",
+            "sandtimer-jobs",
+            "sandtimer-proxy",
+        ],
     ),
     (
         "sandtimer-py",

@@ -86,7 +86,7 @@ codes! {
     /// The request comes from a web page of another origin.
     OriginRefused = "origin_refused", 403, 125, false, "leave Origin out, or serve the page from this server's own origin";
     /// The token may not give runs the host's network.
-    NetworkRefused = "network_refused", 403, 125, false, "omit `network`, or have the operator add `network` to the token's line in the server's token file";
+    NetworkRefused = "network_refused", 403, 125, false, "omit `network`, or have the operator add `network`, or `network=HOST,HOST` for the allow-lists of sandboxes, to the token's line in the server's token file";
     /// The token does not belong to an operator.
     OperatorOnly = "operator_only", 403, 125, false, "use a token whose line in the server's token file has the word `operator`";
     /// The mode of the file, or of a directory in its path, does not permit this to the owner of the files.
@@ -179,6 +179,8 @@ codes! {
     Quota = "quota", 429, 125, true, "try again when one of yours has ended, or end one; `details.quota` names what is counted";
     /// The budget of the agent's connection is used up.
     BudgetOver = "budget_over", 429, 125, false, "running runs continue under their limits and can be read; open another connection to start more";
+    /// Nothing listens on the port of the sandbox, or what listens there gave no answer.
+    PortUnavailable = "port_unavailable", 502, 125, true, "start a server in the sandbox on 127.0.0.1, ::1 or 0.0.0.0, and wait for it: GET /v1/sandboxes/{id}/ports?port=N&wait_ms=10000";
     /// All slots for runs are taken.
     Capacity = "capacity", 503, 125, true, "try again when a run has ended";
     /// An interpreter or a shell did not start in time; nothing of it is left alive.
@@ -345,7 +347,8 @@ fn of_sandbox(error: &SandboxError) -> Code {
         SandboxError::Overlay { .. }
         | SandboxError::OnOverlay { .. }
         | SandboxError::OtherPrivileges { .. }
-        | SandboxError::NoNamespaces(_) => Code::Refused,
+        | SandboxError::NoNamespaces(_)
+        | SandboxError::NoNetwork(_) => Code::Refused,
         SandboxError::Locked | SandboxError::Busy(_) | SandboxError::HasRuns { .. } => Code::SandboxBusy,
         SandboxError::TooManyFiles { .. } => Code::FileTooLarge,
         SandboxError::PathTooLong { .. } => Code::TooLong,

@@ -382,7 +382,7 @@ impl Server {
             .map_err(StartError::Threads)?;
         let tenants = Arc::new(Tenants::open(&engine, settings.tokens.as_ref())?);
         let sandbox_service = SandboxService::open(
-            &engine,
+            (&engine, runtime.handle()),
             &settings.state_directory,
             (settings.templates, &tenants),
             &settings.host.complain,

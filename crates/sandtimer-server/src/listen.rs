@@ -224,6 +224,7 @@ async fn converse(stream: Stream, (connection, seat): (Connection, Arc<Seat>), r
     let of_requests = seat.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let place = Place::of(&of_requests);
+        sandboxes::route_by_host(&mut request);
         request.extensions_mut().insert(connection.clone());
         request.extensions_mut().insert(place.clone());
         let answer = router.clone().call(request);

@@ -7,6 +7,8 @@
 
 mod export;
 mod import;
+mod network;
+mod ports;
 mod templates;
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,8 +22,10 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use sandtimer::Engine;
-use sandtimer::engine::{Durability, Sandbox, SandboxSpec, Sandboxes, Template};
+use sandtimer::engine::{Durability, Sandbox, SandboxNetwork, SandboxSpec, Sandboxes, Template};
+use sandtimer_proxy::Capacity;
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 
 use crate::Shared;
 use crate::auth::Owner;
@@ -32,6 +36,8 @@ use crate::error::{Code, Refusal};
 use crate::quota::{Share, Shares};
 use crate::runs::{self, RunRequest};
 use crate::tenants::Tenants;
+pub(crate) use network::NetworkCounts;
+pub(crate) use ports::{ByHost, LinkKey, is_port_host, owner_by_link, route_by_host};
 
 /// The template that every server has.
 pub(crate) const HOST_TEMPLATE: &str = "host";
@@ -50,19 +56,35 @@ pub(crate) struct SandboxService {
     templates: BTreeMap<String, PathBuf>,
     /// What each takes of what there is for all.
     shares: Mutex<HashMap<String, Share>>,
+    /// What links to their ports are signed with.
+    pub link_key: LinkKey,
+    /// What their networks have done.
+    pub network_counts: Arc<NetworkCounts>,
 }
 
 impl SandboxService {
-    /// Opens those below a state directory that no other server uses.
+    /// Opens those below a state directory that no other server uses. What their networks need runs in `runtime`.
     pub fn open(
-        engine: &Engine,
+        (engine, runtime): (&Engine, &Handle),
         state_directory: &Path,
-        (templates, tenants): (BTreeMap<String, PathBuf>, &Tenants),
+        (templates, tenants): (BTreeMap<String, PathBuf>, &Arc<Tenants>),
         report: &dyn Fn(&str),
     ) -> Result<Self, sandtimer::Error> {
+        let network_counts = Arc::new(NetworkCounts::default());
+        engine.serve_networks(Arc::new(network::Networks {
+            runtime: runtime.clone(),
+            tenants: tenants.clone(),
+            counts: network_counts.clone(),
+            capacity: Capacity::default(),
+        }));
         let scope = |owner: &str| tenants.scope(&Owner::recorded(owner));
         let sandboxes = engine.sandboxes(&state_directory.join("sandboxes"), &scope, report)?;
-        let service = SandboxService { sandboxes, templates, shares: Mutex::default() };
+        let link_key = LinkKey::new().map_err(|source| {
+            let doing = "cannot make the key of links to ports";
+            sandtimer::Error::System { doing, source }
+        })?;
+        let shares = Mutex::default();
+        let service = SandboxService { sandboxes, templates, shares, link_key, network_counts };
         for sandbox in service.sandboxes.all() {
             // A sandbox over the quota is kept.
             if let Ok(share) = SANDBOXES.take(&Owner::recorded(&sandbox.owner())) {
@@ -86,6 +108,12 @@ impl SandboxService {
         self.shares.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
+    /// Whose sandbox it is, if there is one.
+    fn owner_of(&self, id: &str) -> Option<Owner> {
+        let all = self.sandboxes.all();
+        all.iter().find(|sandbox| sandbox.id() == id).map(|sandbox| Owner::recorded(&sandbox.owner()))
+    }
+
     fn template(&self, name: &str, owner: &Owner) -> Result<Template, Refusal> {
         if name == HOST_TEMPLATE {
             return Ok(Template::Host);
@@ -107,12 +135,19 @@ impl SandboxService {
     }
 
     /// Blocks.
-    fn create(&self, owner: &Owner, template: &str, tenants: &Tenants) -> Result<Sandbox, Refusal> {
+    fn create(
+        &self,
+        owner: &Owner,
+        (template, network): (&str, SandboxNetwork),
+        tenants: &Tenants,
+    ) -> Result<Sandbox, Refusal> {
+        network::check(tenants, owner, &network)?;
         let spec = SandboxSpec {
             template: self.template(template, owner)?,
             template_name: template.to_owned(),
             owner: owner.as_str().to_owned(),
             parent: tenants.scope(owner),
+            network,
         };
         let share = SANDBOXES.take(owner)?;
         let sandbox = self.sandboxes.create(spec)?;
@@ -134,6 +169,7 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/sandboxes/{id}", get(show).delete(delete))
         .route("/v1/sandboxes/{id}/exec", post(execute))
         .merge(templates::routes())
+        .merge(ports::routes())
         .merge(export::routes())
         .merge(import::routes())
 }
@@ -149,6 +185,7 @@ fn view(sandbox: &Sandbox) -> Value {
         "sandbox_id": sandbox.id(),
         "template": sandbox.template_name(),
         "layers": sandbox.layers(),
+        "network": network::view(sandbox.network()),
         "created_at_ms": sandbox.created_at_ms(),
         "runs": sandbox.runs(),
         "durability": match sandbox.durability() {
@@ -164,9 +201,11 @@ async fn create(
     Object(mut fields): Object,
 ) -> Result<Response, Refusal> {
     let template = fields.text("template")?.unwrap_or_else(|| HOST_TEMPLATE.to_owned());
+    let network = network::parse(&mut fields)?;
     fields.finish()?;
-    let made =
-        tokio::task::spawn_blocking(move || app.sandbox_service.create(&owner, &template, &app.tenants));
+    let made = tokio::task::spawn_blocking(move || {
+        app.sandbox_service.create(&owner, (&template, network), &app.tenants)
+    });
     let made = made.await.map_err(|_| Refusal::new(Code::Internal, "the sandbox could not be made"))??;
     Ok((StatusCode::CREATED, body::json(&view(&made))).into_response())
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use as_user::as_a_user;
 use sandtimer::engine::{
     Change, ContextSpec, Durability, MAX_FORKS, MAX_LAYERS, Origin, Reading, Sandbox, SandboxError,
-    SandboxSpec, Sandboxes, StoredTemplate, Stream, Template,
+    SandboxNetwork, SandboxSpec, Sandboxes, StoredTemplate, Stream, Template,
 };
 use sandtimer::model::{Ending, Outcome};
 use sandtimer::{Engine, Error, Limits, Spec};
@@ -22,7 +22,13 @@ fn open(engine: &Engine, directory: &Path) -> Sandboxes {
 }
 
 fn spec_of(template: Template) -> SandboxSpec {
-    SandboxSpec { template, template_name: "template".to_owned(), owner: OWNER.to_owned(), parent: None }
+    SandboxSpec {
+        template,
+        template_name: "template".to_owned(),
+        owner: OWNER.to_owned(),
+        parent: None,
+        network: SandboxNetwork::None,
+    }
 }
 
 fn stored(template: &StoredTemplate) -> SandboxSpec {

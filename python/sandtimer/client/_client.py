@@ -380,16 +380,22 @@ class Client:
 
     # Sandboxes
 
-    def sandbox(self, template: str = "host") -> ClientSandbox:
+    def sandbox(
+        self, template: str = "host", *, network: Union[str, Sequence[str]] = "none"
+    ) -> ClientSandbox:
         """Makes a sandbox: a private file system in which many runs work, and which outlives them.
 
         Args:
             template: What it is made from: "host", the programs of the server's host, or another
                 one of `templates`.
+            network: What all that runs in it can reach outside: "none", "host" for the host's
+                network, or hosts such as `["pypi.org", "*.example.com:443", "10.1.0.0/16:5432"]`,
+                which its programs reach by a proxy.
 
         Raises:
             ServerNotFoundError: The server has no such template.
-            ServerError: The server's host cannot give it, or its disk is full.
+            ServerError: The server's host cannot give it, an entry of `network` is not a host, the
+                token does not allow the network, or the disk is full.
 
         Examples:
             >>> import sandtimer
@@ -398,14 +404,18 @@ class Client:
             ...     box.run("cat answer", timeout=20.0).stdout
             '42\\n'
         """
-        return now(self._sandbox(BLOCKING, template))
+        return now(self._sandbox(BLOCKING, template, network))
 
-    async def asandbox(self, template: str = "host") -> ClientSandbox:
+    async def asandbox(
+        self, template: str = "host", *, network: Union[str, Sequence[str]] = "none"
+    ) -> ClientSandbox:
         """Awaited form of `sandbox`."""
-        return await self._sandbox(AWAITING, template)
+        return await self._sandbox(AWAITING, template, network)
 
-    async def _sandbox(self, io: Io, template: str) -> ClientSandbox:
-        made = await self._server.ask(io, "POST", "/v1/sandboxes", {"template": text("template", template)})
+    async def _sandbox(self, io: Io, template: str, network: Union[str, Sequence[str]]) -> ClientSandbox:
+        entries = network if isinstance(network, str) else list(network)
+        fields = {"template": text("template", template), "network": entries}
+        made = await self._server.ask(io, "POST", "/v1/sandboxes", fields)
         return ClientSandbox(self._server, made["sandbox_id"])
 
     def attach_sandbox(self, id: str) -> ClientSandbox:

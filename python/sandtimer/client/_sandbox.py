@@ -138,8 +138,8 @@ class ClientSandbox:
         return ClientRun(self._server, (await self._ask(io, "POST", "/exec", body))["run_id"])
 
     def info(self) -> dict[str, Any]:
-        """Returns its state, as the server sends it: `template`, `layers`, `created_at_ms`,
-        `durability`, and how many `runs` are in it now.
+        """Returns its state, as the server sends it: `template`, `layers`, `network`,
+        `created_at_ms`, `durability`, and how many `runs` are in it now.
 
         Examples:
             >>> import sandtimer
@@ -152,6 +152,81 @@ class ClientSandbox:
     async def ainfo(self) -> dict[str, Any]:
         """Awaited form of `info`."""
         return await self._ask(AWAITING, "GET", "")
+
+    def ports(self) -> list[dict[str, Any]]:
+        """Returns the ports that something in it listens on, the lowest first: `port`, and the
+        `addresses` of its sockets.
+
+        Examples:
+            >>> import sandtimer
+            >>> with sandtimer.Client().sandbox() as box:
+            ...     box.ports()
+            []
+        """
+        return now(self._ports(BLOCKING))
+
+    async def aports(self) -> list[dict[str, Any]]:
+        """Awaited form of `ports`."""
+        return await self._ports(AWAITING)
+
+    async def _ports(self, io: Io) -> list[dict[str, Any]]:
+        ports: list[dict[str, Any]] = (await self._ask(io, "GET", "/ports"))["ports"]
+        return ports
+
+    def wait_for_port(self, port: int, *, timeout: float = 30.0) -> bool:
+        """Waits until something in it listens on a port, and returns whether that is so.
+
+        Args:
+            port: The port, from 1 to 65535.
+            timeout: Seconds after which False is returned.
+
+        Raises:
+            ServerError: It is not a port, or the sandbox has the host's network.
+
+        Examples:
+            >>> import sandtimer
+            >>> with sandtimer.Client().sandbox() as box:
+            ...     run = box.start(["python3", "-m", "http.server", "--bind", "127.0.0.1", "8000"])
+            ...     box.wait_for_port(8000)
+            True
+        """
+        return now(self._wait_for_port(BLOCKING, port, timeout))
+
+    async def await_for_port(self, port: int, *, timeout: float = 30.0) -> bool:
+        """Awaited form of `wait_for_port`."""
+        return await self._wait_for_port(AWAITING, port, timeout)
+
+    async def _wait_for_port(self, io: Io, port: int, timeout: float) -> bool:
+        wait_ms = max(0, round(timeout * 1000))
+        listening: bool = (await self._ask(io, "GET", f"/ports?port={port}&wait_ms={wait_ms}"))["listening"]
+        return listening
+
+    def expose(self, port: int, *, lifetime: float = 3600.0) -> str:
+        """Returns a URL of a port that needs no token until its time has passed, or the server is started
+        again.
+
+        Args:
+            port: The port, from 1 to 65535. Nothing has to listen on it yet.
+            lifetime: Seconds for which the URL is valid, at most 30 days.
+
+        Raises:
+            ServerError: It is not a port, or the sandbox has the host's network.
+
+        Examples:
+            >>> import sandtimer
+            >>> with sandtimer.Client().sandbox() as box:
+            ...     box.expose(8000).startswith(f"http://8000-{box.id}.localhost")
+            True
+        """
+        return now(self._expose(BLOCKING, port, lifetime))
+
+    async def aexpose(self, port: int, *, lifetime: float = 3600.0) -> str:
+        """Awaited form of `expose`."""
+        return await self._expose(AWAITING, port, lifetime)
+
+    async def _expose(self, io: Io, port: int, lifetime: float) -> str:
+        url: str = (await self._ask(io, "POST", "/expose", {"port": port, "ttl_ms": round(lifetime * 1000)}))["url"]
+        return url
 
     def snapshot(self, name: Optional[str] = None) -> str:
         r"""Makes a template of its files, which nothing changes any more, and returns the name of the

@@ -19,6 +19,7 @@ pub(crate) struct SandboxArguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum SandboxAction {
     /// Make a sandbox, and print its id
+    #[command(after_long_help = CREATE_NOTES)]
     Create(SandboxCreate),
     /// List your sandboxes, the oldest first
     List(SandboxList),
@@ -40,9 +41,16 @@ pub(crate) enum SandboxAction {
     /// Write the files of a sandbox to stdout, as a tar archive
     #[command(after_long_help = EXPORT_NOTES)]
     Export(SandboxExport),
+    /// Print a link to a port of a sandbox, which needs no token until it expires
+    Expose(SandboxExpose),
     /// End all runs in a sandbox, and delete it with all of its files
     Delete(SandboxDelete),
 }
+
+const CREATE_NOTES: &str = "\
+HOST of --allow is a host (`pypi.org`), the sub-domains of one (`*.example.com`), an address or a network (`10.1.0.0/16`), with a \
+port after a colon or for the ports 80 and 443. Programs reach it by the proxy that the variables `http_proxy` and `https_proxy` \
+name.";
 
 const EXEC_NOTES: &str = "\
 Exit codes are those of `sandtimer run`: the command's own; 128 + n when signal n ended it; 124 when a limit ended it; 137 out \
@@ -74,6 +82,12 @@ pub(crate) struct SandboxCreate {
     /// What it is made from: `host`, or another template of `sandtimer template list` [default: host]
     #[arg(long, value_name = "NAME")]
     pub(crate) template: Option<String>,
+    /// What all that runs in it can reach outside [default: none]
+    #[arg(long, value_name = "none|host", value_parser = ["none", "host"])]
+    pub(crate) network: Option<String>,
+    /// A host that what runs in it can reach; repeat it for more
+    #[arg(long, value_name = "HOST", conflicts_with = "network")]
+    pub(crate) allow: Vec<String>,
     #[command(flatten)]
     pub(crate) server: ServerFlags,
 }
@@ -99,6 +113,19 @@ pub(crate) struct SandboxExec {
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SandboxExpose {
+    /// The sandbox, by its id
+    pub(crate) id: String,
+    /// The port, from 1 to 65535
+    pub(crate) port: u64,
+    /// How long the link is valid, such as 30m [default: 1h]
+    #[arg(long = "for", value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) lifetime: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
 }
 
 #[derive(Debug, Args)]

@@ -42,7 +42,7 @@ impl Network {
         }
     }
 
-    fn is_within(self, outer: Network) -> bool {
+    pub(crate) fn is_within(self, outer: Network) -> bool {
         outer.prefix <= self.prefix && outer.contains(self.address)
     }
 }

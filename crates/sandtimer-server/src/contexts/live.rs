@@ -396,7 +396,7 @@ fn make(
         owner: Some(owner.as_str().into()),
         environment: request.environment,
         directory: request.directory,
-        network: request.network,
+        network: request.network || sandbox.as_ref().is_some_and(Sandbox::has_network_of_host),
         typescript: request.language == Language::TypeScript,
         images: Some(app.contexts.images.account(&owner)),
         ..ContextSpec::default()

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Answer::{Json, Nothing};
-use super::schema::{answer, body, list, number, reference, text, with, words};
+use super::schema::{answer, body, list, nullable, number, reference, text, truth, with, words};
 use super::{OF_STARTS, Operation};
 use crate::error::Code;
 
@@ -20,6 +20,7 @@ pub(super) fn operations() -> Vec<Operation> {
         .body("SandboxRequest")
         .errors(&[
             Code::TemplateNotFound,
+            Code::NetworkRefused,
             Code::SandboxBusy,
             Code::Refused,
             Code::Quota,
@@ -45,21 +46,64 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .body("RunRequest")
         .errors(OF_STARTS),
+        Operation::new(
+            "get",
+            "/v1/sandboxes/{id}/ports",
+            "The ports that something in a sandbox listens on; with `port` whether that one is, waiting for it at most `wait_ms`",
+            Json("SandboxPorts"),
+        )
+        .query("port", number("From 1 to 65535."), "The port that is asked for.")
+        .query("wait_ms", number("Milliseconds."), "How long it is waited for; not at all unless given.")
+        .errors(OF_QUERIES),
+        Operation::new(
+            "post",
+            "/v1/sandboxes/{id}/expose",
+            "Make a link to a port of a sandbox, which needs no token until it expires",
+            Json("SandboxLink"),
+        )
+        .body("SandboxLinkRequest"),
     ]
+}
+
+/// The network of a sandbox.
+fn network(meaning: &str) -> Value {
+    let entries = list(text(
+        "A host (`pypi.org`), its sub-domains (`*.example.com`), an address or a network (`10.1.0.0/16`), each with a port (`:5432`) or for 80 and 443.",
+    ));
+    with(json!({"oneOf": [words(&["none", "host"]), entries]}), meaning)
 }
 
 pub(super) fn schemas() -> Value {
     json!({
         "SandboxRequest": body(json!({
             "template": text("What it is made from: `host`, the host's programs, unless given; or another of GET /v1/templates, by its name or id."),
+            "network": network("What all that runs in it can reach outside, by a proxy: nothing (`none`, unless given); the host's network (`host`); or these hosts."),
         })),
         "Sandbox": answer(json!({
             "sandbox_id": text(""),
             "template": text("What it was made from."),
             "layers": with(list(text("")), "The ids of the layers under what it has written since its last snapshot, the lowest first."),
+            "network": network("What all that runs in it can reach outside."),
             "created_at_ms": number("Milliseconds since 1970."),
             "runs": number("Runs that are in it now. Files outlive the server; runs do not."),
             "durability": with(words(&["certain", "uncertain"]), "`uncertain` once the machine was started again after its files were used: what had not reached the disk by then is lost."),
+        })),
+        "SandboxPorts": answer(json!({
+            "ports": list(answer(json!({
+                "port": number(""),
+                "addresses": with(list(text("")), "The local addresses of its sockets."),
+            }))),
+            "listening": nullable(truth("Whether something listens on the `port` of the request, if it has one.")),
+        })),
+        "SandboxLinkRequest": body(json!({
+            "port": number("From 1 to 65535. Nothing has to listen on it yet."),
+            "ttl_ms": number("How long the link is valid: an hour unless given, at most 30 days. A restart of the server ends it."),
+        })),
+        "SandboxLink": answer(json!({
+            "port": number(""),
+            "url": text("At PORT-ID.localhost, where pages have an origin of their own."),
+            "path": text("The same below this server's own address: for programs."),
+            "expires_at_ms": number("Milliseconds since 1970."),
         })),
         "SandboxList": answer(json!({"sandboxes": list(reference("Sandbox"))})),
     })

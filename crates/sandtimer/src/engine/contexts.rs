@@ -467,6 +467,10 @@ fn in_sandbox(mut spec: ContextSpec, language: Option<Language>) -> Result<Conte
     for (name, value) in sandboxes::user_variables() {
         spec.environment.entry(name.to_owned()).or_insert_with(|| value.to_owned());
     }
+    for (name, value) in sandbox.network_variables() {
+        spec.environment.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
+    }
+    spec.network |= sandbox.has_network_of_host();
     Ok(spec)
 }
 

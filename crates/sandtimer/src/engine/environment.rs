@@ -6,9 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::Spec;
+use super::sandboxes::{Sandbox, SandboxNetwork};
 use super::spec::Stdin;
 use crate::isolate::files::{FilesPlan, HOME, USER_NAME};
 use crate::isolate::sandbox::{SANDBOX_HOME, SANDBOX_USER};
+use crate::isolate::sandbox_proxy::PROXY_VARIABLES;
 use crate::zygote::PYTHON_DIRECTORY;
 
 /// Variables of the caller that a run keeps; everything else stays out.
@@ -125,7 +127,11 @@ fn unattended(spec: &Spec) -> impl Iterator<Item = (&'static str, &'static str)>
     };
     let has_input = has_terminal || !is_empty;
     let input: &[_] = if has_input { &[] } else { &WITHOUT_INPUT };
-    let network: &[_] = if spec.network { &[] } else { &WITHOUT_NETWORK };
+    let network: &[_] = match spec.sandbox.as_ref().map(Sandbox::network) {
+        _ if spec.network => &[],
+        Some(SandboxNetwork::Allowed(_)) => &PROXY_VARIABLES,
+        _ => &WITHOUT_NETWORK,
+    };
     terminal.iter().chain(input).chain(network).copied()
 }
 

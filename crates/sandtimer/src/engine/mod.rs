@@ -72,8 +72,9 @@ pub use pool::CAPACITY;
 pub use refill::Stats;
 pub use run::{Grown, Run, RunOutput, Settled, Started, Stream, Wait, Warned};
 pub use sandboxes::{
-    Change, ChangedFile, Durability, Import, MAX_FORKS, MAX_LAYERS, Origin, Reading, Sandbox, SandboxError,
-    SandboxFiles, SandboxSpec, Sandboxes, StoredTemplate, Template,
+    Change, ChangedFile, Durability, Import, ListeningPort, MAX_FORKS, MAX_LAYERS, NetworkRequest,
+    NetworkServer, NetworkSockets, Origin, Reading, Sandbox, SandboxError, SandboxFiles, SandboxNetwork,
+    SandboxSpec, Sandboxes, ServedNetwork, StoredTemplate, Template,
 };
 pub use scopes::Scope;
 pub use spec::{Output, Require, Spec, Stdin};
@@ -84,6 +85,8 @@ pub use workspace::{
     as_files_owner, make_temporary_directory, make_workspace, open_workspace, remove, remove_workspace,
     workspace_owner,
 };
+
+pub use crate::supervise::denials::NetworkDenials;
 
 use sandtimer_os::probe::read_text;
 
@@ -183,6 +186,8 @@ pub(crate) struct Inner {
     /// The same of cells and branches.
     cells: Arc<which_processor::Callers>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// What carries the connections of sandboxes with a network allow-list.
+    network_server: OnceLock<Arc<dyn NetworkServer>>,
     /// Threads that remove the files of sandboxes.
     removals: Mutex<Vec<JoinHandle<()>>>,
     recycler: Mutex<Option<Recycler>>,
@@ -246,6 +251,7 @@ impl Engine {
             callers: Arc::default(),
             cells: Arc::default(),
             threads: Mutex::new(threads.handles),
+            network_server: OnceLock::new(),
             removals: Mutex::default(),
             recycler: Mutex::new(threads.recycler),
             pool,
@@ -253,6 +259,11 @@ impl Engine {
             options,
         };
         Ok(Engine { inner: Arc::new(inner) })
+    }
+
+    /// Sets what carries the connections of sandboxes with a network allow-list; the first that is set stays.
+    pub fn serve_networks(&self, server: Arc<dyn NetworkServer>) {
+        let _ = self.inner.network_server.set(server);
     }
 
     /// Starts a run and returns its handle, without waiting for the command.

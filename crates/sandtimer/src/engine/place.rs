@@ -110,6 +110,7 @@ pub(super) fn running_at(
     let follower = spec.is_followed().then(|| Arc::new(Following::default()) as _);
     let effective = opened.effective;
     let deadline_layers = deadline_layers(inner, &effective);
+    let denials = spec.sandbox.as_ref().and_then(|sandbox| sandbox.denials());
     Arc::new(Running {
         id: opened.id,
         row: place.slot.row,
@@ -144,7 +145,8 @@ pub(super) fn running_at(
         optional_steps: place.optional.clone(),
         path: place.path,
         network: spec.network || place.has_network,
-        lacks_network: !spec.network,
+        lacks_network: !spec.network && denials.is_none(),
+        denials,
         missing: place.missing.clone(),
         hidden: place.hidden.clone(),
         sweeps_itself: place.is_adopted || inner.sweeps_itself(),

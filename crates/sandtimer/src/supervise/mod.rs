@@ -12,6 +12,7 @@ pub(crate) mod at_once;
 pub(crate) mod burial;
 pub(crate) mod collector;
 pub(crate) mod deliveries;
+pub mod denials;
 pub(crate) mod ending;
 pub(crate) mod enforcer;
 pub(crate) mod follower;

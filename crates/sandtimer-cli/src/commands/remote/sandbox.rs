@@ -12,7 +12,7 @@ use super::super::run::exit::exit_code;
 use super::client::{Client, printable};
 use super::{archive, copy, said, template};
 use crate::args::sandbox::{
-    SandboxAction, SandboxArguments, SandboxCreate, SandboxDelete, SandboxExec, SandboxList,
+    SandboxAction, SandboxArguments, SandboxCreate, SandboxDelete, SandboxExec, SandboxExpose, SandboxList,
 };
 use crate::config::written;
 use crate::render::{self, To};
@@ -31,13 +31,22 @@ pub(crate) fn main(given: &SandboxArguments) -> Result<ExitCode, Failure> {
         SandboxAction::Fork(given) => template::fork(given),
         SandboxAction::Diff(given) => archive::diff(given),
         SandboxAction::Export(given) => archive::export(given),
+        SandboxAction::Expose(given) => expose(given),
         SandboxAction::Delete(given) => delete(given),
     }
 }
 
 fn create(given: &SandboxCreate) -> Result<ExitCode, Failure> {
-    let body = given.template.as_ref().map_or(json!({}), |template| json!({"template": template}));
-    let made = Client::new(&given.server)?.post("/v1/sandboxes", &body)?;
+    let mut body = Map::new();
+    if let Some(template) = &given.template {
+        body.insert("template".to_owned(), template.as_str().into());
+    }
+    if !given.allow.is_empty() {
+        body.insert("network".to_owned(), given.allow.clone().into());
+    } else if let Some(network) = &given.network {
+        body.insert("network".to_owned(), network.as_str().into());
+    }
+    let made = Client::new(&given.server)?.post("/v1/sandboxes", &Value::Object(body))?;
     Ok(said(given.server.json, &made, made["sandbox_id"].as_str().unwrap_or_default()))
 }
 
@@ -69,6 +78,16 @@ fn delete(given: &SandboxDelete) -> Result<ExitCode, Failure> {
     Ok(said(given.server.json, &json!({"sandbox_id": id, "deleted": true}), "deleted"))
 }
 
+fn expose(given: &SandboxExpose) -> Result<ExitCode, Failure> {
+    let id = checked(&given.id)?;
+    let mut body = json!({"port": given.port});
+    if let Some(lifetime) = &given.lifetime {
+        body["ttl_ms"] = milliseconds("--for", lifetime)?;
+    }
+    let made = Client::new(&given.server)?.post(&format!("/v1/sandboxes/{id}/expose"), &body)?;
+    Ok(said(given.server.json, &made, made["url"].as_str().unwrap_or_default()))
+}
+
 fn execute(given: &SandboxExec) -> Result<ExitCode, Failure> {
     let id = checked(&given.id)?;
     let client = Client::new(&given.server)?;
@@ -81,7 +100,7 @@ fn execute(given: &SandboxExec) -> Result<ExitCode, Failure> {
         body.insert("cwd".to_owned(), cwd.as_str().into());
     }
     if let Some(wall) = &given.wall {
-        body.insert("wall_ms".to_owned(), wall_milliseconds(wall)?);
+        body.insert("wall_ms".to_owned(), milliseconds("--wall", wall)?);
     }
     let mut run = client.post(&format!("/v1/sandboxes/{id}/exec"), &Value::Object(body))?;
     while run["status"] != "ended" {
@@ -112,9 +131,10 @@ fn execute(given: &SandboxExec) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(exit_code(&outcome)))
 }
 
-fn wall_milliseconds(wall: &std::ffi::OsStr) -> Result<Value, Failure> {
-    let text = wall.to_str().ok_or_else(|| Failure::usage("--wall: the value is not text"))?;
-    Ok(match parse_text("--wall", Format::flag(LimitKind::Wall), text, "the command line")? {
+/// A duration as it was given by a flag.
+fn milliseconds(flag: &str, given: &std::ffi::OsStr) -> Result<Value, Failure> {
+    let text = given.to_str().ok_or_else(|| Failure::usage(format!("{flag}: the value is not text")))?;
+    Ok(match parse_text(flag, Format::flag(LimitKind::Wall), text, "the command line")? {
         Setting::At(nanoseconds) => nanoseconds.div_ceil(1_000_000).into(),
         Setting::Unlimited => "unlimited".into(),
         Setting::Inherit => Value::Null,

@@ -31,6 +31,9 @@ pub enum SandboxError {
     /// The host has no namespaces.
     #[error("a sandbox needs a mount namespace, and {0}")]
     NoNamespaces(String),
+    /// It cannot have a network with an allow-list.
+    #[error("network: a sandbox with a network allow-list is not possible here: {0}; leave `network` out")]
+    NoNetwork(String),
     /// Processes of an engine that has ended still use it.
     #[error("the sandbox is in use by another engine, or by processes of one that was killed; try again")]
     Locked,

@@ -9,6 +9,8 @@ mod files;
 mod import;
 mod layers;
 mod mount;
+mod network;
+mod ports;
 mod record;
 mod snapshot;
 mod stored;
@@ -34,6 +36,8 @@ pub use self::import::Import;
 pub use self::layers::MAX_LAYERS;
 use self::layers::{Base, Layers, Stack};
 use self::mount::Mounted;
+pub use self::network::{NetworkRequest, NetworkServer, NetworkSockets, SandboxNetwork, ServedNetwork};
+pub use self::ports::ListeningPort;
 use self::record::{Home, Record};
 pub use self::snapshot::MAX_FORKS;
 pub use self::stored::{Origin, StoredTemplate};
@@ -42,10 +46,12 @@ use super::scopes::Scope;
 use super::{Engine, Inner, Spec, new_run_id};
 use crate::isolate::files::{FilesPlan, WORKSPACE};
 use crate::isolate::host::Namespaces;
+use crate::isolate::networks::LentNetwork;
 use crate::isolate::sandbox::{RootView, SANDBOX_HOME, SANDBOX_USER};
 use crate::limits::Limits;
 use crate::model::Layer;
 use crate::scope::ScopeId;
+use crate::supervise::denials::NetworkDenials;
 use crate::supervise::orders::{Command, EnforcerHandle};
 use crate::supervise::run::Running;
 use crate::supervise::waiting::Waiting;
@@ -79,6 +85,8 @@ pub struct SandboxSpec {
     pub owner: String,
     /// The scope that the sandbox's own scope is opened in.
     pub parent: Option<ScopeId>,
+    /// What it may reach outside.
+    pub network: SandboxNetwork,
 }
 
 /// Whether the files of a sandbox are all there.
@@ -118,6 +126,9 @@ struct SandboxState {
     owner: String,
     template_name: String,
     created_at_ms: u64,
+    network: SandboxNetwork,
+    /// Connections that its network was refused.
+    denials: Arc<NetworkDenials>,
     home: Home,
     layers: Arc<Layers>,
     record: Mutex<Record>,
@@ -227,6 +238,8 @@ impl Sandboxes {
             owner: record.owner.clone(),
             template_name: record.template_name.clone(),
             created_at_ms: record.created_at_ms,
+            network: record.network.clone(),
+            denials: Arc::default(),
             home,
             layers: self.layers.clone(),
             record: Mutex::new(record),
@@ -244,6 +257,7 @@ impl Sandboxes {
     /// The template cannot be shown, the host has no namespaces or refuses the layer, or the disk is full. Nothing is left of it.
     pub fn create(&self, spec: SandboxSpec) -> Result<Sandbox, Error> {
         self.check_directory()?;
+        network::check(&self.inner, &spec.network)?;
         let (stack, is_uncertain) = self.resolve(&spec)?;
         let record = Record {
             owner: spec.owner,
@@ -251,6 +265,7 @@ impl Sandboxes {
             template_layers: stack.layers.len(),
             stack,
             created_at_ms: calendar_milliseconds(),
+            network: spec.network,
             boot_id: record::boot_id(),
             is_uncertain,
         };
@@ -420,9 +435,10 @@ impl Sandbox {
             None => {
                 self.state.note_boot()?;
                 let record = lock(&self.state.record).clone();
-                let mounted =
-                    Arc::new(mount::mount(&self.inner, &self.state.home, &self.state.layers, &record)?);
-                life.mounted.insert(mounted).clone()
+                let mut mounted = mount::mount(&self.inner, &self.state.home, &self.state.layers, &record)?;
+                let requested = (record.owner.as_str(), &record.network);
+                mounted.network = network::start(&self.inner, requested, self.state.denials.clone())?;
+                life.mounted.insert(Arc::new(mounted)).clone()
             }
         };
         life.users += 1;
@@ -517,6 +533,11 @@ impl SandboxUse {
     /// What says that something may write to the layer, as long as it is open.
     pub fn lock(&self) -> Option<BorrowedFd<'_>> {
         self.mounted.as_ref().map(|mounted| mounted.lock.as_fd())
+    }
+
+    /// The network namespace of all that runs in it, unless that is the host's or there is none.
+    pub fn network(&self) -> Option<Arc<LentNetwork>> {
+        self.mounted.as_ref().and_then(|mounted| mounted.network.namespace.clone())
     }
 
     pub fn view(&self) -> Option<&RootView> {

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::workspace::{make_workspace, workspace_owner};
 use super::layers::{LAYERS, Layers, Stack};
+use super::network::SandboxNetwork;
 use super::stored::TEMPLATES;
 use crate::isolate::files::WORKSPACE;
 use crate::isolate::sandbox::SANDBOX_HOME;
@@ -42,6 +43,9 @@ pub(super) struct Record {
     pub template_layers: usize,
     /// Milliseconds since the epoch.
     pub created_at_ms: u64,
+    /// What it may reach outside; nothing in records from before there was a choice.
+    #[serde(default)]
+    pub network: SandboxNetwork,
     /// The start of the machine in which it was last mounted.
     pub boot_id: String,
     /// It was mounted in an earlier one: what was not on disk then is lost.

@@ -18,6 +18,7 @@ fn find_does_not_wait_for_a_record_being_written() {
             template_name: "host".to_owned(),
             owner: owner.to_owned(),
             parent: None,
+            network: super::SandboxNetwork::None,
         };
         sandboxes.create(spec).expect("a sandbox")
     });
