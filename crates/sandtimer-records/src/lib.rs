@@ -1,6 +1,8 @@
-//! What of runs outlives a process: their records, in files of one directory, and their durations, in an SQLite database.
+//! What of runs outlives a process: their records, in files of one directory, and their durations,
+//! in an SQLite database.
 //!
-//! It starts nothing, waits for nothing but the disk, and knows neither HTTP nor who may see a record.
+//! It starts nothing, waits for nothing but the disk, and knows neither HTTP nor who may see a
+//! record.
 #![forbid(unsafe_code)]
 
 mod directory;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use sandtimer::limits::{Effect, nanoseconds};
+use sandtimer::model::{Layer, LimitKind, Source};
 use serde::ser::{Serialize, Serializer};
 
 use super::{Budget, Cause, Phase, Repeated, words};
-use sandtimer::limits::{Effect, nanoseconds};
-use sandtimer::model::{Layer, LimitKind, Source};
 
 /// Where a budget stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use super::scaled;
 use sandtimer::limits::Limits;
 use sandtimer::model::Layer;
 use sandtimer::time::Moment;
+
+use super::scaled;
 
 /// What happens to a task's processes when its time is up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

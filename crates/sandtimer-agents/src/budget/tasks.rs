@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{Cause, END_FACTOR, TaskOf, scaled};
 use sandtimer::time::Moment;
+
+use super::{Cause, END_FACTOR, TaskOf, scaled};
 
 /// Tasks at once.
 const MOST_ACTIVE: usize = 64;

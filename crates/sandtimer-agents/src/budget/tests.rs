@@ -1,8 +1,9 @@
 use std::time::Duration;
 
-use super::*;
 use sandtimer::limits::{Ceilings, Limits, Place, Setting, nest, precedence};
 use sandtimer::model::{Layer, Source};
+
+use super::*;
 
 const MINUTE: u64 = 60;
 

@@ -3,11 +3,12 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use sandtimer::model::LimitKind;
+
 use super::check::{LimitUse, Quantity};
 use super::tasks::Task;
 use super::{Budget, Cause, Phase};
 use crate::estimate::duration_text;
-use sandtimer::model::LimitKind;
 
 /// `45s`, `12m 0s`, `1h 30m`.
 fn brief(duration: Duration) -> String {

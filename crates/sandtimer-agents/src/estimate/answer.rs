@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::Rung;
+use super::rung::Rung;
 
 /// Odds of 19 to 1: what best and worst case are to the typical one.
 const ODDS: f64 = 19.0;

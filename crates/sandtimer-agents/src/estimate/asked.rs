@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::answer::LIMIT_RUNS;
-use super::{Complexity, Conditions, Estimate, EstimateError, Question, Rung, TaskType, duration_text};
+use super::answer::{Estimate, LIMIT_RUNS, duration_text};
+use super::error::EstimateError;
+use super::kind::{Complexity, TaskType};
+use super::question::{Conditions, Question};
+use super::rung::Rung;
 
 /// A question in words. A type, a command, or both.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Question;
+use super::question::Question;
 
 /// A run that is over.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

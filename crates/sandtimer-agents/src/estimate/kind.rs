@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::EstimateError;
+use super::error::EstimateError;
 
 /// Megabytes of data in the situations of the description.
 pub(super) const STATED: f64 = 2300.0;

@@ -33,10 +33,12 @@
 
 mod answer;
 mod asked;
+mod error;
 mod history;
 mod kind;
 mod pace;
 mod question;
+mod rung;
 mod scores;
 mod series;
 #[cfg(test)]
@@ -49,20 +51,19 @@ use serde::{Deserialize, Serialize};
 pub(crate) use answer::LIMIT_FACTOR;
 pub use answer::{Estimate, Left, duration_text};
 pub use asked::{Answer, Asked};
+pub use error::{EstimateError, MOST_MEGABYTES};
 pub use history::{Finished, History, HistoryError};
 pub use kind::{Complexity, TaskType};
 pub use question::{Conditions, Question};
+pub use rung::Rung;
 
 use pace::Pace;
+use rung::RUNGS;
 use scores::{Held, Pool, Usual};
 use series::{Lens, Sample, Series, View};
 
-/// The most data that a question is about, in megabytes: an exabyte. A size above that is a mistake.
-pub const MOST_MEGABYTES: f64 = 1e12;
 /// Keys that an estimator holds; the longest unused go first.
 pub const MOST_KEYS: usize = 16_384;
-/// Rungs that have runs.
-pub(crate) const RUNGS: usize = 5;
 /// Loads that are told apart: unknown, quiet, busy, crowded.
 const LOADS: usize = 4;
 /// An estimate from runs of one thing, and from runs of several, is not wider than this on either side: one that would be says
@@ -95,60 +96,6 @@ const NORMAL: [f32; 10] = [0.0, 0.126, 0.253, 0.385, 0.524, 0.674, 0.842, 1.036,
 const INHERITED: usize = 39;
 /// How much wider than normal scores begin, by size of history.
 const STARTING_WIDTHS: [f32; SIZES] = [3.0, 1.9, 1.6, 1.4, 1.2, 1.1];
-
-/// What the runs that an estimate rests on have in common with what was asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Rung {
-    /// The same command or task, with the same size and context, on the same machine beside such a load.
-    Exact,
-    /// The same, beside another load.
-    AnyLoad,
-    /// The same command but for numbers and paths, beside any load.
-    Template,
-    /// The same type and complexity with about the same size on the same machine.
-    Class,
-    /// The same type and complexity.
-    Type,
-    /// There are no such runs of a command without a type: the range is one that most commands are in.
-    Unknown,
-    /// There are no such runs: the figures are from a table.
-    Prior,
-}
-
-impl Rung {
-    const WITH_RUNS: [Rung; RUNGS] = [Rung::Exact, Rung::AnyLoad, Rung::Template, Rung::Class, Rung::Type];
-
-    /// Its name on wires.
-    pub fn name(self) -> &'static str {
-        match self {
-            Rung::Exact => "exact",
-            Rung::AnyLoad => "any_load",
-            Rung::Template => "template",
-            Rung::Class => "class",
-            Rung::Type => "type",
-            Rung::Unknown => "unknown",
-            Rung::Prior => "prior",
-        }
-    }
-}
-
-/// Why there is no estimate, or a run cannot be recorded.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum EstimateError {
-    #[error("task_type: there is no `{given}`; the nearest are {}", .nearest.join(", "))]
-    UnknownTask { given: String, nearest: Vec<&'static str> },
-    #[error("complexity: `{0}` is not one of simple, moderate, complex")]
-    UnknownComplexity(String),
-    #[error("data_size_mb: `{0:?}` is not a number of megabytes from 0 to {MOST_MEGABYTES:?}")]
-    BadSize(f64),
-    #[error("task_type is missing; give it, or a command, or both")]
-    NothingAsked,
-    #[error("seconds: `{0}` is not a duration")]
-    BadDuration(f64),
-}
 
 /// Durations of runs, and what they foretell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

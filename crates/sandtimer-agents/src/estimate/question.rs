@@ -4,8 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::error::{EstimateError, MOST_MEGABYTES};
 use super::kind::{Complexity, TaskType};
-use super::{EstimateError, MOST_MEGABYTES, RUNGS};
+use super::rung::RUNGS;
 
 /// Characters of a command that its template is made from.
 const MOST_TEMPLATE: usize = 4096;

@@ -15,7 +15,8 @@ use sandtimer::supervise::Written;
 use sandtimer_agents::resilience::{Call, CallEnd, Failure, Judged, SpentOn, Step, Way, Why, judge};
 use serde_json::Value;
 
-use super::level::{Level, now};
+use super::clock::now;
+use super::level::Level;
 use super::{Execution, Stopped};
 use crate::job::sentences::JobActivity;
 use crate::job::{Action, CallRecord, JobVerdict, Language, Phase, Program, WaySpec, Work};

@@ -20,7 +20,7 @@ use std::time::Duration;
 use sandtimer_agents::resilience::{Backoff, Retry};
 
 use self::sending::{Sending, SendingPlace};
-use super::level::now;
+use super::clock::now;
 use super::worker::{Concern, Worker};
 use crate::job::{Delivered, Delivery, StoreError, webhook_body};
 

@@ -10,15 +10,11 @@ use sandtimer::limits::{FAR_FUTURE, Limits};
 use sandtimer::model::{Layer, LimitKind, Source};
 use sandtimer::scope::{Carried, ScopeId};
 use sandtimer::time::Moment;
-use sandtimer_os::clock::monotonic_nanoseconds;
 
+use super::clock::now;
 use super::observing::{Observer, Told};
 use crate::job::sentences::{self, JobActivity};
 use crate::job::{JobVerdict, Phase};
-
-pub(super) fn now() -> Moment {
-    Moment::from_nanos(monotonic_nanoseconds())
-}
 
 /// An open scope of a job. Its deadline is the enforcer's to keep; here it is known for what goes on between runs.
 #[derive(Debug)]

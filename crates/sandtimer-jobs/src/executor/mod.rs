@@ -17,6 +17,7 @@
 //! the code does, and when `execute` returns, everything the job started is dead.
 
 mod calls;
+mod clock;
 mod control;
 mod delivering;
 mod files;
@@ -45,11 +46,12 @@ use crate::job::{
     Phase, SpecError, Status, StepRecord, StepSpec, StoreError, UnreadableSpec, Work, breaker_key,
 };
 
+use clock::now;
 pub use control::{Control, Halt};
 pub use delivering::{Courier, Sent};
 use files::{JobDirectory, Workshop};
 pub use handlers::{Handled, Handler, HandlerCall, Handlers, Word};
-use level::{Level, now};
+use level::Level;
 pub use observing::{EndedScope, Observer};
 pub use worker::{Worker, WorkerSettings};
 

@@ -9,7 +9,7 @@ use sandtimer::model::Layer;
 use sandtimer::scope::ScopeId;
 use sandtimer::time::Moment;
 
-use super::level::now;
+use super::clock::now;
 
 /// A scope of a job that is over.
 #[derive(Debug)]

@@ -7,7 +7,8 @@ use sandtimer_agents::loop_guard::{Guard, Stop};
 use serde_json::{Value, json};
 
 use super::calls::Called;
-use super::level::{Level, now};
+use super::clock::now;
+use super::level::Level;
 use super::{Execution, Stopped};
 use crate::job::sentences::{self, JobActivity};
 use crate::job::{CallRecord, JobVerdict, LoopSpec, Phase};

@@ -14,10 +14,10 @@ use std::time::Duration;
 use sandtimer::model::time;
 use sandtimer::time::Moment;
 
+use super::clock::now;
 use super::control::{Control, Halt};
 use super::delivering::Courier;
 use super::files::Workshop;
-use super::level::now;
 use super::usable_memory;
 use super::{Admission, Handlers, Means, Place, execute};
 use crate::job::{

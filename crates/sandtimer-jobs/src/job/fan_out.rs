@@ -5,8 +5,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::error::{SpecError, missing};
 use super::files::digest;
-use super::spec::{SpecError, missing};
 use super::table::{Table, refused};
 
 /// Items of one list. All jobs of a submission are taken together.

@@ -10,7 +10,7 @@ use globset::{GlobBuilder, GlobMatcher};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::spec::SpecError;
+use super::error::SpecError;
 use super::table::{Table, refused};
 
 /// Bytes of all inputs of a spec.

@@ -1,6 +1,7 @@
 //! Steps in an order in which each comes after what it needs.
 
-use super::spec::{SpecError, StepSpec};
+use super::error::SpecError;
+use super::spec::StepSpec;
 use super::table::nearest;
 
 /// The steps in order; among those that could come next, the one that is written first.

@@ -1,6 +1,7 @@
 //! Jobs: durable work, as data, and the trait of its stores. Nothing here starts, waits for or stores anything.
 //!
 //! ```text
+//! error       the field that is rejected, and why
 //! spec        what is to be done, read from TOML or JSON; every rejection names the field
 //! files       the files that a job is given, and which of the files it leaves are stored
 //! json        JSON without duplicate keys
@@ -22,6 +23,7 @@
 //! ```
 //! `executor` executes them; `sqlite` and `nats` store them.
 
+mod error;
 mod fan_out;
 mod files;
 mod graph;
@@ -46,6 +48,7 @@ mod tests;
 mod ways;
 mod webhook;
 
+pub use error::SpecError;
 pub use fan_out::{MAX_FAN_OUT_BYTES, expanded};
 pub use files::{
     DEEPEST, InputFile, MOST_FILES, MOST_INPUT_BYTES, OutputSpec, digest, embedded, hexadecimal,
@@ -67,7 +70,7 @@ pub use schedule::{MAX_MISSED, MissedPolicy, OverlapPolicy, ScheduleSpec, Schedu
 pub use sentence_examples::sentences as example_sentences;
 pub use shared_breakers::{BreakerPage, StoredBreaker, breaker_key};
 pub use source::{LOCAL_OWNER, anchored, parse_file, schedule_from};
-pub use spec::{BreakerChoice, BreakerScope, JobSpec, LoopSpec, SpecError, StepSpec, Times, Work};
+pub use spec::{BreakerChoice, BreakerScope, JobSpec, LoopSpec, StepSpec, Times, Work};
 pub use store::{
     Cancelled, FILE_PIECE, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState, JobStore,
     LeaseRequest, Leased, MAX_SCHEDULES, MOST_QUEUES, Page, QueueFacts, Renewal, Room, ScheduleRecord,

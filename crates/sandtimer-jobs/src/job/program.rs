@@ -3,7 +3,7 @@
 use sandtimer::model::{Interpreted, MOST_ARGUMENT, argument_name, too_long};
 use serde_json::Value;
 
-use super::spec::{SpecError, missing};
+use super::error::{SpecError, missing};
 use super::table::{Table, nearest, refused};
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::error::{SpecError, missing};
 use super::files::check_path;
-use super::spec::{SpecError, missing};
 use super::store::Submission;
 use super::table::{Table, refused};
 

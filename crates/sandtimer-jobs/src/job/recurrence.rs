@@ -11,7 +11,7 @@ use croner::{Cron, Direction};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
-use super::spec::{SpecError, missing};
+use super::error::{SpecError, missing};
 use super::table::{Table, refused};
 
 /// Shorter intervals are work for a loop, not for a queue.

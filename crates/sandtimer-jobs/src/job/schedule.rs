@@ -4,9 +4,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::error::{SpecError, missing};
 use super::queueing::Concurrency;
 use super::recurrence::Recurrence;
-use super::spec::{JobSpec, SpecError, missing};
+use super::spec::JobSpec;
 use super::table::{Table, refused};
 
 /// Of moments that were missed with `missed = "all"`, the job is submitted for the last ones only.

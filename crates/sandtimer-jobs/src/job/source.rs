@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use sandtimer::isolate::files::home_directories;
 use serde_json::{Map, Value, json};
 
+use super::error::SpecError;
 use super::files::embedded;
 use super::json::Unambiguous;
 use super::schedule::ScheduleSpec;
-use super::spec::{JobSpec, SpecError};
+use super::spec::JobSpec;
 
 /// Whose jobs those are that are submitted on this machine, without a server.
 pub const LOCAL_OWNER: &str = "local";

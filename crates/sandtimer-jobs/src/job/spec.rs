@@ -11,6 +11,7 @@ use sandtimer_agents::resilience::{BreakerSettings, Rate};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::error::{SpecError, missing};
 use super::files::{self, InputFile, OutputSpec};
 use super::graph;
 use super::program::Program;
@@ -49,15 +50,6 @@ const SCHEDULING: [&str; 18] = [
     "after_failure",
     "after_results",
 ];
-
-/// A field that is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{path}`: {problem}")]
-pub struct SpecError {
-    /// The way to the field, such as `steps[2].attempts`.
-    pub path: String,
-    pub problem: String,
-}
 
 /// A job, as it was asked for.
 #[derive(Debug, Clone)]
@@ -599,8 +591,4 @@ fn delay(table: &mut Table) -> Result<Option<Duration>, SpecError> {
         }
         None => Ok(delay),
     }
-}
-
-pub(super) fn missing(path: &str, what: &str) -> SpecError {
-    SpecError { path: path.to_owned(), problem: format!("is missing; use {what}") }
 }

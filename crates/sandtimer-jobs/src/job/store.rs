@@ -17,13 +17,14 @@ use sandtimer_agents::resilience::BreakerSnapshot;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::error::SpecError;
 use super::live::{LiveWorker, WorkerFacts};
 use super::log::Log;
 use super::queueing::JobBlocker;
 use super::result::JobResult;
 use super::schedule::ScheduleSpec;
 use super::shared_breakers::BreakerPage;
-use super::spec::{JobSpec, SpecError};
+use super::spec::JobSpec;
 use super::webhook::{Delivered, Delivery, WebhookShares, WebhookState};
 
 /// Why a store did not do it.

@@ -8,7 +8,7 @@ use sandtimer::model::LimitKind;
 use sandtimer::vocabulary;
 use serde_json::{Map, Value};
 
-use super::spec::SpecError;
+use super::error::SpecError;
 
 /// The longest part of a refused value that a message repeats.
 const SHOWN: usize = 80;

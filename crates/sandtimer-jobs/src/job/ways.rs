@@ -7,8 +7,8 @@ use sandtimer::model::Outcome;
 use sandtimer_agents::resilience::{Backoff, Retry};
 use serde_json::Value;
 
+use super::error::SpecError;
 use super::program::{Program, program};
-use super::spec::SpecError;
 use super::table::{Table, refused};
 
 /// One call: the way that is wanted, then the fallbacks.

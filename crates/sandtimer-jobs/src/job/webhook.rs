@@ -8,8 +8,8 @@ use base64::engine::general_purpose::STANDARD_PAD_INDIFFERENT;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::error::{SpecError, missing};
 use super::result::{JobResult, Status};
-use super::spec::{SpecError, missing};
 use super::store::{JobLine, JobState};
 use super::table::{Table, refused};
 

@@ -45,7 +45,8 @@ pub use address::NatsAddress;
 
 use crate::sqlite::schedules::{NewSchedule, SchedulePause};
 use crate::sqlite::submitting::NewJob;
-use crate::sqlite::{breakers, files, leasing, moving, natural, reading, schedules, webhooks, workers};
+use crate::sqlite::values::natural;
+use crate::sqlite::{breakers, files, leasing, moving, reading, schedules, webhooks, workers};
 use command::{Answer, Command, Entry};
 use link::Link;
 use shared::{PATIENCE, Shared, SnapshotOften};

@@ -11,7 +11,8 @@ use rusqlite::backup::Progress;
 use rusqlite::{Connection, MAIN_DB, OptionalExtension, Transaction};
 
 use super::command::{Answer, Entry, FORMAT, is_refusal};
-use crate::sqlite::{broken, integer, keep_statements, natural, schema};
+use crate::sqlite::values::{broken, integer, natural};
+use crate::sqlite::{keep_statements, schema};
 
 /// How long the parts of a command are kept for the last one: longer than a sender that lives takes.
 const PARTS_MS: i64 = 60_000;

@@ -3,8 +3,8 @@
 use crate::job::{JobBlocker, MAX_BLOCKING_JOBS, StoreError, UnreadableSpec};
 use rusqlite::{OptionalExtension, Row, Transaction};
 
-use super::moving::Kind;
-use super::{broken, integer, natural, reading, workers};
+use super::values::{Kind, broken, integer, natural};
+use super::{reading, workers};
 
 /// The columns of a job that decide whether a worker can lease it.
 struct Candidate {

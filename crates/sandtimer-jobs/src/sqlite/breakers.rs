@@ -7,8 +7,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as URL_SAFE_NO_PAD;
 use rusqlite::{OptionalExtension, Transaction};
 
-use super::moving::execute;
-use super::{broken, integer, natural, unreadable};
+use super::values::{broken, execute, integer, natural, unreadable};
 
 /// How long one is kept behind the moment from which it may be tried again: longer than most calls, whose end is to be heard.
 const KEPT_MS: i64 = 7 * 24 * 3_600_000;

@@ -9,8 +9,7 @@ use sandtimer_os::clock::{boot_milliseconds, calendar_milliseconds};
 use crate::job::StoreError;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
-use super::broken;
-use super::moving::execute;
+use super::values::{broken, execute};
 
 /// Smaller differences are the clocks' own, which are adjusted together.
 const MAX_SKEW_MS: i64 = 1_000;

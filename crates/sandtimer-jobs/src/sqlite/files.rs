@@ -4,9 +4,8 @@ use crate::job::{FILE_PIECE, FileOf, Held, Renewal, StoreError};
 use rusqlite::{Transaction, params};
 
 use super::leasing::look;
-use super::moving::execute;
 use super::submitting::Input;
-use super::{broken, integer, natural};
+use super::values::{broken, execute, integer, natural};
 
 fn key(file: FileOf<'_>) -> (i64, &str) {
     match file {

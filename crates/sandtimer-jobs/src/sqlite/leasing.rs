@@ -6,10 +6,10 @@ use crate::job::{Held, LeaseRequest, Leased, Renewal, Room, StoreError};
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use super::files::forget_outputs;
-use super::moving::{execute, give_up};
+use super::moving::give_up;
 use super::rates;
 use super::turns::{self, Order, Turns};
-use super::{broken, integer, natural};
+use super::values::{broken, execute, integer, natural};
 
 /// Of a queue whose first jobs say how much memory they may have, so many more are looked at.
 const LOOKED_AT: usize = 256;

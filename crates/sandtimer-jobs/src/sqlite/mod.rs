@@ -36,6 +36,7 @@ pub(crate) mod submitting;
 #[cfg(test)]
 mod tests;
 pub(crate) mod turns;
+pub(crate) mod values;
 mod waits;
 pub(crate) mod webhooks;
 pub(crate) mod workers;
@@ -55,13 +56,14 @@ use crate::job::{
     ScheduleSpec, StoreError, Submission, Submitted, WebhookShares, WebhookState, WorkerFacts,
 };
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use clock::StoreClock;
 use reserve::Reserve;
 use schedules::{NewSchedule, RemovedSchedule, SchedulePause};
 use submitting::NewJob;
 use turns::Turns;
+use values::{broken, natural};
 use webhooks::WebhookRules;
 
 /// How long another writer is waited for.
@@ -74,8 +76,6 @@ const FEW: usize = 16;
 const MAX_RESERVE_TRIES: usize = 5;
 /// This store has no commands of earlier versions.
 const RULES: WebhookRules = WebhookRules::OutliveRecord;
-/// What a point of priority is worth, in milliseconds of waiting.
-const PRIORITY_STEP_MS: i64 = 60_000;
 
 /// Jobs in a file.
 #[derive(Debug)]
@@ -536,42 +536,4 @@ fn connect(path: &Path) -> Result<(Connection, StoreClock), StoreError> {
     schema::migrate(&mut connection)?;
     let clock = StoreClock::of(&mut connection)?;
     Ok((connection, clock))
-}
-
-/// The store's words for what SQLite says.
-pub(crate) fn broken(error: rusqlite::Error) -> StoreError {
-    let extended = error.sqlite_error().map_or(0, |error| error.extended_code);
-    match error.sqlite_error_code() {
-        Some(_) if extended == rusqlite::ffi::SQLITE_IOERR_SHMSIZE => {
-            StoreError::Full("there is no room on the disk to open it".to_owned())
-        }
-        Some(ErrorCode::DiskFull) => StoreError::Full(error.to_string()),
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy,
-        _ => StoreError::Broken(error.to_string()),
-    }
-}
-
-fn unreadable(error: serde_json::Error) -> StoreError {
-    StoreError::Broken(format!("a row cannot be read: {error}"))
-}
-
-fn state_number(state: JobState) -> i64 {
-    JobState::ALL.iter().position(|known| *known == state).unwrap_or(0) as i64
-}
-
-fn state_of(number: i64) -> JobState {
-    usize::try_from(number).ok().and_then(|index| JobState::ALL.get(index).copied()).unwrap_or(JobState::Dead)
-}
-
-pub(crate) fn natural(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or(0)
-}
-
-pub(crate) fn integer(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// Where a job stands in its queue.
-fn rank(due_ms: i64, priority: i64) -> i64 {
-    due_ms - priority * PRIORITY_STEP_MS
 }

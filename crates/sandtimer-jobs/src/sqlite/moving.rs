@@ -5,8 +5,8 @@ use crate::job::{
 };
 use rusqlite::{OptionalExtension, Row, Transaction, params, params_from_iter};
 
+use super::values::{Kind, broken, execute, integer, natural, rank, state_number, state_of, unreadable};
 use super::webhooks::{self, WebhookRules};
-use super::{broken, integer, natural, rank, state_number, state_of, unreadable};
 use super::{rates, waits};
 
 /// Of each kind of thing that time does, so many in one transaction.
@@ -17,14 +17,6 @@ const EARLIER: i64 = 3;
 /// How long a job waits that could not be executed, and at most after several times.
 const FIRST_PAUSE_MS: i64 = 1_000;
 const LONGEST_PAUSE_MS: i64 = 60_000;
-
-/// What a result in the table is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Recorded = 0,
-    Earlier = 1,
-    Duplicate = 2,
-}
 
 /// The columns that a move needs.
 #[derive(Debug)]
@@ -92,14 +84,6 @@ fn rows(tx: &Transaction<'_>, which: &str, bound: i64) -> Result<Vec<Row1>, Stor
     let mut select = tx.prepare_cached(&sql).map_err(broken)?;
     let found = select.query_map([bound], row).map_err(broken)?;
     found.collect::<Result<_, _>>().map_err(broken)
-}
-
-pub(crate) fn execute(
-    tx: &Transaction<'_>,
-    sql: &str,
-    values: impl rusqlite::Params,
-) -> Result<usize, StoreError> {
-    tx.prepare_cached(sql).and_then(|mut statement| statement.execute(values)).map_err(broken)
 }
 
 /// Queues a job: at once if its concurrency key and its rate have room, else next to the queue.

@@ -8,8 +8,7 @@
 use crate::job::StoreError;
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
-use super::broken;
-use super::moving::execute;
+use super::values::{broken, execute};
 
 /// Keys that are handled in one sweep.
 const CHUNK: i64 = 512;

@@ -10,8 +10,8 @@ use rusqlite::types::Value as Sql;
 use rusqlite::{OptionalExtension, Row, Transaction, params_from_iter};
 
 use super::leasing::look;
-use super::moving::Kind;
-use super::{blockers, broken, integer, natural, state_number, state_of, unreadable, webhooks};
+use super::values::{Kind, broken, integer, natural, state_number, state_of, unreadable};
+use super::{blockers, webhooks};
 
 const LINE: &str = "id, name, queue, priority, state, ok, error, submitted_ms, due_ms, deadline_ms, leased_ms, ended_ms, \
     deliveries, worker, cancel, waits, seq";

@@ -11,10 +11,9 @@ use crate::job::{
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 use serde::{Deserialize, Serialize};
 
-use super::moving::execute;
 use super::submitting::{self, NewJob};
 use super::turns::Turns;
-use super::{broken, integer, natural, state_of, unreadable};
+use super::values::{broken, execute, integer, natural, state_of, unreadable};
 
 /// Schedules that are due at a time and are handled in one go.
 const CHUNK: usize = 64;

@@ -3,7 +3,7 @@
 use crate::job::StoreError;
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::broken;
+use super::values::broken;
 
 /// One step for each version of the schema; never changed once it is released.
 const MIGRATIONS: [&str; 18] = [

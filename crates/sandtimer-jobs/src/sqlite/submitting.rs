@@ -12,9 +12,10 @@ use rusqlite::{OptionalExtension, Transaction, params};
 use serde::{Deserialize, Serialize};
 
 use super::files::keep_inputs;
-use super::moving::{enter, execute};
+use super::moving::enter;
 use super::turns::{self, Turns};
-use super::{broken, integer, natural, rank, state_number, state_of, waits, webhooks};
+use super::values::{broken, execute, integer, natural, rank, state_number, state_of};
+use super::{waits, webhooks};
 
 /// A job as the tables take it in: what the store has to know of its spec, and the spec as it was written. What is chosen at
 /// random is chosen here, so that whoever takes it in comes to the same.

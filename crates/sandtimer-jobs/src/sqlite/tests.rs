@@ -12,7 +12,8 @@ use rusqlite::Connection;
 use serde_json::json;
 
 use super::turns::Turns;
-use super::{SqliteJobs, natural, schema, submitting};
+use super::values::natural;
+use super::{SqliteJobs, schema, submitting};
 use crate::conformance;
 
 /// Lets time pass on every clock.

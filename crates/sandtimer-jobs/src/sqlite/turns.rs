@@ -9,9 +9,8 @@ use std::collections::VecDeque;
 use crate::job::{LeaseRequest, StoreError};
 use rusqlite::{OptionalExtension, Row, Transaction};
 
-use super::broken;
 use super::leasing::Ready;
-use super::moving::execute;
+use super::values::{broken, execute};
 
 /// Between which jobs are handed out in turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

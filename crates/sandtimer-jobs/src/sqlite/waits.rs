@@ -7,8 +7,8 @@
 use crate::job::{JobState, SpecError, StoreError};
 use rusqlite::{OptionalExtension, Transaction, params};
 
-use super::broken;
-use super::moving::{self, execute};
+use super::moving;
+use super::values::{broken, execute};
 
 /// Jobs that are released, or cancelled, in one sweep.
 const CHUNK: i64 = 512;
@@ -34,7 +34,7 @@ pub(super) fn begin(
         let insert = "INSERT INTO waits (on_job, job, runs) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
         execute(tx, insert, (on, seq, runs_after_failure))?;
         execute(tx, "UPDATE jobs SET awaited = 1 WHERE seq = ?1", [on])?;
-        if super::state_of(state).is_over() {
+        if super::values::state_of(state).is_over() {
             note(tx, on, ok == Some(true))?;
         }
     }
@@ -109,7 +109,7 @@ fn settle(
         let release = "UPDATE jobs SET waits = waits - 1 WHERE seq = ?1";
         execute(tx, release, params![job])?;
         let is_due = "SELECT waits = 0 AND due_ms <= ?2 AND state = ?3 FROM jobs WHERE seq = ?1";
-        let scheduled = super::state_number(JobState::Scheduled);
+        let scheduled = super::values::state_number(JobState::Scheduled);
         let is_due = tx.query_row(is_due, (job, now, scheduled), |row| row.get(0)).map_err(broken)?;
         if is_due {
             moving::enter(tx, *job, now)?;

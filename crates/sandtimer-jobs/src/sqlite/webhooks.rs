@@ -9,9 +9,8 @@ use crate::job::{
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 use serde_json::json;
 
-use super::moving::{Kind, execute};
 use super::reading::{line_of, results};
-use super::{broken, integer, natural, state_of, unreadable};
+use super::values::{Kind, broken, execute, integer, natural, state_of, unreadable};
 
 /// Which version of the rules of webhooks applies: a log on a NATS server has commands of earlier versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use crate::job::{LIVE_TIME, LiveWorker, StoreError, WorkerFacts};
 use rusqlite::{Row, Transaction, params};
 
-use super::moving::execute;
-use super::{broken, integer, natural, unreadable};
+use super::values::{broken, execute, integer, natural, unreadable};
 
 /// Those that announced themselves at this moment or before are not live any more.
 fn last_dead(now: i64) -> i64 {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sandtimer::time::Moment;
 
-use super::super::level::now;
+use super::super::clock::now;
 use super::{AT_ONCE, EACH, FIRST_PAUSE, FORBIDDEN_PAUSE, MAX_DESTINATION_PAUSE, MAX_FAILING, Sent};
 use crate::job::{Delivery, Destination, WebhookShares};
 
