@@ -1086,6 +1086,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{id}/extend": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Extend the wall-clock limit of a sandbox, and begin its idle limit again */
+        post: operations["post_sandboxes_extend"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{id}/fork": {
         parameters: {
             query?: never;
@@ -1097,6 +1114,40 @@ export interface paths {
         put?: never;
         /** Make sandboxes with the files of one in which nothing runs, which then change independently */
         post: operations["post_sandboxes_fork"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Stop all that runs in a sandbox, and the clocks of its limits; until it is resumed, nothing can be started in it, and its files can only be read */
+        post: operations["post_sandboxes_pause"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Resume a paused sandbox: its limits end later by the length of the pause */
+        post: operations["post_sandboxes_resume"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1752,7 +1803,7 @@ export interface components {
         Ending: "exited" | "signaled" | "returned" | "raised" | "no_result" | "timeout" | "stalled" | "out_of_memory" | "output_limit" | "process_limit" | "disk_limit" | "budget" | "cancelled" | "infra_error";
         Error: {
             /** @enum {string} */
-            code: "bad_http" | "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "bad_archive" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "json_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "operator_only" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "schedule_not_found" | "sandbox_not_found" | "template_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "answer_unavailable" | "no_terminal" | "sandbox_busy" | "template_exists" | "too_many_layers" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "context_ended" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "store_gone" | "shutting_down" | "internal";
+            code: "bad_http" | "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "bad_archive" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "json_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "operator_only" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "schedule_not_found" | "sandbox_not_found" | "template_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "answer_unavailable" | "no_terminal" | "sandbox_busy" | "sandbox_paused" | "template_exists" | "too_many_layers" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "context_ended" | "sandbox_ended" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "store_gone" | "shutting_down" | "internal";
             details: Record<string, never>;
             /** @description What would work. */
             hint: string;
@@ -2860,13 +2911,23 @@ export interface components {
              * @enum {string}
              */
             durability: "certain" | "uncertain";
+            /** @description What is left of it; all of it while it is used. */
+            idle_left_ms: number | null;
+            /** @description Its idle limit. */
+            idle_ms: number | null;
             /** @description The ids of the layers under what it has written since its last snapshot, the lowest first. */
             layers: string[];
+            /** @description Whether nothing runs in it, or can be started, until it is resumed. */
+            paused: boolean;
             /** @description Runs that are in it now. Files outlive the server; runs do not. */
             runs: number;
             sandbox_id: string;
             /** @description What it was made from. */
             template: string;
+            /** @description What is left of it. */
+            wall_left_ms: number | null;
+            /** @description Its wall-clock limit, with its extensions. */
+            wall_ms: number | null;
         };
         SandboxChange: {
             /** @enum {string} */
@@ -2886,8 +2947,16 @@ export interface components {
             sandboxes: components["schemas"]["Sandbox"][];
         };
         SandboxRequest: {
+            /** @description How long it may be unused; runs, live contexts and sessions are use, and so is work with its files. */
+            idle_ms?: components["schemas"]["Limit"];
             /** @description What it is made from: `host`, the host's programs, unless given; or another of GET /v1/templates, by its name or id. */
             template?: string;
+            /** @description The same, with its unit, such as `30s`. */
+            timeout?: string | null;
+            /** @description The same as `wall_ms`; give one of them. */
+            timeout_ms?: components["schemas"]["Limit"];
+            /** @description How long it may exist, pauses not counted. At the limit its runs end, and it is deleted. */
+            wall_ms?: components["schemas"]["Limit"];
         };
         SessionRequest: {
             cpu_ms?: components["schemas"]["Limit"];
@@ -3816,8 +3885,17 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused` */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_ended` */
+            410: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4261,7 +4339,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `answer_unavailable` */
+            /** @description `answer_unavailable`, `sandbox_paused` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4502,7 +4580,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `nothing_to_undo` */
+            /** @description `nothing_to_undo`, `sandbox_paused` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4645,7 +4723,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4654,7 +4732,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_ended` */
+            /** @description `context_ended`, `sandbox_ended` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -4794,7 +4872,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `file_exists`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused`, `file_exists`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4803,7 +4881,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_ended` */
+            /** @description `context_ended`, `sandbox_ended` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -4924,7 +5002,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `directory_not_empty`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused`, `directory_not_empty`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4933,7 +5011,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_ended` */
+            /** @description `context_ended`, `sandbox_ended` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -5060,7 +5138,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5069,7 +5147,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_ended` */
+            /** @description `context_ended`, `sandbox_ended` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -5196,7 +5274,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5205,7 +5283,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_ended` */
+            /** @description `context_ended`, `sandbox_ended` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -5319,7 +5397,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `file_exists`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused`, `file_exists`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5328,7 +5406,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_ended` */
+            /** @description `context_ended`, `sandbox_ended` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -5451,7 +5529,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `file_exists`, `directory_not_empty`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused`, `file_exists`, `directory_not_empty`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5460,7 +5538,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_ended` */
+            /** @description `context_ended`, `sandbox_ended` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -5581,7 +5659,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5590,7 +5668,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_ended` */
+            /** @description `context_ended`, `sandbox_ended` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -5702,7 +5780,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5711,7 +5789,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_ended` */
+            /** @description `context_ended`, `sandbox_ended` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -5858,7 +5936,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5867,7 +5945,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_ended` */
+            /** @description `context_ended`, `sandbox_ended` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -5999,7 +6077,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6008,7 +6086,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_ended` */
+            /** @description `context_ended`, `sandbox_ended` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -8459,8 +8537,17 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `answer_unavailable`, `sandbox_busy` */
+            /** @description `answer_unavailable`, `sandbox_busy`, `sandbox_paused` */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_ended` */
+            410: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8665,8 +8752,17 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `answer_unavailable`, `sandbox_busy` */
+            /** @description `answer_unavailable`, `sandbox_busy`, `sandbox_paused` */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_ended` */
+            410: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -10146,7 +10242,7 @@ export interface operations {
                     "application/json": components["schemas"]["Sandbox"];
                 };
             };
-            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field`, `bad_limit` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -10312,6 +10408,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `sandbox_ended` */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `uri_too_long` */
             414: {
                 headers: {
@@ -10388,6 +10493,15 @@ export interface operations {
             };
             /** @description `sandbox_busy` */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_ended` */
+            410: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -10485,6 +10599,15 @@ export interface operations {
             };
             /** @description `sandbox_busy` */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_ended` */
+            410: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -10608,8 +10731,17 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `answer_unavailable`, `sandbox_busy` */
+            /** @description `answer_unavailable`, `sandbox_busy`, `sandbox_paused` */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_ended` */
+            410: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -10741,6 +10873,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `sandbox_ended` */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `file_too_large` */
             413: {
                 headers: {
@@ -10778,6 +10919,131 @@ export interface operations {
                 };
             };
             /** @description `capacity`, `system`, `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_sandboxes_extend: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Extend"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `wrong_state` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_ended` */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large`, `json_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -10866,6 +11132,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `sandbox_ended` */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `body_too_large`, `json_too_large` */
             413: {
                 headers: {
@@ -10903,6 +11178,256 @@ export interface operations {
                 };
             };
             /** @description `capacity`, `system`, `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_sandboxes_pause: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Empty"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `wrong_state`, `sandbox_paused` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_ended` */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large`, `json_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_sandboxes_resume: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Empty"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `wrong_state` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_ended` */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large`, `json_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -10984,6 +11509,15 @@ export interface operations {
             };
             /** @description `sandbox_busy`, `template_exists`, `too_many_layers` */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_ended` */
+            410: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -11170,8 +11704,17 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused` */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_ended` */
+            410: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -11472,7 +12015,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `answer_unavailable` */
+            /** @description `answer_unavailable`, `sandbox_paused` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -11713,7 +12256,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `nothing_to_undo` */
+            /** @description `nothing_to_undo`, `sandbox_paused` */
             409: {
                 headers: {
                     [name: string]: unknown;

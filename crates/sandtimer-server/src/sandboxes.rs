@@ -1,12 +1,13 @@
 //! `/v1/sandboxes`: file systems in which many runs work, and which outlive them and the server.
 //!
 //! ```text
-//! created ─▶ used by any number of runs at a time ─▶ deleted, which ends those that are in it
+//! created ─▶ used by any number of runs at a time ⇄ paused ─▶ deleted, or at a limit, which ends those that are in it
 //! ```
 //! What they are is the engine's business (docs/design/sandboxes.md); here is who may ask for what.
 
 mod export;
 mod import;
+mod life;
 mod templates;
 
 use std::collections::{BTreeMap, HashMap};
@@ -21,6 +22,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use sandtimer::Engine;
 use sandtimer::engine::{Durability, Sandbox, SandboxSpec, Sandboxes, Template};
+use sandtimer::limits::Limits;
+use sandtimer::model::LimitKind;
 use serde_json::{Value, json};
 
 use crate::Shared;
@@ -32,6 +35,8 @@ use crate::error::{Code, Refusal};
 use crate::quota::{Share, Shares};
 use crate::runs::{self, RunRequest};
 use crate::tenants::Tenants;
+
+pub(crate) use self::life::keep_house;
 
 /// The template that every server has.
 pub(crate) const HOST_TEMPLATE: &str = "host";
@@ -107,12 +112,18 @@ impl SandboxService {
     }
 
     /// Blocks.
-    fn create(&self, owner: &Owner, template: &str, tenants: &Tenants) -> Result<Sandbox, Refusal> {
+    fn create(
+        &self,
+        owner: &Owner,
+        (template, limits): (&str, Limits),
+        tenants: &Tenants,
+    ) -> Result<Sandbox, Refusal> {
         let spec = SandboxSpec {
             template: self.template(template, owner)?,
             template_name: template.to_owned(),
             owner: owner.as_str().to_owned(),
             parent: tenants.scope(owner),
+            limits,
         };
         let share = SANDBOXES.take(owner)?;
         let sandbox = self.sandboxes.create(spec)?;
@@ -133,6 +144,7 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/sandboxes", post(create).get(list))
         .route("/v1/sandboxes/{id}", get(show).delete(delete))
         .route("/v1/sandboxes/{id}/exec", post(execute))
+        .merge(life::routes())
         .merge(templates::routes())
         .merge(export::routes())
         .merge(import::routes())
@@ -145,6 +157,9 @@ pub(crate) fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Sandbox, Ref
 
 /// Waits while its record is being written.
 fn view(sandbox: &Sandbox) -> Value {
+    let life = sandbox.life();
+    let milliseconds =
+        |time: Option<Duration>| time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
     json!({
         "sandbox_id": sandbox.id(),
         "template": sandbox.template_name(),
@@ -155,6 +170,11 @@ fn view(sandbox: &Sandbox) -> Value {
             Durability::Certain => "certain",
             Durability::Uncertain => "uncertain",
         },
+        "paused": life.is_paused,
+        "idle_ms": milliseconds(life.idle),
+        "idle_left_ms": milliseconds(life.idle_left),
+        "wall_ms": milliseconds(life.wall),
+        "wall_left_ms": milliseconds(life.wall_left),
     })
 }
 
@@ -164,9 +184,11 @@ async fn create(
     Object(mut fields): Object,
 ) -> Result<Response, Refusal> {
     let template = fields.text("template")?.unwrap_or_else(|| HOST_TEMPLATE.to_owned());
+    let limits = fields.limits(&[LimitKind::Idle.into(), LimitKind::Wall.into()])?;
     fields.finish()?;
-    let made =
-        tokio::task::spawn_blocking(move || app.sandbox_service.create(&owner, &template, &app.tenants));
+    let made = tokio::task::spawn_blocking(move || {
+        app.sandbox_service.create(&owner, (&template, limits), &app.tenants)
+    });
     let made = made.await.map_err(|_| Refusal::new(Code::Internal, "the sandbox could not be made"))??;
     Ok((StatusCode::CREATED, body::json(&view(&made))).into_response())
 }
@@ -196,19 +218,31 @@ async fn delete(
     Extension(owner): Extension<Owner>,
     Id(id): Id,
 ) -> Result<Response, Refusal> {
-    find(&app, &id, &owner)?;
+    // One that ended at a limit is deleted already: then its owner has seen that.
+    find(&app, &id, &owner).map(drop).or_else(|refusal| match refusal.code {
+        Code::SandboxEnded => Ok(()),
+        _ => Err(refusal),
+    })?;
     let (service, deleted_id) = (app.clone(), id.clone());
-    let deleting = move || service.sandbox_service.delete(&deleted_id, &owner);
-    let mut deleting = tokio::task::spawn_blocking(deleting);
+    close(&app, &id, move || service.sandbox_service.delete(&deleted_id, &owner)).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Does what removes a sandbox, and meanwhile closes the contexts in it.
+async fn close<T: Send + 'static>(
+    app: &Shared,
+    id: &str,
+    remove: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let mut removing = tokio::task::spawn_blocking(remove);
     // Contexts hold it, also those that are opened at the last moment.
-    let deleted = loop {
-        match tokio::time::timeout(CLOSING_INTERVAL, &mut deleting).await {
-            Ok(deleted) => break deleted,
-            Err(_) => contexts::close_in_sandbox(&app, &id).await,
+    let removed = loop {
+        match tokio::time::timeout(CLOSING_INTERVAL, &mut removing).await {
+            Ok(removed) => break removed,
+            Err(_) => contexts::close_in_sandbox(app, id).await,
         }
     };
-    deleted.map_err(|_| Refusal::new(Code::Internal, "the sandbox could not be removed"))??;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    removed.map_err(|_| Refusal::new(Code::Internal, "the sandbox could not be removed"))?
 }
 
 /// A run in the sandbox of the path: `POST /v1/runs` with its id as `sandbox`.

@@ -31,6 +31,7 @@ fn host_spec(owner: &str) -> SandboxSpec {
         template_name: "host".to_owned(),
         owner: owner.to_owned(),
         parent: None,
+        limits: Limits::new(),
     }
 }
 

@@ -22,7 +22,13 @@ fn open(engine: &Engine, directory: &Path) -> Sandboxes {
 }
 
 fn spec_of(template: Template) -> SandboxSpec {
-    SandboxSpec { template, template_name: "template".to_owned(), owner: OWNER.to_owned(), parent: None }
+    SandboxSpec {
+        template,
+        template_name: "template".to_owned(),
+        owner: OWNER.to_owned(),
+        parent: None,
+        limits: Limits::new(),
+    }
 }
 
 fn stored(template: &StoredTemplate) -> SandboxSpec {

@@ -21,7 +21,7 @@ from ..errors import ServerNotFoundError
 from . import _judge
 from ._context import ClientContext
 from ._files import ClientWorkspace
-from ._request import ContextOptions, JudgeOptions, RunOptions, fields, program
+from ._request import ContextOptions, JudgeOptions, RunOptions, fields, milliseconds, program
 from ._run import WAIT_MS, ClientRun, outcome_of
 from ._sandbox import ClientSandbox
 from ._wire import AWAITING, BLOCKING, FileBody, Io, Server, now
@@ -380,12 +380,18 @@ class Client:
 
     # Sandboxes
 
-    def sandbox(self, template: str = "host") -> ClientSandbox:
+    def sandbox(
+        self, template: str = "host", *, timeout: Optional[float] = None, idle: Optional[float] = None
+    ) -> ClientSandbox:
         """Makes a sandbox: a private file system in which many runs work, and which outlives them.
 
         Args:
             template: What it is made from: "host", the programs of the server's host, or another
                 one of `templates`.
+            timeout: Seconds after which it ends, pauses not counted: what runs in it ends, and it is
+                deleted. None or 0: no limit.
+            idle: Seconds without use after which it is deleted; runs, live contexts and sessions are
+                use, and so is work with its files. None or 0: no limit.
 
         Raises:
             ServerNotFoundError: The server has no such template.
@@ -398,14 +404,23 @@ class Client:
             ...     box.run("cat answer", timeout=20.0).stdout
             '42\\n'
         """
-        return now(self._sandbox(BLOCKING, template))
+        return now(self._sandbox(BLOCKING, template, timeout, idle))
 
-    async def asandbox(self, template: str = "host") -> ClientSandbox:
+    async def asandbox(
+        self, template: str = "host", *, timeout: Optional[float] = None, idle: Optional[float] = None
+    ) -> ClientSandbox:
         """Awaited form of `sandbox`."""
-        return await self._sandbox(AWAITING, template)
+        return await self._sandbox(AWAITING, template, timeout, idle)
 
-    async def _sandbox(self, io: Io, template: str) -> ClientSandbox:
-        made = await self._server.ask(io, "POST", "/v1/sandboxes", {"template": text("template", template)})
+    async def _sandbox(
+        self, io: Io, template: str, timeout: Optional[float], idle: Optional[float]
+    ) -> ClientSandbox:
+        body = {
+            "template": text("template", template),
+            "wall_ms": milliseconds("timeout", timeout),
+            "idle_ms": milliseconds("idle", idle),
+        }
+        made = await self._server.ask(io, "POST", "/v1/sandboxes", body)
         return ClientSandbox(self._server, made["sandbox_id"])
 
     def attach_sandbox(self, id: str) -> ClientSandbox:

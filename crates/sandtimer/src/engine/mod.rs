@@ -75,8 +75,8 @@ pub use pool::CAPACITY;
 pub use refill::Stats;
 pub use run::{Grown, Run, RunOutput, Settled, Started, Stream, Wait, Warned};
 pub use sandboxes::{
-    Change, ChangedFile, Durability, Import, MAX_FORKS, MAX_LAYERS, Origin, Reading, Sandbox, SandboxError,
-    SandboxFiles, SandboxSpec, Sandboxes, StoredTemplate, Template,
+    Change, ChangedFile, Durability, Import, MAX_FORKS, MAX_LAYERS, Origin, Reading, Sandbox, SandboxEnd,
+    SandboxError, SandboxFiles, SandboxLife, SandboxLimit, SandboxSpec, Sandboxes, StoredTemplate, Template,
 };
 pub use scopes::Scope;
 pub use spec::{Output, Require, Spec, Stdin};

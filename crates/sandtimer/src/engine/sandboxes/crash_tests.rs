@@ -32,6 +32,7 @@ fn host() -> SandboxSpec {
         template_name: "host".to_owned(),
         owner: OWNER.to_owned(),
         parent: None,
+        limits: Limits::new(),
     }
 }
 
