@@ -59,7 +59,7 @@ impl Census {
 /// is not this test's, are that engine's.
 fn processes(entries: &mut BTreeSet<String>) {
     let own = descendants(std::process::id());
-    let orphan = |process: &process::Process| process.parent <= 1;
+    let orphan = |process: &process::ProcessStat| process.parent <= 1;
     let strays = process::all().into_iter().filter(|process| {
         let marked = process.arguments.iter().any(|argument| argument.starts_with("st-mark-"));
         process.state != 'Z' && (marked || (process.name.starts_with("st-") && orphan(process)))

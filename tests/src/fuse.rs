@@ -25,12 +25,12 @@ const ROOT: u64 = 1;
 /// A mounted file system of one file.
 #[derive(Debug)]
 pub struct Fuse {
-    shared: Arc<Shared>,
+    shared: Arc<FuseState>,
     server: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct FuseState {
     /// Reads wait while this is set.
     holding: AtomicBool,
     /// Reads that wait now.
@@ -51,7 +51,7 @@ impl Fuse {
             device.as_raw_fd()
         );
         let text = |text: &str| std::ffi::CString::new(text).map_err(|error| error.to_string());
-        let (place, options) = (text(&at.to_string_lossy())?, text(&options)?);
+        let (mount_point, options) = (text(&at.to_string_lossy())?, text(&options)?);
         // SAFETY: strings that live across the calls; the namespace is this thread's alone.
         let mounted = unsafe {
             libc::unshare(libc::CLONE_NEWNS) == 0
@@ -64,7 +64,7 @@ impl Fuse {
                 ) == 0
                 && libc::mount(
                     c"hostile".as_ptr(),
-                    place.as_ptr(),
+                    mount_point.as_ptr(),
                     c"fuse".as_ptr(),
                     libc::MS_NOSUID | libc::MS_NODEV,
                     options.as_ptr().cast(),
@@ -73,9 +73,9 @@ impl Fuse {
         if !mounted {
             return Err(format!("mount a FUSE file system: {}", std::io::Error::last_os_error()));
         }
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(FuseState::default());
         let for_server = shared.clone();
-        let server = std::thread::spawn(move || Server { device, shared: for_server, held: vec![] }.serve());
+        let server = std::thread::spawn(move || FuseServer { device, shared: for_server, held: vec![] }.serve());
         Ok(Fuse { shared, server: Some(server) })
     }
 
@@ -99,14 +99,14 @@ impl Drop for Fuse {
     }
 }
 
-struct Server {
+struct FuseServer {
     device: File,
-    shared: Arc<Shared>,
+    shared: Arc<FuseState>,
     /// Reads that have no answer yet, by the number that the answer must carry.
     held: Vec<u64>,
 }
 
-impl Server {
+impl FuseServer {
     fn serve(mut self) {
         let mut request = vec![0; 1 << 18];
         while !self.shared.over.load(Ordering::SeqCst) {

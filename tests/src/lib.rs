@@ -17,8 +17,8 @@ pub mod fuse;
 pub mod honest;
 pub mod outcome;
 pub mod process;
-pub mod refusal;
-pub mod rows;
+pub mod rejection;
+pub mod attack_list;
 pub mod scene;
 pub mod wait;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sandtimer_tests::attack::check;
-use sandtimer_tests::rows::TIME;
+use sandtimer_tests::attack_list::TIME;
 use sandtimer_tests::wait::alone;
 
 #[test]

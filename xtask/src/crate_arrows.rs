@@ -91,14 +91,14 @@ fn any_of(names: &[&str]) -> String {
 
 /// The crates by which `from` comes to use `to`, both included.
 fn path_to<'a>(uses: &BTreeMap<&'a str, BTreeSet<&'a str>>, from: &'a str, to: &str) -> Option<Vec<&'a str>> {
-    let mut seen = BTreeSet::new();
+    let mut visited = BTreeSet::new();
     let mut open = vec![vec![from]];
     while let Some(path) = open.pop() {
         let last = path[path.len() - 1];
         if last == to {
             return Some(path);
         }
-        if seen.insert(last) {
+        if visited.insert(last) {
             open.extend(uses.get(last).into_iter().flatten().map(|next| [&path[..], &[*next]].concat()));
         }
     }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrow_against_the_order_is_named() {
+    fn arrow_against_the_layers_is_named() {
         let uses = [("sandtimer", "sandtimer-store", None), ("sandtimer-os", "sandtimer", Some("build"))];
         assert_eq!(
             arrows(&metadata(&uses)),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_os_must_not_use_is_found_behind_another_crate() {
+    fn indirect_use_that_os_must_not_have_is_found() {
         let uses = [("sandtimer-os", "helper", None), ("helper", "log", None), ("log", "helper", None)];
         assert_eq!(
             arrows(&metadata(&uses)),

@@ -99,9 +99,9 @@ mod tests {
     fn unknown_commands(text: &str, usage: &str) -> Vec<String> {
         let known: Vec<&str> = usage.lines().filter_map(|line| line.strip_prefix("  ")).collect();
         let is_known = |call: &str| {
-            let mut words = call.split_whitespace();
-            let command = words.next().unwrap_or_default();
-            let option = words.next().filter(|word| word.starts_with("--"));
+            let mut arguments = call.split_whitespace();
+            let command = arguments.next().unwrap_or_default();
+            let option = arguments.next().filter(|argument| argument.starts_with("--"));
             known.iter().any(|line| {
                 let line = line.replace(['[', ']'], "");
                 let is_command = line.split_whitespace().next() == Some(command);

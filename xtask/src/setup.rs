@@ -130,11 +130,11 @@ fn install_missing(packages: &[SystemPackage]) -> Result {
         return Ok(());
     }
     let names: Vec<&str> = missing.iter().map(|package| package.name).collect();
-    let refusal = match install(&names) {
+    let rejection = match install(&names) {
         Ok(()) => return Ok(()),
-        Err(refusal) => refusal,
+        Err(rejection) => rejection,
     };
-    println!("not installed, and cannot be: {refusal}");
+    println!("not installed, and cannot be: {rejection}");
     for package in missing {
         println!("  without {}: {}", package.name, package.without);
     }

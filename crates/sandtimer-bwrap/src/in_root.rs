@@ -22,7 +22,7 @@ const ROOT_NAME: &str = ".";
 
 /// Whether the last part of a path is followed where it is a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Last {
+pub(crate) enum LastComponent {
     Follow,
     Keep,
 }
@@ -79,7 +79,7 @@ const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC)
 pub(crate) fn locate(
     root: &Path,
     path: &Path,
-    last: Last,
+    last: LastComponent,
     mut enter: impl FnMut(Location) -> io::Result<Rc<OwnedFd>>,
 ) -> io::Result<Location> {
     let opened = Rc::new(openat(CWD, root, PATH | OFlags::DIRECTORY, Mode::empty())?);
@@ -96,7 +96,7 @@ pub(crate) fn locate(
         let directory = inside.last().map_or_else(|| opened.clone(), |(_, directory)| directory.clone());
         let mut location = Location { root: root.to_owned(), directory, name, entry: None };
         location.open()?;
-        if !(is_last && last == Last::Keep)
+        if !(is_last && last == LastComponent::Keep)
             && let Some(target) = link_target(&location)?
         {
             links += 1;
@@ -180,12 +180,12 @@ mod tests {
             ("/", "."),
         ];
         for (path, expected) in cases {
-            let found = locate(root, Path::new(path), Last::Follow, make).expect("a location");
+            let found = locate(root, Path::new(path), LastComponent::Follow, make).expect("a location");
             assert_eq!(shown(&found), root.join(expected), "{path}");
         }
-        let kept = locate(root, Path::new("/absolute"), Last::Keep, make).expect("a location");
+        let kept = locate(root, Path::new("/absolute"), LastComponent::Keep, make).expect("a location");
         assert_eq!(shown(&kept), root.join("absolute"));
-        let kept = locate(root, Path::new("/up/link"), Last::Keep, make).expect("a location");
+        let kept = locate(root, Path::new("/up/link"), LastComponent::Keep, make).expect("a location");
         assert_eq!(shown(&kept), root.join("etc/link"));
     }
 
@@ -196,13 +196,13 @@ mod tests {
         for directory in [inside.join("tree"), outside.clone()] {
             std::fs::create_dir_all(directory).expect("directories");
         }
-        let mut location = locate(&inside, Path::new("/tree/made"), Last::Follow, make).expect("a location");
+        let mut location = locate(&inside, Path::new("/tree/made"), LastComponent::Follow, make).expect("a location");
         std::fs::rename(inside.join("tree"), inside.join("moved")).expect("renamed");
         symlink(&outside, inside.join("tree")).expect("a link");
         ensure(&mut location, MountPointKind::File).expect("made");
         assert!(inside.join("moved/made").exists() && !outside.join("made").exists());
         let mut location =
-            locate(&inside, Path::new("/moved/other"), Last::Follow, make).expect("a location");
+            locate(&inside, Path::new("/moved/other"), LastComponent::Follow, make).expect("a location");
         symlink(outside.join("other"), inside.join("moved/other")).expect("a link");
         let error = ensure(&mut location, MountPointKind::File).expect_err("a link is there");
         assert_eq!(error.raw_os_error(), Some(Errno::LOOP.raw_os_error()));
@@ -214,7 +214,7 @@ mod tests {
         let root = tempfile::tempdir().expect("a directory");
         symlink("/b", root.path().join("a")).expect("a link");
         symlink("/a", root.path().join("b")).expect("a link");
-        let error = locate(root.path(), Path::new("/a"), Last::Follow, make).expect_err("a loop");
+        let error = locate(root.path(), Path::new("/a"), LastComponent::Follow, make).expect_err("a loop");
         assert_eq!(error.raw_os_error(), Some(Errno::LOOP.raw_os_error()));
     }
 }

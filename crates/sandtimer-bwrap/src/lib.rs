@@ -23,7 +23,7 @@ mod processes;
 mod setup;
 mod usage;
 
-pub use failure::{Failure, Messages, reason};
-pub use guard::{Event, Guard, ProcessRlimit, StartRequest};
-pub use options::{Access, Operation, Options, ParseResult};
+pub use failure::{BwrapFailure, Messages, reason};
+pub use guard::{GuardEvent, BwrapGuard, ProcessRlimit, StartRequest};
+pub use options::{Access, Operation, BwrapOptions, ParseResult};
 pub use usage::{usage, version};

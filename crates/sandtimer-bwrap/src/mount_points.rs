@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
 use sandtimer_os::descriptors::{is_byte_locked, lock_byte};
 
-use crate::in_root::{Last, Location, locate};
+use crate::in_root::{LastComponent, Location, locate};
 use crate::message::{Message, kind};
 
 /// The byte whose lock marks a mount point as made here.
@@ -68,7 +68,7 @@ impl<'a> MountPoints<'a> {
 
     /// Finds a path in the root; makes the directories above it, as far as they are missing, as mount points.
     pub fn locate(&self, path: &Path, mode: u32) -> io::Result<Location> {
-        locate(&self.root, path, Last::Follow, |mut above| {
+        locate(&self.root, path, LastComponent::Follow, |mut above| {
             self.ensure(&mut above, MountPointKind::Directory(mode))?;
             above.existing().cloned()
         })
@@ -95,7 +95,7 @@ impl<'a> MountPoints<'a> {
     fn attempt(&self, location: &mut Location, wanted: MountPointKind, is_ordered: bool) -> io::Result<bool> {
         // Between being made and marked by another command, it looks like one that was there before. It is empty then.
         let may_be_unmarked = location.entry.as_ref().is_none_or(is_empty);
-        let _order = match lock_directory(&location.directory) {
+        let _lock = match lock_directory(&location.directory) {
             _ if !may_be_unmarked || !is_ordered => None,
             Err(Errno::WOULDBLOCK) => return Ok(false),
             // A directory that cannot be read, or a file system without locks: used by one command at a time.

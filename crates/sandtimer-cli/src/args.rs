@@ -15,7 +15,7 @@ use sandtimer::model::{KillClass, Tier};
 /// Runs untrusted code under hard limits, kills everything that it started, and reports which limit fired and why.
 #[derive(Debug, Parser)]
 #[command(name = "sandtimer", version, max_term_width = 110, disable_help_subcommand = true)]
-pub(crate) struct Arguments {
+pub(crate) struct CliArguments {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 }
@@ -544,14 +544,14 @@ pub(crate) struct Settings {
     pub(crate) verbose: bool,
     /// How --json represents output that is not UTF-8
     #[arg(long, value_name = "ACTION", default_value = "strict")]
-    pub(crate) errors: TextErrors,
+    pub(crate) errors: EncodingErrors,
     /// Leave out a layer, for tests; needs SANDTIMER_UNSAFE_TESTING=1
     #[arg(long, value_name = "LAYER", hide = true, action = ArgAction::Append)]
-    pub(crate) without: Vec<Layer>,
+    pub(crate) without: Vec<OmittedLayer>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum TextErrors {
+pub(crate) enum EncodingErrors {
     /// The stream is base64
     #[default]
     Strict,
@@ -586,7 +586,7 @@ pub(crate) enum Require {
 
 /// A layer that `--without` can leave out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Layer {
+pub(crate) enum OmittedLayer {
     Seccomp,
     Landlock,
     Mount,
@@ -670,11 +670,11 @@ pub(crate) enum ConfigAction {
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArguments {
     /// The shell
-    pub(crate) shell: Shell,
+    pub(crate) shell: CompletionShell,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Shell {
+pub(crate) enum CompletionShell {
     Bash,
     Zsh,
     Fish,

@@ -23,7 +23,7 @@ use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::stdio::stdin;
 use sandtimer::Stdin;
 
-use crate::bell::Bell;
+use crate::waker::EventWaker;
 use crate::passthrough::read_some;
 use crate::terminal::is_foreground;
 
@@ -42,7 +42,7 @@ pub(crate) enum Feed {
     #[default]
     Nothing,
     /// The run reads a reopened copy of our stdin; for a regular file, with its offset.
-    Given(Option<Position>),
+    Inherited(Option<Position>),
     /// A file is read here, from where stdin is on, for a run that has the other end of a pipe.
     File(FileInput),
     /// It is read here, piece by piece as the run takes them.
@@ -93,7 +93,7 @@ fn reopen() -> Result<(Stdin, Feed), Errno> {
             Some(Position { of: rustix::io::fcntl_dupfd_cloexec(&own, 3)?, at })
         }
     };
-    Ok((Stdin::Descriptor(own), Feed::Given(position)))
+    Ok((Stdin::Descriptor(own), Feed::Inherited(position)))
 }
 
 /// The file on stdin, whose offset is set after the run to what the run has read.
@@ -150,19 +150,19 @@ impl FileInput {
     }
 
     /// Passes it on in a thread of its own, until its end or that of the run.
-    pub(crate) fn feed(self, dead: Bell) -> io::Result<FedFile> {
+    pub(crate) fn feed(self, dead: EventWaker) -> io::Result<FedFile> {
         let FileInput { read, write, at } = self;
-        let (tell_end, end) = channel();
+        let (end_sender, end) = channel();
         start(move || {
             // Where nothing waits for it any more, there is nothing to hand back.
-            let _ = tell_end.send(pass_on(&write, at, &dead));
+            let _ = end_sender.send(pass_on(&write, at, &dead));
         })?;
         Ok(FedFile { read, at, end })
     }
 }
 
 /// Writes a file from a position on; where it has got to.
-fn pass_on(to: &OwnedFd, mut at: u64, dead: &Bell) -> u64 {
+fn pass_on(to: &OwnedFd, mut at: u64, dead: &EventWaker) -> u64 {
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut waiting = 0..0;
     loop {
@@ -214,7 +214,7 @@ impl FedFile {
 ///
 /// # Errors
 /// When the system refuses a thread.
-pub(crate) fn feed_stream(to: OwnedFd, dead: Bell) -> io::Result<()> {
+pub(crate) fn feed_stream(to: OwnedFd, dead: EventWaker) -> io::Result<()> {
     // Fuller where pages are larger.
     let most = fcntl_setpipe_size(&to, PAGE_BYTES).unwrap_or(PAGE_BYTES).min(BUFFER_BYTES);
     let is_terminal = rustix::termios::isatty(stdin());
@@ -236,7 +236,7 @@ pub(crate) fn feed_stream(to: OwnedFd, dead: Bell) -> io::Result<()> {
 /// When the system refuses a thread.
 pub(crate) fn feed_terminal(
     to: OwnedFd,
-    dead: Bell,
+    dead: EventWaker,
     mut on_typed: impl FnMut(&OwnedFd, &[u8]) + Send + 'static,
     before_reading: impl Fn() -> bool + Send + 'static,
 ) -> io::Result<()> {
@@ -275,7 +275,7 @@ fn write_all(to: &OwnedFd, mut rest: &[u8]) -> bool {
 
 /// Waits until there is something to read, or the end of it. A terminal that is another's at the moment is left alone: reading it would
 /// stop this process (SIGTTIN).
-fn wait_for_stdin(is_terminal: bool, dead: &Bell) -> bool {
+fn wait_for_stdin(is_terminal: bool, dead: &EventWaker) -> bool {
     while wait_for(stdin(), PollFlags::IN, dead) {
         if !is_terminal || is_foreground() {
             return true;
@@ -288,7 +288,7 @@ fn wait_for_stdin(is_terminal: bool, dead: &Bell) -> bool {
 
 /// Waits until a descriptor is ready; false if nothing reads there any more, or the run is dead, which counts first: what is typed then is
 /// for the next reader.
-fn wait_for(fd: BorrowedFd<'_>, events: PollFlags, dead: &Bell) -> bool {
+fn wait_for(fd: BorrowedFd<'_>, events: PollFlags, dead: &EventWaker) -> bool {
     loop {
         let mut watched = [PollFd::new(&fd, events), PollFd::new(dead, PollFlags::IN)];
         match poll(&mut watched, None) {
@@ -308,10 +308,10 @@ mod tests {
     #[test]
     fn nothing_is_read_for_a_run_that_is_dead() {
         let (read, write) = rustix::pipe::pipe().expect("a pipe");
-        let dead = Bell::new().expect("a bell");
+        let dead = EventWaker::new().expect("a bell");
         rustix::io::write(&write, b"typed").expect("room");
         assert!(wait_for(read.as_fd(), PollFlags::IN, &dead));
-        dead.ring();
+        dead.notify();
         assert!(!wait_for(read.as_fd(), PollFlags::IN, &dead));
     }
 
@@ -328,7 +328,7 @@ mod tests {
         assert!(!has_room());
         rustix::io::read(&read, &mut [0; 2]).expect("the others");
         assert!(has_room());
-        let dead = Bell::new().expect("a bell");
+        let dead = EventWaker::new().expect("a bell");
         assert!(wait_for(write.as_fd(), PollFlags::OUT, &dead));
         drop(read);
         assert!(!wait_for(write.as_fd(), PollFlags::OUT, &dead), "nothing reads there any more");

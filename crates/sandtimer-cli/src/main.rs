@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod bell;
+mod waker;
 mod commands;
 mod config;
 mod input;
@@ -13,9 +13,9 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use args::{Arguments, Command};
+use args::{CliArguments, Command};
 use commands::{
-    Failure, bench, bwrap, config as settings, doctor, estimate, generate, jobs, jupyter, mcp, progress,
+    CommandFailure, bench, bwrap, config as settings, doctor, estimate, generate, jobs, jupyter, mcp, progress,
     read, remote, run, serve,
 };
 
@@ -32,15 +32,15 @@ fn start() -> ExitCode {
     }
     raise_open_files();
     if let Some(message) = file_size_problem() {
-        render::complaint(&message);
+        render::report_error(&message);
         return ExitCode::from(125);
     }
-    let arguments = match Arguments::of_process() {
+    let arguments = match CliArguments::of_process() {
         Ok(arguments) => arguments,
         Err(error) => return render::usage(&error),
     };
     dispatch(arguments).unwrap_or_else(|failure| {
-        render::complaint(&failure.message);
+        render::report_error(&failure.message);
         ExitCode::from(failure.exit_code)
     })
 }
@@ -78,14 +78,14 @@ fn file_size_problem() -> Option<String> {
     ))
 }
 
-fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
+fn dispatch(arguments: CliArguments) -> Result<ExitCode, CommandFailure> {
     match arguments.command {
-        None => Err(Failure::usage("no command given; `sandtimer --help` lists them")),
+        None => Err(CommandFailure::usage("no command given; `sandtimer --help` lists them")),
         Some(Command::Run(given)) => run::command(given),
-        Some(Command::Python(given)) => run::language(run::Language::Python, given),
-        Some(Command::Bash(given)) => run::language(run::Language::Bash, given),
-        Some(Command::Node(given)) => run::language(run::Language::JavaScript, given),
-        Some(Command::Ts(given)) => run::language(run::Language::TypeScript, given),
+        Some(Command::Python(given)) => run::language(run::CommandLanguage::Python, given),
+        Some(Command::Bash(given)) => run::language(run::CommandLanguage::Bash, given),
+        Some(Command::Node(given)) => run::language(run::CommandLanguage::JavaScript, given),
+        Some(Command::Ts(given)) => run::language(run::CommandLanguage::TypeScript, given),
         Some(Command::Jupyter(given)) => jupyter::main(&given),
         Some(Command::Bwrap(given)) => Ok(bwrap::main("sandtimer bwrap".as_ref(), given.arguments)),
         Some(Command::Serve(given)) if given.on_demand => mcp::start_on_demand(),

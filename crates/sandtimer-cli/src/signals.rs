@@ -57,9 +57,9 @@ pub(crate) fn stop() {
 
 /// What arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Arrived {
+pub(crate) enum ReceivedSignal {
     /// A signal that asks for an end.
-    End(Ending),
+    End(EndRequest),
     /// The terminal has another size.
     Resized,
     /// A shell wants this process and its run stopped: Ctrl-Z.
@@ -70,13 +70,13 @@ pub(crate) enum Arrived {
 
 /// A signal that asks for an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ending {
+pub(crate) struct EndRequest {
     signal: Signal,
     /// A key on a terminal sent it, and no process.
     by_terminal: bool,
 }
 
-impl Ending {
+impl EndRequest {
     /// The user pressed Ctrl-C, which also interrupts the shell that waits for this process.
     pub(crate) fn is_interactive_interrupt(self) -> bool {
         self.signal == Signal::INT && self.by_terminal
@@ -115,32 +115,32 @@ impl Signals {
     }
 
     /// The next signal that is not ignored; `None` when there is none.
-    pub(crate) fn next(&self) -> Option<Arrived> {
+    pub(crate) fn next(&self) -> Option<ReceivedSignal> {
         // signalfd_siginfo: the number, an error number, and the code that says who sent it, of four bytes each.
         let mut information = [0; 128];
         loop {
             if !matches!(rustix::io::read(&self.0, &mut information), Ok(128)) {
                 return None;
             }
-            let word = |at: usize| {
+            let read_i32 = |at: usize| {
                 let bytes = [information[at], information[at + 1], information[at + 2], information[at + 3]];
                 i32::from_ne_bytes(bytes)
             };
             let mut known = WATCHED.into_iter().chain(JOB_CONTROL);
-            let Some(signal) = known.find(|signal| signal.as_raw() == word(0)) else {
+            let Some(signal) = known.find(|signal| signal.as_raw() == read_i32(0)) else {
                 continue;
             };
             match signal {
-                Signal::WINCH => return Some(Arrived::Resized),
-                Signal::CONT => return Some(Arrived::Continued),
+                Signal::WINCH => return Some(ReceivedSignal::Resized),
+                Signal::CONT => return Some(ReceivedSignal::Continued),
                 _ => {}
             }
             // A descriptor gets ignored signals too, and nohup(1) and shells mean what they ignore.
             if !is_ignored(signal) {
                 if signal == Signal::TSTP {
-                    return Some(Arrived::Stopped);
+                    return Some(ReceivedSignal::Stopped);
                 }
-                return Some(Arrived::End(Ending { signal, by_terminal: word(8) == SI_KERNEL }));
+                return Some(ReceivedSignal::End(EndRequest { signal, by_terminal: read_i32(8) == SI_KERNEL }));
             }
         }
     }
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn exit_codes_are_128_and_the_number() {
         let codes = [Signal::INT, Signal::TERM, Signal::HUP]
-            .map(|signal| Ending { signal, by_terminal: false }.exit_code());
+            .map(|signal| EndRequest { signal, by_terminal: false }.exit_code());
         assert_eq!(codes, [130, 143, 129]);
     }
 }

@@ -30,7 +30,7 @@ fn ended(serving: &Serving) -> usize {
 }
 
 #[test]
-fn a_server_that_is_killed_in_the_middle_and_started_again_completes_each_job_exactly_once() {
+fn killed_and_restarted_server_completes_jobs_once() {
     const BRIEF: usize = 24;
     let state = tempfile::tempdir().expect("a directory");
     let serving = start(state.path(), "3");
@@ -66,7 +66,7 @@ fn a_server_that_is_killed_in_the_middle_and_started_again_completes_each_job_ex
 }
 
 #[test]
-fn what_the_command_line_submits_is_executed_by_the_server_on_that_store() {
+fn server_executes_jobs_submitted_by_command_line() {
     let state = tempfile::tempdir().expect("a directory");
     let serving = start(state.path(), "1");
     let jobs = |arguments: &[&str]| {
@@ -77,8 +77,8 @@ fn what_the_command_line_submits_is_executed_by_the_server_on_that_store() {
     let mut submitting = jobs(&["submit", "-"]);
     let written = submitting.stdin.take().expect("piped").write_all(b"{\"command\": [\"echo\", \"hello\"]}");
     written.expect("written");
-    let said = submitting.wait_with_output().expect("it ends");
-    let id = String::from_utf8(said.stdout).expect("text").trim().to_owned();
+    let output = submitting.wait_with_output().expect("it ends");
+    let id = String::from_utf8(output.stdout).expect("text").trim().to_owned();
     assert_eq!(jobs(&["wait", &id]).wait().expect("it ends").code(), Some(0));
     let job = serving.job(&id, Duration::ZERO);
     assert_eq!((&job["worker"], &job["ok"]), (&json!("server"), &json!(true)), "{job}");

@@ -15,29 +15,29 @@ use crate::wire::{INIT_SLACK_NANOSECONDS, order};
 
 /// How init is told what to do.
 #[derive(Debug)]
-pub struct Control {
+pub struct InitControl {
     socket: OwnedFd,
     timer: Option<OwnedFd>,
 }
 
-impl From<OwnedFd> for Control {
+impl From<OwnedFd> for InitControl {
     fn from(socket: OwnedFd) -> Self {
-        Control { socket, timer: None }
+        InitControl { socket, timer: None }
     }
 }
 
-impl AsFd for Control {
+impl AsFd for InitControl {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Control {
+impl InitControl {
     /// By `socket`, with a timer that init is to be given.
     pub fn with_timer(socket: OwnedFd) -> io::Result<Self> {
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        Ok(Control { socket, timer: Some(timer) })
+        Ok(InitControl { socket, timer: Some(timer) })
     }
 
     /// The timer that init is to be given.
@@ -50,13 +50,13 @@ impl Control {
     pub fn end_by(&self, hard: u64) -> io::Result<()> {
         match &self.timer {
             Some(timer) => set(timer.as_fd(), hard),
-            None => process::order(&self.socket, order::DEADLINE, 0, hard),
+            None => process::send_command(&self.socket, order::DEADLINE, 0, hard),
         }
     }
 
     /// The same, where init works out the job's own end by itself: of the two the earlier one holds.
     pub fn end_no_later_than(&self, bound: u64) -> io::Result<()> {
-        process::order(&self.socket, order::DEADLINE, 1, bound)
+        process::send_command(&self.socket, order::DEADLINE, 1, bound)
     }
 }
 

@@ -30,7 +30,7 @@ pub struct CloneRequest<'a> {
 
 #[repr(C)]
 #[derive(Default)]
-struct CloneArguments {
+struct ForkCloneArguments {
     flags: u64,
     pidfd: u64,
     child_tid: u64,
@@ -55,14 +55,14 @@ pub fn clone_process(request: CloneRequest<'_>, child: impl FnOnce() -> i32) -> 
     let into = if request.cgroup.is_some() { INTO_CGROUP } else { 0 };
     let parent = libc::CLONE_PARENT as u64;
     let exit_signal = if request.flags & parent == 0 { libc::SIGCHLD as u64 } else { 0 };
-    let arguments = CloneArguments {
+    let arguments = ForkCloneArguments {
         flags: request.flags | into | libc::CLONE_PIDFD as u64,
         pidfd: &raw mut pidfd as u64,
         exit_signal,
         cgroup: request.cgroup.map_or(0, |fd| fd.as_raw_fd() as u64),
-        ..CloneArguments::default()
+        ..ForkCloneArguments::default()
     };
-    let size = size_of::<CloneArguments>();
+    let size = size_of::<ForkCloneArguments>();
     // SAFETY: the pointers live until the call returns; without CLONE_VM the child has a copy of everything, and this process has
     // one thread, so no lock of it is held by a thread that the child lacks.
     let mut pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size) };

@@ -34,7 +34,7 @@ fn image() -> io::Result<BorrowedFd<'static>> {
 
 #[repr(C)]
 #[derive(Default)]
-struct CloneArguments {
+struct HelperCloneArguments {
     flags: u64,
     pidfd: u64,
     child_tid: u64,
@@ -47,7 +47,7 @@ struct CloneArguments {
 
 /// What the child needs, read and written by it in this process's memory.
 #[repr(C)]
-struct Start {
+struct ChildStart {
     socket: i64,
     image: i64,
     empty: *const libc::c_char,
@@ -66,12 +66,12 @@ pub(crate) fn start(role: &'static std::ffi::CStr, socket: BorrowedFd<'_>) -> io
     let arguments = [name.as_ptr(), role.as_ptr(), std::ptr::null()];
     let environment: [*const libc::c_char; 1] = [std::ptr::null()];
     let mut pidfd: libc::c_int = -1;
-    let clone = CloneArguments {
+    let clone = HelperCloneArguments {
         flags: (libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD) as u64,
         pidfd: &raw mut pidfd as u64,
-        ..CloneArguments::default()
+        ..HelperCloneArguments::default()
     };
-    let mut start = Start {
+    let mut start = ChildStart {
         socket: socket.as_raw_fd().into(),
         image: image.as_raw_fd().into(),
         empty: c"".as_ptr(),
@@ -79,8 +79,8 @@ pub(crate) fn start(role: &'static std::ffi::CStr, socket: BorrowedFd<'_>) -> io
         environment: environment.as_ptr(),
         failure: 0,
     };
-    let registers = [&raw const clone as u64, size_of::<CloneArguments>() as u64, 0];
-    let blocked = Blocked::all();
+    let registers = [&raw const clone as u64, size_of::<HelperCloneArguments>() as u64, 0];
+    let blocked = BlockedSignals::all();
     // SAFETY: everything pointed at lives until the call returns.
     let mut result = unsafe { clone_and_execute(libc::SYS_clone3, registers, &mut start) };
     // Docker's default profile. clone(2) takes the flags, no stack of its own, and where CLONE_PIDFD stores the descriptor.
@@ -107,7 +107,7 @@ pub(crate) fn start(role: &'static std::ffi::CStr, socket: BorrowedFd<'_>) -> io
 ///
 /// # Safety
 /// The pointers must be valid until return.
-unsafe fn clone_and_execute(number: libc::c_long, registers: [u64; 3], start: &mut Start) -> isize {
+unsafe fn clone_and_execute(number: libc::c_long, registers: [u64; 3], start: &mut ChildStart) -> isize {
     // CLONE_VFORK holds the parent's thread until exec, so the child may run on the same stack: it pushes nothing.
     // A socket that already is descriptor 3 keeps close-on-exec through dup2; F_SETFD below clears it for both cases.
     let result: isize;
@@ -129,7 +129,7 @@ unsafe fn clone_and_execute(number: libc::c_long, registers: [u64; 3], start: &m
             inout("rdi") registers[0] => _,
             inout("rsi") registers[1] => _,
             inout("rdx") registers[2] => _,
-            in("r12") start as *mut Start,
+            in("r12") start as *mut ChildStart,
             inout("rax") number as isize => result, out("rcx") _, out("r11") _,
             inout("r10") 0_u64 => _, inout("r8") 0_u64 => _,
         );
@@ -138,11 +138,11 @@ unsafe fn clone_and_execute(number: libc::c_long, registers: [u64; 3], start: &m
 }
 
 /// All signals blocked while the child shares this memory: a handler of the host program must not run in it.
-struct Blocked {
+struct BlockedSignals {
     old: libc::sigset_t,
 }
 
-impl Blocked {
+impl BlockedSignals {
     fn all() -> Self {
         // SAFETY: plain-data sets on the stack, initialised by the calls.
         unsafe {
@@ -150,12 +150,12 @@ impl Blocked {
             let mut old: libc::sigset_t = std::mem::zeroed();
             libc::sigfillset(&mut all);
             libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
-            Blocked { old }
+            BlockedSignals { old }
         }
     }
 }
 
-impl Drop for Blocked {
+impl Drop for BlockedSignals {
     fn drop(&mut self) {
         // SAFETY: the set saved by `all`.
         unsafe {

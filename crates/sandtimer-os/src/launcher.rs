@@ -37,7 +37,7 @@ pub struct Launcher {
 
 /// A started sandbox: its first process, still building.
 #[derive(Debug)]
-pub struct Spawned {
+pub struct SpawnedProcess {
     /// Process id in the engine's namespace: for reports and, right behind a look at the pidfd, for what takes no descriptor; never
     /// for signals.
     pub pid: i32,
@@ -87,7 +87,7 @@ impl Launcher {
     }
 
     /// Carries out a program in the launcher's own mount namespace, of which every later sandbox gets a copy.
-    pub fn prepare(&self, program: &crate::program::Program) -> io::Result<()> {
+    pub fn prepare(&self, program: &crate::program::StepProgram) -> io::Result<()> {
         let memfd = program.seal()?;
         let message = Request { program_length: program.length(), ..plain(request::PREPARE) };
         self.exchange(&message, &[memfd.as_fd()]).map(|_| ())
@@ -107,16 +107,16 @@ impl Launcher {
 
     /// Starts a sandbox. With [`dies_at_birth`] for an error nothing was started and nothing is until
     /// [`Launcher::enter_group`].
-    pub fn spawn(&self, spawn: &SpawnRequest<'_>) -> io::Result<Spawned> {
+    pub fn spawn(&self, spawn: &SpawnRequest<'_>) -> io::Result<SpawnedProcess> {
         self.clone_process(request::SPAWN, spawn)
     }
 
     /// Starts a zygote: a process that carries out the whole program itself. As [`Launcher::spawn`].
-    pub fn zygote(&self, spawn: &SpawnRequest<'_>) -> io::Result<Spawned> {
+    pub fn zygote(&self, spawn: &SpawnRequest<'_>) -> io::Result<SpawnedProcess> {
         self.clone_process(request::ZYGOTE, spawn)
     }
 
-    fn clone_process(&self, kind: u32, spawn: &SpawnRequest<'_>) -> io::Result<Spawned> {
+    fn clone_process(&self, kind: u32, spawn: &SpawnRequest<'_>) -> io::Result<SpawnedProcess> {
         let first_extra = crate::wire::FD_EXTRA;
         let message = Request {
             flags: spawn.flags,
@@ -135,7 +135,7 @@ impl Launcher {
             crate::process::kill_and_reap_by_number(reply.pid);
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         };
-        Ok(Spawned { pid: reply.pid, pidfd })
+        Ok(SpawnedProcess { pid: reply.pid, pidfd })
     }
 
     fn ask(&self, kind: u32, flags: u64, maps: Option<(&str, &str)>) -> io::Result<(Reply, Option<OwnedFd>)> {

@@ -26,20 +26,20 @@ impl Maker {
 
     /// Asks for one namespace, now.
     pub fn make(&self) -> io::Result<()> {
-        self.order(network_order::MAKE, 1, &[])
+        self.send_command(network_order::MAKE, 1, &[])
     }
 
     /// Asks for this many, made when nothing else is asked for.
-    pub fn make_spare(&self, count: u32) -> io::Result<()> {
-        self.order(network_order::MAKE_SPARE, count, &[])
+    pub fn preallocate(&self, count: u32) -> io::Result<()> {
+        self.send_command(network_order::MAKE_SPARE, count, &[])
     }
 
     /// Asks for a namespace back, if nothing was left in it. Its processes are dead.
     pub fn check(&self, namespace: BorrowedFd<'_>) -> io::Result<()> {
-        self.order(network_order::CHECK, 1, &[namespace])
+        self.send_command(network_order::CHECK, 1, &[namespace])
     }
 
-    fn order(&self, kind: u32, count: u32, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    fn send_command(&self, kind: u32, count: u32, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         socket::send(&self.0, bytes_of(&NetworkOrder { kind, count }), fds, false)
     }
 

@@ -78,7 +78,7 @@ pub fn allows_idmap(path: &Path, namespace: BorrowedFd<'_>) -> io::Result<bool> 
 ///
 /// # Errors
 /// As open(2) and read(2), and if it is not UTF-8.
-pub fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
+pub fn read_string(path: impl AsRef<Path>) -> io::Result<String> {
     use rustix::fs::{Mode, OFlags};
     const USUAL_BYTES: usize = 4096;
     let file = rustix::fs::open(path.as_ref(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -113,18 +113,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_longer_than_one_read_is_whole() {
+    fn long_file_is_read_whole() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("helper/wire.rs");
         let text = include_str!("../helper/wire.rs");
         assert!(text.len() > 2 * 4096, "{} bytes", text.len());
-        assert_eq!(read_text(file).expect("read"), text);
+        assert_eq!(read_string(file).expect("read"), text);
         let own = std::fs::read_to_string("/proc/self/comm").expect("read");
-        assert_eq!(read_text("/proc/self/comm").expect("read"), own);
+        assert_eq!(read_string("/proc/self/comm").expect("read"), own);
     }
 
     #[test]
-    fn text_that_cannot_be_read_is_an_error() {
-        let kind = |path: &str| read_text(path).expect_err("an error").kind();
+    fn unreadable_file_is_an_error() {
+        let kind = |path: &str| read_string(path).expect_err("an error").kind();
         assert_eq!(kind("/proc/self/absent"), io::ErrorKind::NotFound);
         assert_eq!(kind("/proc"), io::ErrorKind::IsADirectory);
         // It has addresses of the stack, whose bytes are not UTF-8.

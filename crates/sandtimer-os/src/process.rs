@@ -223,7 +223,7 @@ pub(crate) fn kill_and_reap(pidfd: BorrowedFd<'_>) {
 }
 
 /// Tells a sandbox's init what to do. Never blocks: an init that does not listen is killed by other means.
-pub fn order(control: impl AsFd, kind: u32, argument: i32, value: u64) -> io::Result<()> {
+pub fn send_command(control: impl AsFd, kind: u32, argument: i32, value: u64) -> io::Result<()> {
     socket::send(control, bytes_of(&Order { kind, argument, value }), &[], false)
 }
 
@@ -236,7 +236,7 @@ pub fn notice(control: impl AsFd) -> io::Result<Option<(Notice, Option<OwnedFd>)
 
 /// The next order, for an init that is not the helper's; `Ok(None)` when the engine's end is closed, `WouldBlock` when there is
 /// none yet.
-pub fn next_order(control: impl AsFd) -> io::Result<Option<Order>> {
+pub fn receive_command(control: impl AsFd) -> io::Result<Option<Order>> {
     let mut bytes = [0u8; size_of::<Order>()];
     let (length, _) = socket::receive(control, &mut bytes, false)?;
     Ok(from_bytes(&bytes[..length]))
@@ -251,7 +251,7 @@ pub fn send_notice(control: impl AsFd, kind: u32, values: [u64; 6]) -> io::Resul
 /// Gives a parked sandbox its second program and standard descriptors.
 pub fn dispatch(
     parked: impl AsFd,
-    program: &crate::program::Program,
+    program: &crate::program::StepProgram,
     stdio: [BorrowedFd<'_>; 3],
 ) -> io::Result<()> {
     let memfd = program.seal()?;

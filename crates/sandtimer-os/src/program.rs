@@ -10,12 +10,12 @@ use rustix::io::Errno;
 
 /// A program under construction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Program {
+pub struct StepProgram {
     bytes: Vec<u8>,
     steps: u64,
 }
 
-impl Program {
+impl StepProgram {
     /// An empty program.
     pub fn new() -> Self {
         Self::default()
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_somebody_can_write_to_is_not_sealed() {
+    fn writable_mapping_prevents_sealing() {
         let file = page();
         let writable = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, which nobody else knows of.

@@ -9,9 +9,9 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, chmod, openat, renameat, unlin
 use rustix::io::{Errno, Result};
 
 /// Directories that are open at a time. What lies deeper is moved up first.
-const MOST_OPEN: usize = 64;
+const MAX_OPEN_DIRECTORIES: usize = 64;
 /// How long one removal may take, in nanoseconds.
-const MOST_TIME: u64 = 600_000_000_000;
+const MAX_REMOVAL_NANOSECONDS: u64 = 600_000_000_000;
 
 /// Removes what has this name in a directory; of a directory that is not empty all of it, where that is asked for.
 ///
@@ -50,7 +50,7 @@ pub fn remove_tree(path: &Path) -> Result<()> {
 /// # Errors
 /// See [`remove`].
 pub fn empty(top: &OwnedFd) -> Result<()> {
-    let end = monotonic_nanoseconds().saturating_add(MOST_TIME);
+    let end = monotonic_nanoseconds().saturating_add(MAX_REMOVAL_NANOSECONDS);
     let mut moved = 0;
     // What was moved up is met in the next round.
     while !clear(top, top, 1, (&mut moved, end))? {}
@@ -82,7 +82,7 @@ fn clear(directory: &OwnedFd, top: &OwnedFd, depth: usize, (moved, end): (&mut u
         }
         // First: of a directory that its owner may not write nothing can be moved.
         let child = enter(directory.as_fd(), name)?;
-        if depth >= MOST_OPEN {
+        if depth >= MAX_OPEN_DIRECTORIES {
             *moved += 1;
             renameat(directory, name, top, format!(".sandtimer-{}-{moved}", monotonic_nanoseconds()))?;
             continue;

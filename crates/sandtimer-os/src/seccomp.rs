@@ -19,8 +19,8 @@ mod policy;
 #[cfg(test)]
 mod tests;
 
-use assembler::{Assembler, Node, Test};
-use policy::{Answer, Rule};
+use assembler::{Assembler, CodeLabel, Test};
+use policy::{FilterAction, Rule};
 
 /// Offset of the syscall number in the kernel's `struct seccomp_data`.
 const NUMBER_OFFSET: u32 = 0;
@@ -29,7 +29,7 @@ const ARCHITECTURE_OFFSET: u32 = 4;
 
 /// What a sandbox was granted that its filter has to know.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Policy {
+pub struct FilterPolicy {
     /// There is a network, the sandbox's own or the host's: TCP and UDP sockets (and unprivileged ping) over IPv4 and IPv6 can be
     /// made, and NETLINK_ROUTE ones.
     pub network: bool,
@@ -47,7 +47,7 @@ pub struct Policy {
 /// How much of a policy a program is. The kernel asks every filter of a process and takes the strictest answer, so that a process
 /// under both parts is under the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum FilterPart {
     Whole,
     /// What a process can be under that makes and seals others: it calls what the rest is about. They inherit it, and a program that
     /// is inherited is not loaded again.
@@ -77,9 +77,9 @@ pub struct Instruction {
 /// call interface of the processor (32-bit or x32) kills the process, because its number means something else
 /// there.
 #[must_use]
-pub fn compile(policy: &Policy, part: Part) -> Vec<Instruction> {
+pub fn compile(policy: &FilterPolicy, part: FilterPart) -> Vec<Instruction> {
     let mut program = Assembler::default();
-    let kill = program.answer(Answer::KillProcess);
+    let kill = program.answer(FilterAction::KillProcess);
     let by_number = tree(&mut program, &ranges(policy, part));
     let native = program.branch(Test::AnyBit, architecture::FOREIGN_NUMBER_BIT, kill, by_number);
     let number = program.load(NUMBER_OFFSET, native);
@@ -104,28 +104,28 @@ pub fn to_bytes(program: &[Instruction]) -> Vec<u8> {
 /// Neighbouring syscall numbers with one rule; each range ends where the next begins, the last one at
 /// `u32::MAX`.
 #[derive(Debug)]
-struct Range {
+struct SyscallRange {
     first: u32,
     rule: Rule,
 }
 
 /// A part of the policy as ranges over every possible number, ascending, neighbours always different.
-fn ranges(policy: &Policy, part: Part) -> Vec<Range> {
+fn ranges(policy: &FilterPolicy, part: FilterPart) -> Vec<SyscallRange> {
     let mut rules = policy::rules(policy);
     rules.sort_by_key(|&(number, _)| number);
     let mut rules = rules.into_iter().peekable();
-    let mut ranges: Vec<Range> = Vec::new();
+    let mut ranges: Vec<SyscallRange> = Vec::new();
     for first in 0..=architecture::NEWEST + 1 {
         let rule =
             rules.next_if(|&(number, _)| number == first).map_or_else(|| unlisted(first), |(_, rule)| rule);
         let is_elsewhere = match part {
-            Part::Whole => false,
-            Part::Inherited => policy::is_of_the_rest(first, &rule),
-            Part::Rest => !policy::is_of_the_rest(first, &rule),
+            FilterPart::Whole => false,
+            FilterPart::Inherited => policy::is_of_the_rest(first, &rule),
+            FilterPart::Rest => !policy::is_of_the_rest(first, &rule),
         };
-        let rule = if is_elsewhere { Rule::Answer(Answer::Allow) } else { rule };
+        let rule = if is_elsewhere { Rule::Action(FilterAction::Allow) } else { rule };
         if ranges.last().is_none_or(|last| last.rule != rule) {
-            ranges.push(Range { first, rule });
+            ranges.push(SyscallRange { first, rule });
         }
     }
     ranges
@@ -136,11 +136,11 @@ fn ranges(policy: &Policy, part: Part) -> Vec<Range> {
 /// an old kernel.
 fn unlisted(number: u32) -> Rule {
     let known = architecture::KNOWN.iter().any(|range| range.contains(&number));
-    Rule::Answer(if known { Answer::Allow } else { Answer::Errno(libc::ENOSYS as u16) })
+    Rule::Action(if known { FilterAction::Allow } else { FilterAction::Errno(libc::ENOSYS as u16) })
 }
 
 /// Emits the choice among `ranges`, at least one, with the syscall number in the accumulator.
-fn tree(program: &mut Assembler, ranges: &[Range]) -> Node {
+fn tree(program: &mut Assembler, ranges: &[SyscallRange]) -> CodeLabel {
     if let [only] = ranges {
         return emit(program, &only.rule);
     }
@@ -151,9 +151,9 @@ fn tree(program: &mut Assembler, ranges: &[Range]) -> Node {
 }
 
 /// Emits one rule. The accumulator may hold anything.
-fn emit(program: &mut Assembler, rule: &Rule) -> Node {
+fn emit(program: &mut Assembler, rule: &Rule) -> CodeLabel {
     match rule {
-        Rule::Answer(answer) => program.answer(*answer),
+        Rule::Action(answer) => program.answer(*answer),
         Rule::Case { argument, values, hit, miss } => {
             let hit = emit(program, hit);
             let miss = emit(program, miss);
@@ -164,7 +164,7 @@ fn emit(program: &mut Assembler, rule: &Rule) -> Node {
 }
 
 /// Emits the choice whether one masked half of an argument is among `values`.
-fn half(program: &mut Assembler, half: policy::Half, values: &[u32], hit: Node, miss: Node) -> Node {
+fn half(program: &mut Assembler, half: policy::Half, values: &[u32], hit: CodeLabel, miss: CodeLabel) -> CodeLabel {
     let compare =
         values.iter().rev().fold(miss, |next, &value| program.branch(Test::Equal, value, hit, next));
     let masked = if half.mask == u32::MAX { compare } else { program.and(half.mask, compare) };

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::launcher::Spawned;
+use crate::launcher::SpawnedProcess;
 use crate::process;
 use crate::processors::Processors;
 use crate::program::sealed_memfd;
@@ -44,7 +44,7 @@ pub fn python_library() -> io::Result<BorrowedFd<'static>> {
 }
 
 /// A text that a child reads, in a sealed memfd.
-pub fn sealed_text(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
+pub fn sealed_file(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     let file = sealed_memfd(name, bytes, false)?;
     rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0))?;
     Ok(file)
@@ -84,10 +84,10 @@ pub struct BirthRequest<'a> {
 /// # Errors
 /// The zygote's errno, that it is gone, or that it does not answer.
 pub fn bear(
-    orders: BorrowedFd<'_>,
+    commands: BorrowedFd<'_>,
     request: &BirthRequest<'_>,
     stop: Option<BorrowedFd<'_>>,
-) -> io::Result<Spawned> {
+) -> io::Result<SpawnedProcess> {
     let birth = Birth {
         program_length: request.program_length,
         cgroup: request.cgroup.map_or(u32::MAX, |index| (index + wire::BIRTH_EXTRA) as u32),
@@ -101,16 +101,16 @@ pub fn bear(
     fds.extend_from_slice(request.extra);
     fds.extend(request.users);
     fds.extend_from_slice(request.namespaces);
-    socket::send(orders, bytes_of(&birth), &fds, true)?;
-    if !answers(orders, stop) {
+    socket::send(commands, bytes_of(&birth), &fds, true)?;
+    if !answers(commands, stop) {
         return Err(io::Error::new(io::ErrorKind::TimedOut, "the zygote does not answer"));
     }
     let mut bytes = [0u8; size_of::<Reply>()];
-    let (length, pidfd) = socket::receive(orders, &mut bytes, true)?;
+    let (length, pidfd) = socket::receive(commands, &mut bytes, true)?;
     let gone = || io::Error::new(io::ErrorKind::BrokenPipe, "the zygote is gone");
     let reply: Reply = from_bytes(&bytes[..length]).ok_or_else(gone)?;
     match (reply.error, pidfd) {
-        (0, Some(pidfd)) => Ok(Spawned { pid: reply.pid, pidfd }),
+        (0, Some(pidfd)) => Ok(SpawnedProcess { pid: reply.pid, pidfd }),
         // The answer came and its descriptor did not: there was no number left for it here.
         (0, None) => {
             process::kill_and_reap_by_number(reply.pid);
@@ -120,15 +120,15 @@ pub fn bear(
     }
 }
 
-fn answers(orders: BorrowedFd<'_>, stop: Option<BorrowedFd<'_>>) -> bool {
-    let Some(stop) = stop else { return process::wait_readable(orders, ANSWER_MILLISECONDS) };
-    process::wait_readable_unless(orders, stop, ANSWER_MILLISECONDS)
-        || process::wait_readable(stop, 0) && process::wait_readable(orders, LAST_ANSWER_MILLISECONDS)
+fn answers(commands: BorrowedFd<'_>, stop: Option<BorrowedFd<'_>>) -> bool {
+    let Some(stop) = stop else { return process::wait_readable(commands, ANSWER_MILLISECONDS) };
+    process::wait_readable_unless(commands, stop, ANSWER_MILLISECONDS)
+        || process::wait_readable(stop, 0) && process::wait_readable(commands, LAST_ANSWER_MILLISECONDS)
 }
 
 /// What a child says before its answer.
 #[derive(Debug)]
-pub enum Word {
+pub enum ChildMessage {
     /// It is sealed and waits for its job.
     Ready,
     /// A step of its program failed.
@@ -141,30 +141,30 @@ pub enum Word {
 
 /// Has init supervise what a child may signal; see [`wire::order::SUPERVISE`].
 pub fn supervise(control: BorrowedFd<'_>, listener: BorrowedFd<'_>, shell: bool) -> io::Result<()> {
-    let order = wire::Order { kind: wire::order::SUPERVISE, argument: i32::from(shell), value: 0 };
-    socket::send(control, bytes_of(&order), &[listener], false)
+    let command = wire::Order { kind: wire::order::SUPERVISE, argument: i32::from(shell), value: 0 };
+    socket::send(control, bytes_of(&command), &[listener], false)
 }
 
 /// Has init keep the sandbox of an interpreter without checkpoints, and say which process that is.
 pub fn stand(control: BorrowedFd<'_>) -> io::Result<()> {
-    let order = wire::Order { kind: wire::order::SUPERVISE, argument: 2, value: 0 };
-    socket::send(control, bytes_of(&order), &[], false)
+    let command = wire::Order { kind: wire::order::SUPERVISE, argument: 2, value: 0 };
+    socket::send(control, bytes_of(&command), &[], false)
 }
 
 /// The next word of a child that is being born; `None` when its end is closed.
-pub fn word(channel: BorrowedFd<'_>) -> io::Result<Option<Word>> {
+pub fn receive_message(channel: BorrowedFd<'_>) -> io::Result<Option<ChildMessage>> {
     let mut packet = [0u8; 16];
     let (length, fd) = socket::receive(channel, &mut packet, true)?;
     Ok(match (length, packet[0]) {
-        (1, wire::channel::LISTENER) => fd.map_or(Some(Word::Other), |fd| Some(Word::Listener(fd))),
+        (1, wire::channel::LISTENER) => fd.map_or(Some(ChildMessage::Other), |fd| Some(ChildMessage::Listener(fd))),
         (0, _) => None,
-        (_, wire::channel::READY) => Some(Word::Ready),
-        (16, wire::channel::FAILED) => Some(Word::Failed {
+        (_, wire::channel::READY) => Some(ChildMessage::Ready),
+        (16, wire::channel::FAILED) => Some(ChildMessage::Failed {
             required: packet[1] == 1,
             errno: i32::from_ne_bytes([packet[4], packet[5], packet[6], packet[7]]),
             step: u64::from_ne_bytes(std::array::from_fn(|index| packet[8 + index])),
         }),
-        _ => Some(Word::Other),
+        _ => Some(ChildMessage::Other),
     })
 }
 
@@ -188,7 +188,7 @@ pub fn refuse_descriptors(channel: BorrowedFd<'_>) -> bool {
 
 /// What a process does to itself before its job begins.
 #[derive(Debug, Default)]
-pub struct Head<'a> {
+pub struct ProcessSetup<'a> {
     /// Resource, soft and hard value; prlimit(2).
     pub limits: &'a [(u64, u64, u64)],
     /// Where it runs from then on; it was bound to one of them.
@@ -198,17 +198,17 @@ pub struct Head<'a> {
 /// Gives a child its job: the job's bytes, and at most six files.
 pub fn dispatch(
     channel: BorrowedFd<'_>,
-    head: &Head<'_>,
+    head: &ProcessSetup<'_>,
     job: &[u8],
     files: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let mask = head.processors.as_ref().map_or(&[][..], |processors| processors.words());
+    let mask = head.processors.as_ref().map_or(&[][..], |processors| processors.mask_bits());
     let header = JobHeader { limits: head.limits.len() as u32, processors: mask.len() as u32 };
     let mut packet = bytes_of(&header).to_vec();
     for (resource, soft, hard) in head.limits {
         packet.extend_from_slice(bytes_of(&ResourceLimit { resource: *resource, soft: *soft, hard: *hard }));
     }
-    mask.iter().for_each(|word| packet.extend_from_slice(&word.to_ne_bytes()));
+    mask.iter().for_each(|bits| packet.extend_from_slice(&bits.to_ne_bytes()));
     packet.extend_from_slice(job);
     if packet.len() > wire::CHANNEL_PACKET {
         return Err(io::ErrorKind::InvalidInput.into());

@@ -31,11 +31,11 @@ mod target;
 mod traffic;
 mod tunnel;
 
-pub use bounds::Bounds;
+pub use bounds::ProxyBounds;
 pub use denial::{Denial, DenialReason};
 pub use event::{ConnectionEnd, Event, EventSink, Protocol};
 pub use listener::ProxyListener;
-pub use policy::{EntryError, Policy};
+pub use policy::{EntryError, ProxyPolicy};
 pub use proxy::{Proxy, ProxyConfig, Usage};
 pub use resolve::{Resolver, ResolverFuture, SystemResolver};
 pub use target::{Host, HostError, Target};

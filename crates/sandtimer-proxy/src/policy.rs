@@ -6,7 +6,7 @@ mod ranges;
 use std::net::IpAddr;
 
 pub use entry::EntryError;
-use entry::{Entry, Pattern};
+use entry::{PolicyEntry, Pattern};
 use ranges::{SpecialRange, embedded_v4};
 
 use crate::denial::DenialReason;
@@ -29,22 +29,22 @@ use crate::target::Target;
 /// # Ok::<(), sandtimer_proxy::EntryError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Policy {
-    entries: Vec<Entry>,
+pub struct ProxyPolicy {
+    entries: Vec<PolicyEntry>,
 }
 
-impl Policy {
+impl ProxyPolicy {
     /// Fails at the first entry that is not one, with the entry, what is wrong, and what to write.
-    pub fn parse<S: AsRef<str>>(entries: impl IntoIterator<Item = S>) -> Result<Policy, EntryError> {
-        let entries = entries.into_iter().map(|entry| Entry::parse(entry.as_ref()));
-        Ok(Policy { entries: entries.collect::<Result<_, _>>()? })
+    pub fn parse<S: AsRef<str>>(entries: impl IntoIterator<Item = S>) -> Result<ProxyPolicy, EntryError> {
+        let entries = entries.into_iter().map(|entry| PolicyEntry::parse(entry.as_ref()));
+        Ok(ProxyPolicy { entries: entries.collect::<Result<_, _>>()? })
     }
 
     /// Returns the entry that allows the target, before any name is resolved.
     ///
     /// An address is allowed only by an entry with an address or a network, and is checked as one
     /// that was resolved.
-    pub(crate) fn entry_for(&self, target: &Target) -> Result<&Entry, DenialReason> {
+    pub(crate) fn entry_for(&self, target: &Target) -> Result<&PolicyEntry, DenialReason> {
         let mut matching = self.entries.iter().filter(|entry| entry.matches_host(&target.host)).peekable();
         let Some(first) = matching.peek().copied() else { return Err(DenialReason::NoEntry) };
         matching
@@ -83,8 +83,8 @@ impl Policy {
 mod tests {
     use super::*;
 
-    fn policy(entries: &[&str]) -> Policy {
-        Policy::parse(entries).unwrap()
+    fn policy(entries: &[&str]) -> ProxyPolicy {
+        ProxyPolicy::parse(entries).unwrap()
     }
 
     fn allowed(entries: &[&str], target: &str) -> bool {

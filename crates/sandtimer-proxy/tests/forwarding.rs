@@ -8,7 +8,7 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandtimer_proxy::{Bounds, ConnectionEnd, Event, Policy, Protocol, Proxy, ProxyConfig, SystemResolver};
+use sandtimer_proxy::{ProxyBounds, ConnectionEnd, Event, ProxyPolicy, Protocol, Proxy, ProxyConfig, SystemResolver};
 use support::{
     ALLOWED, Server, World, any_port, client_hello, patiently, read_all, read_until, server_name,
     socks_address, socks_name,
@@ -42,7 +42,7 @@ async fn requests_of_one_connection_go_to_their_servers() {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nsecond\r\n0\r\n\r\n",
     );
     let entries = [first.address.to_string(), second.address.to_string()];
-    let world = World::new(&entries, Bounds::default());
+    let world = World::new(&entries, ProxyBounds::default());
     let mut stream = world.connect().await;
     for (server, body) in [(&first, "first"), (&second, "6\r\nsecond\r\n0\r\n\r\n"), (&first, "first")] {
         let request = format!("GET http://{0}/p HTTP/1.1\r\nHost: {0}\r\n\r\n", server.address);
@@ -62,7 +62,7 @@ async fn old_client_gets_the_contents_of_chunks() {
         "\r\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n",
     );
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     let answer = world.ask(format!("GET http://{}/ HTTP/1.0\r\n\r\n", target(&server))).await;
     assert!(answer.ends_with("Connection: close\r\n\r\nabc"), "{answer}");
     assert!(server.received().starts_with("GET / HTTP/1.0\r\n"), "{}", server.received());
@@ -71,7 +71,7 @@ async fn old_client_gets_the_contents_of_chunks() {
 #[tokio::test]
 async fn body_without_length_ends_with_the_connection() {
     let server = Server::answering("\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\nall of it");
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     let answer = world.ask(get(&server, "/")).await;
     assert_eq!(answer, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nall of it");
 }
@@ -79,7 +79,7 @@ async fn body_without_length_ends_with_the_connection() {
 #[tokio::test]
 async fn head_request_has_no_body() {
     let server = Server::answering("\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n");
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     let head =
         format!("HEAD http://{0}/ HTTP/1.1\r\nHost: {0}\r\nConnection: close\r\n\r\n", target(&server));
     assert_eq!(world.ask(head).await, "HTTP/1.1 200 OK\r\nContent-Length: 999\r\nConnection: close\r\n\r\n");
@@ -94,7 +94,7 @@ async fn client_that_expects_continue_gets_it_first() {
         received.lock().unwrap().extend_from_slice(all.as_bytes());
         stream.write_all(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n").await.unwrap();
     });
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     let mut stream = world.connect().await;
     let head = format!(
         "PUT http://{0}/ HTTP/1.1\r\nHost: {0}\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n",
@@ -111,7 +111,7 @@ async fn client_that_expects_continue_gets_it_first() {
 #[tokio::test]
 async fn early_response_ends_an_upload() {
     let server = Server::answering("\r\n\r\n", "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n");
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     let head = format!(
         "POST http://{0}/ HTTP/1.1\r\nHost: {0}\r\nContent-Length: 9000000\r\n\r\nonly this",
         target(&server)
@@ -124,7 +124,7 @@ async fn early_response_ends_an_upload() {
 #[tokio::test]
 async fn early_response_does_not_reset_the_client() {
     let server = Server::answering("\r\n\r\n", "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n");
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     let mut stream = world.connect().await;
     let head = format!(
         "POST http://{0}/ HTTP/1.1\r\nHost: {0}\r\nContent-Length: 90000000\r\n\r\n",
@@ -150,7 +150,7 @@ async fn websocket_is_a_tunnel_after_101() {
         let (mut reader, mut writer) = stream.split();
         let _ = tokio::io::copy(&mut reader, &mut writer).await;
     });
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     let mut stream = world.connect().await;
     let request = get(&server, "/").trim_end().to_owned()
         + "\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: eA==\r\n\r\n";
@@ -169,7 +169,7 @@ async fn websocket_is_a_tunnel_after_101() {
 #[tokio::test]
 async fn half_that_is_closed_leaves_the_other() {
     let server = echo();
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     let mut stream = world.tunnel(&target(&server)).await;
     stream.write_all(b"to the end").await.unwrap();
     stream.shutdown().await.unwrap();
@@ -195,7 +195,7 @@ async fn server_that_ends_its_half_still_receives() {
         let rest = read_all(&mut stream).await;
         received.lock().unwrap().extend_from_slice(rest.as_bytes());
     });
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     // The server begins: the client's first bytes are not waited for.
     let mut stream = world.tunnel(&target(&server)).await;
     assert_eq!(read_all(&mut stream).await, "all");
@@ -217,7 +217,7 @@ async fn server_that_ends_its_half_still_receives() {
 #[tokio::test]
 async fn large_bodies_arrive_whole() {
     let server = echo();
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     let stream = world.tunnel(&target(&server)).await;
     let (mut reader, mut writer) = stream.into_split();
     let data: Vec<u8> = (0..4_000_000_u32).map(|number| ((number * 31) >> 7) as u8).collect();
@@ -235,7 +235,7 @@ async fn large_bodies_arrive_whole() {
 #[tokio::test]
 async fn handshake_in_many_segments_arrives_whole() {
     let server = echo();
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     let mut stream = world.tunnel(&target(&server)).await;
     stream.set_nodelay(true).unwrap();
     let hello = client_hello(&[server_name("server.test")], 50);
@@ -252,7 +252,7 @@ async fn handshake_in_many_segments_arrives_whole() {
 async fn socks_carries_names_and_addresses() {
     let server = echo();
     let port = server.address.port();
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     for request in [socks_name(b"server.test", port), socks_address(ALLOWED, port)] {
         let mut stream = world.connect().await;
         // A client may send everything at once.
@@ -267,7 +267,7 @@ async fn socks_carries_names_and_addresses() {
 async fn socks_names_what_it_does_not_serve() {
     let server = echo();
     let port = server.address.port();
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     world.resolver.answer("closed.server.test", &[&["127.0.0.1"]]);
     let request = socks_name(b"server.test", port);
     let with = |at: usize, value: u8| {
@@ -298,7 +298,7 @@ async fn unreachable_servers_have_their_status() {
     let closed = any_port();
     let port = closed.local_addr().unwrap().port();
     drop(closed);
-    let bounds = Bounds { connect: Duration::from_millis(50), ..Bounds::default() };
+    let bounds = ProxyBounds { connect: Duration::from_millis(50), ..ProxyBounds::default() };
     let entries =
         ["127.0.0.1", "closed.test", "unknown.test", "slow.test"].map(|host| format!("{host}:{port}"));
     let world = World::new(&entries, bounds);
@@ -336,7 +336,7 @@ async fn broken_responses_are_bad_gateways() {
         ("", "ended before the head did"),
     ] {
         let server = Server::answering("\r\n\r\n", response);
-        let world = World::for_server(&server, Bounds::default());
+        let world = World::for_server(&server, ProxyBounds::default());
         let answer = world.ask(get(&server, "/")).await;
         assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains(expected), "{answer}");
     }
@@ -345,7 +345,7 @@ async fn broken_responses_are_bad_gateways() {
 #[tokio::test]
 async fn other_protocols_get_a_reason() {
     let server = echo();
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     let tls = world.ask(client_hello(&[server_name("server.test")], 9999)).await;
     assert!(tls.starts_with("HTTP/1.1 400 ") && tls.contains("without TLS"), "{tls}");
     let other = world.ask([0, 1, 2]).await;
@@ -355,7 +355,7 @@ async fn other_protocols_get_a_reason() {
 #[tokio::test]
 async fn events_have_the_whole_connection() {
     let server = Server::reached(any_port());
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     let request = get(&server, "/").replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
     let answer = world.ask(request).await;
     assert!(answer.ends_with("reached"), "{answer}");
@@ -381,9 +381,9 @@ async fn unix_listener_and_system_resolver_serve() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("proxy");
     let config = ProxyConfig {
-        policy: Policy::parse([format!("localhost:{}", server.address.port()), server.address.to_string()])
+        policy: ProxyPolicy::parse([format!("localhost:{}", server.address.port()), server.address.to_string()])
             .unwrap(),
-        bounds: Bounds::default(),
+        bounds: ProxyBounds::default(),
         resolver: Arc::new(SystemResolver::default()),
         events: Arc::new(|_| ()),
     };

@@ -6,9 +6,9 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use sandtimer::limits::{Ceilings, Key, Limits, Place, Setting, nest, precedence};
+use sandtimer::limits::{Ceilings, Key, Limits, ScopeLocation, Setting, nest, precedence};
 use sandtimer::model::{Layer, LimitKind, Source};
-use sandtimer::task::budget::{self, Check, OnTaskTimeout, Options, TaskError, TaskOf, Turn};
+use sandtimer::task::budget::{self, Check, OnTaskTimeout, BudgetOptions, TaskError, TaskOf, TurnKind};
 use sandtimer::time::Moment;
 
 use crate::calls::{Engine, Scope};
@@ -74,18 +74,18 @@ impl Budget {
     ) -> PyResult<Self> {
         let (wrap_up, max_duration_factor, end_tasks) = options;
         let py = given.py();
-        let place = Place { layer: Layer::Loop, scope: "agent".to_owned() };
+        let location = ScopeLocation { layer: Layer::Loop, scope: "agent".to_owned() };
         let (given, builtin) = (limits(given)?, limits(builtin)?);
         let own = precedence(&[(Source::Call, &given), (Source::Builtin, &builtin)]);
         // Here 0 is no time at all: there is no unlimited wrap-up turn.
         let wrap_up = wrap_up.map(|value| duration("wrap_up", &value)).transpose()?;
-        let options = Options {
+        let options = BudgetOptions {
             wrap_up: wrap_up.map(Option::unwrap_or_default),
             max_duration_factor,
             on_task_timeout: if end_tasks { OnTaskTimeout::End } else { OnTaskTimeout::Notify },
-            ..Options::default()
+            ..BudgetOptions::default()
         };
-        let effective = nest(&place, &own, &[], &Ceilings::none());
+        let effective = nest(&location, &own, &[], &Ceilings::none());
         let budget = budget::Budget::new(effective, options, moment(now))
             .map_err(|error| errors::exception(py, "InvalidLimitError", &error.to_string()))?;
         Ok(Budget { budget: Mutex::new(budget) })
@@ -94,9 +94,9 @@ impl Budget {
     /// Begins a turn: "work", "wrap_up", or "refused".
     fn start_turn(&self, now: f64) -> &'static str {
         match self.lock().start_turn(moment(now)) {
-            Turn::Work => "work",
-            Turn::WrapUp => "wrap_up",
-            Turn::Refused => "refused",
+            TurnKind::Work => "work",
+            TurnKind::WrapUp => "wrap_up",
+            TurnKind::Refused => "refused",
         }
     }
 
@@ -131,7 +131,7 @@ impl Budget {
         let task = TaskOf { name, estimated, max, ends_after };
         let started = self.lock().start_task(task, alongside, moment(now));
         started.map_err(|error| match error {
-            TaskError::Order { .. } => {
+            TaskError::DurationsReversed { .. } => {
                 errors::exception(max_duration.py(), "InvalidLimitError", &error.to_string())
             }
             _ => PyValueError::new_err(error.to_string()),
@@ -176,7 +176,7 @@ impl Budget {
 
     /// The same for whoever only looks.
     fn look(&self, now: f64) -> PyResult<String> {
-        json(&self.lock().look(moment(now)))
+        json(&self.lock().inspect(moment(now)))
     }
 
     fn summary(&self, now: f64) -> String {
@@ -228,5 +228,5 @@ pub(crate) fn parse_estimate(text: &str) -> Option<(String, f64, f64, Option<f64
 /// `45s`, `12m 0s`, `1h 30m`.
 #[pyfunction]
 pub(crate) fn duration_text(seconds: f64) -> String {
-    sandtimer::task::estimate::duration_text(seconds)
+    sandtimer::task::estimate::format_duration(seconds)
 }

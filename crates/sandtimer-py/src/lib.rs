@@ -37,7 +37,7 @@ mod _sandtimer {
     #[pymodule_export]
     use super::jobs::{JobStore, JobWorker, end_remarks, parse_job_file};
     #[pymodule_export]
-    use super::limits::Checked;
+    use super::limits::CallLimits;
     #[pymodule_export]
     use super::resilience::{Attempts, Breakers, LoopGuard};
 

@@ -10,8 +10,8 @@ use std::os::fd::BorrowedFd;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use sandtimer::engine::Call;
-use sandtimer::zygote::Part;
+use sandtimer::engine::CallHandle;
+use sandtimer::zygote::AnswerPart;
 
 /// Makes bytes without writing to them, so that they take memory only as they are read: a job may name a length that it has not got.
 /// The caller writes them before it gives them to anything else.
@@ -31,16 +31,16 @@ pub(crate) fn address_of(bytes: &Bound<'_, PyBytes>) -> usize {
 
 /// Reads a part of a call's answer to `address`, where `part.length` bytes must be writable and nobody else's.
 pub(crate) fn read_to(
-    call: &Call,
-    part: Part,
+    call: &CallHandle,
+    part: AnswerPart,
     address: usize,
-    give_up: &mut dyn FnMut() -> bool,
+    is_interrupted: &mut dyn FnMut() -> bool,
 ) -> std::io::Result<()> {
     let length = usize::try_from(part.length).map_err(|_| std::io::ErrorKind::InvalidInput)?;
     // SAFETY: this is the address of a fresh anonymous mapping of the package's, or of fresh bytes, of this length, which are kept and
     // not touched until this returns.
     let buffer = unsafe { std::slice::from_raw_parts_mut(address as *mut u8, length) };
-    call.read(part, buffer, give_up)
+    call.read(part, buffer, is_interrupted)
 }
 
 /// A descriptor that the caller keeps open for the length of a call.

@@ -27,8 +27,8 @@ use serde_json::Value;
 
 pub(crate) use judge0::Submissions;
 
-use crate::error::Refusal;
-use crate::{Shared, body, compat};
+use crate::error::ApiRejection;
+use crate::{SharedApp, body, compat};
 
 /// The path that answers whether the server runs, with or without a token.
 pub(crate) const HEALTH: &str = "/health";
@@ -62,7 +62,7 @@ impl System {
     }
 }
 
-pub(crate) fn routes() -> Router<Shared> {
+pub(crate) fn routes() -> Router<SharedApp> {
     Router::new()
         .merge(fusion::routes())
         .merge(piston::routes())
@@ -72,13 +72,13 @@ pub(crate) fn routes() -> Router<Shared> {
 }
 
 /// Removes what the clients' systems keep only for a time, and records what could not be recorded, until the server ends.
-pub(crate) async fn keep_house(app: Shared) {
+pub(crate) async fn maintain_records(app: SharedApp) {
     let mut closing = app.closing.subscribe();
     loop {
         let kept = app.clone();
         let work = tokio::task::spawn_blocking(move || {
-            if let Err(error) = kept.submissions.keep_house() {
-                (kept.host.complain)(&format!("records of submissions cannot be kept: {error}"));
+            if let Err(error) = kept.submissions.maintain_records() {
+                (kept.host.log_error)(&format!("records of submissions cannot be kept: {error}"));
             }
             librechat::remove_expired(&kept);
         });
@@ -92,14 +92,14 @@ pub(crate) async fn keep_house(app: Shared) {
 }
 
 /// Renders a refusal that was met before a handler, in the shape that the path's clients read.
-pub(crate) fn refuse(path: &str, refusal: Refusal) -> Response {
+pub(crate) fn refuse(path: &str, rejection: ApiRejection) -> Response {
     match System::of(path) {
-        Some(System::Fusion) => fusion::refuse(refusal),
-        Some(System::Piston) => piston::refuse(refusal),
-        Some(System::Judge0) => judge0::refuse(refusal),
-        Some(System::Dify) => dify::refuse(refusal),
-        Some(System::LibreChat) => librechat::refuse(refusal),
-        None => compat::refuse(path, refusal),
+        Some(System::Fusion) => fusion::refuse(rejection),
+        Some(System::Piston) => piston::refuse(rejection),
+        Some(System::Judge0) => judge0::refuse(rejection),
+        Some(System::Dify) => dify::refuse(rejection),
+        Some(System::LibreChat) => librechat::refuse(rejection),
+        None => compat::refuse(path, rejection),
     }
 }
 

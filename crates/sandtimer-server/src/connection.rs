@@ -15,7 +15,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{OnceCell, Semaphore};
 
-use meter::Meter;
+use meter::MessageMeter;
 use peer::belongs_to;
 
 /// Look-ups of the other end's user at a time, of all connections: each reads tables of the whole machine, which clients make
@@ -25,17 +25,17 @@ static PEER_LOOKUPS: Semaphore = Semaphore::const_new(2);
 /// One connection, as far as its other end matters.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    ends: Ends,
+    ends: ConnectionEnds,
     /// The socket itself, to hear of its end.
     socket: OwnedFd,
     /// Looked up once: a socket does not change hands unseen.
     own: OnceCell<bool>,
     /// Counts messages, once it is no longer HTTP.
-    pub meter: Meter,
+    pub meter: MessageMeter,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Ends {
+enum ConnectionEnds {
     Tcp {
         peer: SocketAddr,
         local: SocketAddr,
@@ -47,30 +47,30 @@ enum Ends {
 impl Connection {
     pub fn of(stream: &TcpStream, peer: SocketAddr) -> io::Result<Self> {
         let socket = rustix::io::fcntl_dupfd_cloexec(stream, 0)?;
-        let ends = Ends::Tcp { peer, local: stream.local_addr()? };
-        Ok(Connection { ends, socket, own: OnceCell::new(), meter: Meter::default() })
+        let ends = ConnectionEnds::Tcp { peer, local: stream.local_addr()? };
+        Ok(Connection { ends, socket, own: OnceCell::new(), meter: MessageMeter::default() })
     }
 
     /// Over a socket in the file system. The kernel says who connected.
     pub fn of_unix(stream: &UnixStream) -> io::Result<Self> {
         let socket = rustix::io::fcntl_dupfd_cloexec(stream, 0)?;
         let uid = rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw();
-        Ok(Connection { ends: Ends::Unix(uid), socket, own: OnceCell::new(), meter: Meter::default() })
+        Ok(Connection { ends: ConnectionEnds::Unix(uid), socket, own: OnceCell::new(), meter: MessageMeter::default() })
     }
 
     /// The machine that it comes from; `None` for this one's sockets in the file system.
     pub fn peer(&self) -> Option<IpAddr> {
         match self.ends {
-            Ends::Tcp { peer, .. } => Some(peer.ip().to_canonical()),
-            Ends::Unix(_) => None,
+            ConnectionEnds::Tcp { peer, .. } => Some(peer.ip().to_canonical()),
+            ConnectionEnds::Unix(_) => None,
         }
     }
 
     /// Our end of it; loopback where it has no address.
     pub fn local(&self) -> SocketAddr {
         match self.ends {
-            Ends::Tcp { local, .. } => local,
-            Ends::Unix(_) => SocketAddr::from(([127, 0, 0, 1], 0)),
+            ConnectionEnds::Tcp { local, .. } => local,
+            ConnectionEnds::Unix(_) => SocketAddr::from(([127, 0, 0, 1], 0)),
         }
     }
 
@@ -99,20 +99,20 @@ impl Connection {
     pub async fn is_own(&self) -> bool {
         let uid = rustix::process::geteuid().as_raw();
         let (peer, local) = match self.ends {
-            Ends::Tcp { peer, local } => (peer, local),
-            Ends::Unix(connected) => return connected == uid,
+            ConnectionEnds::Tcp { peer, local } => (peer, local),
+            ConnectionEnds::Unix(connected) => return connected == uid,
         };
-        let look = || async move {
+        let inspect_peer = || async move {
             // The semaphore is never closed.
             let turn = PEER_LOOKUPS.acquire().await;
             let (is_awaited, _awaited) = awaited();
-            let look = move || {
+            let read_tables = move || {
                 let _turn = turn;
                 belongs_to(peer, local, uid, &is_awaited)
             };
-            tokio::task::spawn_blocking(look).await.unwrap_or(false)
+            tokio::task::spawn_blocking(read_tables).await.unwrap_or(false)
         };
-        *self.own.get_or_init(look).await
+        *self.own.get_or_init(inspect_peer).await
     }
 }
 

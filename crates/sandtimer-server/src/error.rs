@@ -35,7 +35,7 @@ macro_rules! codes {
     };
 }
 
-struct Facts {
+struct CodeFacts {
     code: &'static str,
     status: u16,
     exit: u8,
@@ -230,7 +230,7 @@ pub fn reference() -> String {
         | code | HTTP status | exit code | retryable | meaning | hint |\n|---|---|---|---|---|---|\n"
         .to_owned();
     for code in Code::ALL {
-        let Facts { code, status, exit, retryable, hint, doc } = code.facts();
+        let CodeFacts { code, status, exit, retryable, hint, doc } = code.facts();
         let retryable = if retryable { "yes" } else { "no" };
         // Writing to a String cannot fail.
         let _ = writeln!(text, "| `{code}` | {status} | {exit} | {retryable} | {} | {hint} |", doc.trim());
@@ -240,15 +240,15 @@ pub fn reference() -> String {
 
 /// An error on its way to a caller.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Refusal {
+pub struct ApiRejection {
     pub code: Code,
     pub message: String,
     pub details: Map<String, Value>,
 }
 
-impl Refusal {
+impl ApiRejection {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Refusal { code, message: message.into(), details: Map::new() }
+        ApiRejection { code, message: message.into(), details: Map::new() }
     }
 
     /// Adds a fact for programs.
@@ -285,7 +285,7 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ApiRejection {
     fn into_response(self) -> Response {
         let mut response = crate::body::json(&self.json());
         // Every status of the list is one.
@@ -312,7 +312,7 @@ impl From<&sandtimer::Error> for Code {
             | Error::NoticeSignal(_)
             | Error::NoticeTime => Code::BadField,
             Error::NoBranch(_) => Code::NoBranch,
-            Error::Files(FilesError::NotFound { .. }) => Code::CommandNotFound,
+            Error::Files(FilesError::Missing { .. }) => Code::CommandNotFound,
             Error::Files(FilesError::NotExecutable { .. }) => Code::CommandNotExecutable,
             Error::Files(_) | Error::Script(_) | Error::Directory { .. } => Code::BadField,
             Error::Limit(_) | Error::Budget(_) => Code::BadLimit,
@@ -353,22 +353,22 @@ fn of_sandbox(error: &SandboxError) -> Code {
     }
 }
 
-impl From<sandtimer::Error> for Refusal {
+impl From<sandtimer::Error> for ApiRejection {
     fn from(error: sandtimer::Error) -> Self {
         if let sandtimer::Error::Sandbox(error) = &error {
-            let refusal = Refusal::new(of_sandbox(error), sandbox_message(error));
+            let rejection = ApiRejection::new(of_sandbox(error), sandbox_message(error));
             return match error {
-                SandboxError::Template { .. } => refusal.with("key", "template"),
-                SandboxError::Conflict { field, .. } => refusal.with("key", *field),
+                SandboxError::Template { .. } => rejection.with("key", "template"),
+                SandboxError::Conflict { field, .. } => rejection.with("key", *field),
                 SandboxError::TemplateName { name, .. } | SandboxError::TemplateExists(name) => {
-                    refusal.with("key", "name").with("value", name.as_str())
+                    rejection.with("key", "name").with("value", name.as_str())
                 }
-                SandboxError::ForkCount { count, .. } => refusal.with("key", "count").with("value", *count),
+                SandboxError::ForkCount { count, .. } => rejection.with("key", "count").with("value", *count),
                 SandboxError::HasRuns { runs, contexts, files, .. } => {
-                    refusal.with("runs", runs.clone()).with("contexts", *contexts).with("files", *files)
+                    rejection.with("runs", runs.clone()).with("contexts", *contexts).with("files", *files)
                 }
-                SandboxError::PathTooLong { path, .. } => refusal.with("path", path.as_str()),
-                _ => refusal,
+                SandboxError::PathTooLong { path, .. } => rejection.with("path", path.as_str()),
+                _ => rejection,
             };
         }
         if let sandtimer::Error::SpawnLimit(limit) = error {
@@ -379,14 +379,14 @@ impl From<sandtimer::Error> for Refusal {
         }
         if let sandtimer::Error::Script(error) = &error {
             let message = format!("code is not TypeScript that can be read: {error}");
-            return Refusal::new(Code::BadField, message)
+            return ApiRejection::new(Code::BadField, message)
                 .with("key", "code")
                 .with("line", error.line)
                 .with("column", error.column);
         }
         if let sandtimer::Error::Directory { directory, .. } = &error {
-            let refusal = Refusal::new(Code::BadField, format!("cwd: {error}"));
-            return refusal.with("key", "cwd").with("value", directory.as_str());
+            let rejection = ApiRejection::new(Code::BadField, format!("cwd: {error}"));
+            return rejection.with("key", "cwd").with("value", directory.as_str());
         }
         if let sandtimer::Error::Files(FilesError::StartingDirectory { path, .. }) = &error {
             // Whether it is on the host is the host's.
@@ -394,16 +394,16 @@ impl From<sandtimer::Error> for Refusal {
             let message = format!(
                 "cwd: `{path}` is not a directory of the run; give one that exists below /workspace, or a directory that every run sees"
             );
-            return Refusal::new(Code::BadField, message).with("key", "cwd").with("value", path);
+            return ApiRejection::new(Code::BadField, message).with("key", "cwd").with("value", path);
         }
         let message = match &error {
             // Where it was looked for is the host's.
-            sandtimer::Error::Files(FilesError::NotFound { command, .. }) => {
+            sandtimer::Error::Files(FilesError::Missing { command, .. }) => {
                 format!("command `{}` is not found", command.display())
             }
             other => other.to_string(),
         };
-        Refusal::new(Code::from(&error), message)
+        ApiRejection::new(Code::from(&error), message)
     }
 }
 
@@ -420,24 +420,24 @@ fn sandbox_message(error: &SandboxError) -> String {
     }
 }
 
-impl From<sandtimer::limits::LimitError> for Refusal {
+impl From<sandtimer::limits::LimitError> for ApiRejection {
     fn from(error: sandtimer::limits::LimitError) -> Self {
-        Refusal::new(Code::BadLimit, error.to_string()).with("key", error.key()).with("value", error.value())
+        ApiRejection::new(Code::BadLimit, error.to_string()).with("key", error.key()).with("value", error.value())
     }
 }
 
 /// An interpreter that did not start in time.
-pub(crate) fn spawn_timeout(limit: std::time::Duration) -> Refusal {
+pub(crate) fn spawn_timeout(limit: std::time::Duration) -> ApiRejection {
     let message = format!(
         "the interpreter was not ready within its spawn limit of {limit:?} (INTERPRETER_SPAWN_TIMEOUT_MS)"
     );
     let milliseconds = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-    Refusal::new(Code::SpawnTimeout, message).with("limit_ms", milliseconds)
+    ApiRejection::new(Code::SpawnTimeout, message).with("limit_ms", milliseconds)
 }
 
 /// A record that cannot be written.
-pub(crate) fn storage(doing: &str, error: &std::io::Error) -> Refusal {
-    Refusal::new(Code::Storage, format!("{doing}: {error}"))
+pub(crate) fn storage(doing: &str, error: &std::io::Error) -> ApiRejection {
+    ApiRejection::new(Code::Storage, format!("{doing}: {error}"))
 }
 
 #[cfg(test)]
@@ -465,9 +465,9 @@ mod tests {
             (SandboxError::TooManyFiles { most: 10 }, Code::FileTooLarge, json!({})),
         ] {
             let is_retryable = error.is_retryable();
-            let refusal = Refusal::from(sandtimer::Error::from(error));
-            assert_eq!((refusal.code, refusal.code.is_retryable()), (code, is_retryable), "{refusal:?}");
-            assert_eq!(json!(refusal.details), details, "{refusal:?}");
+            let rejection = ApiRejection::from(sandtimer::Error::from(error));
+            assert_eq!((rejection.code, rejection.code.is_retryable()), (code, is_retryable), "{rejection:?}");
+            assert_eq!(json!(rejection.details), details, "{rejection:?}");
         }
     }
 
@@ -477,7 +477,7 @@ mod tests {
         let errors = [
             sandtimer::Error::NoCommand,
             sandtimer::Error::Full(3),
-            FilesError::NotFound { command: command(), detail: String::new() }.into(),
+            FilesError::Missing { command: command(), detail: String::new() }.into(),
             FilesError::NotExecutable { command: command(), detail: String::new() }.into(),
         ];
         for error in errors {

@@ -36,7 +36,7 @@ mod body;
 mod compat;
 mod connection;
 mod contexts;
-mod courier;
+mod webhook_sender;
 pub mod error;
 mod events;
 mod facts;
@@ -48,7 +48,7 @@ mod listen;
 mod mcp;
 mod metrics;
 mod openapi;
-mod owned;
+mod registry;
 mod page;
 mod policy;
 mod programs;
@@ -70,7 +70,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandtimer::job::JobStore;
-use sandtimer::task::estimate::Finished;
+use sandtimer::task::estimate::FinishedRun;
 use sandtimer::{Engine, Limits};
 use sandtimer_os::clock::calendar_milliseconds;
 use sandtimer_store::{RunStore, StoreError};
@@ -78,19 +78,19 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-pub use auth::{Owner, TokenError, Tokens};
-pub use courier::HttpCourier;
+pub use auth::{OwnerId, TokenError, Tokens};
+pub use webhook_sender::HttpWebhookSender;
 pub use mcp::document as mcp_tools;
 pub use openapi::document as openapi;
-pub use policy::{Defaults, Interpreters, Pool, READY};
+pub use policy::{Defaults, Interpreters, PoolSettings, DEFAULT_READY};
 pub use trace::{Collector, CollectorError};
 
 use contexts::LiveContexts;
-use facts::Facts;
-use intake::{Intake, Messages};
-use jobs::Jobs;
+use facts::HostFacts;
+use intake::{Intake, MessageKind};
+use jobs::JobService;
 use metrics::Metrics;
-use quota::Places;
+use quota::QuotaTable;
 use runs::Runs;
 use sandboxes::SandboxService;
 use tasks::{Durations, Tasks};
@@ -101,17 +101,17 @@ use workspaces::Workspaces;
 /// The interpreter of Python programs, as it is found on PATH.
 pub(crate) const PYTHON: &str = "python3";
 /// The runtime's threads. Handlers wait; they do not compute.
-const WORKERS: usize = 2;
+const WORKER_THREADS: usize = 2;
 /// Threads at a time that build sandboxes, wait for the disk, or for what is executed in a context.
-pub(crate) const BLOCKING: usize = 1024;
+pub(crate) const MAX_BLOCKING_THREADS: usize = 1024;
 /// How long open requests, and jobs, may go on once the server is told to stop.
 const OPEN_REQUESTS: Duration = Duration::from_secs(5);
 /// How long the runs' own ends may take then, before those with a grace are not given it.
-const GENTLE_ENDS: Duration = Duration::from_secs(1);
+const GRACEFUL_END_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long their Outcomes may take to be recorded and answered.
-const LAST_OUTCOMES: Duration = Duration::from_secs(4);
+const OUTCOME_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long threads that are in a system call are waited for at the end.
-const LAST_THREADS: Duration = Duration::from_secs(2);
+const THREAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How many runs that are over are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,16 +128,16 @@ impl Default for Retention {
 }
 
 /// What only the host program knows.
-pub struct Host {
+pub struct HostProgram {
     /// What this machine can enforce. May take seconds.
     pub facts: Box<dyn Fn() -> Value + Send + Sync>,
     /// Each setting with its value and where it came from.
     pub config: Value,
     /// Where the server says what went wrong and concerns no single request.
-    pub complain: Box<dyn Fn(&str) + Send + Sync>,
+    pub log_error: Box<dyn Fn(&str) + Send + Sync>,
 }
 
-impl std::fmt::Debug for Host {
+impl std::fmt::Debug for HostProgram {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Host").field("config", &self.config).finish_non_exhaustive()
     }
@@ -245,7 +245,7 @@ pub struct Settings {
     pub estimate_tools: bool,
     /// The names under which agents see tools.
     pub tool_names: ToolNames,
-    pub host: Host,
+    pub host: HostProgram,
 }
 
 /// Why a server did not come up.
@@ -290,7 +290,7 @@ pub(crate) struct App {
     pub programs: Arc<sandtimer::engine::Interpreters>,
     pub program_service: programs::ProgramService,
     pub submissions: api::Submissions,
-    pub places: Places,
+    pub quotas: QuotaTable,
     pub tenants: Arc<Tenants>,
     pub intake: Intake,
     /// Memory for what is answered.
@@ -298,47 +298,47 @@ pub(crate) struct App {
     pub traces: Traces,
     pub patience: Duration,
     pub heartbeat: Duration,
-    pub host: Host,
+    pub host: HostProgram,
     pub runs: Runs,
     pub contexts: LiveContexts,
     pub sandboxes: compat::Sandboxes,
     pub sandbox_service: SandboxService,
     pub workspaces: Workspaces,
-    pub jobs: Jobs,
+    pub jobs: JobService,
     pub durations: Durations,
     pub estimate_tools: bool,
     pub tool_names: ToolNames,
     pub tasks: Tasks,
-    pub facts: Facts,
+    pub facts: HostFacts,
     pub metrics: Metrics,
     /// True once the server is told to stop.
     pub closing: watch::Sender<bool>,
 }
 
-pub(crate) type Shared = Arc<App>;
+pub(crate) type SharedApp = Arc<App>;
 
 impl App {
     /// Keeps a duration for the next server, on a thread of the runtime that may block.
-    pub(crate) fn keep_duration(&self, finished: &Finished) {
+    pub(crate) fn keep_duration(&self, finished: &FinishedRun) {
         // Not on a thread for what blocks: waking one would cost more than what is written, as a rule.
         if let Err(error) = tokio::task::block_in_place(|| self.durations.keep(finished)) {
             self.metrics.store_failed();
-            (self.host.complain)(&format!("the duration of a run is kept in memory only: {error}"));
+            (self.host.log_error)(&format!("the duration of a run is kept in memory only: {error}"));
         }
     }
 }
 
 /// A server that listens. Dropping it without [`Server::stop`] ends its runs without their records.
 #[derive(Debug)]
-pub struct Server {
+pub struct ServerHandle {
     address: Listen,
-    app: Shared,
+    app: SharedApp,
     connections: listen::Connections,
     // Last: its tasks use the others.
     runtime: Runtime,
 }
 
-impl Server {
+impl ServerHandle {
     /// Opens the records, starts an engine, and listens.
     ///
     /// # Errors
@@ -355,9 +355,9 @@ impl Server {
         let (listener, address) = listen::bind(&settings.listen)
             .map_err(|source| StartError::Listen { address: settings.listen.clone(), source })?;
         for (path, error) in &opened.unreadable {
-            (settings.host.complain)(&format!("{} is left out: {error}", path.display()));
+            (settings.host.log_error)(&format!("{} is left out: {error}", path.display()));
         }
-        let workspaces = Workspaces::open(&settings.state_directory, &settings.host.complain)
+        let workspaces = Workspaces::open(&settings.state_directory, &settings.host.log_error)
             .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
         let contexts = LiveContexts::open(&settings.state_directory)
             .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
@@ -365,7 +365,7 @@ impl Server {
             .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
         let submissions = api::Submissions::open(&settings.state_directory)
             .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
-        let durations = Durations::open(&settings.state_directory, &settings.host.complain)?;
+        let durations = Durations::open(&settings.state_directory, &settings.host.log_error)?;
         let engine = Engine::with_options(sandtimer::Options {
             spool_directory: Some(spool_directory(&settings.state_directory)?),
             maxima: settings.maxima,
@@ -374,8 +374,8 @@ impl Server {
             ..sandtimer::Options::default()
         })?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(WORKERS)
-            .max_blocking_threads(BLOCKING)
+            .worker_threads(WORKER_THREADS)
+            .max_blocking_threads(MAX_BLOCKING_THREADS)
             .thread_name("st-server")
             .enable_all()
             .build()
@@ -385,22 +385,22 @@ impl Server {
             &engine,
             &settings.state_directory,
             (settings.templates, &tenants),
-            &settings.host.complain,
+            &settings.host.log_error,
         )?;
         let limits = settings.defaults.commands.clone();
         let traces = Traces::start(settings.collector).map_err(StartError::Threads)?;
         let own = (limits, &traces);
         let programs = Arc::new(sandtimer::engine::Interpreters::new(engine.clone(), PYTHON));
         let jobs =
-            Jobs::start(&settings.state_directory, (&engine, &programs), &tenants, own, &settings.jobs)?;
+            JobService::start(&settings.state_directory, (&engine, &programs), &tenants, own, &settings.jobs)?;
         let app = Arc::new(App {
             tenants,
-            intake: Intake::of(Messages::Requests, auth::owners(settings.tokens.as_ref())),
-            answers: Intake::of(Messages::Answers, auth::owners(settings.tokens.as_ref())),
+            intake: Intake::of(MessageKind::Requests, auth::owners(settings.tokens.as_ref())),
+            answers: Intake::of(MessageKind::Answers, auth::owners(settings.tokens.as_ref())),
             jobs,
             traces,
             engine,
-            places: Places::of(settings.tokens.as_ref()),
+            quotas: QuotaTable::of(settings.tokens.as_ref()),
             tokens: settings.tokens,
             defaults: settings.defaults,
             interpreters: settings.interpreters,
@@ -419,27 +419,27 @@ impl Server {
             estimate_tools: settings.estimate_tools,
             tool_names: settings.tool_names,
             tasks: Tasks::default(),
-            facts: Facts::default(),
+            facts: HostFacts::default(),
             metrics: Metrics::default(),
             closing: watch::Sender::new(false),
         });
         // Without tokens there is one owner.
-        let share = if app.tokens.is_some() { listen::MOST / 2 } else { listen::MOST };
+        let share = if app.tokens.is_some() { listen::MAX_CONNECTIONS / 2 } else { listen::MAX_CONNECTIONS };
         let connections = listen::Connections::new(share);
         let guard = runtime.enter();
         let listener = listener.into_listener().map_err(StartError::Threads)?;
         drop(guard);
         runtime.spawn(listen::serve(listener, app.clone(), connections.clone()));
-        runtime.spawn(runs::keep_house(app.clone()));
+        runtime.spawn(runs::remove_expired_records(app.clone()));
         runtime.spawn(runs::sync_records(app.clone()));
         runtime.spawn(runs::prepare_records(app.clone()));
-        runtime.spawn(contexts::keep_house(app.clone()));
-        runtime.spawn(api::keep_house(app.clone()));
+        runtime.spawn(contexts::reap_idle(app.clone()));
+        runtime.spawn(api::maintain_records(app.clone()));
         let filling = app.clone();
         runtime.spawn_blocking(move || contexts::fill(&filling));
         let swept = app.clone();
         runtime.spawn_blocking(move || workspaces::sweep(&swept));
-        Ok(Server { address, app, connections, runtime })
+        Ok(ServerHandle { address, app, connections, runtime })
     }
 
     /// Where it listens.
@@ -480,7 +480,7 @@ impl Server {
     /// Ends it: no new requests and jobs; open ones have 5 s; then all runs are cancelled and recorded, and jobs that go on are
     /// given back to the store, where the next server finds them. Takes at most 10 s.
     pub fn stop(self) {
-        let Server { address, app, connections, runtime } = self;
+        let ServerHandle { address, app, connections, runtime } = self;
         if let Listen::Unix(path) = &address {
             // Whoever comes now is to find that there is none, and not to wait.
             let _ = std::fs::remove_file(path);
@@ -492,23 +492,23 @@ impl Server {
             let drained = tokio::time::timeout_at(end, connections.drained()).await.is_ok();
             let _ = tokio::time::timeout_at(end, app.jobs.ended()).await;
             app.jobs.give_back();
-            app.runs.end_all(GENTLE_ENDS, LAST_OUTCOMES).await;
+            app.runs.end_all(GRACEFUL_END_TIMEOUT, OUTCOME_TIMEOUT).await;
             // What does not end by then dies with the engine.
-            let _ = tokio::time::timeout(LAST_OUTCOMES, contexts::close_all(&app)).await;
+            let _ = tokio::time::timeout(OUTCOME_TIMEOUT, contexts::close_all(&app)).await;
             // So does what a job does, and the next server takes the job back.
-            let _ = tokio::time::timeout(GENTLE_ENDS, app.jobs.ended()).await;
+            let _ = tokio::time::timeout(GRACEFUL_END_TIMEOUT, app.jobs.ended()).await;
             let programs = app.programs.clone();
             let closed = tokio::task::spawn_blocking(move || programs.close());
-            let _ = tokio::time::timeout(GENTLE_ENDS, closed).await;
+            let _ = tokio::time::timeout(GRACEFUL_END_TIMEOUT, closed).await;
             // A disk that takes longer has the records all the same, unless the power goes.
-            let _ = tokio::time::timeout(GENTLE_ENDS, runs::sync(&app)).await;
+            let _ = tokio::time::timeout(GRACEFUL_END_TIMEOUT, runs::sync(&app)).await;
             if !drained {
                 // What waited for these runs has its answer now.
-                let _ = tokio::time::timeout(GENTLE_ENDS, connections.drained()).await;
+                let _ = tokio::time::timeout(GRACEFUL_END_TIMEOUT, connections.drained()).await;
             }
         });
         // A thread that holds the state directory longer than that keeps the next server out of it.
-        runtime.shutdown_timeout(LAST_THREADS);
+        runtime.shutdown_timeout(THREAD_TIMEOUT);
         // The engine goes with the last of its handles, here where blocking is no harm.
         drop(app);
     }

@@ -9,7 +9,7 @@ use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::{Shared, new_id};
+use crate::{SharedApp, new_id};
 
 /// Where it is.
 pub(crate) const PATH: &str = "/";
@@ -36,7 +36,7 @@ const PAGE: &str = concat!(
 /// What stands in the file where the nonce belongs.
 const NONCE: &str = "{nonce}";
 
-pub(crate) fn routes() -> Router<Shared> {
+pub(crate) fn routes() -> Router<SharedApp> {
     Router::new().route(PATH, get(page))
 }
 

@@ -23,12 +23,12 @@ use sandtimer::Engine;
 use sandtimer::engine::{Durability, Sandbox, SandboxSpec, Sandboxes, Template};
 use serde_json::{Value, json};
 
-use crate::Shared;
-use crate::auth::Owner;
+use crate::SharedApp;
+use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, refused};
 use crate::connection::Connection;
 use crate::contexts;
-use crate::error::{Code, Refusal};
+use crate::error::{Code, ApiRejection};
 use crate::quota::{Share, Shares};
 use crate::runs::{self, RunRequest};
 use crate::tenants::Tenants;
@@ -60,17 +60,17 @@ impl SandboxService {
         (templates, tenants): (BTreeMap<String, PathBuf>, &Tenants),
         report: &dyn Fn(&str),
     ) -> Result<Self, sandtimer::Error> {
-        let scope = |owner: &str| tenants.scope(&Owner::recorded(owner));
+        let scope = |owner: &str| tenants.scope(&OwnerId::recorded(owner));
         let sandboxes = engine.sandboxes(&state_directory.join("sandboxes"), &scope, report)?;
         let service = SandboxService { sandboxes, templates, shares: Mutex::default() };
         for sandbox in service.sandboxes.all() {
             // A sandbox over the quota is kept.
-            if let Ok(share) = SANDBOXES.take(&Owner::recorded(&sandbox.owner())) {
+            if let Ok(share) = SANDBOXES.take(&OwnerId::recorded(&sandbox.owner())) {
                 service.hold(sandbox.id(), share);
             }
         }
         for template in service.sandboxes.all_templates() {
-            if let Ok(share) = templates::TEMPLATES.take(&Owner::recorded(&template.owner)) {
+            if let Ok(share) = templates::TEMPLATES.take(&OwnerId::recorded(&template.owner)) {
                 service.hold(&template.id, share);
             }
         }
@@ -86,7 +86,7 @@ impl SandboxService {
         self.shares.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
-    fn template(&self, name: &str, owner: &Owner) -> Result<Template, Refusal> {
+    fn template(&self, name: &str, owner: &OwnerId) -> Result<Template, ApiRejection> {
         if name == HOST_TEMPLATE {
             return Ok(Template::Host);
         }
@@ -103,11 +103,11 @@ impl SandboxService {
             .chain(stored.iter().take(MAX_NAMED_TEMPLATES).map(|template| template.name.as_str()))
             .collect();
         let message = format!("template: there is no template `{shown}`; use one of {}", names.join(", "));
-        Err(Refusal::new(Code::TemplateNotFound, message).with("key", "template").with("value", shown))
+        Err(ApiRejection::new(Code::TemplateNotFound, message).with("key", "template").with("value", shown))
     }
 
     /// Blocks.
-    fn create(&self, owner: &Owner, template: &str, tenants: &Tenants) -> Result<Sandbox, Refusal> {
+    fn create(&self, owner: &OwnerId, template: &str, tenants: &Tenants) -> Result<Sandbox, ApiRejection> {
         let spec = SandboxSpec {
             template: self.template(template, owner)?,
             template_name: template.to_owned(),
@@ -121,14 +121,14 @@ impl SandboxService {
     }
 
     /// Blocks until nothing runs in it.
-    fn delete(&self, id: &str, owner: &Owner) -> Result<(), Refusal> {
+    fn delete(&self, id: &str, owner: &OwnerId) -> Result<(), ApiRejection> {
         self.sandboxes.delete(id, owner.as_str())?;
         self.release(id);
         Ok(())
     }
 }
 
-pub(crate) fn routes() -> Router<Shared> {
+pub(crate) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/v1/sandboxes", post(create).get(list))
         .route("/v1/sandboxes/{id}", get(show).delete(delete))
@@ -139,7 +139,7 @@ pub(crate) fn routes() -> Router<Shared> {
 }
 
 /// The sandbox of this owner, or that there is none.
-pub(crate) fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Sandbox, Refusal> {
+pub(crate) fn find(app: &SharedApp, id: &str, owner: &OwnerId) -> Result<Sandbox, ApiRejection> {
     Ok(app.sandbox_service.sandboxes.find(id, owner.as_str()).map_err(sandtimer::Error::from)?)
 }
 
@@ -159,23 +159,23 @@ fn view(sandbox: &Sandbox) -> Value {
 }
 
 async fn create(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Object(mut fields): Object,
-) -> Result<Response, Refusal> {
-    let template = fields.text("template")?.unwrap_or_else(|| HOST_TEMPLATE.to_owned());
+) -> Result<Response, ApiRejection> {
+    let template = fields.string("template")?.unwrap_or_else(|| HOST_TEMPLATE.to_owned());
     fields.finish()?;
     let made =
         tokio::task::spawn_blocking(move || app.sandbox_service.create(&owner, &template, &app.tenants));
-    let made = made.await.map_err(|_| Refusal::new(Code::Internal, "the sandbox could not be made"))??;
+    let made = made.await.map_err(|_| ApiRejection::new(Code::Internal, "the sandbox could not be made"))??;
     Ok((StatusCode::CREATED, body::json(&view(&made))).into_response())
 }
 
 async fn list(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Parameters(fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
     let sandboxes = app.sandbox_service.sandboxes.of(owner.as_str());
     let shown: Vec<Value> = tokio::task::block_in_place(|| sandboxes.iter().map(view).collect());
@@ -183,19 +183,19 @@ async fn list(
 }
 
 async fn show(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let sandbox = find(&app, &id, &owner)?;
     Ok(body::json(&tokio::task::block_in_place(|| view(&sandbox))))
 }
 
 async fn delete(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     find(&app, &id, &owner)?;
     let (service, deleted_id) = (app.clone(), id.clone());
     let deleting = move || service.sandbox_service.delete(&deleted_id, &owner);
@@ -207,18 +207,18 @@ async fn delete(
             Err(_) => contexts::close_in_sandbox(&app, &id).await,
         }
     };
-    deleted.map_err(|_| Refusal::new(Code::Internal, "the sandbox could not be removed"))??;
+    deleted.map_err(|_| ApiRejection::new(Code::Internal, "the sandbox could not be removed"))??;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// A run in the sandbox of the path: `POST /v1/runs` with its id as `sandbox`.
 async fn execute(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     Id(id): Id,
     Object(fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let mut request = RunRequest::parse(fields)?;
     if let Some(other) = &request.sandbox
         && *other != id

@@ -5,13 +5,13 @@
 
 use std::collections::HashMap;
 
-use sandtimer::engine::Scope;
-use sandtimer::limits::{Format, Key, Setting, parse_text};
+use sandtimer::engine::ScopeHandle;
+use sandtimer::limits::{Format, Key, Setting, parse_string};
 use sandtimer::scope::ScopeId;
 use sandtimer::{Engine, Limits};
 
-use crate::auth::{Owner, Tokens};
-use crate::error::{Code, Refusal};
+use crate::auth::{OwnerId, Tokens};
+use crate::error::{Code, ApiRejection};
 
 /// What a line of the token file grants.
 #[derive(Debug, Clone, Default)]
@@ -22,12 +22,12 @@ pub(crate) struct Grant {
 }
 
 /// What stands before the name of a limit, as on the wire: `max_wall_ms=10m`.
-const MAXIMUM: &str = "max_";
+const LIMIT_PREFIX: &str = "max_";
 
 impl Grant {
     /// Takes a word of a line; false where it is none of these, an error where its value is none.
-    pub fn take(&mut self, word: &str) -> Result<bool, &'static str> {
-        let flag = match word {
+    pub fn take(&mut self, option: &str) -> Result<bool, &'static str> {
+        let flag = match option {
             "network" => Some(&mut self.network),
             "operator" => Some(&mut self.operator),
             _ => None,
@@ -39,12 +39,12 @@ impl Grant {
                 Ok(true)
             };
         }
-        let Some((name, value)) = word.strip_prefix(MAXIMUM).and_then(|rest| rest.split_once('=')) else {
+        let Some((name, value)) = option.strip_prefix(LIMIT_PREFIX).and_then(|rest| rest.split_once('=')) else {
             return Ok(false);
         };
         let key = Key::from_wire(name)
             .ok_or("there is no such ceiling; one is max_wall_ms=10m or max_memory_bytes=1G")?;
-        let setting = parse_text(name, Format::wire(key), value, "the token file");
+        let setting = parse_string(name, Format::wire(key), value, "the token file");
         let setting = setting
             .map_err(|_| "a ceiling is a positive limit, such as max_wall_ms=10m or max_memory_bytes=1G")?;
         match (self.maxima.get(key), setting) {
@@ -59,15 +59,15 @@ impl Grant {
 /// The scopes of tokens, and which of them may have a network.
 #[derive(Debug)]
 pub(crate) struct Tenants {
-    scopes: HashMap<Owner, Scope>,
+    scopes: HashMap<OwnerId, ScopeHandle>,
     /// The ceilings of those with any.
-    maxima: HashMap<Owner, Limits>,
+    maxima: HashMap<OwnerId, Limits>,
     /// All that have a token.
-    known: Vec<Owner>,
+    known: Vec<OwnerId>,
     /// `None`: without tokens, where who asks could use the network without a run.
-    networked: Option<Vec<Owner>>,
+    networked: Option<Vec<OwnerId>>,
     /// `None`: without tokens, where only the server's own user is answered.
-    operators: Option<Vec<Owner>>,
+    operators: Option<Vec<OwnerId>>,
 }
 
 impl Tenants {
@@ -93,7 +93,7 @@ impl Tenants {
     }
 
     /// What its token allows an owner's runs of one kind; `None` if the token says nothing of it.
-    pub fn ceiling(&self, owner: &Owner, key: Key) -> Option<u64> {
+    pub fn ceiling(&self, owner: &OwnerId, key: Key) -> Option<u64> {
         match self.maxima.get(owner)?.get(key) {
             Setting::At(ceiling) => Some(ceiling),
             _ => None,
@@ -101,12 +101,12 @@ impl Tenants {
     }
 
     /// What all of an owner's is opened in.
-    pub fn scope(&self, owner: &Owner) -> Option<ScopeId> {
-        self.scopes.get(owner).map(Scope::id)
+    pub fn scope(&self, owner: &OwnerId) -> Option<ScopeId> {
+        self.scopes.get(owner).map(ScopeHandle::id)
     }
 
     /// Whether it is an owner with a token.
-    pub fn knows(&self, owner: &Owner) -> bool {
+    pub fn knows(&self, owner: &OwnerId) -> bool {
         self.known.contains(owner)
     }
 
@@ -114,21 +114,21 @@ impl Tenants {
     ///
     /// # Errors
     /// Its token does not allow it.
-    pub fn check_network(&self, owner: &Owner, what: &str) -> Result<(), Refusal> {
+    pub fn check_network(&self, owner: &OwnerId, what: &str) -> Result<(), ApiRejection> {
         if self.may_have_network(owner) {
             return Ok(());
         }
         let message = format!("network: this token may not give {what} the host's network");
-        Err(Refusal::new(Code::NetworkRefused, message).with("key", "network"))
+        Err(ApiRejection::new(Code::NetworkRefused, message).with("key", "network"))
     }
 
     /// Whether the runs of this owner may have the host's network.
-    pub fn may_have_network(&self, owner: &Owner) -> bool {
+    pub fn may_have_network(&self, owner: &OwnerId) -> bool {
         self.networked.as_ref().is_none_or(|networked| networked.contains(owner))
     }
 
     /// Whether it sees the server as a whole: its host, its settings, and what is counted of all owners.
-    pub fn is_operator(&self, owner: &Owner) -> bool {
+    pub fn is_operator(&self, owner: &OwnerId) -> bool {
         self.operators.as_ref().is_none_or(|operators| operators.contains(owner))
     }
 }

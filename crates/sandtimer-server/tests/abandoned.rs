@@ -4,14 +4,14 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{Client, Serving, raw, tokens, wait_until};
+use support::{TestClient, ServerFixture, raw, tokens, wait_until};
 
-fn tenants() -> Serving {
-    Serving::with(|settings| settings.tokens = Some(tokens("alice a-secret\nbob another\n")))
+fn tenants() -> ServerFixture {
+    ServerFixture::with(|settings| settings.tokens = Some(tokens("alice a-secret\nbob another\n")))
 }
 
 /// A context of Alice's in which a cell is executed that takes longer than any test.
-fn busy_context(alice: &Client) -> String {
+fn busy_context(alice: &TestClient) -> String {
     let (status, context) = alice.post("/v1/contexts", &json!({}));
     assert_eq!(status, 201, "{context}");
     let at = format!("/v1/contexts/{}", context["context_id"].as_str().expect("an id"));
@@ -28,7 +28,7 @@ fn post_of_alice(path: &str) -> String {
 }
 
 #[test]
-fn abandoned_waits_for_a_context_are_given_up() {
+fn abandoned_waits_for_a_context_are_cancelled() {
     let serving = tenants();
     let alice = serving.client_with("a-secret");
     let at = busy_context(&alice);

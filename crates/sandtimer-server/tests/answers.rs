@@ -211,16 +211,16 @@ fn patterns_are_short_and_searches_end_in_time() {
 }
 
 /// A conversation over lines.
-struct Lines {
+struct LineConversation {
     stream: TcpStream,
     read: BufReader<TcpStream>,
 }
 
-impl Lines {
+impl LineConversation {
     fn open(serving: &Serving) -> Self {
         let upgrade = "GET /mcp/stdio HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: upgrade\r\nUpgrade: sandtimer-mcp\r\n\r\n";
         let stream = raw(serving.address, upgrade.as_bytes());
-        let mut lines = Lines { read: BufReader::new(stream.try_clone().expect("another")), stream };
+        let mut lines = LineConversation { read: BufReader::new(stream.try_clone().expect("another")), stream };
         while !lines.line().trim().is_empty() {}
         let client = json!({"name": "test", "version": "1"});
         let about = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client});
@@ -253,7 +253,7 @@ fn calls_of_one_connection_are_bounded() {
     let serving = Serving::start();
     let client = serving.client();
     let id = client.start(json!({"command": "sleep 60", "stdin_open": true}));
-    let mut lines = Lines::open(&serving);
+    let mut lines = LineConversation::open(&serving);
     for call in 0..70 {
         lines.call(call, "wait", &json!({"run_ids": [id], "wait_ms": 40_000}));
     }
@@ -275,7 +275,7 @@ fn nothing_is_read_while_64_answers_are_unread() {
     let serving = Serving::start();
     let client = serving.client();
     let run = client.run(&json!({"command": "head -c 300000 /dev/zero | tr '\\0' x"}));
-    let mut lines = Lines::open(&serving);
+    let mut lines = LineConversation::open(&serving);
     let (_pause, paused) = mpsc::channel::<()>();
     let pause = |milliseconds| _ = paused.recv_timeout(Duration::from_millis(milliseconds));
     // Each answer is 400 KB: the system's buffers take some of them. Not at once, or calls are refused.
@@ -297,7 +297,7 @@ fn nothing_is_read_while_64_answers_are_unread() {
 }
 
 #[test]
-fn memory_for_calls_is_counted_until_they_are_over() {
+fn memory_of_calls_is_counted_until_they_end() {
     let serving = Serving::start();
     let client = serving.client();
     // Memory that stays taken, all but 72 MiB of what an owner may have.
@@ -307,7 +307,7 @@ fn memory_for_calls_is_counted_until_they_are_over() {
         let (status, answer) = client.post_bytes("/v1/runs", sleeping.as_bytes());
         assert_eq!(status, 200, "{answer}");
     }
-    let mut lines = Lines::open(&serving);
+    let mut lines = LineConversation::open(&serving);
     // The control: one such call after another.
     let id = client.start(json!({"command": "cat > /dev/null", "stdin_open": true}));
     for call in 0..2 {

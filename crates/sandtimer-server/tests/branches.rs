@@ -90,11 +90,11 @@ fn a_named_workspace_is_shared() {
     let branch = format!("/v1/contexts/{}", answer["contexts"][0]["context_id"].as_str().expect("an id"));
     executed(&client, &branch, json!({"code": "open('notes', 'a').write(' two')"}));
     assert_eq!(executed(&client, &at, json!({"code": "open('notes').read()"}))["value"], "one two");
-    let place = format!("/v1/workspaces/{}", workspace["workspace_id"].as_str().expect("an id"));
+    let workspace_path = format!("/v1/workspaces/{}", workspace["workspace_id"].as_str().expect("an id"));
     client.delete(&at);
-    assert_eq!(client.delete(&place).1["code"], "workspace_in_use");
+    assert_eq!(client.delete(&workspace_path).1["code"], "workspace_in_use");
     client.delete(&branch);
-    assert_eq!(client.delete(&place).0, 204);
+    assert_eq!(client.delete(&workspace_path).0, 204);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn what_cannot_be_branched_is_refused_with_its_reason() {
 }
 
 #[test]
-fn each_branch_takes_a_place_of_the_quota_and_is_nobody_elses() {
+fn each_branch_counts_to_the_quota_and_has_one_owner() {
     let serving = Serving::with(|settings| {
         settings.tokens = Some(tokens("ann one contexts=3\nbob two\n"));
     });

@@ -96,14 +96,14 @@ fn files_are_there_after_a_restart() {
     let serving = Serving::start();
     drive(&serving, "files_before_a_restart", "");
     // A workspace is deleted with what belongs to it.
-    let place = serving.state.path().join("workspaces/temporary");
-    let count = || std::fs::read_dir(&place).expect("a directory").count();
+    let temporary_directory = serving.state.path().join("workspaces/temporary");
+    let count = || std::fs::read_dir(&temporary_directory).expect("a directory").count();
     assert_eq!(count(), 2);
     let client = serving.client();
     let listed = client.get("/v1/workspaces").1["workspaces"].as_array().cloned().expect("workspaces");
     let has_gone = |workspace: &&Value| {
         let id = workspace["workspace_id"].as_str().expect("an id");
-        place.join(id).join("gone.txt").exists()
+        temporary_directory.join(id).join("gone.txt").exists()
     };
     let gone = listed.iter().find(has_gone).expect("it is there")["workspace_id"].as_str().expect("an id");
     for session in client.get("/v1/sessions").1["contexts"].as_array().expect("sessions") {
@@ -154,7 +154,7 @@ fn absolute_links_are_followed_in_their_own_directory() {
 }
 
 #[test]
-fn names_that_are_no_text_are_listed() {
+fn names_that_are_not_utf8_are_listed() {
     let serving = Serving::start();
     let client = serving.client();
     let command = "touch \"$(printf '\\377%.0s' {1..200})\"";
@@ -177,7 +177,7 @@ fn an_interpreter_that_is_slow_to_start_is_not_ready() {
 }
 
 #[test]
-fn code_contexts_have_three_languages_and_refusals_name_what_describes_them() {
+fn code_context_has_three_languages_and_names_the_doc() {
     let serving = Serving::start();
     let client = serving.client();
     for language in ["python", "javascript", "typescript"] {
@@ -207,15 +207,15 @@ impl Socket {
         Socket(tungstenite::client(request, stream).expect("a WebSocket").0)
     }
 
-    fn say(&mut self, message: &Value) {
+    fn send(&mut self, message: &Value) {
         self.0.send(Message::text(message.to_string())).expect("sent");
     }
 
     fn ask(&mut self, id: &str, method: &str, path: &str, body: &Value) {
-        self.say(&json!({"type": "request", "id": id, "method": method, "path": path, "body": body}));
+        self.send(&json!({"type": "request", "id": id, "method": method, "path": path, "body": body}));
     }
 
-    fn hear(&mut self) -> Value {
+    fn receive(&mut self) -> Value {
         loop {
             match self.0.read().expect("a message") {
                 Message::Text(text) => return serde_json::from_str(&text).expect("JSON"),
@@ -247,7 +247,7 @@ fn a_socket_that_closes_cancels_what_it_asked_for() {
     // What the third takes over from its session is read by a run too.
     wait_until("the process runs", || client.get("/api/process/stays").0 == 200);
     wait_until("all three run", || running() == Some(3));
-    socket.say(&json!({"type": "cancel", "id": "1"}));
+    socket.send(&json!({"type": "cancel", "id": "1"}));
     wait_until("the first is cancelled", || running() == Some(2));
     drop(socket);
     wait_until("the stream is cancelled, the process stays", || running() == Some(1));
@@ -256,7 +256,7 @@ fn a_socket_that_closes_cancels_what_it_asked_for() {
 
 /// The request goes with its socket at every moment of the start; a run that has begun is a process that is found.
 #[test]
-fn a_process_is_found_whose_request_was_dropped_while_it_began() {
+fn process_with_dropped_request_is_found() {
     let serving = Serving::start();
     let client = serving.client();
     // What a session hands on is read by a run of its own, which has a limit.
@@ -279,7 +279,7 @@ fn a_process_is_found_whose_request_was_dropped_while_it_began() {
 }
 
 #[test]
-fn what_a_socket_cannot_be_asked_is_said() {
+fn invalid_socket_request_returns_an_error() {
     let serving = Serving::start();
     let mut socket = Socket::open(&serving, None);
     for (message, code) in [
@@ -305,35 +305,35 @@ fn what_a_socket_cannot_be_asked_is_said() {
         ),
     ] {
         socket.0.send(Message::text(message)).expect("sent");
-        let heard = socket.hear();
-        let said = if heard["type"] == "error" { &heard["code"] } else { &heard["body"]["code"] };
-        assert_eq!(said, code, "{message}: {heard}");
-        assert_eq!(heard["id"].is_string(), message.contains("\"id\""), "{heard}");
-        assert!(heard["status"].as_u64().is_some_and(|status| (400..500).contains(&status)), "{heard}");
+        let received = socket.receive();
+        let code_field = if received["type"] == "error" { &received["code"] } else { &received["body"]["code"] };
+        assert_eq!(code_field, code, "{message}: {received}");
+        assert_eq!(received["id"].is_string(), message.contains("\"id\""), "{received}");
+        assert!(received["status"].as_u64().is_some_and(|status| (400..500).contains(&status)), "{received}");
     }
     let sleeping = json!({"command": "sleep 600"});
     for _ in 0..2 {
         socket.ask("same", "POST", "/api/execute", &sleeping);
     }
-    assert_eq!(socket.hear()["code"], "INVALID_REQUEST");
+    assert_eq!(socket.receive()["code"], "INVALID_REQUEST");
     // With the one that sleeps there are as many as there may be at a time.
     for index in 1..64 {
         socket.ask(&index.to_string(), "POST", "/api/execute", &sleeping);
     }
     socket.ask("more", "GET", "/api/ping", &Value::Null);
-    let heard = socket.hear();
-    assert_eq!((&heard["id"], &heard["status"]), (&json!("more"), &json!(429)), "{heard}");
-    socket.say(&json!({"type": "cancel", "id": "1"}));
+    let received = socket.receive();
+    assert_eq!((&received["id"], &received["status"]), (&json!("more"), &json!(429)), "{received}");
+    socket.send(&json!({"type": "cancel", "id": "1"}));
     // Its task ends a moment later.
     let is_free = (0..1000).any(|_| {
         socket.ask("again", "GET", "/api/ping", &Value::Null);
-        socket.hear()["status"] != 429
+        socket.receive()["status"] != 429
     });
     assert!(is_free, "its place is not free again");
-    socket.say(&json!({"type": "cancel", "id": "same"}));
+    socket.send(&json!({"type": "cancel", "id": "same"}));
     socket.ask("last", "GET", "/api/ping", &Value::Null);
-    let heard = socket.hear();
-    assert_eq!((&heard["id"], &heard["body"]["message"]), (&json!("last"), &json!("pong")), "{heard}");
+    let received = socket.receive();
+    assert_eq!((&received["id"], &received["body"]["message"]), (&json!("last"), &json!("pong")), "{received}");
 }
 
 #[test]
@@ -343,16 +343,16 @@ fn a_socket_is_its_tokens() {
     });
     let mut one = Socket::open(&serving, Some("first-secret-token-1234"));
     one.ask("1", "POST", "/api/process/start", &json!({"command": "sleep 600", "processId": "mine"}));
-    assert_eq!(one.hear()["status"], 200);
+    assert_eq!(one.receive()["status"], 200);
     let mut two = Socket::open(&serving, Some("second-secret-token-567"));
     // Whatever a request says of itself.
-    two.say(&json!({"type": "request", "id": "1", "method": "GET", "path": "/api/process/mine",
+    two.send(&json!({"type": "request", "id": "1", "method": "GET", "path": "/api/process/mine",
         "headers": {"authorization": "Bearer first-secret-token-1234"}}));
-    assert_eq!(two.hear()["status"], 404);
+    assert_eq!(two.receive()["status"], 404);
     one.ask("2", "GET", "/api/process/mine", &Value::Null);
-    assert_eq!(one.hear()["status"], 200);
+    assert_eq!(one.receive()["status"], 200);
     one.ask("3", "DELETE", "/api/process/mine", &Value::Null);
-    assert_eq!(one.hear()["status"], 200);
+    assert_eq!(one.receive()["status"], 200);
 }
 
 #[test]
@@ -364,15 +364,15 @@ fn a_server_that_ends_answers_what_a_socket_has_asked() {
     wait_until("it runs", || client.get("/v1/runs?status=running").1["total"] == 1);
     drop(client);
     let stopping = std::thread::spawn(move || serving.stop());
-    let heard = socket.hear();
-    assert_eq!((&heard["status"], &heard["body"]["stdout"]), (&json!(200), &json!("done")), "{heard}");
+    let received = socket.receive();
+    assert_eq!((&received["status"], &received["body"]["stdout"]), (&json!(200), &json!("done")), "{received}");
     assert!(matches!(socket.0.read(), Ok(Message::Close(_))), "and then it is closed");
     drop(socket);
     drop(stopping.join().expect("it ends"));
 }
 
 #[test]
-fn a_client_that_says_nothing_is_gone() {
+fn silent_client_is_disconnected() {
     let serving = Serving::with(|settings| settings.heartbeat = Duration::from_millis(100));
     let client = serving.client();
     let running = || client.get("/v1/runs?status=running").1["total"].as_u64();
@@ -383,7 +383,7 @@ fn a_client_that_says_nothing_is_gone() {
     wait_until("it is taken for gone", || running() == Some(0));
     let mut answering = Socket::open(&serving, None);
     answering.ask("1", "POST", "/api/execute", &json!({"command": "sleep 2; echo done"}));
-    assert_eq!(answering.hear()["body"]["stdout"], "done");
+    assert_eq!(answering.receive()["body"]["stdout"], "done");
 }
 
 #[test]
@@ -396,8 +396,8 @@ fn a_client_that_does_not_read_can_cancel() {
     wait_until("it runs", || running() == Some(1));
     // The socket's buffers are full by then.
     std::thread::sleep(Duration::from_secs(2));
-    socket.say(&json!({"type": "hello", "id": "2"}));
-    socket.say(&json!({"type": "cancel", "id": "1"}));
+    socket.send(&json!({"type": "hello", "id": "2"}));
+    socket.send(&json!({"type": "cancel", "id": "1"}));
     wait_until("it is cancelled", || running() == Some(0));
 }
 
@@ -405,12 +405,12 @@ fn a_client_that_does_not_read_can_cancel() {
 fn a_token_may_be_among_the_protocols() {
     let serving = Serving::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
     let mut request = format!("ws://{}/ws", serving.address).into_client_request().expect("an address");
-    let offered = "sandtimer, sandtimer.token.Zmlyc3Qtc2VjcmV0LXRva2VuLTEyMzQ";
-    request.headers_mut().insert("sec-websocket-protocol", offered.parse().expect("a value"));
+    let protocols = "sandtimer, sandtimer.token.Zmlyc3Qtc2VjcmV0LXRva2VuLTEyMzQ";
+    request.headers_mut().insert("sec-websocket-protocol", protocols.parse().expect("a value"));
     let stream = TcpStream::connect(serving.address).expect("connected");
     let (socket, response) = tungstenite::client(request, stream).expect("a WebSocket");
     assert_eq!(response.headers()["sec-websocket-protocol"], "sandtimer");
     let mut socket = Socket(socket);
     socket.ask("1", "GET", "/api/ping", &Value::Null);
-    assert_eq!(socket.hear()["status"], 200);
+    assert_eq!(socket.receive()["status"], 200);
 }

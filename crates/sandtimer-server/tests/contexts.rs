@@ -90,7 +90,7 @@ fn input_arrives_while_something_is_executed() {
 }
 
 #[test]
-fn id_from_before_a_restart_says_what_became_of_it() {
+fn id_from_before_a_restart_reports_its_end() {
     let serving = Serving::start();
     let client = serving.client();
     let (_, workspace) = client.post("/v1/workspaces", &json!({}));
@@ -142,7 +142,7 @@ fn a_cell_that_does_not_end_leaves_what_was_before() {
 }
 
 #[test]
-fn limits_of_a_context_are_for_all_its_runs_and_those_of_a_run_for_itself() {
+fn context_limits_cover_all_runs_and_run_limits_one() {
     let serving = Serving::start();
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({"wall_ms": 200}));
@@ -190,7 +190,7 @@ fn runs_queue_and_can_be_interrupted_cancelled_and_left() {
 }
 
 #[test]
-fn a_free_context_tells_the_run_at_once() {
+fn free_context_returns_the_run_immediately() {
     let serving = Serving::start();
     let client = serving.client();
     let at = opened(&client, "/v1/sessions", json!({}));
@@ -224,7 +224,7 @@ fn a_caller_may_wait_for_its_turn_and_not_for_the_end() {
 }
 
 #[test]
-fn a_run_that_waits_for_its_turn_is_known_and_can_be_given_up() {
+fn waiting_run_is_listed_and_can_be_cancelled() {
     let serving = Serving::start();
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({}));
@@ -236,7 +236,7 @@ fn a_run_that_waits_for_its_turn_is_known_and_can_be_given_up() {
     };
     let (busy, status) = send("import time; time.sleep(600)");
     assert_eq!(status, "running");
-    let ((given_up, first), (next, second)) = (send("x = 1"), send("y = 2; print('said')"));
+    let ((cancelled, first), (next, second)) = (send("x = 1"), send("y = 2; print('said')"));
     assert_eq!((first, second), (json!("queued"), json!("queued")));
     let (_, run) = client.get(&format!("/v1/runs/{next}"));
     assert_eq!(
@@ -245,11 +245,11 @@ fn a_run_that_waits_for_its_turn_is_known_and_can_be_given_up() {
     );
     let (_, list) = client.get("/v1/runs?status=queued");
     assert_eq!(list["runs"].as_array().map(Vec::len), Some(2), "{list}");
-    let (status, refusal) = client.post(&format!("/v1/runs/{next}/pause"), &json!({}));
-    assert_eq!((status, &refusal["code"]), (409, &json!("run_queued")));
+    let (status, rejection) = client.post(&format!("/v1/runs/{next}/pause"), &json!({}));
+    assert_eq!((status, &rejection["code"]), (409, &json!("run_queued")));
     assert_eq!(client.get(&format!("/v1/runs/{next}/output")).1["ended"], false);
 
-    let (_, killed) = client.post(&format!("/v1/runs/{given_up}/kill"), &json!({}));
+    let (_, killed) = client.post(&format!("/v1/runs/{cancelled}/kill"), &json!({}));
     assert_eq!((&killed["status"], &killed["outcome"]["ending"]), (&json!("ended"), &json!("cancelled")));
     assert_eq!(killed["outcome"]["error"]["code"], "cancelled");
     client.post(&format!("/v1/runs/{busy}/kill"), &json!({}));
@@ -348,7 +348,7 @@ fn what_cannot_be_is_refused_by_name() {
 }
 
 #[test]
-fn what_a_job_writes_behind_its_commands_end_is_read_from_that_run() {
+fn output_after_the_command_is_read_from_its_run() {
     let serving = Serving::start();
     let client = serving.client();
     let (_, session) = client.post("/v1/sessions", &json!({}));
@@ -364,8 +364,8 @@ fn what_a_job_writes_behind_its_commands_end_is_read_from_that_run() {
     execute("touch go; until [ -e done ]; do sleep 0.01; done");
     let output = format!("/v1/runs/{}/output", first["run_id"].as_str().expect("an id"));
     support::wait_until("it is read", || client.get(&output).1["data"] == "first\nlate\n");
-    let behind = client.get(&format!("{output}?cursor=6")).1;
-    assert_eq!((&behind["data"], &behind["ended"]), (&json!("late\n"), &json!(true)), "{behind}");
+    let following = client.get(&format!("{output}?cursor=6")).1;
+    assert_eq!((&following["data"], &following["ended"]), (&json!("late\n"), &json!(true)), "{following}");
     support::wait_until("it is read", || client.get(&format!("{output}?stream=stderr")).1["data"] == "err\n");
     // The record has what the run itself has written.
     assert_eq!(client.delete(&path).0, 204);
@@ -444,7 +444,7 @@ fn the_wait_for_a_turn_is_counted() {
 }
 
 #[test]
-fn a_reset_says_why_there_was_nothing_to_go_back_to() {
+fn reset_reports_why_no_checkpoint_exists() {
     let serving = Serving::start();
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({}));

@@ -40,7 +40,7 @@ fn differences(document: &Value, schema: &Value, value: &Value, at: &str, found:
     let is = |kind: &str| match kind {
         "object" => value.is_object(),
         "array" => value.is_array(),
-        "string" => value.is_string() && schema["enum"].as_array().is_none_or(|words| words.contains(value)),
+        "string" => value.is_string() && schema["enum"].as_array().is_none_or(|allowed| allowed.contains(value)),
         "integer" => value.is_i64() || value.is_u64(),
         "number" => value.is_number(),
         "boolean" => value.is_boolean(),
@@ -252,7 +252,7 @@ fn the_statuses_of_successes_are_the_described_ones() {
     let run = client.run(&json!({"command": ["true"]}));
     let run = format!("/v1/runs/{}", id(&run, "run_id"));
     let last = client.events_at(&format!("{run}/events"), &[]).last().expect("an event").id;
-    let behind = client.get_with(&format!("{run}/events"), &[("Last-Event-ID", &last)]);
-    check("get", "/v1/runs/{id}/events", 204, behind.0);
+    let following = client.get_with(&format!("{run}/events"), &[("Last-Event-ID", &last)]);
+    check("get", "/v1/runs/{id}/events", 204, following.0);
     check("delete", "/v1/runs/{id}", 204, client.delete(&run).0);
 }

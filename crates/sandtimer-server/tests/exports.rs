@@ -33,9 +33,9 @@ fn sh(client: &Client, id: &str, line: &str) -> String {
 fn diff(client: &Client, id: &str) -> Vec<String> {
     let (status, listed) = client.get(&format!("/v1/sandboxes/{id}/diff"));
     assert_eq!((status, &listed["truncated"]), (200, &json!(false)), "{listed}");
-    let word = |change: &Value, name: &str| change[name].as_str().expect("text").to_owned();
+    let field_value = |change: &Value, name: &str| change[name].as_str().expect("text").to_owned();
     let changes = listed["changes"].as_array().expect("a list").iter();
-    changes.map(|one| ["change", "kind", "path"].map(|name| word(one, name)).join(" ")).collect()
+    changes.map(|one| ["change", "kind", "path"].map(|name| field_value(one, name)).join(" ")).collect()
 }
 
 /// The members of an archive: their type, mode, owner, and content or target.
@@ -206,8 +206,8 @@ fn tree(root: &Path) {
 fn archive_becomes_a_template_and_comes_back() {
     let serving = Serving::start();
     let client = serving.client();
-    let place = tempfile::tempdir().expect("a directory");
-    let root = place.path().join("tree");
+    let host_directory = tempfile::tempdir().expect("a directory");
+    let root = host_directory.path().join("tree");
     tree(&root);
     let mut archive = Builder::new(Vec::new());
     archive.follow_symlinks(false);

@@ -128,7 +128,7 @@ fn what_is_no_file_is_refused_without_waiting_for_it() {
 }
 
 #[test]
-fn links_lead_where_they_say_within_the_workspace_and_nowhere_outside() {
+fn links_resolve_inside_the_workspace_only() {
     let serving = Serving::start();
     let workspace = Workspace::of(&serving);
     let outside = serving.state.path().join("outside");
@@ -213,7 +213,7 @@ struct Treasure {
 }
 
 impl Treasure {
-    fn beside(workspace: &Workspace<'_>) -> Self {
+    fn create_next_to(workspace: &Workspace<'_>) -> Self {
         let directory = workspace.serving.state.path().join("treasure");
         std::fs::create_dir(&directory).expect("made");
         std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o777)).expect("set");
@@ -239,7 +239,7 @@ const SWAPPER: &str = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=Tru
 fn a_run_that_swaps_directories_for_links_never_leads_outside() {
     let serving = Serving::start();
     let workspace = Workspace::of(&serving);
-    let treasure = Treasure::beside(&workspace);
+    let treasure = Treasure::create_next_to(&workspace);
     let swapping =
         json!({"code": SWAPPER, "language": "python", "workspace": workspace.id, "wall_ms": 25_000});
     let id = workspace.client.start(swapping);
@@ -282,7 +282,7 @@ fn a_run_that_swaps_directories_for_links_never_leads_outside() {
 }
 
 #[test]
-fn the_api_has_the_rights_of_the_files_owner_and_not_the_servers() {
+fn api_uses_the_rights_of_the_files_owner() {
     if !rustix::process::geteuid().is_root() {
         // The server's user is the files' owner then.
         return;
@@ -384,7 +384,7 @@ fn uploads_are_whole_or_nothing_and_bounded() {
 }
 
 #[test]
-fn names_that_are_not_text_are_shown_and_do_not_hold_up_a_listing() {
+fn non_utf8_names_are_shown_and_do_not_stop_a_listing() {
     let serving = Serving::start();
     let workspace = Workspace::of(&serving);
     workspace.sh("mkdir d; touch d/$'\\xfe' d/$'\\xff' d/a d/z");
@@ -418,23 +418,23 @@ fn very_deep_directories_are_listed_in_part_and_deleted() {
 }
 
 #[test]
-fn changes_are_told_as_they_happen() {
+fn changes_are_reported_as_they_happen() {
     let serving = Serving::start();
     let workspace = Workspace::of(&serving);
     let mut events = workspace.client.events_at(&workspace.at("/watch", ""), &[]);
     assert_eq!(events.next().expect("an event").name, "ready");
     workspace.sh("echo x >a; mv a b; rm b; mkdir d");
-    let mut seen = Vec::new();
+    let mut observed = Vec::new();
     for event in events.by_ref() {
         let last = event.name == "created" && event.data["path"] == "d";
-        seen.push(format!("{} {}", event.name, event.data["path"].as_str().unwrap_or_default()));
+        observed.push(format!("{} {}", event.name, event.data["path"].as_str().unwrap_or_default()));
         if last {
             assert_eq!(event.data["directory"], true);
             break;
         }
     }
     for wanted in ["created a", "modified a", "moved_from a", "moved_to b", "deleted b", "created d"] {
-        assert!(seen.iter().any(|event| event == wanted), "{wanted}: {seen:?}");
+        assert!(observed.iter().any(|event| event == wanted), "{wanted}: {observed:?}");
     }
     drop(events);
     let mut events = workspace.client.events_at(&workspace.at("/watch", "path=d"), &[]);
@@ -465,7 +465,7 @@ fn an_append_that_does_not_fit_leaves_the_file_as_it_was() {
 }
 
 #[test]
-fn a_wide_directory_is_listed_whole_and_in_order() {
+fn wide_directory_is_listed_completely_and_sorted() {
     let serving = Serving::start();
     let workspace = Workspace::of(&serving);
     workspace.sh("mkdir d; cd d; seq -f '%05g' 0 4999 | xargs touch; mkdir 02500.d; touch 02500.d/x");

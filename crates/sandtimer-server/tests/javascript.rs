@@ -37,7 +37,7 @@ fn code_is_run_by_node() {
 }
 
 #[test]
-fn a_context_keeps_its_variables_until_a_limit_takes_the_interpreter() {
+fn context_keeps_variables_until_a_limit_fires() {
     let serving = Serving::start();
     let client = serving.client();
     let at = opened(&client, json!({"language": "javascript", "env": {"A": "b"}, "cwd": "/tmp/there"}));
@@ -78,30 +78,30 @@ fn others_are_served_while_code_is_read() {
     // As many as the server has workers, and no more than are read at once.
     let asking = std::thread::available_parallelism().map_or(2, usize::from).min(8);
     std::thread::scope(|scope| {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (reply_sender, reply_receiver) = std::sync::mpsc::channel();
         for _ in 0..asking {
-            let (client, body, tell) = (serving.client(), &body, tell.clone());
+            let (client, body, reply_sender) = (serving.client(), &body, reply_sender.clone());
             scope.spawn(move || {
                 let answer = client.post("/v1/runs", body);
                 // Only the first is heard.
-                let _ = tell.send("read");
+                let _ = reply_sender.send("read");
                 assert_eq!((answer.0, &answer.1["code"]), (400, &json!("bad_field")), "{answer:?}");
             });
         }
         // Behind them.
         let half = std::time::Duration::from_millis(500);
-        assert!(told.recv_timeout(half).is_err(), "reading it took no time: the test shows nothing");
+        assert!(reply_receiver.recv_timeout(half).is_err(), "reading it took no time: the test shows nothing");
         let client = serving.client();
         scope.spawn(move || {
             assert_eq!(client.get("/v1/runs").0, 200);
-            let _ = tell.send("served");
+            let _ = reply_sender.send("served");
         });
-        assert_eq!(told.recv_timeout(support::HARD_STOP), Ok("served"));
+        assert_eq!(reply_receiver.recv_timeout(support::HARD_STOP), Ok("served"));
     });
 }
 
 #[test]
-fn values_that_are_nested_deep_keep_their_text_and_their_records() {
+fn deeply_nested_values_keep_repr_and_records() {
     let serving = Serving::start();
     let client = serving.client();
     let mut runs = Vec::new();

@@ -35,7 +35,7 @@ fn post(client: &Client, path: &str, body: &Value) -> Value {
 }
 
 #[test]
-fn jobs_are_executed_and_their_results_and_logs_are_read_by_cursor() {
+fn executed_job_has_result_and_log_by_cursor() {
     let serving = Serving::start();
     let client = serving.client();
     let spec =
@@ -69,7 +69,7 @@ fn jobs_are_executed_and_their_results_and_logs_are_read_by_cursor() {
 }
 
 #[test]
-fn output_that_is_not_text_is_replaced_on_request() {
+fn non_utf8_output_is_replaced_on_request() {
     let serving = Serving::start();
     let client = serving.client();
     let command = ["sh", "-c", "printf 'a\\377b\\n'; printf 'c\\377\\n' >&2"];
@@ -105,10 +105,10 @@ fn output_that_is_not_text_is_replaced_on_request() {
 }
 
 #[test]
-fn a_batch_is_taken_whole_or_not_at_all_and_each_refusal_names_the_field() {
+fn batch_is_atomic_and_rejections_name_the_field() {
     let serving = Serving::start();
     let client = serving.client();
-    for (spec, path, says) in [
+    for (spec, path, expected) in [
         (json!({"command": ["true"], "priorty": 1}), "priorty", "the nearest known one is `priority`"),
         (json!({"command": ["true"], "priority": 101}), "priority", "100"),
         (json!({"steps": [{"name": "a", "command": ["true"], "attempts": 0}]}), "steps[0].attempts", "0"),
@@ -122,7 +122,7 @@ fn a_batch_is_taken_whole_or_not_at_all_and_each_refusal_names_the_field() {
         let (status, answer) = client.post("/v1/jobs", &spec);
         assert_eq!((status, &answer["code"]), (400, &json!("bad_spec")), "{spec}: {answer}");
         assert_eq!(answer["details"]["path"], path, "{answer}");
-        assert!(answer["message"].as_str().is_some_and(|message| message.contains(says)), "{answer}");
+        assert!(answer["message"].as_str().is_some_and(|message| message.contains(expected)), "{answer}");
         let (status, answer) = client.post("/v1/jobs", &json!([{"command": ["true"]}, spec]));
         assert_eq!(
             (status, &answer["details"]["index"], &answer["details"]["path"]),
@@ -210,7 +210,7 @@ fn a_deadline_that_ends_a_job_is_named_with_its_layer() {
 }
 
 #[test]
-fn a_cancel_reaches_a_job_that_goes_on_and_what_is_over_can_be_retried_and_purged() {
+fn running_job_is_cancelled_then_retried_and_purged() {
     let serving = Serving::start();
     let client = serving.client();
     let id = submit(&client, &json!({"command": ["sleep", "600"]}));
@@ -248,7 +248,7 @@ fn a_cancel_reaches_a_job_that_goes_on_and_what_is_over_can_be_retried_and_purge
 }
 
 #[test]
-fn events_tell_of_states_and_output_and_go_on_behind_the_last_one() {
+fn events_report_states_and_output_and_resume_by_id() {
     let serving = Serving::start();
     let client = serving.client();
     let script = "echo first; sleep 0.5; echo second; exit 4";
@@ -257,11 +257,11 @@ fn events_tell_of_states_and_output_and_go_on_behind_the_last_one() {
     let all: Vec<support::Event> = client.events_at(&at, &[]).collect();
     let names: Vec<&str> = all.iter().map(|event| event.name.as_str()).collect();
     assert!(names.contains(&"state") && names.last() == Some(&"ended"), "{names:?}");
-    let said = |events: &[support::Event]| -> String {
+    let log_output = |events: &[support::Event]| -> String {
         let logs = events.iter().filter(|event| event.name == "log");
         logs.map(|event| event.data["data"].as_str().expect("text")).collect()
     };
-    assert!(said(&all).starts_with("first\nsecond\n"), "{}", said(&all));
+    assert!(log_output(&all).starts_with("first\nsecond\n"), "{}", log_output(&all));
     let end = &all.last().expect("an end").data;
     assert_eq!((&end["ok"], &end["result"]["status"]), (&json!(false), &json!("failed")));
     assert_eq!(
@@ -276,14 +276,14 @@ fn events_tell_of_states_and_output_and_go_on_behind_the_last_one() {
             }
             false => client.events_at(&at, &[("Last-Event-ID", &event.id)]).collect(),
         };
-        let before = said(&all[..=index]);
-        assert_eq!(before + &said(&rest), said(&all), "behind {}", event.id);
+        let before = log_output(&all[..=index]);
+        assert_eq!(before + &log_output(&rest), log_output(&all), "behind {}", event.id);
     }
     assert_eq!(client.get_with(&at, &[("Last-Event-ID", "nonsense")]).0, 400);
 }
 
 #[test]
-fn another_tokens_jobs_and_queues_are_not_there_and_its_ceilings_hold() {
+fn other_tokens_jobs_are_hidden_and_ceilings_apply() {
     let serving = Serving::with(|settings| {
         settings.tokens = Some(tokens("alice one max_wall_ms=500ms\nbob two network\n"));
     });
@@ -291,30 +291,30 @@ fn another_tokens_jobs_and_queues_are_not_there_and_its_ceilings_hold() {
     let spec =
         json!({"command": ["true"], "queue": "ci", "idempotency_key": "k", "concurrency": {"key": "c"}});
     post(&bob, "/v1/jobs/pause", &json!({"queue": "ci"}));
-    let (hers, his) = (
+    let (alice_job, bob_job) = (
         submit(&alice, &spec),
         submit(&bob, &json!({"command": ["echo", "x"], "queue": "ci", "idempotency_key": "k"})),
     );
     // He has paused his own queue of that name, and not hers.
-    assert_eq!(over(&alice, &hers)["queue"], "ci");
-    assert_eq!(show(&bob, &his)["state"], "queued");
+    assert_eq!(over(&alice, &alice_job)["queue"], "ci");
+    assert_eq!(show(&bob, &bob_job)["state"], "queued");
     for path in ["", "/log", "/events"] {
-        let (status, answer) = alice.get(&format!("/v1/jobs/{his}{path}"));
+        let (status, answer) = alice.get(&format!("/v1/jobs/{bob_job}{path}"));
         assert_eq!((status, &answer["code"]), (404, &json!("job_not_found")), "{path}: {answer}");
     }
     for path in ["cancel", "retry"] {
-        let (status, answer) = alice.post(&format!("/v1/jobs/{his}/{path}"), &json!({}));
+        let (status, answer) = alice.post(&format!("/v1/jobs/{bob_job}/{path}"), &json!({}));
         assert_eq!((status, &answer["code"]), (404, &json!("job_not_found")), "{path}: {answer}");
     }
     assert_eq!(alice.get("/v1/jobs").1["jobs"].as_array().map(Vec::len), Some(1));
-    assert_eq!(alice.get("/v1/jobs?queue=ci").1["jobs"][0]["job_id"], json!(hers));
+    assert_eq!(alice.get("/v1/jobs?queue=ci").1["jobs"][0]["job_id"], json!(alice_job));
     assert_eq!(alice.get("/v1/jobs/queues").1, json!({"queues": []}));
     assert_eq!(post(&alice, "/v1/jobs/purge", &json!({}))["purged"], 1);
     let metrics = |client: &Client| client.get("/metrics").1.as_str().expect("text").to_owned();
     assert!(metrics(&bob).contains("sandtimer_queue_jobs{queue=\"ci\",state=\"queued\"} 1\n"));
     assert!(!metrics(&alice).contains("sandtimer_queue_jobs{"), "{}", metrics(&alice));
     post(&bob, "/v1/jobs/resume", &json!({"queue": "ci"}));
-    assert_eq!(over(&bob, &his)["ok"], true);
+    assert_eq!(over(&bob, &bob_job)["ok"], true);
 
     let (status, refused) = alice.post("/v1/jobs", &json!({"command": ["true"], "network": true}));
     assert_eq!((status, &refused["code"]), (403, &json!("network_refused")), "{refused}");
@@ -335,7 +335,7 @@ fn another_tokens_jobs_and_queues_are_not_there_and_its_ceilings_hold() {
 }
 
 #[test]
-fn the_end_of_a_server_loses_nothing_and_the_next_one_goes_on() {
+fn next_server_continues_jobs_without_loss() {
     let serving = Serving::with(|settings| settings.jobs.slots = 3);
     let client = serving.client();
     let brief = submit(&client, &json!({"command": ["sh", "-c", "sleep 1; echo done"]}));
@@ -370,9 +370,9 @@ fn the_end_of_a_server_loses_nothing_and_the_next_one_goes_on() {
         "the end of a server is no fault of the job: {drained}"
     );
     assert_eq!(show(&client, &waits)["state"], "scheduled");
-    let went_on = over(&client, &long);
-    assert_eq!((&went_on["ok"], &went_on["deliveries"]), (&json!(true), &json!(1)), "{went_on}");
-    assert_eq!((&went_on["deadline_ms"], went_on["earlier"].as_array().map(Vec::len)), (&deadline, Some(1)));
+    let continued = over(&client, &long);
+    assert_eq!((&continued["ok"], &continued["deliveries"]), (&json!(true), &json!(1)), "{continued}");
+    assert_eq!((&continued["deadline_ms"], continued["earlier"].as_array().map(Vec::len)), (&deadline, Some(1)));
     assert_eq!(client.get(&format!("/v1/jobs/{long}/log")).1["data"], "begun\nbegun\n");
     until_it_is(&client, &once, "leased");
     post(&client, &format!("/v1/jobs/{once}/cancel"), &json!({}));
@@ -476,7 +476,7 @@ fn filter_cancels_and_retries_only_the_owners_jobs() {
     let running = submit(&alice, &of("a", "0s"));
     until_it_is(&alice, &running, "leased");
     let waiting: Vec<String> = ["a", "b", "c"].map(|queue| submit(&alice, &of(queue, "1h"))).into();
-    let his = submit(&bob, &of("a", "1h"));
+    let bob_job = submit(&bob, &of("a", "1h"));
     for (path, body) in [
         ("cancel", json!({})),
         ("retry", json!({})),
@@ -494,7 +494,7 @@ fn filter_cancels_and_retries_only_the_owners_jobs() {
     let scheduled = json!({"state": "scheduled"});
     assert_eq!(post(&alice, "/v1/jobs/cancel", &scheduled), json!({"cancelled": 2, "asked": 0}));
     assert!(waiting.iter().all(|id| show(&alice, id)["state"] == "cancelled"));
-    assert_eq!(show(&bob, &his)["state"], "scheduled");
+    assert_eq!(show(&bob, &bob_job)["state"], "scheduled");
     assert_eq!(post(&alice, "/v1/jobs/retry", &json!({"queue": "b"})), json!({"retried": 1}));
     assert_eq!(post(&bob, "/v1/jobs/retry", &json!({"all": true})), json!({"retried": 0}));
     // It is queued, or a worker has it already.
@@ -640,7 +640,7 @@ fn breakers_are_listed_to_their_owner() {
 }
 
 #[test]
-fn store_whose_directory_is_gone_is_named() {
+fn removed_store_directory_is_named() {
     let serving = Serving::start();
     let (client, file) = (serving.client(), serving.state.path().join("jobs.sqlite"));
     let (kept, job) = (file.with_extension("kept"), json!({"command": ["true"]}));

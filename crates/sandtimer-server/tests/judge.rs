@@ -78,7 +78,7 @@ fn judging_stops_early_and_within_its_total() {
 }
 
 #[test]
-fn program_that_does_not_compile_is_told() {
+fn compile_error_is_reported() {
     let serving = Serving::start();
     let client = serving.client();
     let request = json!({"code": "const x: = 1", "language": "ts", "cases": cases(&[("", ""), ("", "")]), "wall_ms": 20_000});

@@ -151,7 +151,7 @@ fn each_end_has_its_status() {
         submit(&client, &asked)
     };
     let begins =
-        |answer: &Value, words: &str| answer["message"].as_str().is_some_and(|text| text.starts_with(words));
+        |answer: &Value, prefix: &str| answer["message"].as_str().is_some_and(|text| text.starts_with(prefix));
     assert_eq!(status(&bash("echo 1", json!({"expected_output": "1  \n"}))), 3);
     assert_eq!(status(&bash("echo 1", json!({"expected_output": "2"}))), 4);
     let late = bash("echo before; sleep 60", json!({"wall_time_limit": 1}));

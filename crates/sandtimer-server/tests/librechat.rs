@@ -116,7 +116,7 @@ fn programs_in_other_languages_leave_no_traces() {
 }
 
 #[test]
-fn uploads_are_handed_to_programs() {
+fn uploads_are_available_to_programs() {
     let serving = Serving::with(|settings| {
         settings.tokens = Some(tokens(&format!("one {KEY}\ntwo another-secret-token-1\n")))
     });
@@ -222,7 +222,7 @@ fn sessions_expire() {
 }
 
 #[test]
-fn only_so_many_files_are_handed_on() {
+fn input_files_are_limited() {
     let serving = Serving::start();
     let client = serving.client();
     let file = json!({"id": "x", "session_id": "code-0"});

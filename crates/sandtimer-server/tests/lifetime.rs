@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_server::{Listen, Retention, Server, StartError};
+use sandtimer_server::{Listen, Retention, ServerHandle, StartError};
 use serde_json::{Value, json};
 use support::{Client, Serving, raw};
 
 /// Sends a request that waits, and closes the connection once the run is there; its id.
-fn abandon(serving: &Serving, client: &Client, body: &Value, behind: &str) -> String {
+fn abandon(serving: &Serving, client: &Client, body: &Value, pipelined: &str) -> String {
     let body = body.to_string();
     let request = format!(
-        "POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}{behind}",
+        "POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}{pipelined}",
         body.len()
     );
     let stream = raw(serving.address, request.as_bytes());
@@ -31,13 +31,13 @@ fn abandon(serving: &Serving, client: &Client, body: &Value, behind: &str) -> St
 }
 
 #[test]
-fn a_client_that_goes_away_cancels_what_it_waits_for_and_did_not_detach() {
+fn disconnected_client_cancels_its_attached_run() {
     let serving = Serving::start();
     let client = serving.client();
     // With a line break too many, and with another request behind it; often, as the end meets the request at any of its steps.
     let another = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    for behind in ["\n", another].into_iter().chain(std::iter::repeat_n("", 30)) {
-        let id = abandon(&serving, &client, &json!({"command": ["sleep", "25"]}), behind);
+    for pipelined in ["\n", another].into_iter().chain(std::iter::repeat_n("", 30)) {
+        let id = abandon(&serving, &client, &json!({"command": ["sleep", "25"]}), pipelined);
         let outcome = client.ended(&id)["outcome"].clone();
         assert_eq!(outcome["ending"], "cancelled");
         let sentence = outcome["verdict"]["sentence"].as_str();
@@ -55,7 +55,7 @@ fn a_client_that_goes_away_cancels_what_it_waits_for_and_did_not_detach() {
 }
 
 #[test]
-fn what_a_client_is_attached_to_is_cancelled_once_nobody_waits_for_it() {
+fn attached_run_is_cancelled_without_waiters() {
     let serving = Serving::start();
     let client = serving.client();
     let command = json!(["sleep", "60"]);
@@ -85,8 +85,8 @@ fn what_a_client_is_attached_to_is_cancelled_once_nobody_waits_for_it() {
     );
     let elapsed = outcome["verdict"]["elapsed_ms"].as_u64().expect("a number");
     assert!((9_000..20_000).contains(&elapsed), "{outcome}");
-    for goes_on in [&watched, &plain] {
-        assert_eq!(client.get(&format!("/v1/runs/{goes_on}")).1["status"], "running");
+    for running in [&watched, &plain] {
+        assert_eq!(client.get(&format!("/v1/runs/{running}")).1["status"], "running");
     }
 
     let both = json!({"command": command, "attached": true, "detach": true});
@@ -95,7 +95,7 @@ fn what_a_client_is_attached_to_is_cancelled_once_nobody_waits_for_it() {
 }
 
 #[test]
-fn the_end_of_the_server_is_recorded_and_finished_runs_are_there_when_it_is_back() {
+fn restart_keeps_finished_runs_and_records_the_end() {
     let serving = Serving::start();
     let client = serving.client();
     let script = "head -c 300000 /dev/zero | tr '\\0' b; echo oops >&2";
@@ -215,22 +215,22 @@ fn an_open_address_needs_tokens_and_a_directory_has_one_server() {
     let serving = Serving::start();
     let mut open = support::settings(serving.state.path());
     open.listen = "0.0.0.0:0".parse().expect("an address");
-    assert!(matches!(Server::start(open), Err(StartError::Open(_))));
+    assert!(matches!(ServerHandle::start(open), Err(StartError::Open(_))));
     let second = support::settings(serving.state.path());
-    assert!(matches!(Server::start(second), Err(StartError::Store(_))));
+    assert!(matches!(ServerHandle::start(second), Err(StartError::Store(_))));
     let another = tempfile::tempdir().expect("a directory");
     let mut taken = support::settings(another.path());
     taken.listen = Listen::Address(serving.address);
-    assert!(matches!(Server::start(taken), Err(StartError::Listen { .. })));
+    assert!(matches!(ServerHandle::start(taken), Err(StartError::Listen { .. })));
 }
 
 #[test]
-fn what_the_disk_does_not_take_is_answered_from_memory_and_the_operator_hears_of_it() {
-    let said = Arc::new(Mutex::new(Vec::new()));
-    let heard = said.clone();
+fn full_disk_answers_from_memory_and_logs_an_error() {
+    let messages = Arc::new(Mutex::new(Vec::new()));
+    let logged = messages.clone();
     let serving = Serving::with(|settings| {
-        settings.host.complain =
-            Box::new(move |message| heard.lock().expect("whole").push(message.to_owned()));
+        settings.host.log_error =
+            Box::new(move |message| logged.lock().expect("whole").push(message.to_owned()));
     });
     let client = serving.client();
     let id = client.start(json!({"command": "read line; echo $line", "stdin_open": true}));
@@ -239,7 +239,7 @@ fn what_the_disk_does_not_take_is_answered_from_memory_and_the_operator_hears_of
     client.post(&format!("/v1/runs/{id}/stdin"), &json!({"data": "kept\n"}));
     assert_eq!(client.ended(&id)["outcome"]["stdout"], "kept\n");
     assert_eq!(client.get(&format!("/v1/runs/{id}/output?cursor=2")).1["data"], "pt\n");
-    assert!(said.lock().expect("whole").iter().any(|message| message.contains("kept in memory only")));
+    assert!(messages.lock().expect("whole").iter().any(|message| message.contains("kept in memory only")));
     assert!(
         client
             .get("/metrics")

@@ -16,12 +16,12 @@ fn every_tool() {
 }
 
 #[test]
-fn progress_is_told_and_extends_the_clients_patience() {
+fn progress_is_sent_and_extends_the_client_timeout() {
     play(&Serving::start(), "progress_is_told_and_extends_the_clients_patience", "");
 }
 
 #[test]
-fn a_limit_that_is_near_is_told() {
+fn near_limit_is_reported() {
     play(&Serving::start(), "a_limit_that_is_near_is_told", "");
 }
 
@@ -31,7 +31,7 @@ fn values_and_figures_are_shown_within_bounds() {
 }
 
 #[test]
-fn endings_say_what_became_of_what() {
+fn ended_runs_report_their_results() {
     play(&Serving::start(), "endings_say_what_became_of_what", "");
 }
 
@@ -73,7 +73,7 @@ fn sessions_end_with_a_status_that_clients_take() {
 }
 
 #[test]
-fn another_token_sees_nothing_of_a_session() {
+fn session_is_hidden_from_other_tokens() {
     let serving = Serving::with(|settings| {
         settings.tokens = Some(tokens("one first-secret-token-1234\nother other-secret-token-1234\n"));
     });
@@ -86,7 +86,7 @@ fn the_inspector() {
 }
 
 #[test]
-fn only_the_user_who_runs_the_server_names_directories_of_the_host() {
+fn host_directories_require_the_server_user() {
     let asked = |client: support::Client, directory: &str| {
         let (status, refused) = client.get(&format!("/mcp/stdio?workspace={directory}"));
         assert_eq!((status, &refused["details"]["key"]), (400, &json!("workspace")), "{refused}");
@@ -101,6 +101,6 @@ fn only_the_user_who_runs_the_server_names_directories_of_the_host() {
     for directory in ["/", "/root", "/etc", "/nowhere/at/all"] {
         let (status, refused) = serving.client().get(&format!("/mcp/stdio?workspace={directory}"));
         assert_eq!(status, 400, "{directory}: {refused}");
-        assert!(refused["message"].as_str().is_some_and(|said| said.contains(directory)), "{refused}");
+        assert!(refused["message"].as_str().is_some_and(|message| message.contains(directory)), "{refused}");
     }
 }

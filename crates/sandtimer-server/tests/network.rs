@@ -127,7 +127,7 @@ fn contexts_and_sessions_have_the_network_that_they_were_given() {
 }
 
 #[test]
-fn only_a_token_whose_line_says_so_gives_runs_a_network() {
+fn network_requires_a_token_with_the_flag() {
     let serving =
         Serving::with(|settings| settings.tokens = Some(tokens("alice a-secret network\nbob another\n")));
     let request = json!({"command": "true", "network": true});
@@ -146,7 +146,7 @@ fn only_a_token_whose_line_says_so_gives_runs_a_network() {
 }
 
 #[test]
-fn a_tokens_ceilings_hold_for_its_runs_and_contexts_and_no_extension_passes_them() {
+fn token_ceilings_bound_runs_contexts_and_extensions() {
     let line = "alice a-secret max_wall_ms=1500 max_memory_bytes=256M max_processes=50\nbob another\n";
     let serving = Serving::with(|settings| settings.tokens = Some(tokens(line)));
     let (alice, bob) = (serving.client_with("a-secret"), serving.client_with("another"));

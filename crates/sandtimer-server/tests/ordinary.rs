@@ -34,7 +34,7 @@ fn runs_start_in_the_directory_that_is_named() {
             "{nowhere}: {refused}"
         );
         assert!(
-            refused["message"].as_str().is_some_and(|said| said.contains("is not a directory of the run")),
+            refused["message"].as_str().is_some_and(|message| message.contains("is not a directory of the run")),
             "{refused}"
         );
     }
@@ -97,17 +97,17 @@ fn leftovers_and_a_missing_network_are_remarked() {
     let remarks = |command: &str| client.run(&json!({"command": command}))["outcome"]["remarks"].clone();
     let left = remarks("sleep 300 & sleep 300 & echo started");
     assert_eq!(left[0]["kind"], "killed_leftovers");
-    let said = left[0]["message"].as_str().expect("a message");
+    let message = left[0]["message"].as_str().expect("a message");
     assert!(
-        said.starts_with("2 processes that it had left behind were killed") && said.contains("detach"),
-        "{said}"
+        message.starts_with("2 processes that it had left behind were killed") && message.contains("detach"),
+        "{message}"
     );
     for quiet in ["true", "sleep 0.1 | cat", "python3 -c 'print(1)'"] {
         assert_eq!(remarks(quiet), json!([]), "{quiet}");
     }
     let network = remarks("python3 -c 'import urllib.request as u; u.urlopen(\"https://pypi.org\")'");
     assert_eq!(network[0]["kind"], "no_network", "{network}");
-    assert!(network[0]["message"].as_str().is_some_and(|said| said.contains("--network")), "{network}");
+    assert!(network[0]["message"].as_str().is_some_and(|message| message.contains("--network")), "{network}");
     // What a limit ends is said by its verdict.
     let limited = client.run(&json!({"command": "sleep 300 & sleep 300", "wall_ms": 300}));
     assert_eq!(limited["outcome"]["remarks"], json!([]));
@@ -125,7 +125,7 @@ fn names_of_other_tools_are_named_by_ours() {
         let (status, refused) = client.post("/v1/runs", &asked);
         assert_eq!((status, &refused["details"]["nearest"]), (400, &json!(ours)), "{refused}");
         assert!(
-            refused["message"].as_str().is_some_and(|said| said.contains(&format!("which is `{ours}` here"))),
+            refused["message"].as_str().is_some_and(|message| message.contains(&format!("which is `{ours}` here"))),
             "{refused}"
         );
     }
@@ -157,7 +157,7 @@ fn wall_limit_has_its_other_names() {
         );
     }
     // To some it is seconds, to others milliseconds.
-    for (given, said) in [
+    for (given, expected) in [
         (json!({"timeout": 3}), "use `3s` or `3ms` as a string, or `wall_ms`"),
         (json!({"timeout": "3s", "wall_ms": 5}), "give one of wall_ms, timeout_ms, timeout"),
         (json!({"timeout_ms": "soon"}), "timeout_ms: `soon` is not a duration"),
@@ -166,7 +166,7 @@ fn wall_limit_has_its_other_names() {
         asked.as_object_mut().expect("fields").extend(given.as_object().expect("fields").clone());
         let (status, refused) = client.post("/v1/runs", &asked);
         let message = refused["message"].as_str().unwrap_or_default();
-        assert!(status == 400 && message.contains(said), "{refused}");
+        assert!(status == 400 && message.contains(expected), "{refused}");
     }
 }
 

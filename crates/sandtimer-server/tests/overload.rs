@@ -101,7 +101,7 @@ fn web_socket(serving: &Serving, path: &str) -> tungstenite::WebSocket<TcpStream
     tungstenite::client(request, stream).expect("a WebSocket").0
 }
 
-fn next_text(socket: &mut tungstenite::WebSocket<TcpStream>) -> Value {
+fn next_message(socket: &mut tungstenite::WebSocket<TcpStream>) -> Value {
     loop {
         if let Message::Text(text) = socket.read().expect("a message") {
             return serde_json::from_str(&text).expect("JSON");
@@ -119,20 +119,20 @@ fn messages_of_web_sockets_and_lines_have_the_same_bounds() {
         format!(r#"{{"type":"request","id":"1","method":"POST","path":"/api/execute","body":{body}}}"#)
     };
     socket.send(Message::text(request(&format!(r#"{{"command": {bomb}}}"#)))).expect("sent");
-    let answer = next_text(&mut socket);
+    let answer = next_message(&mut socket);
     assert_eq!(
         (&answer["type"], &answer["id"], &answer["status"]),
         (&json!("error"), &json!("1"), &json!(400))
     );
-    assert!(answer["message"].as_str().is_some_and(|said| said.contains("10000 values")), "{answer}");
+    assert!(answer["message"].as_str().is_some_and(|message| message.contains("10000 values")), "{answer}");
     socket.send(Message::text(request(&json!({"command": "echo hi"}).to_string()))).expect("sent");
-    assert_eq!(next_text(&mut socket)["body"]["stdout"], "hi");
+    assert_eq!(next_message(&mut socket)["body"]["stdout"], "hi");
 
     let id = client.start(json!({"command": "cat", "terminal": {}}));
     let mut terminal = web_socket(&serving, &format!("/v1/runs/{id}/terminal"));
     let small = format!(r#"{{"resize": [{}0]}}"#, r#"{"":0},"#.repeat(20_000));
     terminal.send(Message::text(small)).expect("sent");
-    assert_eq!(next_text(&mut terminal)["error"]["code"], "json_too_large");
+    assert_eq!(next_message(&mut terminal)["error"]["code"], "json_too_large");
     client.post(&format!("/v1/runs/{id}/kill"), &json!({}));
 
     let head =
@@ -187,7 +187,7 @@ fn is_closed(mut stream: &TcpStream) -> bool {
 }
 
 #[test]
-fn silent_connections_without_a_token_lock_nobody_out() {
+fn silent_anonymous_connections_block_no_tenant() {
     let serving = tenants();
     let silent: Vec<TcpStream> = (0..1_100).map(|_| raw(serving.address, b"")).collect();
     is_open_to(&serving, "another");
@@ -200,7 +200,7 @@ fn silent_connections_without_a_token_lock_nobody_out() {
 }
 
 #[test]
-fn streams_of_one_tenant_lock_nobody_out() {
+fn streams_of_one_tenant_block_no_other() {
     let serving = tenants();
     let alice = serving.client_with("a-secret");
     let id = alice.start(json!({"command": "sleep 60"}));
@@ -267,7 +267,7 @@ fn requests_over_web_sockets_are_shared_out() {
     let mut sockets: Vec<_> = (0..18).map(|_| open("a-secret")).collect();
     let command = json!({"command": "echo begun; sleep 60"});
     sockets[0].send(request(0, "POST", "/api/process/start", command)).expect("sent");
-    let started = next_text(&mut sockets[0]);
+    let started = next_message(&mut sockets[0]);
     let process = started["body"]["processId"].as_str().expect("an id").to_owned();
     let path = format!("/api/process/{process}/stream");
     for socket in &mut sockets {
@@ -276,10 +276,10 @@ fn requests_over_web_sockets_are_shared_out() {
         }
     }
     for socket in &mut sockets {
-        assert_eq!(next_text(socket)["type"], "stream");
+        assert_eq!(next_message(socket)["type"], "stream");
     }
     let mut bob = open("another");
     bob.send(request(1, "POST", "/api/execute", json!({"command": "echo hi"}))).expect("sent");
-    assert_eq!(next_text(&mut bob)["body"]["stdout"], "hi");
+    assert_eq!(next_message(&mut bob)["body"]["stdout"], "hi");
     sockets[0].send(request(99, "DELETE", &format!("/api/process/{process}"), Value::Null)).expect("sent");
 }

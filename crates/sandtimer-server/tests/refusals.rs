@@ -24,8 +24,8 @@ fn limits_that_nothing_begins_under_are_refused() {
         let (status, refused) = client.post(path, &body);
         assert_eq!((status, &refused["code"]), (400, &json!("bad_limit")), "{refused}");
         assert_eq!(refused["details"]["key"], key, "{refused}");
-        let said = refused["message"].as_str().expect("a text");
-        assert!(said.contains(&format!("use `{least}` or more")), "{refused}");
+        let message = refused["message"].as_str().expect("a text");
+        assert!(message.contains(&format!("use `{least}` or more")), "{refused}");
     }
     let (status, made) = client.post("/v1/contexts", &json!({"memory_bytes": "8M"}));
     assert_eq!(status, 201, "{made}");
@@ -65,13 +65,13 @@ fn each_bad_body_is_refused_by_name_and_nothing_is_started() {
         (br#"{"command":["/etc/passwd"]}"#, 422, "command_not_executable", "/etc/passwd"),
         (br#"{"command":["/workspace/../etc"]}"#, 422, "", ""),
     ];
-    for (body, status, code, word) in cases {
+    for (body, status, code, expected) in cases {
         let (found, answer) = client.post_bytes("/v1/runs", body);
         let shown = String::from_utf8_lossy(&body[..body.len().min(80)]);
         assert_eq!(found, *status, "{shown}: {answer}");
         assert!(code.is_empty() || answer["code"] == *code, "{shown}: {answer}");
         assert!(
-            answer["message"].as_str().is_some_and(|message| message.contains(word)),
+            answer["message"].as_str().is_some_and(|message| message.contains(expected)),
             "{shown}: {answer}"
         );
         let keys: Vec<&String> = answer.as_object().expect("an object").keys().collect();
@@ -134,7 +134,7 @@ fn too_much_is_refused_before_it_is_read_and_too_slow_is_closed() {
 }
 
 #[test]
-fn heads_that_are_too_large_are_refused_in_words() {
+fn oversized_head_is_rejected_with_a_message() {
     let serving = Serving::start();
     let lines: String = (0..100).map(|line| format!("X-{line}: y\r\n")).collect();
     let long = format!("X-Long: {}\r\n", "y".repeat(100 << 10));
@@ -159,18 +159,18 @@ fn heads_that_are_too_large_are_refused_in_words() {
 }
 
 #[test]
-fn what_the_http_library_cannot_read_is_refused_in_words_too() {
+fn unparsable_http_is_rejected_with_a_message() {
     let serving = Serving::start();
     let lines: String = (0..500).map(|line| format!("X-{line}: y\r\n")).collect();
     let many = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n");
     let long = format!("GET /{} HTTP/1.1\r\nHost: localhost\r\n\r\n", "x".repeat(70_000));
-    let behind = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nnonsense\r\n\r\n";
+    let pipelined = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nnonsense\r\n\r\n";
     for (request, status, code) in [
         ("\x16\x03\x01 nonsense\r\n\r\n", 400, "bad_http"),
         ("GET /healthz HTTP/1.1\r\nno header\r\n\r\n", 400, "bad_http"),
         (&many, 431, "head_too_large"),
         (&long, 414, "uri_too_long"),
-        (behind, 400, "bad_http"),
+        (pipelined, 400, "bad_http"),
     ] {
         let answer = said(raw(serving.address, request.as_bytes()));
         let (head, body) = answer.rsplit_once("\r\n\r\n").expect("a body");
@@ -245,7 +245,7 @@ fn what_a_token_made_is_not_there_for_another() {
 }
 
 #[test]
-fn a_token_sees_the_server_as_a_whole_only_as_an_operator() {
+fn server_wide_view_requires_an_operator_token() {
     let serving = Serving::with(|settings| {
         settings.tokens = Some(tokens("alice a-token\nbob b-token\nops o-token operator\n"));
         settings.host.config = json!({

@@ -38,7 +38,7 @@ fn commands_lines_and_code_run_in_a_workspace_of_their_own() {
 }
 
 #[test]
-fn a_limit_that_fires_is_data_and_says_why() {
+fn fired_limit_is_data_with_a_reason() {
     let serving = Serving::start();
     let answer = serving
         .client()
@@ -98,15 +98,15 @@ fn runs_are_paused_extended_signalled_and_killed() {
     let script = "trap 'echo heard' USR1; echo up; while :; do sleep 0.02; done";
     let id = client.start(json!({"command": ["bash", "-c", script], "wall_ms": 25_000}));
     let mut events = client.events(&id, None);
-    let said = |events: &mut support::Events, word: &str| {
+    let has_output = |events: &mut support::Events, expected: &str| {
         events.any(|event| {
-            event.name == "stdout" && event.data["data"].as_str().is_some_and(|data| data.contains(word))
+            event.name == "stdout" && event.data["data"].as_str().is_some_and(|data| data.contains(expected))
         })
     };
-    assert!(said(&mut events, "up"));
+    assert!(has_output(&mut events, "up"));
     let post = |what: &str, body: Value| client.post(&format!("/v1/runs/{id}/{what}"), &body);
     assert_eq!(post("signal", json!({"signal": "SIGUSR1"})).0, 200);
-    assert!(said(&mut events, "heard"));
+    assert!(has_output(&mut events, "heard"));
     assert_eq!(post("resume", json!({})).1["code"], "wrong_state");
     assert_eq!(post("pause", json!({})), (200, json!({"run_id": id, "paused": true})));
     assert_eq!(post("pause", json!({})).0, 409);
@@ -129,7 +129,7 @@ fn runs_are_paused_extended_signalled_and_killed() {
 }
 
 #[test]
-fn a_verdict_tells_the_limit_as_it_was_when_it_fired() {
+fn verdict_has_the_limit_at_the_time_it_fired() {
     let serving = Serving::start();
     let client = serving.client();
     let id = client.start(json!({"command": ["sleep", "60"], "wall_ms": 1_000}));
@@ -146,7 +146,7 @@ fn a_verdict_tells_the_limit_as_it_was_when_it_fired() {
 }
 
 #[test]
-fn stdin_that_nobody_reads_is_taken_in_part_and_says_how_much() {
+fn unread_stdin_is_accepted_in_part_with_its_count() {
     let serving = Serving::start();
     let client = serving.client();
     let id = client.start(json!({"command": ["sleep", "20"], "stdin_open": true, "stdin": "first"}));
@@ -172,7 +172,7 @@ fn text(events: &[Event], name: &str) -> String {
 }
 
 #[test]
-fn a_reader_that_comes_back_at_any_event_misses_nothing_and_gets_nothing_twice() {
+fn reconnected_reader_gets_each_event_once() {
     let serving = Serving::start();
     let client = serving.client();
     let script = "for i in 1 2 3 4 5 6; do echo out$i; echo err$i >&2; read go; done";
@@ -204,7 +204,7 @@ fn a_reader_that_comes_back_at_any_event_misses_nothing_and_gets_nothing_twice()
 }
 
 #[test]
-fn a_slow_reader_hears_what_it_missed_and_gets_the_rest_in_order() {
+fn slow_reader_gets_a_lag_notice_and_all_later_events() {
     let serving = Serving::start();
     let client = serving.client();
     let script = "head -c 3000000 /dev/zero | tr '\\0' a; echo; echo end";
@@ -235,7 +235,7 @@ fn a_warning_comes_before_the_wall() {
 }
 
 #[test]
-fn a_run_is_told_before_its_wall_by_the_signal_of_its_caller() {
+fn warning_signal_arrives_before_the_wall_limit() {
     let serving = Serving::start();
     let client = serving.client();
     let script = "trap 'echo told' USR1; while :; do sleep 0.05; done";
@@ -253,14 +253,14 @@ fn a_run_is_told_before_its_wall_by_the_signal_of_its_caller() {
             (&json!("wall"), &json!("SIGUSR1"), &json!(1))
         );
     }
-    for (wrong, word) in [
+    for (wrong, expected) in [
         (asked(json!("SIGKILL")), "no process can handle it"),
         (asked(json!("LOUD")), "warn_signal"),
         (json!({"command": script, "warn_signal": "USR1"}), "a time before"),
     ] {
         let (status, answer) = client.post("/v1/runs", &wrong);
         assert_eq!((status, &answer["code"]), (400, &json!("bad_field")), "{answer}");
-        assert!(answer["message"].as_str().is_some_and(|message| message.contains(word)), "{answer}");
+        assert!(answer["message"].as_str().is_some_and(|message| message.contains(expected)), "{answer}");
     }
 }
 
@@ -279,23 +279,23 @@ fn a_silent_stream_shows_that_it_lives() {
 }
 
 #[test]
-fn progress_is_read_out_of_output_and_told() {
+fn progress_in_output_is_parsed_and_reported() {
     let serving = Serving::start();
     let client = serving.client();
     let script = "for epoch in 1 2 3; do echo \"Epoch $epoch/15: loss=1\"; sleep 0.1; done; sleep 60";
     let id = client.start(json!({"command": script, "wall_ms": 20_000}));
-    let seen = (0..20_000).map(|_| client.get(&format!("/v1/runs/{id}")).1);
-    let mut known = seen.filter(|run| run["progress"]["done"] == json!(3.0) || run["status"] == "ended");
-    let told = known.next().expect("it ends");
-    assert_eq!(told["progress"]["total"], json!(15.0), "{told}");
-    assert!(told["progress"]["eta_ms"].as_u64().is_some(), "{told}");
-    let chance = told["progress"]["p_finish_before_deadline"].as_f64();
-    assert!(chance.is_some_and(|chance| (0.0..=1.0).contains(&chance)), "{told}");
-    let seen = client.get(&format!("/v1/runs/{id}/processes")).1;
-    assert_eq!(seen["progress"]["done"], json!(3.0), "{seen}");
+    let snapshots = (0..20_000).map(|_| client.get(&format!("/v1/runs/{id}")).1);
+    let mut known = snapshots.filter(|run| run["progress"]["done"] == json!(3.0) || run["status"] == "ended");
+    let progress_view = known.next().expect("it ends");
+    assert_eq!(progress_view["progress"]["total"], json!(15.0), "{progress_view}");
+    assert!(progress_view["progress"]["eta_ms"].as_u64().is_some(), "{progress_view}");
+    let chance = progress_view["progress"]["p_finish_before_deadline"].as_f64();
+    assert!(chance.is_some_and(|chance| (0.0..=1.0).contains(&chance)), "{progress_view}");
+    let snapshot = client.get(&format!("/v1/runs/{id}/processes")).1;
+    assert_eq!(snapshot["progress"]["done"], json!(3.0), "{snapshot}");
     assert!(
-        seen["sentence"].as_str().is_some_and(|said| said.contains("It is at 3 of 15, done in")),
-        "{seen}"
+        snapshot["sentence"].as_str().is_some_and(|has_output| has_output.contains("It is at 3 of 15, done in")),
+        "{snapshot}"
     );
     let listed = client.get("/v1/runs?status=running").1;
     assert_eq!(listed["runs"][0]["progress"]["done"], json!(3.0), "{listed}");
@@ -304,9 +304,9 @@ fn progress_is_read_out_of_output_and_told() {
     assert_eq!(progress["done"], json!(3.0), "{killed}");
     assert_eq!(progress.get("p_finish_before_deadline"), None, "of what is over there is no chance");
     let endless = client.start(json!({"command": script, "wall_ms": null}));
-    let mut seen = (0..20_000).map(|_| client.get(&format!("/v1/runs/{endless}")).1);
-    let told = seen.find(|run| run["progress"]["done"] == json!(3.0)).expect("it gets there");
-    assert_eq!(told["progress"].get("p_finish_before_deadline"), None, "it has no limit: {told}");
+    let mut snapshot = (0..20_000).map(|_| client.get(&format!("/v1/runs/{endless}")).1);
+    let progress_view = snapshot.find(|run| run["progress"]["done"] == json!(3.0)).expect("it gets there");
+    assert_eq!(progress_view["progress"].get("p_finish_before_deadline"), None, "it has no limit: {progress_view}");
     client.post(&format!("/v1/runs/{endless}/kill"), &json!({}));
 }
 
@@ -326,8 +326,8 @@ fn only_progress_resets_a_stall_limit_that_is_by_progress() {
         "{stalled}"
     );
     assert!(verdict["sentence"].as_str().is_some_and(|text| text.contains("it was at 2 of 9")), "{stalled}");
-    let goes_on = client.run(&asked("output", 4000));
-    assert_eq!(outcome(&goes_on)["verdict"]["kind"], "wall", "{goes_on}");
+    let unstalled = client.run(&asked("output", 4000));
+    assert_eq!(outcome(&unstalled)["verdict"]["kind"], "wall", "{unstalled}");
 }
 
 fn wait(client: &support::Client, id: &str, body: Value) -> Value {
@@ -337,7 +337,7 @@ fn wait(client: &support::Client, id: &str, body: Value) -> Value {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_read_from_stdin() {
+fn non_utf8_bytes_are_read_from_stdin() {
     let serving = Serving::start();
     let client = serving.client();
     let counted = json!({"command": "od -An -tx1", "stdin": "AP8K", "stdin_encoding": "base64"});
@@ -361,7 +361,7 @@ fn bytes_that_are_no_text_are_read_from_stdin() {
 }
 
 #[test]
-fn a_line_is_waited_for_however_it_is_written_and_wherever_it_lies() {
+fn wait_finds_a_line_in_any_chunk_and_position() {
     let serving = Serving::start();
     let client = serving.client();
     // One byte at a time; on stderr too, which is another stream.
@@ -381,9 +381,9 @@ fn a_line_is_waited_for_however_it_is_written_and_wherever_it_lies() {
             "pattern": r"^ready on \d{4}$", "stream": "stdout", "matched": true, "line": "ready on 8080",
             "cursor": 9, "next_cursor": 23, "dropped_before": 0})
     );
-    let behind =
+    let following =
         wait(&client, &id, json!({"pattern": "r", "cursor": found["next_cursor"], "wait_ms": 20_000}));
-    assert_eq!((&behind["line"], &behind["next_cursor"]), (&json!("more"), &json!(28)));
+    assert_eq!((&following["line"], &following["next_cursor"]), (&json!("more"), &json!(28)));
     let other = wait(&client, &id, json!({"pattern": "ready", "stream": "stderr", "wait_ms": 20_000}));
     assert_eq!((&other["line"], &other["stream"]), (&json!("ready on 1"), &json!("stderr")));
     client.post(&format!("/v1/runs/{id}/kill"), &json!({}));
@@ -412,7 +412,7 @@ fn a_prompt_counts_as_it_is_and_a_line_that_grows_as_a_whole() {
 }
 
 #[test]
-fn waiting_for_a_line_ends_with_the_time_or_with_the_run_and_says_which() {
+fn line_wait_ends_at_timeout_or_run_end_and_reports_it() {
     let serving = Serving::start();
     let client = serving.client();
     let id =
@@ -457,7 +457,7 @@ fn waiting_for_a_line_ends_with_the_time_or_with_the_run_and_says_which() {
 }
 
 #[test]
-fn a_wait_for_a_line_holds_little_of_what_it_looks_through() {
+fn line_wait_uses_bounded_memory() {
     let serving = Serving::start();
     let client = serving.client();
     let long = "head -c 150000000 /dev/zero | tr '\\0' x; echo; echo needle";

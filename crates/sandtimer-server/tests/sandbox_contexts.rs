@@ -140,8 +140,8 @@ fn deletion_ends_contexts_with_the_reason() {
             "{gone}"
         );
     }
-    let place = serving.state.path().join("sandboxes");
-    wait_until("its files are removed", || std::fs::read_dir(&place).is_ok_and(|left| left.count() == 0));
+    let sandboxes_directory = serving.state.path().join("sandboxes");
+    wait_until("its files are removed", || std::fs::read_dir(&sandboxes_directory).is_ok_and(|left| left.count() == 0));
 }
 
 #[test]

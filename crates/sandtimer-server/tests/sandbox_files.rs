@@ -12,16 +12,16 @@ use as_user::as_a_user;
 use serde_json::{Value, json};
 use support::{Client, Serving, raw, tokens, wait_until};
 
-struct Inside<'a> {
+struct SandboxClient<'a> {
     client: &'a Client,
     id: String,
 }
 
-impl<'a> Inside<'a> {
+impl<'a> SandboxClient<'a> {
     fn of(client: &'a Client) -> Self {
         let (status, sandbox) = client.post("/v1/sandboxes", &json!({}));
         assert_eq!(status, 201, "{sandbox}");
-        Inside { client, id: sandbox["sandbox_id"].as_str().expect("an id").to_owned() }
+        SandboxClient { client, id: sandbox["sandbox_id"].as_str().expect("an id").to_owned() }
     }
 
     fn at(&self, what: &str, query: &str) -> String {
@@ -63,7 +63,7 @@ fn paths(listing: &Value) -> Vec<&str> {
 fn any_path_is_used_as_the_sandboxs_user() {
     let serving = Serving::start();
     let client = serving.client();
-    let sandbox = Inside::of(&client);
+    let sandbox = SandboxClient::of(&client);
     assert_eq!(sandbox.put("/home/user/a/b&parents=true&mode=0750", b"home").1["path"], "/home/user/a/b");
     assert_eq!(sandbox.put("relative", b"work").1["path"], "/workspace/relative");
     assert_eq!(sandbox.put("/tmp/t", b"temporary").0, 200);
@@ -107,7 +107,7 @@ fn any_path_is_used_as_the_sandboxs_user() {
     let id = sandbox.id;
     let serving = Serving::at(serving.stop(), |_| {});
     let client = serving.client();
-    let sandbox = Inside { client: &client, id };
+    let sandbox = SandboxClient { client: &client, id };
     assert_eq!(sandbox.read("/home/user/a/b"), (200, b"home".to_vec()));
 }
 
@@ -119,7 +119,7 @@ fn hostile_trees_lead_nowhere() {
     std::fs::write(&secret, "the host's").expect("written");
     let serving = Serving::start();
     let client = serving.client();
-    let sandbox = Inside::of(&client);
+    let sandbox = SandboxClient::of(&client);
     let secret_path = secret.display();
     sandbox.sh(&format!(
         "cd /tmp; ln -s /etc/shadow shadow; ln -s {secret_path} secret; ln -s ../../../../../..{secret_path} up; \
@@ -171,7 +171,7 @@ fn mount_points_stay_where_they_are() {
     }
     let serving = Serving::start();
     let client = serving.client();
-    let sandbox = Inside::of(&client);
+    let sandbox = SandboxClient::of(&client);
     sandbox.sh("ln -s / /tmp/top; ln -s /dev /tmp/devices; echo x >/tmp/file");
     let check = "test -c /dev/null && test -x /usr/bin/env && id -un";
     for path in ["/usr", "/tmp/top/usr", "/tmp/devices/null", "/tmp/devices/shm", "/tmp/top/dev", "/var"] {
@@ -200,7 +200,7 @@ fn mount_points_stay_where_they_are() {
     let id = sandbox.id;
     let serving = Serving::at(serving.stop(), |_| {});
     let client = serving.client();
-    assert_eq!(Inside { client: &client, id }.sh(check), "user\n");
+    assert_eq!(SandboxClient { client: &client, id }.sh(check), "user\n");
 }
 
 /// A directory that is exchanged for a link while it is walked through leads to the one or the other, both of them inside.
@@ -210,11 +210,11 @@ fn exchanged_directories_stay_inside() {
     std::fs::write(host.path().join("file"), "the host's").expect("written");
     let serving = Serving::start();
     let client = serving.client();
-    let sandbox = Inside::of(&client);
-    let place = host.path().display();
+    let sandbox = SandboxClient::of(&client);
+    let host_path = host.path().display();
     let line = format!(
         "mkdir -p /tmp/a /tmp/real; echo inside >/tmp/real/file; echo ready; \
-         while :; do rm -rf /tmp/a; ln -s {place} /tmp/a; rm /tmp/a; ln -s /tmp/real /tmp/a; rm /tmp/a; \
+         while :; do rm -rf /tmp/a; ln -s {host_path} /tmp/a; rm /tmp/a; ln -s /tmp/real /tmp/a; rm /tmp/a; \
          mkdir /tmp/a; echo inside >/tmp/a/file; done"
     );
     let run = client.start(json!({"command": line, "sandbox": sandbox.id, "wall_ms": 60_000}));
@@ -248,9 +248,9 @@ fn deletion_ends_uploads_and_other_tokens_see_nothing() {
         settings.tokens = Some(tokens("a secret-of-a-0123456789\nb secret-of-b-0123456789\n"))
     });
     let [a, b] = ["secret-of-a-0123456789", "secret-of-b-0123456789"].map(|token| serving.client_with(token));
-    let sandbox = Inside::of(&a);
+    let sandbox = SandboxClient::of(&a);
     sandbox.put("/tmp/file", b"mine");
-    let of_b = Inside { client: &b, id: sandbox.id.clone() };
+    let of_b = SandboxClient { client: &b, id: sandbox.id.clone() };
     assert_eq!(of_b.code("/tmp/file"), "sandbox_not_found");
     assert_eq!(of_b.put("/tmp/file", b"x").1["code"], "sandbox_not_found");
     let both = a.get(&sandbox.at("", "path=/tmp/file&workspace=x"));
@@ -264,8 +264,8 @@ fn deletion_ends_uploads_and_other_tokens_see_nothing() {
     wait_until("it is being written", || sandbox.sh("ls -A /tmp | wc -l") == "2\n");
     assert_eq!(a.delete(&format!("/v1/sandboxes/{}", sandbox.id)).0, 204);
     assert_eq!(sandbox.code("/tmp/file"), "sandbox_not_found");
-    let place = serving.state.path().join("sandboxes");
-    wait_until("its files are removed", || empty(&place));
+    let host_path = serving.state.path().join("sandboxes");
+    wait_until("its files are removed", || empty(&host_path));
     drop(upload);
 }
 

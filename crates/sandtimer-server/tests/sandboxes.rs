@@ -56,8 +56,8 @@ fn sandbox_keeps_files_over_runs_and_servers() {
     assert_eq!(client.delete(&format!("/v1/sandboxes/{id}")).0, 204);
     let gone = client.post(&format!("/v1/sandboxes/{id}/exec"), &json!({"command": "true"}));
     assert_eq!(refused(gone), (404, "sandbox_not_found".to_owned()));
-    let place = serving.state.path().join("sandboxes");
-    wait_until("its files are removed", || std::fs::read_dir(&place).is_ok_and(|left| left.count() == 0));
+    let sandboxes_directory = serving.state.path().join("sandboxes");
+    wait_until("its files are removed", || std::fs::read_dir(&sandboxes_directory).is_ok_and(|left| left.count() == 0));
 }
 
 #[test]

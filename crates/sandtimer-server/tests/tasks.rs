@@ -16,7 +16,7 @@ fn code(answer: &(u16, Value)) -> (u16, &str) {
 }
 
 #[test]
-fn runs_are_what_the_next_estimate_rests_on_also_in_the_next_server() {
+fn estimates_use_recorded_runs_across_restarts() {
     let serving = Serving::start();
     let client = serving.client();
     let asked = json!({"command": ["sleep", "0.3"]});
@@ -62,7 +62,7 @@ fn a_run_that_was_ended_counts_as_longer() {
 }
 
 #[test]
-fn what_fails_at_once_says_nothing_of_how_long_work_takes() {
+fn immediate_failure_does_not_change_estimates() {
     let serving = Serving::start();
     let client = serving.client();
     let asked = json!({"command": ["sh", "-c", "exit 3"]});
@@ -171,7 +171,7 @@ fn tasks_and_durations_are_their_owners() {
 }
 
 #[test]
-fn texts_of_a_task_are_kept_by_their_beginnings() {
+fn task_fields_are_truncated_to_their_prefix() {
     let serving = Serving::start();
     let client = serving.client();
     let long = "ä".repeat(200_000);

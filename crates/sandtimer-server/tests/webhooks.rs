@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use support::{Client, HARD_STOP, Serving, wait_until};
 
 /// A request as it came.
-struct Request {
+struct WebhookRequest {
     head: String,
     body: Vec<u8>,
 }
 
-impl Request {
+impl WebhookRequest {
     fn header(&self, name: &str) -> Option<&str> {
         let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
         lines.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
@@ -27,22 +27,22 @@ impl Request {
 }
 
 /// Takes requests, and answers the first with the first of these, the last with the last.
-fn receiver(listener: TcpListener, answers: &'static [&'static str]) -> Receiver<Request> {
-    let (say, requests) = channel();
+fn receiver(listener: TcpListener, answers: &'static [&'static str]) -> Receiver<WebhookRequest> {
+    let (request_sender, requests) = channel();
     std::thread::spawn(move || {
         for count in 0.. {
             let Ok((mut stream, _)) = listener.accept() else { return };
             let mut reader = BufReader::new(stream.try_clone().expect("cloned"));
             let mut head = String::new();
             while reader.read_line(&mut head).is_ok_and(|length| length > 2) {}
-            let mut request = Request { head, body: Vec::new() };
+            let mut request = WebhookRequest { head, body: Vec::new() };
             let length = request.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
             request.body.resize(length, 0);
             reader.read_exact(&mut request.body).expect("a body");
             let answer = answers.get(count).or(answers.last()).expect("an answer");
             // Who asked may have left.
             let _ = write!(stream, "HTTP/1.1 {answer}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-            if say.send(request).is_err() {
+            if request_sender.send(request).is_err() {
                 return;
             }
         }
@@ -79,7 +79,7 @@ fn until_settled(client: &Client, id: &str) -> Value {
 }
 
 #[test]
-fn an_end_is_told_signed_and_written_down() {
+fn end_is_delivered_signed_and_recorded() {
     let (listener, address) = listening();
     let requests = receiver(listener, &["204 No Content"]);
     let serving = serving();
@@ -106,8 +106,8 @@ fn an_end_is_told_signed_and_written_down() {
     mac.update(&request.body);
     let digest = sandtimer::job::hexadecimal(&mac.finalize().into_bytes());
     assert_eq!(request.header("sandtimer-signature"), Some(format!("sha256={digest}").as_str()));
-    let told = until_settled(&client, &id);
-    assert_eq!((&told["attempts"], &told["error"]), (&json!(1), &Value::Null), "{told}");
+    let delivery = until_settled(&client, &id);
+    assert_eq!((&delivery["attempts"], &delivery["error"]), (&json!(1), &Value::Null), "{delivery}");
     let (_, job) = client.get(&format!("/v1/jobs/{id}"));
     assert_eq!(request.header("webhook-id"), Some(format!("{id}-{}", job["ended_ms"]).as_str()));
     assert_standard_signature(&request, b"s3cret");
@@ -116,7 +116,7 @@ fn an_end_is_told_signed_and_written_down() {
 }
 
 /// The signature of Standard Webhooks: of the id, the time and the body.
-fn assert_standard_signature(request: &Request, key: &[u8]) {
+fn assert_standard_signature(request: &WebhookRequest, key: &[u8]) {
     use base64::Engine;
     use hmac::{Hmac, KeyInit, Mac};
     let header = |name| request.header(name).expect("a header");
@@ -176,7 +176,7 @@ fn chosen_ends_are_sent_and_any_end_on_request() {
 }
 
 #[test]
-fn a_receiver_that_fails_is_asked_again_and_one_that_refuses_is_not() {
+fn failed_delivery_is_retried_and_rejected_one_is_not() {
     let (listener, address) = listening();
     let requests = receiver(listener, &["500 Oh", "429 Slow", "200 OK"]);
     let serving = serving();
@@ -184,25 +184,25 @@ fn a_receiver_that_fails_is_asked_again_and_one_that_refuses_is_not() {
     let spec =
         |address: SocketAddr| json!({"command": ["true"], "webhook": {"url": format!("http://{address}/")}});
     let id = submit(&client, &spec(address));
-    let told = until_settled(&client, &id);
-    assert_eq!((&told["attempts"], told["delivered_ms"].is_u64()), (&json!(3), true), "{told}");
+    let delivery = until_settled(&client, &id);
+    assert_eq!((&delivery["attempts"], delivery["delivered_ms"].is_u64()), (&json!(3), true), "{delivery}");
     let bodies: Vec<Vec<u8>> =
         (0..3).map(|_| requests.recv_timeout(HARD_STOP).expect("a request").body).collect();
     assert!(bodies[0] == bodies[1] && bodies[1] == bodies[2]);
-    for (answers, said) in [
+    for (answers, expected) in [
         (&["404 Gone"][..], "it answered 404"),
         (&["302 Found\r\nlocation: http://127.0.0.1:1/"][..], "redirects are not followed"),
     ] {
         let (listener, address) = listening();
         let _requests = receiver(listener, answers);
-        let told = until_settled(&client, &submit(&client, &spec(address)));
-        let error = told["error"].as_str().expect("a reason");
-        assert!(error.contains(said) && told["attempts"] == 1 && told["delivered_ms"].is_null(), "{told}");
+        let delivery = until_settled(&client, &submit(&client, &spec(address)));
+        let error = delivery["error"].as_str().expect("a reason");
+        assert!(error.contains(expected) && delivery["attempts"] == 1 && delivery["delivered_ms"].is_null(), "{delivery}");
     }
 }
 
 #[test]
-fn addresses_that_are_not_public_wait_for_a_worker_that_may_reach_them() {
+fn private_address_waits_for_a_permitted_worker() {
     let (listener, address) = listening();
     let requests = receiver(listener, &["200 OK"]);
     let serving = Serving::start();
@@ -225,7 +225,7 @@ fn addresses_that_are_not_public_wait_for_a_worker_that_may_reach_them() {
 }
 
 #[test]
-fn an_end_that_nobody_could_be_told_of_is_told_by_the_next_server() {
+fn undelivered_end_is_sent_by_the_next_server() {
     let (listener, address) = listening();
     drop(listener);
     let serving = serving();
@@ -240,7 +240,7 @@ fn an_end_that_nobody_could_be_told_of_is_told_by_the_next_server() {
 }
 
 #[test]
-fn an_end_without_a_worker_is_told_as_well() {
+fn end_without_a_worker_is_delivered() {
     let (listener, address) = listening();
     let requests = receiver(listener, &["200 OK"]);
     let serving = serving();
@@ -257,7 +257,7 @@ fn an_end_without_a_worker_is_told_as_well() {
 }
 
 #[test]
-fn a_tenant_whose_receiver_never_answers_delays_nobody_else() {
+fn unresponsive_receiver_delays_no_other_tenant() {
     // What connects waits in its queue.
     let (_tarpit, silent) = listening();
     let (listener, address) = listening();

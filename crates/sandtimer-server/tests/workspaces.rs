@@ -36,7 +36,7 @@ fn executed(client: &Client, at: &str, body: &Value) -> Value {
 }
 
 #[test]
-fn what_one_run_writes_the_next_and_the_files_api_read_and_write() {
+fn workspace_is_shared_by_runs_and_the_files_api() {
     let serving = Serving::start();
     let client = serving.client();
     let id = made(&client);
@@ -127,7 +127,7 @@ fn a_workspace_is_its_owners_and_outlives_the_server() {
 }
 
 #[test]
-fn a_contexts_own_workspace_outlives_its_interpreter_and_goes_with_the_context() {
+fn own_workspace_lives_as_long_as_its_context() {
     let serving = Serving::start();
     let client = serving.client();
     for (path, write, read, end) in [
@@ -192,15 +192,15 @@ impl Overlay {
     /// `None` where it cannot be mounted.
     fn mounted() -> Option<Self> {
         let directory = tempfile::tempdir().expect("a directory");
-        let place = |name: &str| directory.path().join(name);
+        let subdirectory = |name: &str| directory.path().join(name);
         for name in ["lower", "upper", "work", "merged"] {
-            std::fs::create_dir(place(name)).expect("made");
+            std::fs::create_dir(subdirectory(name)).expect("made");
         }
         let options =
-            ["lower", "upper", "work"].map(|name| format!("{name}dir={}", place(name).display())).join(",");
+            ["lower", "upper", "work"].map(|name| format!("{name}dir={}", subdirectory(name).display())).join(",");
         let options = std::ffi::CString::new(options).expect("no NUL");
         let flags = rustix::mount::MountFlags::empty();
-        let mounted = rustix::mount::mount("overlay", place("merged"), "overlay", flags, options.as_c_str());
+        let mounted = rustix::mount::mount("overlay", subdirectory("merged"), "overlay", flags, options.as_c_str());
         mounted.is_ok().then_some(Overlay(directory))
     }
 }

@@ -18,10 +18,10 @@ mod spares;
 mod sqlite;
 
 pub use directory::{MCP_DIRECTORY, default_state_directory, named_state_directory, own_name};
-pub use durations::{DurationStore, Known, OpenedDurations};
+pub use durations::{DurationStore, KnownDurations, OpenedDurations};
 pub use journal::Journal;
 #[cfg(feature = "nats")]
 pub use nats::{NatsAddress, NatsJobs};
-pub use record::{Begun, Ended, StoredRun};
-pub use runs::{Opened, RunStore, StoreError, bare_outcome};
+pub use record::{RunStart, RunEnd, StoredRun};
+pub use runs::{OpenedRunStore, RunStore, StoreError, bare_outcome};
 pub use sqlite::SqliteJobs;

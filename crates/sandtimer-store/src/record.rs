@@ -18,18 +18,18 @@ use std::sync::Arc;
 
 use sandtimer::engine::Stream;
 use sandtimer::model::{Encoding, Outcome};
-use sandtimer::supervise::output::{Chunk, Collected, encode};
+use sandtimer::supervise::output::{Chunk, CollectedOutput, encode};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// The last bytes of a whole file; the digit is the version of the layout.
 const MARK: &[u8; 8] = b"sandrun1";
 /// No head is longer, except where it carries output itself.
-const LONGEST_HEAD: u64 = 1 << 30;
+const MAX_HEAD_BYTES: u64 = 1 << 30;
 /// Output up to here is rebuilt from the kept bytes; an Outcome of more, which carries only some of them, keeps its own.
-const REBUILT: u64 = 64 << 20;
+const MAX_REBUILT_BYTES: u64 = 64 << 20;
 /// Output up to here, of each stream, also stays in memory beside the record of a run that was just written.
-const IN_MEMORY: u64 = 4 << 10;
+const MAX_OUTPUT_BYTES_IN_MEMORY: u64 = 4 << 10;
 /// Heads up to here stay in memory as they are, where their value, error and results are few: parsed, each takes some hundred
 /// bytes.
 const MAX_HEAD_IN_MEMORY: usize = 4 << 10;
@@ -39,7 +39,7 @@ const PIECE: usize = 1 << 20;
 
 /// What is known of a run when it begins.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Begun {
+pub struct RunStart {
     pub run_id: String,
     /// Whose it is, in the words of whoever keeps records here.
     pub owner: String,
@@ -59,9 +59,9 @@ pub struct Begun {
 
 /// A run that is over.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct RunEnd {
     #[serde(flatten)]
-    pub begun: Begun,
+    pub begun: RunStart,
     /// Milliseconds since 1970.
     pub ended_at_ms: u64,
     /// In the file without stdout and stderr, which are rebuilt, unless `own_output`. In memory also without value, error and
@@ -69,7 +69,7 @@ pub struct Ended {
     #[serde(deserialize_with = "facts")]
     pub outcome: Outcome,
     own_output: bool,
-    streams: [Kept; 2],
+    streams: [KeptOutput; 2],
     #[serde(skip)]
     in_memory: InMemory,
 }
@@ -80,12 +80,12 @@ enum InMemory {
     All,
     /// What the head in the file has.
     #[default]
-    Head,
+    RecordHead,
     /// What is of the same size for all runs. With the length of the head.
-    Facts(u64),
+    FactsVisitor(u64),
 }
 
-impl Ended {
+impl RunEnd {
     /// Leaves out of memory what takes much of it; the file has it.
     fn shrink(&mut self, head_bytes: usize) {
         let outcome = &mut self.outcome;
@@ -95,7 +95,7 @@ impl Ended {
         }
         (outcome.stdout, outcome.stderr) = (String::new(), String::new());
         (outcome.value, outcome.error, outcome.results) = (None, None, Vec::new());
-        self.in_memory = InMemory::Facts(head_bytes as u64);
+        self.in_memory = InMemory::FactsVisitor(head_bytes as u64);
     }
 }
 
@@ -116,7 +116,7 @@ struct WholeOutcome {
 }
 
 /// Reads a head without making anything of what may be large in it.
-fn head(text: &[u8]) -> io::Result<Ended> {
+fn head(text: &[u8]) -> io::Result<RunEnd> {
     Ok(serde_json::from_slice(text)?)
 }
 
@@ -133,8 +133,8 @@ fn whole_outcome(text: &[u8]) -> io::Result<Outcome> {
 
 /// An Outcome without what may be large: a head of which only the facts are kept is read without making anything of the rest.
 fn facts<'de, D: Deserializer<'de>>(from: D) -> Result<Outcome, D::Error> {
-    struct Facts;
-    impl<'de> Visitor<'de> for Facts {
+    struct FactsVisitor;
+    impl<'de> Visitor<'de> for FactsVisitor {
         type Value = serde_json::Map<String, serde_json::Value>;
 
         fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -160,13 +160,13 @@ fn facts<'de, D: Deserializer<'de>>(from: D) -> Result<Outcome, D::Error> {
             Ok(facts)
         }
     }
-    let facts = from.deserialize_map(Facts)?;
+    let facts = from.deserialize_map(FactsVisitor)?;
     serde_json::from_value(facts.into()).map_err(serde::de::Error::custom)
 }
 
 /// Which parts of a stream were kept, and where in the file they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Kept {
+pub(crate) struct KeptOutput {
     /// Bytes ever written to the stream.
     total: u64,
     /// Where in the file the first part begins; the others follow.
@@ -175,7 +175,7 @@ pub(crate) struct Kept {
     parts: Vec<(u64, u64)>,
 }
 
-impl Kept {
+impl KeptOutput {
     fn length(&self) -> u64 {
         self.parts.iter().map(|(_, length)| length).sum()
     }
@@ -196,18 +196,18 @@ pub(crate) struct Beginning {
     /// Its length.
     pub at: u64,
     /// What of the output it has.
-    pub streams: [Kept; 2],
+    pub streams: [KeptOutput; 2],
 }
 
 impl Beginning {
     /// Behind the bytes of a file, or in a new one, without any output.
-    pub fn behind(file: File, at: u64) -> Self {
+    pub fn after_bytes(file: File, at: u64) -> Self {
         Beginning { file, at, streams: Default::default() }
     }
 
     /// In a copy of an earlier record of the same run, in place of its head.
     pub fn copied(mut file: File, earlier: &Path) -> io::Result<Self> {
-        let Head { text, begins } = Head::read(&File::open(earlier)?)?;
+        let RecordHead { text, begins } = RecordHead::read(&File::open(earlier)?)?;
         let streams = head(&text)?.streams;
         let at = io::copy(&mut File::open(earlier)?.take(begins), &mut file)?;
         Ok(Beginning { file, at, streams })
@@ -218,7 +218,7 @@ impl Beginning {
 #[derive(Debug, Clone)]
 pub struct StoredRun {
     pub(crate) path: PathBuf,
-    ended: Arc<Ended>,
+    ended: Arc<RunEnd>,
 }
 
 /// Reads a run's output from a position, as [`sandtimer::Run::output`] does.
@@ -228,39 +228,39 @@ impl StoredRun {
     /// Writes a record. Output that is there already is not written again.
     pub(crate) fn write(
         beginning: Beginning,
-        begun: Begun,
+        begun: RunStart,
         ended_at_ms: u64,
         outcome: &Outcome,
         source: &mut Source<'_>,
-    ) -> io::Result<Ended> {
+    ) -> io::Result<RunEnd> {
         let Beginning { file, mut at, mut streams } = beginning;
         let mut file = BufWriter::new(file);
         for (stream, kept) in [Stream::Stdout, Stream::Stderr].into_iter().zip(&mut streams) {
             if kept.total > 0 && source(stream, kept.total, 1)?.next_cursor == kept.total {
                 continue;
             }
-            *kept = Kept { at, ..Kept::default() };
+            *kept = KeptOutput { at, ..KeptOutput::default() };
             copy(stream, kept, source, &mut file)?;
             at += kept.length();
         }
-        let own_output = streams.iter().any(|kept| kept.length() > REBUILT);
+        let own_output = streams.iter().any(|kept| kept.length() > MAX_REBUILT_BYTES);
         // Of a run whose server died only the bytes are there, and no Outcome with text.
         let mut texts = streams.iter().zip([&outcome.stdout, &outcome.stderr]);
         let in_memory =
-            texts.all(|(kept, text)| kept.length() <= IN_MEMORY && text.is_empty() == (kept.length() == 0));
+            texts.all(|(kept, text)| kept.length() <= MAX_OUTPUT_BYTES_IN_MEMORY && text.is_empty() == (kept.length() == 0));
         let mut outcome = outcome.clone();
         let mut output = (String::new(), String::new());
         if !own_output {
             output = (std::mem::take(&mut outcome.stdout), std::mem::take(&mut outcome.stderr));
         }
-        let mut ended = Ended { begun, ended_at_ms, outcome, own_output, streams, in_memory: InMemory::Head };
+        let mut ended = RunEnd { begun, ended_at_ms, outcome, own_output, streams, in_memory: InMemory::RecordHead };
         let head = serde_json::to_vec(&ended)?;
         file.write_all(&head)?;
         file.write_all(&(head.len() as u64).to_le_bytes())?;
         file.write_all(MARK)?;
         file.flush()?;
         ended.shrink(head.len());
-        if in_memory && ended.in_memory == InMemory::Head {
+        if in_memory && ended.in_memory == InMemory::RecordHead {
             if !own_output {
                 (ended.outcome.stdout, ended.outcome.stderr) = output;
             }
@@ -271,7 +271,7 @@ impl StoredRun {
 
     /// Reads the head of a file. Of one that is long nothing is made but what stays in memory.
     pub(crate) fn read(path: PathBuf) -> io::Result<Self> {
-        let text = Head::read(&File::open(&path)?)?.text;
+        let text = RecordHead::read(&File::open(&path)?)?.text;
         let mut ended = head(&text)?;
         if text.len() <= MAX_HEAD_IN_MEMORY {
             ended.outcome = whole_outcome(&text)?;
@@ -280,12 +280,12 @@ impl StoredRun {
         Ok(Self::new(path, ended))
     }
 
-    pub(crate) fn new(path: PathBuf, ended: Ended) -> Self {
+    pub(crate) fn new(path: PathBuf, ended: RunEnd) -> Self {
         StoredRun { path, ended: Arc::new(ended) }
     }
 
     /// Everything but the output; of large records without value, error and results.
-    pub fn ended(&self) -> &Ended {
+    pub fn ended(&self) -> &RunEnd {
         &self.ended
     }
 
@@ -296,11 +296,11 @@ impl StoredRun {
 
     /// Bytes that have to be read for the whole Outcome.
     pub fn bytes_on_disk(&self) -> u64 {
-        let output = || self.ended.streams.iter().map(Kept::length).sum::<u64>();
+        let output = || self.ended.streams.iter().map(KeptOutput::length).sum::<u64>();
         match self.ended.in_memory {
             InMemory::All => 0,
-            InMemory::Head => output(),
-            InMemory::Facts(head) => head + output(),
+            InMemory::RecordHead => output(),
+            InMemory::FactsVisitor(head) => head + output(),
         }
     }
 
@@ -311,10 +311,10 @@ impl StoredRun {
     pub fn outcome(&self) -> io::Result<Outcome> {
         let file = match self.ended.in_memory {
             InMemory::All => return Ok(self.ended.outcome.clone()),
-            InMemory::Head | InMemory::Facts(_) => File::open(&self.path)?,
+            InMemory::RecordHead | InMemory::FactsVisitor(_) => File::open(&self.path)?,
         };
         let mut outcome = match self.ended.in_memory {
-            InMemory::Facts(_) => whole_outcome(&Head::read(&file)?.text)?,
+            InMemory::FactsVisitor(_) => whole_outcome(&RecordHead::read(&file)?.text)?,
             _ => self.ended.outcome.clone(),
         };
         if !self.ended.own_output {
@@ -330,7 +330,7 @@ impl StoredRun {
     /// As [`StoredRun::outcome`], where it is not in memory.
     pub fn outcome_without_output(&self) -> io::Result<Outcome> {
         let outcome = match self.ended.in_memory {
-            InMemory::Facts(_) => whole_outcome(&Head::read(&File::open(&self.path)?)?.text)?,
+            InMemory::FactsVisitor(_) => whole_outcome(&RecordHead::read(&File::open(&self.path)?)?.text)?,
             _ => self.ended.outcome.clone(),
         };
         Ok(Outcome { stdout: String::new(), stderr: String::new(), ..outcome })
@@ -339,18 +339,18 @@ impl StoredRun {
     /// Bytes that have to be read for the Outcome without output.
     pub fn head_bytes_on_disk(&self) -> u64 {
         match self.ended.in_memory {
-            InMemory::Facts(head) => head,
-            InMemory::All | InMemory::Head => 0,
+            InMemory::FactsVisitor(head) => head,
+            InMemory::All | InMemory::RecordHead => 0,
         }
     }
 
-    fn collect(&self, file: &File, stream: usize) -> io::Result<Collected> {
+    fn collect(&self, file: &File, stream: usize) -> io::Result<CollectedOutput> {
         let kept = &self.ended.streams[stream];
         let mut bytes = vec![0; usize::try_from(kept.length()).unwrap_or(0)];
         file.read_exact_at(&mut bytes, kept.at)?;
         let head = kept.parts.first().filter(|(start, _)| *start == 0);
         let head_len = head.map_or(0, |(_, length)| *length as usize);
-        Ok(Collected { dropped: kept.total - bytes.len() as u64, bytes, head_len })
+        Ok(CollectedOutput { dropped: kept.total - bytes.len() as u64, bytes, head_len })
     }
 
     /// Reads output from a position, as [`sandtimer::Run::output`] does.
@@ -377,12 +377,12 @@ impl StoredRun {
 }
 
 /// The head of a file, and where it begins.
-struct Head {
+struct RecordHead {
     text: Vec<u8>,
     begins: u64,
 }
 
-impl Head {
+impl RecordHead {
     fn read(mut file: &File) -> io::Result<Self> {
         let broken = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
         let length = file.metadata()?.len();
@@ -394,14 +394,14 @@ impl Head {
         let mut head_length = [0; 8];
         head_length.copy_from_slice(&tail[..8]);
         let head_length = u64::from_le_bytes(head_length);
-        if &tail[8..] != MARK || head_length > (length - 16).min(LONGEST_HEAD) {
+        if &tail[8..] != MARK || head_length > (length - 16).min(MAX_HEAD_BYTES) {
             return Err(broken("it is not the whole record of a run"));
         }
         let begins = length - 16 - head_length;
         file.seek(SeekFrom::Start(begins))?;
         let mut text = Vec::new();
         file.take(head_length).read_to_end(&mut text)?;
-        Ok(Head { text, begins })
+        Ok(RecordHead { text, begins })
     }
 }
 
@@ -410,7 +410,7 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).mode(0o600).open(path)
 }
 
-fn copy(stream: Stream, kept: &mut Kept, source: &mut Source<'_>, to: &mut impl Write) -> io::Result<()> {
+fn copy(stream: Stream, kept: &mut KeptOutput, source: &mut Source<'_>, to: &mut impl Write) -> io::Result<()> {
     loop {
         let chunk = source(stream, kept.total, PIECE)?;
         let length = chunk.bytes.len() as u64;

@@ -4,8 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use sandtimer::engine::{BranchSpec, Cell, Context, ContextSpec, Contexts};
-use sandtimer::model::State;
+use sandtimer::engine::{BranchSpec, CellSpec, Context, ContextSpec, Contexts};
+use sandtimer::model::RemainingState;
 use sandtimer::zygote::Profile;
 use sandtimer::{Engine, Error, Limits};
 
@@ -40,7 +40,7 @@ fn main() -> Result<(), Error> {
         let mut late = Vec::new();
         for _ in 0..50 {
             let (state, took) = execute(&context, DEAF, 50)?;
-            assert_eq!(state, State::RolledBack, "the cell hears nothing");
+            assert_eq!(state, RemainingState::RolledBack, "the cell hears nothing");
             late.push(took.saturating_sub(Duration::from_millis(50)));
             execute(&context, "1+1", 20_000)?;
         }
@@ -91,11 +91,11 @@ fn branch(pool: &Contexts, megabytes: u64) -> Result<(), Error> {
     Ok(())
 }
 
-fn execute(context: &Context, source: &str, wall_ms: u64) -> Result<(State, Duration), Error> {
+fn execute(context: &Context, source: &str, wall_ms: u64) -> Result<(RemainingState, Duration), Error> {
     let limits = Limits::new().wall(Duration::from_millis(wall_ms));
     let begun = Instant::now();
     let outcome =
-        context.execute(Cell { source: source.to_owned(), limits, ..Cell::default() }, &mut |_| {})?;
+        context.execute(CellSpec { source: source.to_owned(), limits, ..CellSpec::default() }, &mut |_| {})?;
     Ok((outcome.state, begun.elapsed()))
 }
 

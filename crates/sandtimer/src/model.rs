@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, Serializer};
 
 pub use interpreted::{
-    FileCommand, Interpreted, MOST_ARGUMENT, ProgramText, argument_name, too_long, variable_name,
+    FileCommand, InterpretedCommand, MAX_ARGUMENT_BYTES, ProgramSource, argument_name, too_long, variable_name,
 };
 pub(crate) use interpreted::{NODE_FILE, NODE_FILE_SOURCE, PROGRAM_FILE, PROGRAM_FILES};
 pub use remark::{Remark, RemarkKind};
@@ -106,7 +106,7 @@ pub enum Source {
 
 impl Source {
     /// For messages: "from …".
-    pub(crate) fn words(self) -> &'static str {
+    pub(crate) fn description(self) -> &'static str {
         match self {
             Source::Call => "the call",
             Source::Session => "the session",
@@ -160,7 +160,7 @@ pub enum Proof {
     #[serde(rename = "cgroup empty")]
     CgroupEmpty,
     #[serde(rename = "pid namespace gone")]
-    PidNamespaceGone,
+    PidNamespaceRemoved,
     #[serde(rename = "subreaper sweep")]
     SubreaperSweep,
     /// The tree was killed; its death was not confirmed within the bound. Settled later.
@@ -175,7 +175,7 @@ pub enum Proof {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum State {
+pub enum RemainingState {
     Kept,
     RolledBack,
     Reset,
@@ -246,7 +246,7 @@ pub struct PythonThread {
 impl PythonThread {
     /// The innermost frame of code that is not Sandtimer's. The frames around the outermost one of Sandtimer's belong to the start of
     /// the interpreter.
-    pub(crate) fn place(&self) -> Option<&PythonFrame> {
+    pub(crate) fn user_frame(&self) -> Option<&PythonFrame> {
         let within = self.frames.iter().rposition(PythonFrame::is_internal).unwrap_or(self.frames.len());
         self.frames[..within].iter().find(|frame| !frame.is_internal())
     }
@@ -304,19 +304,19 @@ pub struct Progress {
 
 impl Progress {
     /// The same in words: `8 of 15, done in about 2 m 5 s, before its limit with a chance of 80 %`.
-    pub fn words(&self) -> String {
+    pub fn description(&self) -> String {
         let count = |count: f64| ((count * 100.0).round() / 100.0).to_string();
-        let mut words = count(self.done);
+        let mut text = count(self.done);
         if let Some(total) = self.total {
-            words += &format!(" of {}", count(total));
+            text += &format!(" of {}", count(total));
         }
         if let Some(left) = self.eta_ms {
-            words += &format!(", done in about {}", time(left));
+            text += &format!(", done in about {}", time(left));
         }
         if let Some(chance) = self.p_finish_before_deadline {
-            words += &format!(", before its limit with a chance of {:.0} %", 100.0 * chance);
+            text += &format!(", before its limit with a chance of {:.0} %", 100.0 * chance);
         }
-        words
+        text
     }
 }
 
@@ -342,7 +342,7 @@ pub enum WaitingFor {
 
 impl WaitingFor {
     /// As records tell it: in one of their words, or not at all. What they leave out is in the sentence and the wait channel.
-    pub fn told(self) -> Option<Self> {
+    pub fn as_recorded(self) -> Option<Self> {
         match self {
             WaitingFor::Lock => None,
             WaitingFor::Pipe => Some(WaitingFor::Io),
@@ -352,8 +352,8 @@ impl WaitingFor {
 }
 
 /// In the words of records.
-pub(crate) fn tell_waiting<S: Serializer>(what: &Option<WaitingFor>, to: S) -> Result<S::Ok, S::Error> {
-    what.and_then(WaitingFor::told).serialize(to)
+pub(crate) fn serialize_waiting<S: Serializer>(what: &Option<WaitingFor>, to: S) -> Result<S::Ok, S::Error> {
+    what.and_then(WaitingFor::as_recorded).serialize(to)
 }
 
 /// A process that a command waits for.
@@ -367,7 +367,7 @@ pub struct WaitingChild {
 
 /// Where a run's time went, beside running.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spent {
+pub struct SpentTime {
     /// Milliseconds between submission and the start of the sandbox.
     pub queued_ms: u64,
     /// Milliseconds to build the sandbox.
@@ -422,7 +422,7 @@ pub struct Verdict {
     /// The Python stacks of the first of its processes that is an interpreter, where they were seen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<PythonThread>,
-    pub spent: Spent,
+    pub spent: SpentTime,
     /// One or two sentences for a person or a model.
     pub sentence: String,
 }
@@ -487,7 +487,7 @@ pub fn counted(count: u64, noun: &str) -> String {
 
 /// What became of the run's processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tree {
+pub struct TreeReport {
     /// How many processes were alive when the tree was killed.
     pub killed: u64,
     /// 0 once proven; `None` while the proof is pending.
@@ -527,7 +527,7 @@ pub struct StartDelays {
 
 /// A wall that was wanted and is not in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Degraded {
+pub struct Degradation {
     pub layer: String,
     pub reason: String,
 }
@@ -538,7 +538,7 @@ pub struct Isolation {
     pub tier: Tier,
     pub kill: KillClass,
     pub deadline_layers: Vec<String>,
-    pub degraded: Vec<Degraded>,
+    pub degraded: Vec<Degradation>,
 }
 
 /// Strength of the walls; see `docs/architecture.md`.
@@ -592,8 +592,8 @@ pub struct Outcome {
     pub results: Vec<serde_json::Value>,
     pub execution_count: Option<u64>,
     pub verdict: Option<Verdict>,
-    pub tree: Tree,
-    pub state: State,
+    pub tree: TreeReport,
+    pub state: RemainingState,
     pub usage: Usage,
     pub isolation: Isolation,
     pub path: Path,

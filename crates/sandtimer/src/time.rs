@@ -135,11 +135,11 @@ impl DeadlineCell {
     /// [`TooLate`] when the old one has fired; then nothing is changed.
     pub fn set(&self, wall_end: Option<Moment>) -> Result<(), TooLate> {
         let new = encode(wall_end);
-        let mut word = self.wall.load(Ordering::Acquire);
-        while word & FIRED == 0 {
-            match self.wall.compare_exchange_weak(word, new, Ordering::AcqRel, Ordering::Acquire) {
+        let mut bits = self.wall.load(Ordering::Acquire);
+        while bits & FIRED == 0 {
+            match self.wall.compare_exchange_weak(bits, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Ok(()),
-                Err(actual) => word = actual,
+                Err(actual) => bits = actual,
             }
         }
         Err(TooLate)
@@ -158,22 +158,22 @@ impl DeadlineCell {
         start: Moment,
         own_end: impl Fn(Option<Moment>) -> Option<Moment>,
     ) -> Result<(), TooLate> {
-        let mut word = self.wall.load(Ordering::Acquire);
-        while word & FIRED == 0 {
+        let mut bits = self.wall.load(Ordering::Acquire);
+        while bits & FIRED == 0 {
             if self.has_begun.load(Ordering::Acquire) {
                 return Ok(());
             }
             let bound = decode(self.bound.load(Ordering::Acquire)).map(Moment::as_nanos);
-            let own_end = own_end(decode(word)).map(Moment::as_nanos);
+            let own_end = own_end(decode(bits)).map(Moment::as_nanos);
             let from_start = |end: u64| end.saturating_sub(start.as_nanos());
             let grace =
                 fitting_grace(own_end.map(from_start), nanoseconds(self.grace()), bound.map(from_start));
             self.set_grace(Duration::from_nanos(grace));
             let walled = bound_wall(own_end, grace, start.as_nanos(), &[bound]);
             let new = encode(walled.map(|walled| Moment::from_nanos(walled.wall)));
-            match self.wall.compare_exchange_weak(word, new, Ordering::AcqRel, Ordering::Acquire) {
+            match self.wall.compare_exchange_weak(bits, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Ok(()),
-                Err(actual) => word = actual,
+                Err(actual) => bits = actual,
             }
         }
         Err(TooLate)
@@ -197,20 +197,20 @@ impl DeadlineCell {
 
     /// Fires the deadline if it is due: exactly one call does, and no [`set`](Self::set) succeeds after it.
     pub fn fire(&self, now: Moment) -> Fire {
-        let mut word = self.wall.load(Ordering::Acquire);
+        let mut bits = self.wall.load(Ordering::Acquire);
         loop {
-            let Some(wall_end) = decode(word) else {
-                return if word & FIRED == 0 { Fire::Never } else { Fire::AlreadyFired };
+            let Some(wall_end) = decode(bits) else {
+                return if bits & FIRED == 0 { Fire::Never } else { Fire::AlreadyFired };
             };
-            if word & FIRED != 0 {
+            if bits & FIRED != 0 {
                 return Fire::AlreadyFired;
             }
             if wall_end > now {
                 return Fire::NotYet(wall_end);
             }
-            match self.wall.compare_exchange_weak(word, word | FIRED, Ordering::AcqRel, Ordering::Acquire) {
+            match self.wall.compare_exchange_weak(bits, bits | FIRED, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Fire::Fired(wall_end),
-                Err(actual) => word = actual,
+                Err(actual) => bits = actual,
             }
         }
     }
@@ -249,8 +249,8 @@ fn encode(moment: Option<Moment>) -> u64 {
     moment.map_or(NEVER, Moment::as_nanos)
 }
 
-fn decode(word: u64) -> Option<Moment> {
-    let moment = word & !FIRED;
+fn decode(bits: u64) -> Option<Moment> {
+    let moment = bits & !FIRED;
     (moment != NEVER).then_some(Moment(moment))
 }
 

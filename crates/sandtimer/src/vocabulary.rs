@@ -155,7 +155,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[(
 /// Where what a field of another tool's job means is asked for, if that is not in a field.
 pub fn elsewhere(name: &str) -> Option<&'static str> {
     let given = normal(name);
-    ELSEWHERE.iter().find(|(words, _)| words.contains(&given.as_str())).map(|(_, place)| *place)
+    ELSEWHERE.iter().find(|(names, _)| names.contains(&given.as_str())).map(|(_, advice)| *advice)
 }
 
 /// Other names of languages, with ours.
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_tools_words_mean_what_a_place_has() {
+    fn names_of_other_tools_map_to_known_fields() {
         let bash = ["command", "cwd", "env", "stdin", "background", "timeout_ms", "wall_ms", "wait_ms"];
         let flags = ["wall", "without", "cwd", "memory", "workspace"];
         for (name, known, ours) in [

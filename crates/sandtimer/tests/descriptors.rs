@@ -6,13 +6,13 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sandtimer::engine::{Cell, Context, ContextSpec};
+use sandtimer::engine::{CellSpec, Context, ContextSpec};
 use sandtimer::zygote::Profile;
 use sandtimer::{Ending, Engine, Limits, Outcome};
 
 fn run(context: &Context, source: &str, wall: u64) -> Arc<Outcome> {
     let limits = Limits::new().wall(Duration::from_secs(wall));
-    let cell = Cell { source: source.to_owned(), limits, ..Cell::default() };
+    let cell = CellSpec { source: source.to_owned(), limits, ..CellSpec::default() };
     context.execute(cell, &mut |_| {}).expect("a run")
 }
 

@@ -53,7 +53,7 @@ fn use_one_processor() {
 /// Four threads start, extend and await runs on the enforcer's own processor, in the middle of whatever they do when a time of some
 /// run comes. Its deadlines are on time all the same: it waits for none of them.
 #[test]
-fn enforcer_on_one_processor_is_on_time_beside_senders() {
+fn enforcer_is_on_time_on_one_processor_with_senders() {
     /// A thread that the enforcer spins for runs again after 0.95 s.
     const MAX_LATE: Duration = Duration::from_millis(300);
     use_one_processor();
@@ -112,25 +112,25 @@ fn watchdog() -> Pid {
 }
 
 /// The descriptors that a watchdog kills runs by; `None` where they cannot be listed.
-fn means_of(watchdog: Pid) -> Option<usize> {
+fn kill_handles_of(watchdog: Pid) -> Option<usize> {
     let entries = std::fs::read_dir(format!("/proc/{}/fd", watchdog.as_raw_nonzero())).ok()?;
     let targets = entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
-    let is_means = |target: &std::path::PathBuf| {
+    let is_kill_handle = |target: &std::path::PathBuf| {
         let name = target.to_string_lossy();
         name.ends_with("/cgroup.kill") || name.contains("pidfd")
     };
-    Some(targets.filter(is_means).count())
+    Some(targets.filter(is_kill_handle).count())
 }
 
 /// Its socket is full by then: what it is to be told of runs is sent once it reads again.
 #[test]
-fn watchdog_that_was_stopped_is_told_of_every_run() {
+fn stopped_watchdog_receives_every_run_later() {
     /// Each moves a deadline, of which a watchdog that waits for none is notified; its socket holds some hundred messages.
     const EXTENSIONS: usize = 3000;
     let engine = Engine::new().expect("an engine");
     assert!(engine.armed().watchdog.is_ok(), "{:?}", engine.armed());
     let watchdog = watchdog();
-    if means_of(watchdog).is_none() {
+    if kill_handles_of(watchdog).is_none() {
         return println!("not shown: the watchdog's descriptors can be listed by root only");
     }
     let pidfd = pidfd_open(watchdog, PidfdFlags::empty()).expect("it is alive");
@@ -142,7 +142,7 @@ fn watchdog_that_was_stopped_is_told_of_every_run() {
         std::thread::sleep(Duration::from_millis(1));
     }
     // What it was told of the engine itself, it may read later.
-    let means = means_of(watchdog).unwrap_or(0);
+    let kill_handles = kill_handles_of(watchdog).unwrap_or(0);
     let mut runs = vec![engine.start(spec()).expect("it starts")];
     runs[0].started_blocking();
     for _ in 0..EXTENSIONS {
@@ -151,15 +151,15 @@ fn watchdog_that_was_stopped_is_told_of_every_run() {
     }
     runs.extend((0..MORE_RUNS).map(|_| engine.start(spec()).expect("it starts")));
     runs.iter().for_each(Run::started_blocking);
-    assert_eq!(means_of(watchdog), Some(means), "it is not stopped");
+    assert_eq!(kill_handles_of(watchdog), Some(kill_handles), "it is not stopped");
     pidfd_send_signal(&pidfd, Signal::CONT).expect("sent");
     let end = Instant::now() + Duration::from_secs(20);
-    while means_of(watchdog).is_some_and(|now| now < means + runs.len()) {
-        let now = means_of(watchdog);
-        assert!(Instant::now() < end, "it knows of {now:?} runs, of {means} before, of {}", runs.len());
+    while kill_handles_of(watchdog).is_some_and(|now| now < kill_handles + runs.len()) {
+        let now = kill_handles_of(watchdog);
+        assert!(Instant::now() < end, "it knows of {now:?} runs, of {kill_handles} before, of {}", runs.len());
         std::thread::sleep(Duration::from_millis(10));
     }
-    let ended = runs.iter().filter(|run| run.is_over()).count();
+    let ended = runs.iter().filter(|run| run.has_finished()).count();
     assert_eq!(ended, 0, "the watchdog has killed runs");
     for run in runs {
         run.cancel("the test has finished");
@@ -174,7 +174,7 @@ fn assert_all_run(engine: &Engine, count: usize) {
     runs.iter().for_each(Run::started_blocking);
     // What the watchdog has read by then has had its effect.
     std::thread::sleep(Duration::from_millis(500));
-    let ended: Vec<_> = runs.iter().filter(|run| run.is_over()).map(Run::wait_blocking).collect();
+    let ended: Vec<_> = runs.iter().filter(|run| run.has_finished()).map(Run::wait_blocking).collect();
     assert!(ended.is_empty(), "{} of {count} have ended: {:?}", ended.len(), ended[0]);
     for run in runs {
         run.cancel("the test is over");
@@ -208,13 +208,13 @@ fn watchdog_without_a_descriptor_kills_no_run() {
 
 /// The waker of a task keeps the thread that reads output, as a slow disk does. What a run writes meanwhile is output.
 #[test]
-fn run_whose_output_is_read_late_is_not_stalled() {
-    const KEPT: Duration = Duration::from_secs(3);
-    struct Slow(AtomicBool);
-    impl Wake for Slow {
+fn run_with_output_read_late_is_not_stalled() {
+    const READ_DELAY: Duration = Duration::from_secs(3);
+    struct SlowWaker(AtomicBool);
+    impl Wake for SlowWaker {
         fn wake(self: Arc<Self>) {
             if !self.0.swap(true, Ordering::SeqCst) {
-                std::thread::sleep(KEPT);
+                std::thread::sleep(READ_DELAY);
             }
         }
     }
@@ -225,7 +225,7 @@ fn run_whose_output_is_read_late_is_not_stalled() {
     let writing = engine.start(writing).expect("it starts");
     writing.started_blocking();
     let other = engine.start(Spec::command(["sh", "-c", "sleep 0.3; echo; sleep 1000"])).expect("it starts");
-    let slow = Arc::new(Slow(AtomicBool::new(false)));
+    let slow = Arc::new(SlowWaker(AtomicBool::new(false)));
     let waker = Waker::from(slow.clone());
     let mut grown = pin!(other.grown([0, 0]));
     assert!(grown.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
@@ -261,7 +261,7 @@ fn enforcer_that_fails_ends_every_run_and_refuses_more() {
     // Both threads return from the wait that they are in, and find out at the next.
     runs[0].cancel("so that the enforcer wakes");
     let began = Instant::now();
-    while !runs.iter().all(Run::is_over) {
+    while !runs.iter().all(Run::has_finished) {
         assert!(began.elapsed() < Duration::from_secs(30), "the owners of runs wait for ever");
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -269,8 +269,8 @@ fn enforcer_that_fails_ends_every_run_and_refuses_more() {
         let outcome = run.settled_blocking();
         assert_eq!((outcome.ending, outcome.tree.survivors), (Ending::InfraError, Some(0)), "{outcome:?}");
     }
-    let refusal = engine.start(spec()).expect_err("nothing would end it").to_string();
-    assert!(refusal.contains("enforcer has failed"), "{refusal}");
+    let rejection = engine.start(spec()).expect_err("nothing would end it").to_string();
+    assert!(rejection.contains("enforcer has failed"), "{rejection}");
 }
 
 /// The collector may read that output before the enforcer is told of the run.

@@ -18,7 +18,7 @@ static USES: AtomicUsize = AtomicUsize::new(0);
 /// Where it used the allocator, the first time.
 static FIRST: Mutex<Option<String>> = Mutex::new(None);
 
-struct Counting;
+struct CountingAllocator;
 
 fn count() {
     static IS_TRACING: AtomicBool = AtomicBool::new(false);
@@ -31,14 +31,14 @@ fn count() {
         return;
     }
     if USES.fetch_add(1, Ordering::Relaxed) == 0 {
-        let place = std::backtrace::Backtrace::force_capture().to_string();
-        *FIRST.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
+        let backtrace = std::backtrace::Backtrace::force_capture().to_string();
+        *FIRST.lock().unwrap_or_else(PoisonError::into_inner) = Some(backtrace);
     }
     IS_TRACING.store(false, Ordering::Relaxed);
 }
 
 // SAFETY: every call is the system allocator's, with the same arguments.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
         // SAFETY: the caller's promise, passed on.
@@ -59,7 +59,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// The number of the thread with this name.
 fn thread_named(name: &str) -> i32 {

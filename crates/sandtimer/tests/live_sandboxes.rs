@@ -9,7 +9,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use as_user::as_a_user;
-use sandtimer::isolate::plan::Wall;
+use sandtimer::isolate::plan::IsolationLayer;
 use sandtimer::{Ending, Engine, Limits, Spec};
 
 #[test]
@@ -24,7 +24,7 @@ fn init_ignores_sigterm_from_inside() {
     let mut spec = Spec::command(["/bin/sh", "-c", script]).limits(limits);
     spec.private_workspace = true;
     // Landlock's scopes keep the signal from init, on kernels that have them.
-    spec.without = vec![Wall::Landlock];
+    spec.without = vec![IsolationLayer::Landlock];
     let outcome = engine.run_blocking(spec).expect("a run");
     assert_eq!((outcome.ending, outcome.stdout.as_str()), (Ending::Exited, "sent\nalive\n"), "{outcome:?}");
 }

@@ -29,15 +29,15 @@ while True:
 ";
 
 /// Where a link of the other run's leads: nothing here may change.
-struct Forbidden {
-    _place: tempfile::TempDir,
+struct ForbiddenFiles {
+    _directory: tempfile::TempDir,
     /// Empty.
     empty: PathBuf,
     /// Of mode 0600, named as the workspace is.
     key: PathBuf,
 }
 
-impl Forbidden {
+impl ForbiddenFiles {
     fn is_touched(&self) -> bool {
         let is_empty = fs::read_dir(&self.empty).expect("own directory").next().is_none();
         !is_empty || self.key.metadata().expect("own file").mode() & 0o777 != 0o600
@@ -50,18 +50,18 @@ impl Forbidden {
 }
 
 /// A project that holds `x/out`, and the links that `x` is to be exchanged with.
-fn project() -> (tempfile::TempDir, Forbidden) {
+fn project() -> (tempfile::TempDir, ForbiddenFiles) {
     let project = tempfile::tempdir().expect("a directory");
     fs::create_dir_all(project.path().join("x/out")).expect("made");
-    let place = tempfile::tempdir().expect("a directory");
-    let (empty, keys) = (place.path().join("empty"), place.path().join("keys"));
+    let directory = tempfile::tempdir().expect("a directory");
+    let (empty, keys) = (directory.path().join("empty"), directory.path().join("keys"));
     fs::create_dir(&empty).expect("made");
     fs::create_dir(&keys).expect("made");
     symlink(&empty, project.path().join("made")).expect("made");
     symlink(&keys, project.path().join("changed")).expect("made");
     let key = keys.join("out");
     fs::write(&key, "secret").expect("written");
-    let forbidden = Forbidden { _place: place, empty, key };
+    let forbidden = ForbiddenFiles { _directory: directory, empty, key };
     forbidden.restore();
     (project, forbidden)
 }
@@ -91,7 +91,7 @@ fn infrastructure(outcome: &Outcome) -> bool {
 }
 
 /// Whether making the workspace's mount point by its path, as mkdir(2) and chmod(2) do, is led outside.
-fn paths_are_led_outside(workspace: &Path, forbidden: &Forbidden) -> bool {
+fn paths_are_led_outside(workspace: &Path, forbidden: &ForbiddenFiles) -> bool {
     let limit = Instant::now() + Duration::from_secs(60);
     let (mut made, mut changed) = (false, false);
     while Instant::now() < limit && !(made && changed) {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use sandtimer::engine::{BranchSpec, Cell, Context, ContextSpec, Contexts, ImageAccount};
+use sandtimer::engine::{BranchSpec, CellSpec, Context, ContextSpec, Contexts, ImageAccount};
 use sandtimer::zygote::Profile;
 use sandtimer::{Engine, Error, Limits, Outcome};
 
@@ -28,7 +28,7 @@ fn context_on(images: Option<ImageAccount>) -> Context {
 
 fn run(context: &Context, source: &str) -> Arc<Outcome> {
     let limits = Limits::new().wall(Duration::from_secs(20));
-    let cell = Cell { source: source.to_owned(), limits, ..Cell::default() };
+    let cell = CellSpec { source: source.to_owned(), limits, ..CellSpec::default() };
     context.execute(cell, &mut |_| {}).expect("a run")
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use as_user::{USER, as_a_user, as_a_user_in};
 use programs::program;
-use sandtimer::engine::{CallSpec, Engine, Run, Said, Spec, Stream};
+use sandtimer::engine::{CallSpec, Engine, Run, CallEvent, Spec, Stream};
 use sandtimer::model::{Ending, KillClass};
 use sandtimer::zygote::Profile;
 use sandtimer::{Limits, Options};
@@ -48,8 +48,8 @@ fn line(run: &Run) -> String {
 }
 
 #[track_caller]
-fn assert_all_were_its_own(said: &str) {
-    let made: u64 = said.trim().parse().unwrap_or_else(|_| panic!("{said:?} is no count"));
+fn assert_all_were_its_own(printed: &str) {
+    let made: u64 = printed.trim().parse().unwrap_or_else(|_| panic!("{printed:?} is no count"));
     // A controller counts init as well.
     assert!((PROCESSES - 3..PROCESSES).contains(&made), "{made} forks under a limit of {PROCESSES}");
 }
@@ -70,9 +70,9 @@ fn processes_are_counted_for_each_run_apart() {
     let full = [engine.start(command("time.sleep(100)")), engine.start(command("time.sleep(100)"))];
     let full = full.map(|run| run.expect("a run"));
     full.iter().for_each(|run| assert_all_were_its_own(&line(run)));
-    let beside = engine.run_blocking(command("")).expect("a run");
-    assert_all_were_its_own(&beside.stdout);
-    assert_eq!(beside.tree.survivors, Some(0), "{beside:?}");
+    let second = engine.run_blocking(command("")).expect("a run");
+    assert_all_were_its_own(&second.stdout);
+    assert_eq!(second.tree.survivors, Some(0), "{second:?}");
 
     let profile = Profile {
         interpreter: "/usr/bin/python3".into(),
@@ -106,12 +106,12 @@ fn as_a_user_with_a_group(test: &str) -> bool {
     if !rustix::process::getuid().is_root() {
         return false;
     }
-    let places = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
-    let Some(place) = places.into_iter().find(|place| place.join("cgroup.procs").exists()) else {
+    let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
+    let Some(mount) = mounts.into_iter().find(|mount| mount.join("cgroup.procs").exists()) else {
         let _ = writeln!(std::io::stderr(), "skipped: there is no v2 hierarchy");
         return true;
     };
-    let own = place.join(format!("st-test-{}", std::process::id()));
+    let own = mount.join(format!("st-test-{}", std::process::id()));
     let below = own.join("below");
     for group in [&own, &below] {
         std::fs::create_dir(group).expect("a group");
@@ -127,7 +127,7 @@ fn as_a_user_with_a_group(test: &str) -> bool {
 
 /// Where job and init have one uid the job owns all of its root, and init could not tell what it has done there.
 #[test]
-fn a_sandbox_of_a_user_without_privileges_sees_one_call() {
+fn jail_of_an_unprivileged_user_serves_one_call() {
     if as_a_user_with_a_group("a_sandbox_of_a_user_without_privileges_sees_one_call") {
         return;
     }
@@ -139,7 +139,7 @@ fn a_sandbox_of_a_user_without_privileges_sees_one_call() {
         engine.calls(Profile { interpreter: "python3".into(), ..Profile::default() }, 1).expect("a pool");
     for _ in 0..40 {
         let call = calls.call(program("1"), &mut || false).expect("a call");
-        let Said::Answer(answer) = call.wait().expect("no signal comes here") else { panic!("no answer") };
+        let CallEvent::Answer(answer) = call.wait().expect("no signal comes here") else { panic!("no answer") };
         assert!(call.accept(answer.kind));
         let outcome = call.run().settled_blocking();
         assert_eq!(outcome.tree.survivors, Some(0), "{outcome:?}");

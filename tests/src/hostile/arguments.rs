@@ -9,16 +9,16 @@ use crate::report::Finding;
 /// Seconds any process of this program lives at most, unless told otherwise.
 const LIFE_SECONDS: u64 = 60;
 
-pub(crate) struct Arguments {
+pub(crate) struct PayloadArguments {
     pub(crate) name: String,
     pub(crate) life_seconds: u64,
     host_pid_namespace: Option<String>,
     rest: Vec<OsString>,
 }
 
-impl Arguments {
+impl PayloadArguments {
     pub(crate) fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Self, String> {
-        let mut parsed = Arguments {
+        let mut parsed = PayloadArguments {
             name: String::new(),
             life_seconds: LIFE_SECONDS,
             host_pid_namespace: None,

@@ -29,11 +29,11 @@ mod tree;
 
 use std::process::ExitCode;
 
-use arguments::Arguments;
+use arguments::PayloadArguments;
 use report::Finding;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::parse(std::env::args_os().skip(1)) {
+    let arguments = match PayloadArguments::parse(std::env::args_os().skip(1)) {
         Ok(arguments) => arguments,
         Err(message) => return usage(&message),
     };
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
 }
 
 fn usage(message: &str) -> ExitCode {
-    report::complain(message);
+    report::report_error(message);
     ExitCode::from(2)
 }
 

@@ -153,21 +153,21 @@ pub(crate) fn fork_running(body: impl FnOnce() -> i32) -> Result<Pid, i32> {
 }
 
 /// How a child ended.
-pub(crate) enum Ended {
+pub(crate) enum ChildEnd {
     Exited(i32),
     Signaled(i32),
 }
 
 /// Waits for `child`.
-pub(crate) fn reap(child: Pid) -> Result<Ended, i32> {
+pub(crate) fn reap(child: Pid) -> Result<ChildEnd, i32> {
     let mut status = 0;
     loop {
         // SAFETY: `status` lives across the call.
         match unsafe { libc::waitpid(child, &mut status, libc::__WALL) } {
             -1 if errno() == libc::EINTR => {}
             -1 => return Err(errno()),
-            _ if libc::WIFSIGNALED(status) => return Ok(Ended::Signaled(libc::WTERMSIG(status))),
-            _ => return Ok(Ended::Exited(libc::WEXITSTATUS(status))),
+            _ if libc::WIFSIGNALED(status) => return Ok(ChildEnd::Signaled(libc::WTERMSIG(status))),
+            _ => return Ok(ChildEnd::Exited(libc::WEXITSTATUS(status))),
         }
     }
 }

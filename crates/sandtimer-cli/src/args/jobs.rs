@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueHint};
 use sandtimer::job::{OPEN_STATES, RETRIED_STATES, ShownState, is_queue_name};
 
-use super::TextErrors;
+use super::EncodingErrors;
 
 const SUBMIT_NOTES: &str = "\
 FILE is TOML, or JSON if its name ends in .json. `-` reads JSON lines from standard input, one job each, and submits all of them \
@@ -192,7 +192,7 @@ pub(crate) struct RunArguments {
 pub(crate) struct OutputFlags {
     /// How --json represents output that is not UTF-8
     #[arg(long, value_name = "ACTION", default_value = "strict")]
-    pub(crate) errors: TextErrors,
+    pub(crate) errors: EncodingErrors,
 }
 
 #[derive(Debug, Args)]
@@ -261,7 +261,7 @@ pub(crate) struct PurgeArguments {
     #[arg(long, value_name = "QUEUE", value_parser = queue)]
     pub(crate) queue: Option<String>,
     /// Only in this state: ok, failed, dead, cancelled; or ended, which is the first two
-    #[arg(long, value_name = "STATE", value_parser = state_that_is_over)]
+    #[arg(long, value_name = "STATE", value_parser = final_state)]
     pub(crate) state: Option<ShownState>,
     #[command(flatten)]
     pub(crate) store: StoreFlags,
@@ -379,7 +379,7 @@ pub(crate) struct GetArguments {
 pub(crate) struct WaitArguments {
     /// The maximum time to wait, such as 30s; then the exit code is 75, and the jobs continue
     #[arg(long = "for", value_name = "DURATION")]
-    pub(crate) at_most: Option<String>,
+    pub(crate) max_wait: Option<String>,
     #[command(flatten)]
     pub(crate) output: OutputFlags,
     #[command(flatten)]
@@ -448,7 +448,7 @@ fn retried_state(text: &str) -> Result<ShownState, String> {
     state_among(text, &RETRIED_STATES)
 }
 
-fn state_that_is_over(text: &str) -> Result<ShownState, String> {
+fn final_state(text: &str) -> Result<ShownState, String> {
     let found = state(text);
     match found {
         Ok(shown) if !shown.state.is_over() => {

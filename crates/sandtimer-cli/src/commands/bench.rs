@@ -34,7 +34,7 @@ pub(crate) fn main(arguments: &BenchArguments) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            render::complaint(&error.to_string());
+            render::report_error(&error.to_string());
             ExitCode::from(error.exit_code())
         }
     }

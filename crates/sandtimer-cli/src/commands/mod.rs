@@ -18,32 +18,32 @@ pub(crate) mod serve;
 
 /// Why a command could not do its work: one line for stderr, and the exit code.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct CommandFailure {
     pub(crate) message: String,
     pub(crate) exit_code: u8,
 }
 
-impl Failure {
+impl CommandFailure {
     /// Exit code 125: wrong use, or Sandtimer's own failure.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Failure { message: message.into(), exit_code: 125 }
+        CommandFailure { message: message.into(), exit_code: 125 }
     }
 
     /// For `map_err`: what was being done, and the system's answer.
     pub(crate) fn system<E: std::fmt::Display>(doing: &'static str) -> impl FnOnce(E) -> Self {
-        move |error| Failure::usage(format!("{doing}: {error}"))
+        move |error| CommandFailure::usage(format!("{doing}: {error}"))
     }
 }
 
-impl From<sandtimer::Error> for Failure {
+impl From<sandtimer::Error> for CommandFailure {
     fn from(error: sandtimer::Error) -> Self {
-        Failure { exit_code: error.exit_code(), message: error.to_string() }
+        CommandFailure { exit_code: error.exit_code(), message: error.to_string() }
     }
 }
 
-impl From<sandtimer::limits::LimitError> for Failure {
+impl From<sandtimer::limits::LimitError> for CommandFailure {
     fn from(error: sandtimer::limits::LimitError) -> Self {
-        Failure::usage(error.to_string())
+        CommandFailure::usage(error.to_string())
     }
 }
 

@@ -8,12 +8,12 @@
 //! or `unsigned` parameter the kernel drops the high half, so a rule must not look at it either: garbage
 //! there would slip past a comparison with the whole. For a `long` or a pointer both halves count.
 
-use super::Policy;
+use super::FilterPolicy;
 use super::architecture as number;
 
 /// What a call gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Answer {
+pub(super) enum FilterAction {
     /// The call goes ahead.
     Allow,
     /// The call fails with this errno, and nothing is logged.
@@ -24,14 +24,14 @@ pub(super) enum Answer {
     Ask,
 }
 
-impl Answer {
+impl FilterAction {
     /// The value a filter returns for this answer: SECCOMP_RET_ALLOW, _ERRNO or _KILL_PROCESS.
     pub(super) fn action(self) -> u32 {
         match self {
-            Answer::Allow => 0x7fff_0000,
-            Answer::Errno(errno) => 0x0005_0000 | u32::from(errno),
-            Answer::KillProcess => 0x8000_0000,
-            Answer::Ask => 0x7fc0_0000,
+            FilterAction::Allow => 0x7fff_0000,
+            FilterAction::Errno(errno) => 0x0005_0000 | u32::from(errno),
+            FilterAction::KillProcess => 0x8000_0000,
+            FilterAction::Ask => 0x7fc0_0000,
         }
     }
 }
@@ -73,15 +73,15 @@ impl Argument {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Rule {
     /// Always the same.
-    Answer(Answer),
+    Action(FilterAction),
     /// By whether the argument, masked, is one of `values`.
     Case { argument: Argument, values: Vec<u32>, hit: Box<Rule>, miss: Box<Rule> },
 }
 
-const ALLOW: Rule = Rule::Answer(Answer::Allow);
+const ALLOW: Rule = Rule::Action(FilterAction::Allow);
 
 fn errno(errno: i32) -> Rule {
-    Rule::Answer(Answer::Errno(errno as u16))
+    Rule::Action(FilterAction::Errno(errno as u16))
 }
 
 /// An argument whose parameter in the kernel is 32 bits wide or narrower.
@@ -282,27 +282,27 @@ const FOR_SEALING: &[u32] = &[number::CLONE3, number::SETNS, number::UNSHARE, nu
 
 /// Whether a rule is of [`super::Part::Rest`]. One that asks needs a listener of each sandbox's own.
 pub(super) fn is_of_the_rest(number: u32, rule: &Rule) -> bool {
-    FOR_SEALING.contains(&number) || *rule == Rule::Answer(Answer::Ask)
+    FOR_SEALING.contains(&number) || *rule == Rule::Action(FilterAction::Ask)
 }
 
 /// Every rule the policy has, by syscall number, in no order, each number once.
-pub(super) fn rules(policy: &Policy) -> Vec<(u32, Rule)> {
+pub(super) fn rules(policy: &FilterPolicy) -> Vec<(u32, Rule)> {
     let refused = || errno(libc::EPERM);
     let mut rules: Vec<(u32, Rule)> = REFUSED.iter().map(|&number| (number, refused())).collect();
     if !policy.ipc_namespace {
         rules.extend(IPC.iter().map(|&number| (number, refused())));
     }
     // Namespaces come together: without one of IPC the processes and files are those of the host.
-    let sees_host = !policy.ipc_namespace;
-    rules.extend(process_rules(policy.supervised, sees_host));
-    if sees_host {
+    let has_host_namespaces = !policy.ipc_namespace;
+    rules.extend(process_rules(policy.supervised, has_host_namespaces));
+    if has_host_namespaces {
         rules.extend(ATTRIBUTES.iter().map(|&number| (number, errno(libc::EOPNOTSUPP))));
         rules.extend(priority_rules());
     }
     if policy.supervised {
         rules.extend(signal_rules());
     }
-    rules.extend(file_rules(policy.supervised, sees_host));
+    rules.extend(file_rules(policy.supervised, has_host_namespaces));
     rules.extend([
         (number::SOCKET, socket(policy.network)),
         (number::SOCKETPAIR, case(int(0), &[libc::AF_UNIX as u32], ALLOW, errno(libc::EAFNOSUPPORT))),
@@ -317,7 +317,7 @@ pub(super) fn rules(policy: &Policy) -> Vec<(u32, Rule)> {
 /// Calls that send a signal by a number are asked about. One that names its target in memory, or by a descriptor that
 /// another thread could replace meanwhile, could not be answered for: it is refused.
 fn signal_rules() -> Vec<(u32, Rule)> {
-    let ask = || Rule::Answer(Answer::Ask);
+    let ask = || Rule::Action(FilterAction::Ask);
     let asked =
         [number::KILL, number::TKILL, number::TGKILL, number::RT_SIGQUEUEINFO, number::RT_TGSIGQUEUEINFO];
     let mut rules: Vec<(u32, Rule)> = asked.iter().map(|&number| (number, ask())).collect();
@@ -352,7 +352,7 @@ fn priority_rules() -> [(u32, Rule); 3] {
 }
 
 /// Calls that make, schedule or describe processes.
-fn process_rules(supervised: bool, sees_host: bool) -> Vec<(u32, Rule)> {
+fn process_rules(supervised: bool, has_host_namespaces: bool) -> Vec<(u32, Rule)> {
     let refused = || errno(libc::EPERM);
     let own_process = || case(int(0), &[0], ALLOW, refused());
     vec![
@@ -370,7 +370,7 @@ fn process_rules(supervised: bool, sees_host: bool) -> Vec<(u32, Rule)> {
         (number::SCHED_SETSCHEDULER, {
             let ordinary = [libc::SCHED_OTHER as u32, libc::SCHED_BATCH as u32, libc::SCHED_IDLE as u32];
             let policy = case(bits(1, !(libc::SCHED_RESET_ON_FORK as u32)), &ordinary, ALLOW, refused());
-            if sees_host { case(int(0), &[0], policy, refused()) } else { policy }
+            if has_host_namespaces { case(int(0), &[0], policy, refused()) } else { policy }
         }),
         // Another process's limits can be read, not set. A filter cannot know the caller's own pid: 0 stands
         // for it.
@@ -397,10 +397,10 @@ fn process_rules(supervised: bool, sees_host: bool) -> Vec<(u32, Rule)> {
 const TMPFILE: u32 = 0o20_000_000;
 
 /// Calls on files and descriptors.
-fn file_rules(supervised: bool, sees_host: bool) -> Vec<(u32, Rule)> {
+fn file_rules(supervised: bool, has_host_namespaces: bool) -> Vec<(u32, Rule)> {
     let refused = || errno(libc::EPERM);
     let with = |always: &[u32], signals: &[u32]| [always, if supervised { signals } else { &[] }].concat();
-    let ioctls = [IOCTLS_REFUSED, if sees_host { IOCTLS_ON_ATTRIBUTES } else { &[] }].concat();
+    let ioctls = [IOCTLS_REFUSED, if has_host_namespaces { IOCTLS_ON_ATTRIBUTES } else { &[] }].concat();
     // Regular (also as 0), FIFO and socket. The parameter is 16 bits wide, and all of the type is inside
     // them.
     let harmless = [0, libc::S_IFREG, libc::S_IFIFO, libc::S_IFSOCK];

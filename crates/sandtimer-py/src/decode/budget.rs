@@ -10,10 +10,10 @@ use pyo3::types::{
 };
 use sandtimer_os::clock::thread_cpu_nanoseconds;
 
-use super::refusal::{Result, refuse};
+use super::rejection::{Result, refuse};
 
 /// Steps between two looks at the clock, and at whether the caller was interrupted.
-const STEPS_PER_LOOK: usize = 1 << 16;
+const STEPS_PER_CHECK: usize = 1 << 16;
 /// Steps that a call of a function counts as. The slowest take some 100 microseconds.
 const STEPS_PER_CALL: usize = 128;
 /// Bytes that are copied or looked at in the time of one step.
@@ -25,7 +25,7 @@ const PER_DICT_ENTRY: usize = 2;
 
 /// The bounds of one result, as the Python module gives them.
 #[derive(Clone, Copy, Debug, FromPyObject)]
-pub(crate) struct Bounds {
+pub(crate) struct ResultBounds {
     pub(super) int_bits: usize,
     pub(super) objects: usize,
     /// Bytes that may be copied out of the result, besides those that it consists of.
@@ -34,8 +34,8 @@ pub(crate) struct Bounds {
 }
 
 #[derive(Debug)]
-pub(super) struct Budget {
-    bounds: Bounds,
+pub(super) struct DecodeBudget {
+    bounds: ResultBounds,
     objects_left: usize,
     /// Entries of containers that may still be copied, in objects.
     entries_left: usize,
@@ -44,19 +44,19 @@ pub(super) struct Budget {
     started_ns: u64,
 }
 
-impl Budget {
-    pub(super) fn new(bounds: Bounds) -> Self {
+impl DecodeBudget {
+    pub(super) fn new(bounds: ResultBounds) -> Self {
         Self {
             bounds,
             objects_left: bounds.objects,
             entries_left: bounds.objects,
             bytes_left: bounds.copied_bytes,
-            steps_left: STEPS_PER_LOOK,
+            steps_left: STEPS_PER_CHECK,
             started_ns: thread_cpu_nanoseconds(),
         }
     }
 
-    pub(super) fn bounds(&self) -> Bounds {
+    pub(super) fn bounds(&self) -> ResultBounds {
         self.bounds
     }
 
@@ -82,7 +82,7 @@ impl Budget {
                 self.steps_left = left;
                 return Ok(());
             }
-            None => self.steps_left = STEPS_PER_LOOK,
+            None => self.steps_left = STEPS_PER_CHECK,
         }
         py.check_signals()?;
         let spent = thread_cpu_nanoseconds().saturating_sub(self.started_ns) as f64 / 1e9;

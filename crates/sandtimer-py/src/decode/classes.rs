@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
-use super::budget::Budget;
+use super::budget::DecodeBudget;
 use super::keys::address;
 use super::names::Names;
-use super::refusal::{Result, refuse, shown};
+use super::rejection::{Result, refuse, shown};
 
 /// Bytes of an instance that one object covers.
 const BYTES_PER_OBJECT: usize = 128;
@@ -113,7 +113,7 @@ impl<'py> Classes<'py> {
         &self,
         object: &Bound<'py, PyAny>,
         state: &Bound<'py, PyAny>,
-        budget: &mut Budget,
+        budget: &mut DecodeBudget,
     ) -> Result<()> {
         let Some(plan) = self.of_type(&object.get_type()) else {
             return refuse("the result gives a state to something that has none");
@@ -122,7 +122,7 @@ impl<'py> Classes<'py> {
             return plan.set(object, fields, budget);
         }
         if let (Ok(values), Some(names)) = (state.cast_exact::<PyList>(), &plan.fields) {
-            return plan.set_in_order(object, names, values, budget);
+            return plan.set_attributes_in_sequence(object, names, values, budget);
         }
         if let Ok(pair) = state.cast_exact::<PyTuple>()
             && pair.len() == 2
@@ -170,7 +170,7 @@ impl<'py> Plan<'py> {
         &self,
         object: &Bound<'py, PyAny>,
         fields: &Bound<'py, PyDict>,
-        budget: &mut Budget,
+        budget: &mut DecodeBudget,
     ) -> Result<()> {
         budget.charge_container(fields)?;
         let named = fields.iter().all(|(name, _)| name.is_exact_instance_of::<PyString>());
@@ -187,12 +187,12 @@ impl<'py> Plan<'py> {
         }
     }
 
-    fn set_in_order(
+    fn set_attributes_in_sequence(
         &self,
         object: &Bound<'py, PyAny>,
         names: &[String],
         values: &Bound<'py, PyList>,
-        budget: &mut Budget,
+        budget: &mut DecodeBudget,
     ) -> Result<()> {
         budget.charge_container(values)?;
         if names.len() != values.len() {
@@ -209,7 +209,7 @@ impl<'py> Plan<'py> {
         object: &Bound<'py, PyAny>,
         name: &Bound<'py, PyAny>,
         value: &Bound<'py, PyAny>,
-        budget: &mut Budget,
+        budget: &mut DecodeBudget,
     ) -> Result<()> {
         let text = name.cast::<PyString>().map_err(PyErr::from)?.to_string_lossy();
         if let Some(slot) = self.slots.get(&*text) {

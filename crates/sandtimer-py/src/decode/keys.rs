@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyFrozenSet, PyInt, PyString, PyTuple, PyType};
 
 use super::classes::Classes;
-use super::refusal::{Result, refuse, shown};
+use super::rejection::{Result, refuse, shown};
 
 /// Floats have about 35 values to a hash, all others one but by ill luck.
 const SHARE_A_HASH: u32 = 64;

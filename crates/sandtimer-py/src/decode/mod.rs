@@ -28,21 +28,21 @@ mod machine;
 mod names;
 mod nesting;
 mod reader;
-mod refusal;
+mod rejection;
 mod value;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use budget::Bounds;
-use machine::Machine;
+use budget::ResultBounds;
+use machine::PickleMachine;
 use names::Names;
 
 /// Makes what all results share, while the module is imported. Made with the first result it could be in the making, the
 /// interpreter's lock given up for an import, when another thread forks: in the forked process it would stay so.
 pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
     names::table(py)?;
-    refusal::refused_class(py)?;
+    rejection::refused_class(py)?;
     Ok(())
 }
 
@@ -54,10 +54,10 @@ pub(crate) fn decode<'py>(
     data: &Bound<'py, PyBytes>,
     buffers: &Bound<'py, PyList>,
     results: &Bound<'py, PyDict>,
-    bounds: Bounds,
+    bounds: ResultBounds,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = data.py();
     let names = Names::new(py, results)?;
-    let machine = Machine::new(data.as_bytes(), buffers, &names, bounds);
-    machine.and_then(Machine::run).map_err(|refusal| refusal.into_exception(py))
+    let machine = PickleMachine::new(data.as_bytes(), buffers, &names, bounds);
+    machine.and_then(PickleMachine::run).map_err(|refusal| refusal.into_exception(py))
 }

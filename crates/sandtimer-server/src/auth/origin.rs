@@ -5,16 +5,16 @@ use std::net::{IpAddr, SocketAddr};
 
 use axum::http::{HeaderMap, Uri, header};
 
-use crate::error::{Code, Refusal};
+use crate::error::{Code, ApiRejection};
 
 /// Refuses a Host, or an authority in the request's own line, that is neither loopback nor the address of the connection,
 /// and an Origin that is not the Host.
-pub(super) fn check(uri: &Uri, headers: &HeaderMap, local: SocketAddr) -> Result<(), Refusal> {
+pub(super) fn check(uri: &Uri, headers: &HeaderMap, local: SocketAddr) -> Result<(), ApiRejection> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next().and_then(|host| host.to_str().ok()).unwrap_or_default();
     let named = uri.authority().is_none_or(|authority| is_ours(authority.as_str(), local.ip()));
     if hosts.next().is_some() || !named || !is_ours(host, local.ip()) {
-        return Err(Refusal::new(
+        return Err(ApiRejection::new(
             Code::HostRefused,
             "the Host header is neither loopback nor the address of this server",
         ));
@@ -24,7 +24,7 @@ pub(super) fn check(uri: &Uri, headers: &HeaderMap, local: SocketAddr) -> Result
         let same =
             |scheme: &str| origin.strip_prefix(scheme).is_some_and(|rest| rest.eq_ignore_ascii_case(host));
         if !same("http://") && !same("https://") {
-            return Err(Refusal::new(Code::OriginRefused, "the request comes from a page of another origin"));
+            return Err(ApiRejection::new(Code::OriginRefused, "the request comes from a page of another origin"));
         }
     }
     Ok(())
@@ -68,7 +68,7 @@ mod tests {
         }
         check(&Uri::from_static("/v1"), &headers, "10.1.2.3:7880".parse().expect("an address"))
             .err()
-            .map(|refusal| refusal.code)
+            .map(|rejection| rejection.code)
     }
 
     #[test]

@@ -9,13 +9,13 @@ use serde_json::{Map, Value, json};
 
 use sandtimer::vocabulary;
 
-use super::call::Call;
-use super::render::Answer;
+use super::call::ToolCall;
+use super::render::ToolAnswer;
 use super::{aliases, read, start, steer, tasks};
 use crate::ToolNames;
-use crate::body::Fields;
-use crate::error::{Code, Refusal};
-use inputs::Input;
+use crate::body::RequestFields;
+use crate::error::{Code, ApiRejection};
+use inputs::ToolArgument;
 
 /// What a tool is to the one who calls it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,11 +62,11 @@ pub(super) struct Tool {
     description: &'static str,
     nature: Nature,
     action: Action,
-    inputs: &'static [Input],
+    inputs: &'static [ToolArgument],
 }
 
 /// Does what is asked for.
-pub(super) async fn act(tool: &Tool, call: &Call, fields: Fields) -> Result<Answer, Refusal> {
+pub(super) async fn act(tool: &Tool, call: &ToolCall, fields: RequestFields) -> Result<ToolAnswer, ApiRejection> {
     match tool.action {
         Action::Bash => start::bash(call, fields).await,
         Action::RunCode => start::run_code(call, fields).await,
@@ -338,7 +338,7 @@ impl Tool {
     }
 
     /// The arguments of a call, each with a name that the tool knows.
-    pub fn fields(&self, arguments: Map<String, Value>) -> Result<Fields, Refusal> {
+    pub fn fields(&self, arguments: Map<String, Value>) -> Result<RequestFields, ApiRejection> {
         let arguments = self.with_own_names(arguments);
         let known = || self.inputs.iter().map(|input| input.name);
         if let Some(name) = arguments.keys().find(|name| !known().any(|known| known == *name)) {
@@ -350,7 +350,7 @@ impl Tool {
                 (None, None) => message += &format!("; it has {}", known().collect::<Vec<_>>().join(", ")),
             }
             let value = shortened(&arguments[name].to_string());
-            return Err(Refusal::new(Code::UnknownField, message)
+            return Err(ApiRejection::new(Code::UnknownField, message)
                 .with("key", shortened(name))
                 .with("value", value)
                 .with("nearest", meant.or(near)));
@@ -362,9 +362,9 @@ impl Tool {
         match missing {
             Some(input) => {
                 let message = format!("{}: `{}` is missing: {}", self.name, input.name, input.meaning);
-                Err(Refusal::new(Code::BadField, message).with("key", input.name))
+                Err(ApiRejection::new(Code::BadField, message).with("key", input.name))
             }
-            None => Ok(Fields::new(self.coerced(arguments))),
+            None => Ok(RequestFields::new(self.coerced(arguments))),
         }
     }
 
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_a_tool_does_not_know_or_that_are_missing_are_named() {
+    fn unknown_and_missing_arguments_are_named() {
         let fields = |given: Value| {
             let Value::Object(given) = given else { panic!("an object") };
             find("bash", true).expect("there").fields(given).map(drop)
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_of_other_types_are_taken_where_they_say_the_same() {
+    fn arguments_of_equivalent_types_are_accepted() {
         let taken = |given: Value| {
             let Value::Object(given) = given else { panic!("an object") };
             find("bash", true).expect("there").fields(given).expect("valid")
@@ -458,13 +458,13 @@ mod tests {
         let mut fields = taken(json!({
             "command": "true", "background": "true", "wait_ms": "500", "timeout_ms": 5.0, "env": {"A": 1, "B": true, "C": "x"}
         }));
-        assert_eq!(fields.truth("background").expect("true"), Some(true));
+        assert_eq!(fields.boolean("background").expect("true"), Some(true));
         assert_eq!(fields.number("wait_ms").expect("a number"), Some(500));
         assert_eq!(fields.number("timeout_ms").expect("a number"), Some(5));
         assert_eq!(fields.value("env"), Some(json!({"A": "1", "B": "true", "C": "x"})));
         // What says something else is left as it is, to be refused with its value.
         let mut fields = taken(json!({"command": "true", "background": "maybe", "wait_ms": "soon"}));
-        assert!(fields.truth("background").is_err() && fields.number("wait_ms").is_err());
+        assert!(fields.boolean("background").is_err() && fields.number("wait_ms").is_err());
     }
 
     #[test]
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_the_same_every_time_and_says_something_of_each() {
+    fn table_is_stable_and_describes_each_tool() {
         assert_eq!(document().to_string(), document().to_string());
         for tool in listed(true, ToolNames::Both, false) {
             let description = tool.description.expect("described");

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::Answer::{Json, Nothing};
-use super::schema::{answer, body, list, number, reference, text, with, words};
-use super::{OF_STARTS, Operation};
+use super::SuccessAnswer::{Json, Nothing};
+use super::schema::{answer, body, list, number, reference, string, with, enumeration};
+use super::{START_CODES, Operation};
 use crate::error::Code;
 
 pub(super) fn operations() -> Vec<Operation> {
-    const OF_QUERIES: &[Code] = &[Code::BadField, Code::UnknownField];
+    const QUERY_CODES: &[Code] = &[Code::BadField, Code::UnknownField];
     vec![
         Operation::new(
             "post",
@@ -28,7 +28,7 @@ pub(super) fn operations() -> Vec<Operation> {
             Code::Storage,
         ]),
         Operation::new("get", "/v1/sandboxes", "Your sandboxes, the oldest first", Json("SandboxList"))
-            .errors(OF_QUERIES),
+            .errors(QUERY_CODES),
         Operation::new("get", "/v1/sandboxes/{id}", "One sandbox", Json("Sandbox")),
         Operation::new(
             "delete",
@@ -44,22 +44,22 @@ pub(super) fn operations() -> Vec<Operation> {
             Json("Run"),
         )
         .body("RunRequest")
-        .errors(OF_STARTS),
+        .errors(START_CODES),
     ]
 }
 
 pub(super) fn schemas() -> Value {
     json!({
         "SandboxRequest": body(json!({
-            "template": text("What it is made from: `host`, the host's programs, unless given; or another of GET /v1/templates, by its name or id."),
+            "template": string("What it is made from: `host`, the host's programs, unless given; or another of GET /v1/templates, by its name or id."),
         })),
         "Sandbox": answer(json!({
-            "sandbox_id": text(""),
-            "template": text("What it was made from."),
-            "layers": with(list(text("")), "The ids of the layers under what it has written since its last snapshot, the lowest first."),
+            "sandbox_id": string(""),
+            "template": string("What it was made from."),
+            "layers": with(list(string("")), "The ids of the layers under what it has written since its last snapshot, the lowest first."),
             "created_at_ms": number("Milliseconds since 1970."),
             "runs": number("Runs that are in it now. Files outlive the server; runs do not."),
-            "durability": with(words(&["certain", "uncertain"]), "`uncertain` once the machine was started again after its files were used: what had not reached the disk by then is lost."),
+            "durability": with(enumeration(&["certain", "uncertain"]), "`uncertain` once the machine was started again after its files were used: what had not reached the disk by then is lost."),
         })),
         "SandboxList": answer(json!({"sandboxes": list(reference("Sandbox"))})),
     })

@@ -15,8 +15,8 @@ use sandtimer::engine::{make_temporary_directory, make_workspace};
 use sandtimer_os::remove::remove_tree;
 
 use super::live::{Workspace, Workspaces, remove_all};
-use crate::auth::Owner;
-use crate::error::{Refusal, storage};
+use crate::auth::OwnerId;
+use crate::error::{ApiRejection, storage};
 
 /// A directory that runs, contexts and sessions have as their /tmp.
 #[derive(Debug)]
@@ -75,10 +75,10 @@ impl Workspaces {
     /// The one that belongs to a kept workspace, made where it is missing. Blocks.
     pub fn temporary_of(
         &self,
-        owner: &Owner,
+        owner: &OwnerId,
         workspace: &Workspace,
-    ) -> Result<Arc<TemporaryDirectory>, Refusal> {
-        let directory = self.temporary_place().join(workspace.id_text());
+    ) -> Result<Arc<TemporaryDirectory>, ApiRejection> {
+        let directory = self.temporary_directory().join(workspace.id_str());
         if !directory.is_dir() {
             make_temporary_directory(&directory).map_err(|error| not_made(&error))?;
         }
@@ -89,29 +89,29 @@ impl Workspaces {
     }
 
     /// Makes one that goes with its last user. Blocks.
-    pub fn create_temporary(&self, owner: &Owner) -> Result<Arc<TemporaryDirectory>, Refusal> {
-        let directory = self.own_place().join(crate::new_id());
+    pub fn create_temporary(&self, owner: &OwnerId) -> Result<Arc<TemporaryDirectory>, ApiRejection> {
+        let directory = self.own_directory().join(crate::new_id());
         make_temporary_directory(&directory).map_err(|error| not_made(&error))?;
-        let trash = Some(self.trash_place().to_owned());
+        let trash = Some(self.trash_directory().to_owned());
         Ok(Arc::new(TemporaryDirectory { files: Workspace::temporary(owner.clone(), directory), trash }))
     }
 
     /// Makes a workspace that goes with its last user. Blocks.
-    pub fn create_scratch(&self, owner: &Owner) -> Result<Arc<ScratchWorkspace>, Refusal> {
-        let directory = self.own_place().join(crate::new_id());
+    pub fn create_scratch(&self, owner: &OwnerId) -> Result<Arc<ScratchWorkspace>, ApiRejection> {
+        let directory = self.own_directory().join(crate::new_id());
         make_workspace(&directory)
             .map_err(|error| storage("the program's workspace cannot be made", &error))?;
         let files = Workspace::own(owner.clone(), directory);
-        Ok(Arc::new(ScratchWorkspace { files, trash: self.trash_place().to_owned() }))
+        Ok(Arc::new(ScratchWorkspace { files, trash: self.trash_directory().to_owned() }))
     }
 
     /// Moves those away whose workspace is not there any more.
     pub(super) fn discard_orphans(&self) -> io::Result<()> {
-        for entry in fs::read_dir(self.temporary_place())? {
+        for entry in fs::read_dir(self.temporary_directory())? {
             let path = entry?.path();
             let id = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if !self.is_kept(&id) {
-                fs::rename(&path, trashed(&path, self.trash_place()))?;
+                fs::rename(&path, trashed(&path, self.trash_directory()))?;
             }
         }
         Ok(())
@@ -119,15 +119,15 @@ impl Workspaces {
 
     /// Removes that of a workspace that is being removed, where it has one. Blocks.
     pub(super) fn remove_temporary_of(&self, workspace: &Workspace) -> io::Result<()> {
-        let directory = self.temporary_place().join(workspace.id_text());
-        match discard(&directory, self.trash_place()) {
+        let directory = self.temporary_directory().join(workspace.id_str());
+        match discard(&directory, self.trash_directory()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed,
         }
     }
 }
 
-fn not_made(error: &io::Error) -> Refusal {
+fn not_made(error: &io::Error) -> ApiRejection {
     storage("the temporary directory cannot be made", error)
 }
 

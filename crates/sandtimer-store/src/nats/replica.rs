@@ -10,7 +10,7 @@ use rusqlite::backup::Progress;
 use rusqlite::{Connection, MAIN_DB, OptionalExtension, Transaction};
 use sandtimer::job::StoreError;
 
-use super::command::{Answer, Entry, FORMAT, is_refusal};
+use super::command::{CommandResult, LogEntry, FORMAT, is_rejection};
 use crate::sqlite::{broken, integer, keep_statements, natural, schema};
 
 /// How long the parts of a command are kept for the last one: longer than a sender that lives takes.
@@ -76,13 +76,13 @@ impl Replica {
         schema::migrate(&mut connection)?;
         connection.execute_batch(TABLES).map_err(broken)?;
         let read = |row: &rusqlite::Row<'_>| Ok((natural(row.get(0)?), row.get(1)?, row.get(2)?));
-        let place = connection.query_row("SELECT sequence, now_ms, last FROM place", [], read);
-        let (sequence, now, last) = place.map_err(broken)?;
+        let position = connection.query_row("SELECT sequence, now_ms, last FROM place", [], read);
+        let (sequence, now, last) = position.map_err(broken)?;
         Ok(Replica { connection, sequence, last, now })
     }
 
     /// The last message that is in it: its place in the log, and its command's id.
-    pub fn place(&self) -> (u64, &str) {
+    pub fn position(&self) -> (u64, &str) {
         (self.sequence, &self.last)
     }
 
@@ -107,11 +107,11 @@ impl Replica {
     ///
     /// # Errors
     /// When this copy cannot be brought further: nothing of the message is in it.
-    pub fn apply(&mut self, message: &Message<'_>) -> Result<Option<Result<Answer, StoreError>>, StoreError> {
+    pub fn apply(&mut self, message: &Message<'_>) -> Result<Option<Result<CommandResult, StoreError>>, StoreError> {
         self.take_in(message).map_err(here)
     }
 
-    fn take_in(&mut self, message: &Message<'_>) -> Result<Option<Result<Answer, StoreError>>, StoreError> {
+    fn take_in(&mut self, message: &Message<'_>) -> Result<Option<Result<CommandResult, StoreError>>, StoreError> {
         if message.format > FORMAT {
             return Err(StoreError::Newer { found: message.format, known: FORMAT });
         }
@@ -119,9 +119,9 @@ impl Replica {
         let tx = self.connection.transaction().map_err(broken)?;
         let whole = join(&tx, message, now)?;
         // What is no command is anybody's who may write to the server, and nobody waits for it.
-        let entry = whole.and_then(|payload| serde_json::from_slice::<Entry>(&payload).ok());
+        let entry = whole.and_then(|payload| serde_json::from_slice::<LogEntry>(&payload).ok());
         let done = entry.map(|entry| entry.perform(&tx, now, message.format));
-        if matches!(&done, Some(Err(error)) if !is_refusal(error)) {
+        if matches!(&done, Some(Err(error)) if !is_rejection(error)) {
             return done.transpose().map(|_| None);
         }
         let tx = if matches!(done, Some(Err(_))) {
@@ -152,7 +152,7 @@ impl Replica {
     }
 }
 
-fn place() -> PathBuf {
+fn temporary_directory() -> PathBuf {
     std::env::temp_dir()
 }
 
@@ -161,7 +161,7 @@ fn here(error: StoreError) -> StoreError {
     match error {
         StoreError::Full(why) => StoreError::Broken(format!(
             "this program's copy of it cannot grow in {} ({why}); free some space there, or set TMPDIR",
-            place().display()
+            temporary_directory().display()
         )),
         other => other,
     }
@@ -171,7 +171,7 @@ fn here(error: StoreError) -> StoreError {
 /// be written, and walk them all at each commit.
 fn temporary() -> Result<Connection, StoreError> {
     let file = tempfile::Builder::new().prefix("sandtimer-jobs-").tempfile();
-    let failed = |error| StoreError::Broken(format!("no copy can be made in {}: {error}", place().display()));
+    let failed = |error| StoreError::Broken(format!("no copy can be made in {}: {error}", temporary_directory().display()));
     let connection = Connection::open(file.map_err(failed)?.path()).map_err(broken)?;
     connection.pragma_update_and_check(None, "journal_mode", "memory", |_| Ok(())).map_err(broken)?;
     connection.pragma_update_and_check(None, "locking_mode", "exclusive", |_| Ok(())).map_err(broken)?;

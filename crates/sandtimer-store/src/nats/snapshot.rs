@@ -32,7 +32,7 @@ pub(super) struct Snapshot {
 
 /// What is known of one before it is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Known {
+struct SnapshotInfo {
     name: &'static str,
     sequence: u64,
     last: String,
@@ -40,7 +40,7 @@ struct Known {
 
 /// Copies the tables.
 pub(super) fn begin(replica: &Replica) -> Result<Snapshot, StoreError> {
-    let (sequence, last) = replica.place();
+    let (sequence, last) = replica.position();
     let last = last.to_owned();
     let file = NamedTempFile::with_prefix("sandtimer-jobs-").map_err(unwritable)?;
     replica.save(file.path())?;
@@ -112,7 +112,7 @@ pub(super) async fn latest(link: &Link, stream: &Stream) -> Result<Option<Replic
         }
         let replica = Replica::from_snapshot(file.path())?;
         // It may have been written over meanwhile.
-        if replica.place() == (one.sequence, one.last.as_str()) {
+        if replica.position() == (one.sequence, one.last.as_str()) {
             return Ok(Some(replica));
         }
         return Err(failed(&"it was written over"));
@@ -120,7 +120,7 @@ pub(super) async fn latest(link: &Link, stream: &Stream) -> Result<Option<Replic
     Ok(None)
 }
 
-async fn known(bucket: &ObjectStore) -> Vec<Known> {
+async fn known(bucket: &ObjectStore) -> Vec<SnapshotInfo> {
     let mut all = Vec::new();
     for name in NAMES {
         if let Ok(info) = bucket.info(name).await
@@ -128,14 +128,14 @@ async fn known(bucket: &ObjectStore) -> Vec<Known> {
             && let (Some(sequence), Some(last)) = (info.metadata.get("sequence"), info.metadata.get("last"))
             && let Ok(sequence) = sequence.parse()
         {
-            all.push(Known { name, sequence, last: last.clone() });
+            all.push(SnapshotInfo { name, sequence, last: last.clone() });
         }
     }
     all
 }
 
 fn is_missing(error: &async_nats::jetstream::context::ObjectStoreError) -> bool {
-    std::error::Error::source(error).is_some_and(|said| said.to_string().contains("stream not found"))
+    std::error::Error::source(error).is_some_and(|source| source.to_string().contains("stream not found"))
 }
 
 fn unwritable(error: std::io::Error) -> StoreError {

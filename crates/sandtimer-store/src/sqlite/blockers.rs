@@ -3,7 +3,7 @@
 use rusqlite::{OptionalExtension, Row, Transaction};
 use sandtimer::job::{JobBlocker, MAX_BLOCKING_JOBS, StoreError, UnreadableSpec};
 
-use super::moving::Kind;
+use super::moving::ResultKind;
 use super::{broken, integer, natural, reading, workers};
 
 /// The columns of a job that decide whether a worker can lease it.
@@ -78,7 +78,7 @@ fn candidate(tx: &Transaction<'_>, seq: i64) -> Result<Option<Candidate>, StoreE
 
 /// Why the last worker of a job returned it, if that worker could not read the spec.
 fn unreadable_spec(tx: &Transaction<'_>, seq: i64) -> Result<Option<UnreadableSpec>, StoreError> {
-    Ok(reading::results(tx, seq, Kind::Earlier)?.pop().and_then(|last| last.unreadable))
+    Ok(reading::results(tx, seq, ResultKind::Earlier)?.pop().and_then(|last| last.unreadable))
 }
 
 /// The jobs of its `after` that have not ended.

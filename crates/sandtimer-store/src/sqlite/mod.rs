@@ -49,9 +49,9 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use sandtimer::job::{
-    BreakerPage, Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord,
-    JobState, JobStore, LeaseRequest, Leased, LiveWorker, Log, Page, QueueFacts, Renewal, ScheduleRecord,
-    ScheduleSpec, StoreError, Submission, Submitted, WebhookShares, WebhookState, WorkerFacts,
+    BreakerPage, CancelResult, DeliveryResult, Delivery, FileOf, Filter, Finish, FinishResult, JobLease, JobLine, JobRecord,
+    JobState, JobStore, LeaseRequest, JobAssignment, LiveWorker, JobLog, Page, QueueFacts, Renewal, ScheduleRecord,
+    ScheduleSpec, StoreError, Submission, SubmittedJob, WebhookShares, WebhookState, WorkerFacts,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -64,13 +64,13 @@ use turns::Turns;
 use webhooks::WebhookRules;
 
 /// How long another writer is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Statements that a connection keeps: all that there are.
 const STATEMENTS: usize = 256;
 /// Between two tries where SQLite does not wait by itself.
-const AGAIN: Duration = Duration::from_millis(5);
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 /// Jobs that are forgotten in one transaction where there is little room for it.
-const FEW: usize = 16;
+const SMALL_PURGE_JOBS: usize = 16;
 /// How often the reserve is given up for one transaction while other processes contend for it.
 const MAX_RESERVE_TRIES: usize = 5;
 /// This store has no commands of earlier versions.
@@ -105,7 +105,7 @@ impl SqliteJobs {
             other => other,
         };
         let (connection, clock) = match connect(&path) {
-            Err(StoreError::Full(_)) if reserve.give_up() => connect(&path),
+            Err(StoreError::Full(_)) if reserve.release() => connect(&path),
             connected => connected,
         }
         .map_err(with_path)?;
@@ -181,7 +181,7 @@ impl SqliteJobs {
                 break;
             }
             // Another process may have given it up, or taken back what this one gave up, at the same moment.
-            self.reserve.give_up();
+            self.reserve.release();
             done = self.write(&work);
             self.reserve.take_back();
         }
@@ -201,7 +201,7 @@ impl SqliteJobs {
     fn purge_bit_by_bit(&self, filter: &Filter) -> Result<u64, StoreError> {
         let mut forgotten = 0;
         loop {
-            match self.write(|tx, now| moving::purge(tx, filter, (FEW, RULES), now))? {
+            match self.write(|tx, now| moving::purge(tx, filter, (SMALL_PURGE_JOBS, RULES), now))? {
                 0 => return Ok(forgotten),
                 some => forgotten += some,
             }
@@ -252,14 +252,14 @@ impl JobStore for SqliteJobs {
         self.now_ms().saturating_add_signed(self.clock.skew())
     }
 
-    fn submit(&self, submissions: &[Submission]) -> Result<Vec<Submitted>, StoreError> {
+    fn submit(&self, submissions: &[Submission]) -> Result<Vec<SubmittedJob>, StoreError> {
         let mut new = NewJob::all(submissions)?;
         new.iter_mut().for_each(|one| one.follow_calendar(self.clock.skew()));
         self.reserve.leave(|| self.reusable())?;
         self.write(|tx, now| submitting::submit_all(tx, (&new, Turns::Owners), now))
     }
 
-    fn lease(&self, request: &LeaseRequest) -> Result<Vec<Leased>, StoreError> {
+    fn lease(&self, request: &LeaseRequest) -> Result<Vec<JobAssignment>, StoreError> {
         self.file.check()?;
         if request.only.is_none() {
             match self.follow_calendar() {
@@ -282,15 +282,15 @@ impl JobStore for SqliteJobs {
         })
     }
 
-    fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Renewal>, StoreError> {
+    fn renew(&self, held: &[JobLease], lease: Duration) -> Result<Vec<Renewal>, StoreError> {
         self.write_still(|tx, now| held.iter().map(|held| leasing::renew(tx, held, lease, now)).collect())
     }
 
-    fn look(&self, held: &[Held]) -> Result<Vec<Renewal>, StoreError> {
-        self.read(|tx, _| held.iter().map(|held| leasing::look(tx, held)).collect())
+    fn check_leases(&self, held: &[JobLease]) -> Result<Vec<Renewal>, StoreError> {
+        self.read(|tx, _| held.iter().map(|held| leasing::read_renewal(tx, held)).collect())
     }
 
-    fn finish(&self, finishes: &[Finish]) -> Result<Vec<Finished>, StoreError> {
+    fn finish(&self, finishes: &[Finish]) -> Result<Vec<FinishResult>, StoreError> {
         let record = |finishes: &[Finish]| {
             self.write_still(|tx, now| {
                 finishes.iter().map(|finish| moving::finish(tx, (finish, true), now)).collect()
@@ -303,7 +303,7 @@ impl JobStore for SqliteJobs {
         }
     }
 
-    fn cancel(&self, id: &str, reason: &str) -> Result<Cancelled, StoreError> {
+    fn cancel(&self, id: &str, reason: &str) -> Result<CancelResult, StoreError> {
         self.write_still(|tx, now| moving::cancel(tx, id, reason, now))
     }
 
@@ -330,7 +330,7 @@ impl JobStore for SqliteJobs {
     fn purge(&self, filter: &Filter) -> Result<u64, StoreError> {
         let purged = match self.write(|tx, now| moving::purge(tx, filter, (usize::MAX, RULES), now)) {
             Err(StoreError::Full(_)) => {
-                self.reserve.give_up();
+                self.reserve.release();
                 let purged = self.purge_bit_by_bit(filter);
                 self.reserve.take_back();
                 purged
@@ -405,15 +405,15 @@ impl JobStore for SqliteJobs {
         Ok(())
     }
 
-    fn append_log(&self, held: &Held, bytes: &[u8]) -> Result<(), StoreError> {
+    fn append_log(&self, held: &JobLease, bytes: &[u8]) -> Result<(), StoreError> {
         self.write_of_job(|tx, now| reading::append_log(tx, held, bytes, Some(now)))
     }
 
-    fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError> {
+    fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<JobLog, StoreError> {
         self.read(|tx, _| reading::read_log(tx, id, cursor, most))
     }
 
-    fn write_file(&self, held: &Held, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError> {
+    fn write_file(&self, held: &JobLease, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError> {
         self.write_of_job(|tx, _| files::write(tx, held, (name, start), bytes))
     }
 
@@ -433,7 +433,7 @@ impl JobStore for SqliteJobs {
         self.write(|tx, now| webhooks::claim(tx, most, claim, (shares, RULES), now))
     }
 
-    fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError> {
+    fn settle_webhook(&self, delivery: &Delivery, came: &DeliveryResult) -> Result<(), StoreError> {
         self.write_still(|tx, now| webhooks::settle(tx, delivery, came, now))
     }
 
@@ -490,10 +490,10 @@ impl DatabaseFile {
         let path = self.path.display();
         match std::fs::metadata(&self.path) {
             Ok(found) if (found.dev(), found.ino()) == (self.device, self.inode) => Ok(()),
-            Ok(_) => Err(StoreError::Gone(format!(
+            Ok(_) => Err(StoreError::Lost(format!(
                 "{path} was replaced by another file; put the old one back, or start this program again"
             ))),
-            Err(error) => Err(StoreError::Gone(format!(
+            Err(error) => Err(StoreError::Lost(format!(
                 "{path} was removed ({error}); put its directory back, or start this program again"
             ))),
         }
@@ -527,12 +527,12 @@ pub(crate) fn keep_statements(connection: &Connection) -> Result<(), StoreError>
 
 fn connect(path: &Path) -> Result<(Connection, StoreClock), StoreError> {
     let mut connection = Connection::open(path).map_err(broken)?;
-    connection.busy_timeout(PATIENCE).map_err(broken)?;
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(broken)?;
     keep_statements(&connection)?;
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(path, private)
         .map_err(|error| StoreError::Broken(format!("{}: {error}", path.display())))?;
-    write_ahead(&connection, PATIENCE).map_err(broken)?;
+    write_ahead(&connection, BUSY_TIMEOUT).map_err(broken)?;
     connection.pragma_update(None, "synchronous", "normal").map_err(broken)?;
     schema::migrate(&mut connection)?;
     let clock = StoreClock::of(&mut connection)?;
@@ -551,7 +551,7 @@ pub(crate) fn write_ahead(connection: &Connection, patience: Duration) -> rusqli
                     Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
                 ) && monotonic_nanoseconds() < until =>
             {
-                std::thread::park_timeout(AGAIN);
+                std::thread::park_timeout(RETRY_INTERVAL);
             }
             done => return done,
         }

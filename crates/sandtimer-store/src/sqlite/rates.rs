@@ -24,14 +24,14 @@ struct Rate {
 
 /// Jobs of a key that can be leased by the same workers: of one queue, with the same memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Group {
+struct RateGroup {
     queue: String,
     memory: i64,
 }
 
 /// Whether a job of a key waits next to the index, or is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Waiting {
+enum IndexState {
     InIndex = 1,
     Aside = 2,
 }
@@ -109,13 +109,13 @@ fn balance(tx: &Transaction<'_>, rate: &Rate, now: i64) -> Result<(), StoreError
     let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?));
     let (started, first): (i64, Option<i64>) = select.query_row([&rate.key], read).map_err(broken)?;
     let may_start = (rate.most - started).max(0);
-    for group in groups(tx, rate, Waiting::InIndex)? {
-        let excess = count(tx, rate, &group, Waiting::InIndex)? - may_start;
-        move_some(tx, rate, &group, (Waiting::InIndex, Waiting::Aside), excess)?;
+    for group in groups(tx, rate, IndexState::InIndex)? {
+        let excess = count(tx, rate, &group, IndexState::InIndex)? - may_start;
+        move_some(tx, rate, &group, (IndexState::InIndex, IndexState::Aside), excess)?;
     }
-    for group in groups(tx, rate, Waiting::Aside)? {
-        let room = may_start - count(tx, rate, &group, Waiting::InIndex)?;
-        move_some(tx, rate, &group, (Waiting::Aside, Waiting::InIndex), room)?;
+    for group in groups(tx, rate, IndexState::Aside)? {
+        let room = may_start - count(tx, rate, &group, IndexState::InIndex)?;
+        move_some(tx, rate, &group, (IndexState::Aside, IndexState::InIndex), room)?;
     }
     let wake = first.map(|first| first.saturating_add(rate.per_ms));
     let Some(wake) = wake else {
@@ -126,13 +126,13 @@ fn balance(tx: &Transaction<'_>, rate: &Rate, now: i64) -> Result<(), StoreError
 }
 
 /// The groups of a key's jobs, found by one step in the index for each.
-fn groups(tx: &Transaction<'_>, rate: &Rate, waiting: Waiting) -> Result<Vec<Group>, StoreError> {
+fn groups(tx: &Transaction<'_>, rate: &Rate, waiting: IndexState) -> Result<Vec<RateGroup>, StoreError> {
     let select =
         "SELECT queue, memory FROM jobs INDEXED BY jobs_paced WHERE state = 1 AND rate = ?1 AND ready = ?2
         AND (queue, memory) > (?3, ?4) ORDER BY queue, memory LIMIT 1";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
-    let read = |row: &Row<'_>| Ok(Group { queue: row.get(0)?, memory: row.get(1)? });
-    let mut groups: Vec<Group> = Vec::new();
+    let read = |row: &Row<'_>| Ok(RateGroup { queue: row.get(0)?, memory: row.get(1)? });
+    let mut groups: Vec<RateGroup> = Vec::new();
     loop {
         let (queue, memory) = groups.last().map_or(("", -1), |last| (last.queue.as_str(), last.memory));
         let values = params![rate.key, waiting as i64, queue, memory];
@@ -143,7 +143,7 @@ fn groups(tx: &Transaction<'_>, rate: &Rate, waiting: Waiting) -> Result<Vec<Gro
     }
 }
 
-fn count(tx: &Transaction<'_>, rate: &Rate, group: &Group, waiting: Waiting) -> Result<i64, StoreError> {
+fn count(tx: &Transaction<'_>, rate: &Rate, group: &RateGroup, waiting: IndexState) -> Result<i64, StoreError> {
     let select = "SELECT count(*) FROM jobs INDEXED BY jobs_paced
         WHERE state = 1 AND rate = ?1 AND ready = ?2 AND queue = ?3 AND memory = ?4";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
@@ -155,14 +155,14 @@ fn count(tx: &Transaction<'_>, rate: &Rate, group: &Group, waiting: Waiting) -> 
 fn move_some(
     tx: &Transaction<'_>,
     rate: &Rate,
-    group: &Group,
-    (from, to): (Waiting, Waiting),
+    group: &RateGroup,
+    (from, to): (IndexState, IndexState),
     number: i64,
 ) -> Result<(), StoreError> {
     if number <= 0 {
         return Ok(());
     }
-    let sorting = if to == Waiting::InIndex { "rank, seq" } else { "rank DESC, seq DESC" };
+    let sorting = if to == IndexState::InIndex { "rank, seq" } else { "rank DESC, seq DESC" };
     let update = format!(
         "UPDATE jobs SET ready = ?6 WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_paced
         WHERE state = 1 AND rate = ?1 AND ready = ?2 AND queue = ?3 AND memory = ?4 ORDER BY {sorting} LIMIT ?5)"

@@ -38,14 +38,14 @@ struct OwnerQueues {
 
 /// The queues that have jobs, in the order of their turns.
 #[derive(Debug)]
-pub(super) struct Order {
+pub(super) struct QueueRotation {
     turns: Turns,
     owners: VecDeque<OwnerQueues>,
 }
 
-impl Order {
+impl QueueRotation {
     pub fn new(turns: Turns) -> Self {
-        Order { turns, owners: VecDeque::new() }
+        QueueRotation { turns, owners: VecDeque::new() }
     }
 
     /// The next queue, which leaves the order until it is added again.

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 use sandtimer::job::{
-    Delivered, Delivery, Destination, JobEnd, StoreError, Webhook, WebhookShares, WebhookState, webhook_body,
+    DeliveryResult, Delivery, Destination, JobEnd, StoreError, Webhook, WebhookShares, WebhookState, webhook_body,
 };
 use serde_json::json;
 
-use super::moving::{Kind, execute};
+use super::moving::{ResultKind, execute};
 use super::reading::{line_of, results};
 use super::{broken, integer, natural, state_of, unreadable};
 
@@ -91,7 +91,7 @@ pub(crate) fn part(tx: &Transaction<'_>, seq: i64, rules: WebhookRules) -> Resul
 
 /// What is sent for a job. A result that cannot be read is left out.
 fn body(tx: &Transaction<'_>, seq: i64) -> Result<Vec<u8>, StoreError> {
-    let result = results(tx, seq, Kind::Recorded).ok().and_then(|mut results| results.pop());
+    let result = results(tx, seq, ResultKind::Recorded).ok().and_then(|mut results| results.pop());
     Ok(webhook_body(&line_of(tx, seq)?, result.as_ref()))
 }
 
@@ -101,12 +101,12 @@ const PAUSED: &str =
 
 /// Whether something is to be sent that the shares do not leave alone. Reads only.
 pub(crate) fn is_due(tx: &Transaction<'_>, shares: &WebhookShares, now: i64) -> Result<bool, StoreError> {
-    let look = format!(
+    let select = format!(
         "SELECT EXISTS (SELECT 1 FROM webhooks WHERE due_ms <= ?1 AND (owner, host) NOT IN ({PAUSED}))"
     );
     let paused = json!(shares.paused).to_string();
-    let mut look = tx.prepare_cached(&look).map_err(broken)?;
-    look.query_row((now, paused), |row| row.get(0)).map_err(broken)
+    let mut select = tx.prepare_cached(&select).map_err(broken)?;
+    select.query_row((now, paused), |row| row.get(0)).map_err(broken)
 }
 
 /// What is due: the longest due first, or of each owner in turn what is due longest. Of an owner's no more are looked at than a
@@ -190,15 +190,15 @@ fn read(row: &Row<'_>, now: i64) -> Result<(i64, Delivery), StoreError> {
 pub(crate) fn settle(
     tx: &Transaction<'_>,
     delivery: &Delivery,
-    came: &Delivered,
+    came: &DeliveryResult,
     now: i64,
 ) -> Result<(), StoreError> {
     let later = |after: &Duration| Some(now.saturating_add(integer(after.as_millis() as u64)));
     let (due, delivered, error, is_returned) = match came {
-        Delivered::Taken => (None, Some(now), None, false),
-        Delivered::Again { after, error } => (later(after), None, Some(error), false),
-        Delivered::Returned { after, error } => (later(after), None, Some(error), true),
-        Delivered::Never { error } => (None, None, Some(error), false),
+        DeliveryResult::Taken => (None, Some(now), None, false),
+        DeliveryResult::Again { after, error } => (later(after), None, Some(error), false),
+        DeliveryResult::Returned { after, error } => (later(after), None, Some(error), true),
+        DeliveryResult::Never { error } => (None, None, Some(error), false),
     };
     // What an attempt found is worth more than that another worker may not send it.
     let update = "UPDATE webhooks SET due_ms = ?3, delivered_ms = ?4, error = CASE WHEN ?6 THEN coalesce(error, ?5) ELSE ?5 END,

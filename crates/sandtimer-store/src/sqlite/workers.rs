@@ -48,10 +48,10 @@ pub(crate) fn live(tx: &Transaction<'_>, now: i64) -> Result<Vec<LiveWorker>, St
     let found = select.query_map([last_dead(now)], read).map_err(broken)?;
     found
         .map(|found| {
-            let (facts, queues, seen_ms) = found.map_err(broken)?;
+            let (facts, queues, announced_ms) = found.map_err(broken)?;
             let jobs = jobs.remove(&facts.name).unwrap_or_default();
             let queues = serde_json::from_str(&queues).map_err(unreadable)?;
-            Ok(LiveWorker { facts: WorkerFacts { queues, ..facts }, seen_ms, jobs })
+            Ok(LiveWorker { facts: WorkerFacts { queues, ..facts }, seen_ms: announced_ms, jobs })
         })
         .collect()
 }

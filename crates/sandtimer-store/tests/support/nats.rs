@@ -20,7 +20,7 @@ const HARD_STOP: u64 = 60_000_000_000;
 const STEP: Duration = Duration::from_millis(10);
 
 /// A server that runs, or that a test has killed.
-pub struct Server {
+pub struct NatsServer {
     child: Child,
     pub port: u16,
     address: &'static str,
@@ -29,7 +29,7 @@ pub struct Server {
     with_jetstream: bool,
 }
 
-impl Server {
+impl NatsServer {
     /// One with JetStream; `None`, and said so, where the program is not installed.
     pub fn start() -> Option<Self> {
         Self::start_with("", true)
@@ -51,7 +51,7 @@ impl Server {
         std::fs::write(&file, configuration).expect("written");
         let configuration = (!configuration.is_empty()).then_some(file);
         let child = spawn(directory.path(), (address, 0), configuration.as_deref(), with_jetstream)?;
-        let mut server = Server { child, port: 0, address, directory, configuration, with_jetstream };
+        let mut server = NatsServer { child, port: 0, address, directory, configuration, with_jetstream };
         server.port = server.until_it_listens();
         Some(server)
     }
@@ -83,8 +83,8 @@ impl Server {
     pub fn again(&mut self) {
         let known = ports(self.directory.path());
         known.into_iter().for_each(|file| std::fs::remove_file(file).expect("removed"));
-        let (place, configuration) = (self.directory.path(), self.configuration.as_deref());
-        self.child = spawn(place, (self.address, self.port), configuration, self.with_jetstream)
+        let (directory, configuration) = (self.directory.path(), self.configuration.as_deref());
+        self.child = spawn(directory, (self.address, self.port), configuration, self.with_jetstream)
             .expect("it was there before");
         self.until_it_listens();
     }
@@ -114,7 +114,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for NatsServer {
     fn drop(&mut self) {
         // One that is dead already is as good.
         let _ = self.child.kill();

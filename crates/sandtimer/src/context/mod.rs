@@ -28,6 +28,6 @@ pub(crate) const NODE_BOOT: &str = "((require, process, load) => { \
      })(require, process, (name, options) => import(name, options))";
 
 pub(crate) use frames::{
-    Frame, IMAGE, Image, Nonce, Said, ScriptNonce, bundle, cell_request, checkpoint_request, command_request,
-    image_request, reply, said, script_request, shown_bytes,
+    Frame, IMAGE, ImageResult, Nonce, ScriptMessage, ScriptNonce, bundle, cell_request, checkpoint_request, command_request,
+    image_request, reply, script_message, script_request, shown_bytes,
 };

@@ -10,12 +10,12 @@ use std::time::Duration;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::error::Error;
-use super::{Engine, Inner, Run, Scope};
+use super::{Engine, Inner, Run, ScopeHandle};
 use crate::limits::{Limits, precedence};
 use crate::model::{Layer, Source};
-use crate::scope::{Carried, Opening, ScopeId};
-use crate::supervise::waiting::Waiting;
-use crate::task::budget::{Budget, Options};
+use crate::scope::{CarriedDeadline, Opening, ScopeId};
+use crate::supervise::waiting::RunNotifier;
+use crate::task::budget::{Budget, BudgetOptions};
 use crate::time::Moment;
 
 /// A budget to be opened.
@@ -29,7 +29,7 @@ pub struct BudgetSpec {
     pub limits: Limits,
     /// Limits from further out, by source.
     pub defaults: Vec<(Source, Limits)>,
-    pub options: Options,
+    pub options: BudgetOptions,
 }
 
 /// The budget of one agent's run, with its scopes.
@@ -37,16 +37,16 @@ pub struct BudgetSpec {
 pub struct AgentBudget {
     inner: Arc<Inner>,
     parent: Option<ScopeId>,
-    scope: Scope,
+    scope: ScopeHandle,
     budget: Mutex<Budget>,
-    runs: Mutex<Vec<Watched>>,
+    runs: Mutex<Vec<WatchedRun>>,
 }
 
 /// A run of the agent's that was not seen to end.
 #[derive(Debug)]
-struct Watched {
+struct WatchedRun {
     since: u64,
-    waiting: Arc<Waiting>,
+    waiting: Arc<RunNotifier>,
 }
 
 impl Engine {
@@ -59,7 +59,7 @@ impl Engine {
         layers.extend(spec.defaults.iter().map(|(source, limits)| (*source, limits)));
         let own = precedence(&layers);
         let opening = Opening { parent: spec.parent, layer: Layer::Loop, name: spec.name, own, warn: None };
-        let scope = Scope::open(&self.inner, opening, None)?;
+        let scope = ScopeHandle::open(&self.inner, opening, None)?;
         let now = Moment::from_nanos(monotonic_nanoseconds());
         let scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
         let effective = scopes.effective(scope.id(), now)?;
@@ -80,7 +80,7 @@ impl AgentBudget {
     pub fn lock(&self) -> (MutexGuard<'_, Budget>, Moment) {
         let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Moment::from_nanos(monotonic_nanoseconds());
-        self.hear(&mut budget, now);
+        self.note_finished_runs(&mut budget, now);
         (budget, now)
     }
 
@@ -89,7 +89,7 @@ impl AgentBudget {
     ///
     /// # Errors
     /// When the scope that the agent runs in is gone.
-    pub fn run_scope(&self, task: Option<&str>) -> Result<Scope, Error> {
+    pub fn run_scope(&self, task: Option<&str>) -> Result<ScopeHandle, Error> {
         let (mut budget, now) = self.lock();
         let bound = budget.run_bound(task, now);
         drop(budget);
@@ -110,17 +110,17 @@ impl AgentBudget {
             own: precedence(&[(Source::Call, &limits)]),
             warn: None,
         };
-        Scope::open(&self.inner, opening, Some(Carried { start: bound.start, own_end: bound.end }))
+        ScopeHandle::open(&self.inner, opening, Some(CarriedDeadline { start: bound.start, own_end: bound.end }))
     }
 
     /// Counts a run as one of the agent's: as long as it goes on, the agent is not silent.
     pub fn watch(&self, run: &Run) {
-        let watched = Watched { since: monotonic_nanoseconds(), waiting: run.running.waiting.clone() };
+        let watched = WatchedRun { since: monotonic_nanoseconds(), waiting: run.running.waiting.clone() };
         self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(watched);
     }
 
     /// Takes what became of the agent's runs into account.
-    fn hear(&self, budget: &mut Budget, now: Moment) {
+    fn note_finished_runs(&self, budget: &mut Budget, now: Moment) {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         runs.retain(|run| {
             let over = run.waiting.wait_for(Duration::ZERO, true, false);

@@ -15,9 +15,9 @@ mod heard;
 mod image_account;
 mod prewarm;
 mod shell;
-mod standing;
+mod interpreter;
 mod turns;
-mod words;
+mod displays;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -32,27 +32,27 @@ use sandtimer_os::wire::order;
 
 use super::calls::Calls;
 use super::error::Error;
-use super::refill::{Shared, Stats};
+use super::pre_warmer::{ChildPool, Stats};
 use super::run::Run;
 use super::sandboxes::{self, Sandbox, SandboxError};
 use super::spec::Require;
 use super::workspace::NamedDirectories;
 use super::{Engine, Inner};
 use crate::limits::{Limits, nanoseconds};
-use crate::model::{Source, State};
+use crate::model::{Source, RemainingState};
 use crate::scope::ScopeId;
 use crate::zygote::{Language, Profile};
 pub use branch::BranchSpec;
-pub use execution::{Cell, Execution, Told, Tried};
+pub use execution::{CellSpec, Execution, CellEvent, ExecutionAttempt};
 pub use image_account::ImageAccount;
 pub use prewarm::ShellPrewarm;
-use standing::Standing;
-pub use turns::Turn;
+use interpreter::LiveInterpreter;
+pub use turns::ContextTurn;
 use turns::Turns;
 
 const CLOSED: &str = "the context was closed";
 /// How long nobody has to want anything of an interpreter before what it needs no more is ended.
-const LULL: Duration = Duration::from_millis(2);
+const IDLE_WINDOW: Duration = Duration::from_millis(2);
 /// Why a shell does not begin in its directory.
 const NOT_ENTERED: &str =
     "it does not exist and may not be created, or is not a directory, or may not be entered";
@@ -107,7 +107,7 @@ impl ContextSpec {
 
 /// What is known of a context.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Info {
+pub struct ContextInfo {
     /// Runs that wait for their turn.
     pub waiting: usize,
     /// Runs that have begun.
@@ -123,15 +123,15 @@ pub struct Info {
 pub struct Context {
     inner: Arc<Inner>,
     /// Where its interpreters come from; a shell is started when it is needed.
-    source: Option<Arc<Shared>>,
+    source: Option<Arc<ChildPool>>,
     spec: ContextSpec,
     turns: Arc<Turns>,
     /// Of whoever settles it, who has the turn meanwhile.
     settling: Mutex<()>,
-    standing: Mutex<Option<Standing>>,
+    standing: Mutex<Option<LiveInterpreter>>,
     info: Mutex<(Result<(), String>, bool)>,
     /// A loss that was met where no run could be told of it.
-    lost: Mutex<Option<(State, String)>>,
+    lost: Mutex<Option<(RemainingState, String)>>,
     executions: AtomicU64,
     /// Why its shell has not run its script, where that is because of what it is itself.
     not_prewarmed: OnceLock<String>,
@@ -187,10 +187,10 @@ impl Contexts {
     ///
     /// # Errors
     /// Only what stops Sandtimer before a context exists; see [`Error`].
-    pub fn open(&self, spec: ContextSpec, give_up: &mut dyn FnMut() -> bool) -> Result<Context, Error> {
+    pub fn open(&self, spec: ContextSpec, is_cancelled: &mut dyn FnMut() -> bool) -> Result<Context, Error> {
         let spec = in_sandbox(spec, Some(self.calls.shared().profile.language))?;
         let source = self.calls.shared().clone();
-        let mut standing = Standing::take(&source, &spec, give_up)?;
+        let mut standing = LiveInterpreter::take(&source, &spec, is_cancelled)?;
         begun(&mut standing, &spec)?;
         let spec =
             ContextSpec { workspace: spec.workspace.or_else(|| standing.own_workspace.take()), ..spec };
@@ -201,8 +201,8 @@ impl Contexts {
     ///
     /// # Errors
     /// As [`Calls::warm`].
-    pub fn warm(&self, count: usize, give_up: &mut dyn FnMut() -> bool) -> Result<(), Error> {
-        self.calls.warm(count, give_up)
+    pub fn warm(&self, count: usize, is_cancelled: &mut dyn FnMut() -> bool) -> Result<(), Error> {
+        self.calls.warm(count, is_cancelled)
     }
 
     /// What the pool has done so far.
@@ -214,9 +214,9 @@ impl Contexts {
 impl Context {
     fn new(
         inner: Arc<Inner>,
-        source: Option<Arc<Shared>>,
+        source: Option<Arc<ChildPool>>,
         spec: ContextSpec,
-        standing: Option<Standing>,
+        standing: Option<LiveInterpreter>,
     ) -> Self {
         Context {
             inner,
@@ -235,7 +235,7 @@ impl Context {
         }
     }
 
-    fn standing(&self) -> MutexGuard<'_, Option<Standing>> {
+    fn standing(&self) -> MutexGuard<'_, Option<LiveInterpreter>> {
         // What stands was left whole, or is dead: that is looked at before every use.
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -260,22 +260,22 @@ impl Context {
     }
 
     /// What is known of it, without waiting for it.
-    pub fn info(&self) -> Info {
+    pub fn info(&self) -> ContextInfo {
         let (checkpoint, can_undo) = self.info.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let executions = self.executions.load(Ordering::Relaxed);
-        Info { waiting: self.turns.waiting(), executions, checkpoint, can_undo }
+        ContextInfo { waiting: self.turns.waiting(), executions, checkpoint, can_undo }
     }
 
     /// What is known of it once the checkpoint is made, or why not, that follows the last run; at once where another is on.
-    pub fn settled_info(&self) -> Info {
+    pub fn settled_info(&self) -> ContextInfo {
         let _alone = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(_turn) = self.turns.enter_free() {
-            let mut place = self.standing();
-            if place.is_some() {
+            let mut holder = self.standing();
+            if holder.is_some() {
                 // What goes wrong is noted, and met again by the next run.
-                let _ = self.ready(&mut place, &|| false);
+                let _ = self.ready(&mut holder, &|| false);
             }
-            if let Some(standing) = place.as_mut() {
+            if let Some(standing) = holder.as_mut() {
                 standing.end_surplus();
                 standing.count();
                 if standing.checkpoint().is_err() {
@@ -290,18 +290,18 @@ impl Context {
     /// Settles it in a moment when nobody wants anything of it, if one comes: what ends there keeps a processor from whoever
     /// takes an answer.
     pub fn rest(&self) {
-        if self.turns.is_free_for(LULL) {
+        if self.turns.is_free_for(IDLE_WINDOW) {
             self.settled_info();
         }
     }
 
-    fn note(&self, standing: &Standing) {
+    fn note(&self, standing: &LiveInterpreter) {
         *self.info.lock().unwrap_or_else(PoisonError::into_inner) =
             (standing.checkpoint(), standing.can_undo());
     }
 
     /// A place in the order of its runs, for a caller who waits on another thread than he asks on.
-    pub fn queue(&self) -> Turn {
+    pub fn queue(&self) -> ContextTurn {
         self.turns.enter()
     }
 
@@ -317,23 +317,23 @@ impl Context {
     }
 
     /// Sees that an interpreter stands there and has made its checkpoint.
-    fn ready(&self, place: &mut Option<Standing>, is_withdrawn: &dyn Fn() -> bool) -> Result<(), Error> {
+    fn ready(&self, holder: &mut Option<LiveInterpreter>, is_withdrawn: &dyn Fn() -> bool) -> Result<(), Error> {
         self.check_wanted(is_withdrawn)?;
-        if let Some(standing) = place.as_mut() {
+        if let Some(standing) = holder.as_mut() {
             match standing.ready() {
                 Ok(None) => {}
-                Ok(Some(reason)) => self.note_loss(State::RolledBack, reason),
+                Ok(Some(reason)) => self.note_loss(RemainingState::RolledBack, reason),
                 Err(reason) => {
-                    *place = None;
-                    self.note_loss(State::Reset, reason);
+                    *holder = None;
+                    self.note_loss(RemainingState::Reset, reason);
                 }
             }
         }
-        if place.is_none() {
+        if holder.is_none() {
             let mut standing = match &self.source {
                 Some(source) => {
-                    let mut give_up = || self.check_wanted(is_withdrawn).is_err();
-                    let mut standing = Standing::take(source, &self.spec, &mut give_up)?;
+                    let mut is_cancelled = || self.check_wanted(is_withdrawn).is_err();
+                    let mut standing = LiveInterpreter::take(source, &self.spec, &mut is_cancelled)?;
                     begun(&mut standing, &self.spec)?;
                     standing
                 }
@@ -342,9 +342,9 @@ impl Context {
             let doing = "the context's interpreter does not begin";
             let failed = |reason| Error::System { doing, source: std::io::Error::other(reason) };
             standing.ready().map_err(failed)?;
-            *place = Some(standing);
+            *holder = Some(standing);
         }
-        if let Some(standing) = place.as_ref() {
+        if let Some(standing) = holder.as_ref() {
             self.note(standing);
         }
         self.check_wanted(is_withdrawn)
@@ -354,7 +354,7 @@ impl Context {
     ///
     /// # Errors
     /// When the context is closed, or the caller leaves, before it comes.
-    fn wait_for(&self, turn: &Turn, is_withdrawn: &dyn Fn() -> bool) -> Result<(), Error> {
+    fn wait_for(&self, turn: &ContextTurn, is_withdrawn: &dyn Fn() -> bool) -> Result<(), Error> {
         turn.wait_while(&|| self.check_wanted(is_withdrawn).is_ok());
         self.check_wanted(is_withdrawn)
     }
@@ -367,14 +367,14 @@ impl Context {
         }
     }
 
-    fn lost(&self) -> MutexGuard<'_, Option<(State, String)>> {
+    fn lost(&self) -> MutexGuard<'_, Option<(RemainingState, String)>> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a loss for the next run to be told of; of two the worse.
-    fn note_loss(&self, state: State, reason: String) {
+    fn note_loss(&self, state: RemainingState, reason: String) {
         let mut lost = self.lost();
-        if !matches!(*lost, Some((State::Reset, _))) {
+        if !matches!(*lost, Some((RemainingState::Reset, _))) {
             *lost = Some((state, reason));
         }
     }
@@ -387,7 +387,7 @@ impl Context {
         const INTERRUPT: i32 = 2;
         self.was_interrupted.store(true, Ordering::SeqCst);
         let is_shell = run.running.live().is_some_and(|live| live.is_shell);
-        let send = |order| process::order(&*run.running.control, order, INTERRUPT, 0).is_ok();
+        let send = |command| process::send_command(&*run.running.control, command, INTERRUPT, 0).is_ok();
         // The shell first: one that finds its child dead of an interrupt that it did not get itself executes what comes next.
         send(order::SIGNAL_MAIN) && (!is_shell || send(order::SIGNAL_ALL))
     }
@@ -409,17 +409,17 @@ impl Context {
     ///
     /// # Errors
     /// As [`Context::undo`].
-    pub fn undo_unless(&self, turn: Turn, is_withdrawn: &dyn Fn() -> bool) -> Result<bool, Error> {
+    pub fn undo_unless(&self, turn: ContextTurn, is_withdrawn: &dyn Fn() -> bool) -> Result<bool, Error> {
         self.wait_for(&turn, is_withdrawn)?;
-        let mut place = self.standing();
-        self.ready(&mut place, is_withdrawn)?;
-        let Some(standing) = place.as_mut() else { return Err(Error::Closed) };
+        let mut holder = self.standing();
+        self.ready(&mut holder, is_withdrawn)?;
+        let Some(standing) = holder.as_mut() else { return Err(Error::Closed) };
         if !standing.can_undo() {
             return Ok(false);
         }
         let undone = standing.undo();
         if undone.is_err() {
-            *place = None;
+            *holder = None;
         } else {
             standing.ask_for_checkpoint();
             self.note(standing);
@@ -448,8 +448,8 @@ impl Drop for Context {
     fn drop(&mut self) {
         if self.inner.is_a_copy() {
             // The interpreter is another process's. Nobody else can hold the lock, whoever did in that process.
-            let place = self.standing.get_mut().unwrap_or_else(PoisonError::into_inner);
-            std::mem::forget((place.take(), self.inner.clone(), self.source.take()));
+            let holder = self.standing.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget((holder.take(), self.inner.clone(), self.source.take()));
         }
     }
 }
@@ -471,20 +471,20 @@ fn in_sandbox(mut spec: ContextSpec, language: Option<Language>) -> Result<Conte
 }
 
 /// Waits until a new interpreter stands there as it is to be.
-fn begun(standing: &mut Standing, spec: &ContextSpec) -> Result<(), Error> {
+fn begun(standing: &mut LiveInterpreter, spec: &ContextSpec) -> Result<(), Error> {
     let limit = standing.spawn_limit();
     let most = nanoseconds(limit);
     let end = monotonic_nanoseconds().saturating_add(most);
     let Err(reason) = standing.begun_within(most) else { return Ok(()) };
-    let said = standing.refusal.take();
+    let rejection = standing.rejection.take();
     let ended = || standing.is_shell().then(|| standing.not_executed()).flatten();
-    if let Some(reason) = said.is_none().then(ended).flatten() {
+    if let Some(reason) = rejection.is_none().then(ended).flatten() {
         let source = std::io::Error::other(reason);
         return Err(Error::System { doing: "cannot start the session's shell", source });
     }
     // A shell that does not begin has said nothing, and ended where it could not go on.
-    let said = said.or_else(|| standing.is_shell().then(|| NOT_ENTERED.to_owned()));
-    Err(match (&spec.directory, said) {
+    let rejection = rejection.or_else(|| standing.is_shell().then(|| NOT_ENTERED.to_owned()));
+    Err(match (&spec.directory, rejection) {
         _ if monotonic_nanoseconds() >= end => Error::SpawnLimit(limit),
         (Some(directory), Some(reason)) => Error::Directory { directory: directory.clone(), reason },
         _ => {
@@ -500,6 +500,6 @@ fn variables(spec: &ContextSpec, branch: bool) -> serde_json::Value {
 }
 
 /// What an interpreter of this profile is called, for messages.
-fn interpreter(source: &Shared) -> OsString {
+fn interpreter_name(source: &ChildPool) -> OsString {
     source.profile.interpreter.clone()
 }

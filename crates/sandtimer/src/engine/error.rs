@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::sandboxes::SandboxError;
 use crate::isolate::files::FilesError;
-use crate::isolate::plan::Refusal;
+use crate::isolate::plan::PlanRejection;
 use crate::limits::LimitError;
 use crate::scope::ScopeError;
 use crate::task::budget::OptionsError;
@@ -47,7 +47,7 @@ pub enum Error {
     Budget(#[from] OptionsError),
     /// The host cannot give the isolation that was required.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] PlanRejection),
     /// More workspaces than a sandbox can be given.
     #[error("{0} workspaces are more than the {WORKSPACES} that a run can have; give a directory above them")]
     Workspaces(usize),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sandtimer_os::probe::{read_text, total_memory_bytes};
+use sandtimer_os::probe::{read_string, total_memory_bytes};
 
 use crate::limits::{Limits, Setting};
 use crate::model::LimitKind;
@@ -14,7 +14,7 @@ const ALL_RUNS_PERCENT: u64 = 90;
 
 /// Returns the machine's memory in bytes, or the least limit of this process's control groups (a container's) where that is less.
 pub fn machine_memory() -> u64 {
-    let cgroups = read_text("/proc/self/cgroup").unwrap_or_default();
+    let cgroups = read_string("/proc/self/cgroup").unwrap_or_default();
     limits(&cgroups, Path::new("/sys/fs/cgroup")).into_iter().fold(total_memory_bytes(), u64::min)
 }
 
@@ -51,7 +51,7 @@ fn limits(cgroups: &str, mounted: &Path) -> Vec<u64> {
         let files =
             roots.iter().flat_map(|root| path.ancestors().map(move |above| root.join(above).join(name)));
         // Where none is set there is a word, or no file.
-        limits.extend(files.filter_map(|file: PathBuf| read_text(file).ok()?.trim().parse::<u64>().ok()));
+        limits.extend(files.filter_map(|file: PathBuf| read_string(file).ok()?.trim().parse::<u64>().ok()));
     }
     limits
 }
@@ -62,17 +62,17 @@ mod tests {
 
     #[test]
     fn the_limits_of_all_cgroups_above_count() {
-        let place = tempfile::tempdir().expect("a directory");
+        let scratch = tempfile::tempdir().expect("a directory");
         let write = |path: &str, text: &str| {
-            let path = place.path().join(path);
+            let path = scratch.path().join(path);
             std::fs::create_dir_all(path.parent().expect("one")).expect("made");
             std::fs::write(path, text).expect("written");
         };
         write("a/memory.max", "5000\n");
         write("a/b/memory.max", "max\n");
         write("memory/c/memory.limit_in_bytes", "700\n");
-        assert_eq!(limits("4:cpu,memory:/c/d\n3:pids:/x\n0::/a/b\n", place.path()), [700, 5000]);
-        assert!(limits("0::/\nnonsense\n", place.path()).is_empty());
+        assert_eq!(limits("4:cpu,memory:/c/d\n3:pids:/x\n0::/a/b\n", scratch.path()), [700, 5000]);
+        assert!(limits("0::/\nnonsense\n", scratch.path()).is_empty());
         assert!(usable_memory() <= total_memory_bytes());
     }
 

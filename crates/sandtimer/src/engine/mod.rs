@@ -5,8 +5,8 @@
 //! only adopts runs has no recycler and no launcher. A run has no thread of its own: while it is waited for, it costs a few
 //! descriptors, an entry in a table, and its init process.
 
-mod adopted;
-mod answered;
+mod adopted_runs;
+mod answered_jobs;
 mod budgets;
 mod calls;
 mod children;
@@ -23,7 +23,7 @@ mod opened;
 mod owners;
 mod park;
 mod parts;
-mod place;
+mod jail;
 mod plans;
 mod pool;
 mod private_directory;
@@ -31,7 +31,7 @@ mod program_file;
 mod programs;
 #[cfg(feature = "javascript")]
 mod reading;
-mod refill;
+mod pre_warmer;
 mod room;
 mod run;
 mod sandboxes;
@@ -43,7 +43,7 @@ mod taking;
 mod templates;
 mod terminal;
 mod threads;
-mod vacancies;
+mod idle_jails;
 mod which_processor;
 mod workspace;
 mod zygotes;
@@ -57,46 +57,46 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub use adopted::{AdoptedInit, StartSettings};
+pub use adopted_runs::{AdoptedInit, StartSettings};
 pub use budgets::{AgentBudget, BudgetSpec};
-pub use calls::{Call, CallSpec, Calls, Ended, Said};
+pub use calls::{CallHandle, CallSpec, Calls, CallCompletion, CallEvent};
 pub use contexts::{
-    BranchSpec, Cell, Context, ContextSpec, Contexts, Execution, ImageAccount, Info, ShellPrewarm, Told,
-    Tried, Turn,
+    BranchSpec, CellSpec, Context, ContextSpec, Contexts, Execution, ImageAccount, ContextInfo, ShellPrewarm, CellEvent,
+    ExecutionAttempt, ContextTurn,
 };
 pub use environment::{WITHOUT_INPUT, WITHOUT_NETWORK, WITHOUT_TERMINAL};
 pub use error::{BRANCHES, Error};
 pub use interpreters::Interpreters;
 pub use memory::machine_memory;
 pub use opened::new_run_id;
-pub use park::Parked;
+pub use park::ParkedJail;
 pub use plans::gpus;
 pub use pool::CAPACITY;
-pub use refill::Stats;
-pub use run::{Grown, Run, RunOutput, Settled, Started, Stream, Wait, Warned};
+pub use pre_warmer::Stats;
+pub use run::{OutputFuture, Run, RunOutput, SettledFuture, StartFuture, Stream, OutcomeFuture, WarningFuture};
 pub use sandboxes::{
     Change, ChangedFile, Durability, Import, MAX_FORKS, MAX_LAYERS, Origin, Reading, Sandbox, SandboxError,
     SandboxFiles, SandboxSpec, Sandboxes, StoredTemplate, Template,
 };
-pub use scopes::Scope;
+pub use scopes::ScopeHandle;
 pub use spec::{Output, Require, Spec, Stdin};
 pub use start::PROGRESS_VARIABLE;
 pub use terminal::{Terminal, TerminalOutputs};
-pub use threads::Armed;
+pub use threads::EnforcementStatus;
 pub use workspace::{make_temporary_directory, make_workspace, remove, workspace_owner};
 
-use sandtimer_os::probe::read_text;
+use sandtimer_os::probe::read_string;
 
 use crate::isolate::cgroup::{Cgroups, Hierarchies};
 use crate::isolate::files::home_directories;
-use crate::isolate::host::Host;
-use crate::isolate::lease::{Group, Lease};
+use crate::isolate::host::HostCapabilities;
+use crate::isolate::lease::{CgroupIdentity, Lease};
 use crate::isolate::ptys::Ptys;
 use crate::limits::{Ceilings, Limits};
 use crate::model::{LimitKind, Outcome};
 use crate::scope::ScopeTree;
 use crate::supervise::deliveries::{CollectorHandle, ToCollector};
-use crate::supervise::orders::{Command, EnforcerHandle};
+use crate::supervise::commands::{EnforcerCommand, EnforcerHandle};
 use crate::supervise::output::SpoolDirectory;
 use launchers::Launchers;
 use pool::Pool;
@@ -156,7 +156,7 @@ pub(crate) struct Inner {
     /// The process whose engine it is.
     process: rustix::process::Pid,
     options: Options,
-    host: OnceLock<Host>,
+    host: OnceLock<HostCapabilities>,
     ceilings: Ceilings,
     /// In bytes, as far as a container may use it.
     machine_memory: u64,
@@ -208,7 +208,7 @@ impl Engine {
         let launchers = Launchers::start(options.no_namespaces, options.only_adopts)?;
         let uid = rustix::process::getuid().as_raw();
         let hierarchies = Hierarchies::find();
-        let clean = |number, noted: &[Group]| hierarchies.sweep(number, noted);
+        let clean = |number, noted: &[CgroupIdentity]| hierarchies.sweep(number, noted);
         let lease = Lease::take(uid, options.runtime_directory.as_deref(), clean)
             .map_err(Error::system("cannot take an engine number"))?;
         // Those below were tried when this one was taken.
@@ -284,17 +284,17 @@ impl Engine {
     ///
     /// # Errors
     /// If the process that probes cannot be started because descriptors or processes are exhausted; a later call tries again.
-    pub fn host(&self) -> Result<&Host, Error> {
+    pub fn host(&self) -> Result<&HostCapabilities, Error> {
         self.inner.host()
     }
 
     /// Returns which enforcers are active.
-    pub fn armed(&self) -> &Armed {
+    pub fn armed(&self) -> &EnforcementStatus {
         self.inner.armed()
     }
 
     /// Returns the layout of the host's control groups.
-    pub fn cgroup_layout(&self) -> crate::isolate::cgroup::Layout {
+    pub fn cgroup_layout(&self) -> crate::isolate::cgroup::CgroupLayout {
         self.inner.pool.cgroups().layout()
     }
 
@@ -318,19 +318,19 @@ fn abandoned(hierarchies: &Hierarchies, lease: &Lease, only_adopts: bool) -> BTr
 
 /// Processes and threads of all runs together: 80 % of what the kernel has numbers and room for.
 fn processes_of_all() -> Option<u64> {
-    let read = |file: &str| read_text(file).ok()?.trim().parse::<u64>().ok();
+    let read = |file: &str| read_string(file).ok()?.trim().parse::<u64>().ok();
     let most = ["/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"];
     most.into_iter().filter_map(read).min().map(|most| most / 100 * 80)
 }
 
 impl Inner {
     /// What the host can do; waits for the first launcher the first time.
-    fn host(&self) -> Result<&Host, Error> {
+    fn host(&self) -> Result<&HostCapabilities, Error> {
         if let Some(host) = self.host.get() {
             return Ok(host);
         }
         let (namespaces, network) = self.launchers.found()?.clone();
-        Ok(self.host.get_or_init(|| Host::new(namespaces, network, self.pool.cgroups())))
+        Ok(self.host.get_or_init(|| HostCapabilities::new(namespaces, network, self.pool.cgroups())))
     }
 
     /// The home directories of this machine.
@@ -342,7 +342,7 @@ impl Inner {
     }
 
     /// What stands ready to end runs; waits for it the first time.
-    fn armed(&self) -> &Armed {
+    fn armed(&self) -> &EnforcementStatus {
         self.arming.wait()
     }
 
@@ -396,7 +396,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.pool.close();
         self.launchers.dismiss();
-        self.enforcer.send(Command::Shutdown);
+        self.enforcer.send(EnforcerCommand::Shutdown);
         // It goes on for as long as a run's death is to be heard of.
         self.collector.send(ToCollector::Shutdown);
         self.pool.remove_idle();

@@ -12,23 +12,23 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use super::error::{Error, WORKSPACES};
 use super::sandboxes::{self, Sandbox, SandboxError};
 use super::{Inner, Spec};
-use crate::limits::{Effective, Key, Limits, check_at_least, check_least, nanoseconds, nest, precedence};
-use crate::model::{Layer, LimitKind, MOST_ARGUMENT, Source, argument_name, variable_name};
+use crate::limits::{EffectiveLimits, Key, Limits, check_at_least, check_least, nanoseconds, nest, precedence};
+use crate::model::{Layer, LimitKind, MAX_ARGUMENT_BYTES, Source, argument_name, variable_name};
 use crate::scope::{Opening, ScopeId, ScopeTree};
 use crate::time::{DeadlineCell, Moment};
 
 /// Bytes of each captured stream that are kept unless somebody says otherwise.
 const DEFAULT_OUTPUT: u64 = 10 << 20;
 /// What is needed of the disk where the sandbox has a workspace of its own: room to make it in.
-pub(super) const LEAST_DISK: u64 = 64 << 10;
+pub(super) const MIN_DISK_BYTES: u64 = 64 << 10;
 
 /// Checks a spec and opens its scope.
-pub(super) fn open(inner: &Inner, spec: &Spec) -> Result<Opened, Error> {
+pub(super) fn open(inner: &Inner, spec: &Spec) -> Result<OpenedRun, Error> {
     open_as(inner, spec, new_run_id())
 }
 
 /// The same for a run that was named before.
-pub(super) fn open_as(inner: &Inner, spec: &Spec, id: String) -> Result<Opened, Error> {
+pub(super) fn open_as(inner: &Inner, spec: &Spec, id: String) -> Result<OpenedRun, Error> {
     let submitted_at = monotonic_nanoseconds();
     if inner.enforcer.has_ended() {
         let source = std::io::ErrorKind::BrokenPipe.into();
@@ -47,10 +47,10 @@ pub(super) fn close(inner: &Inner, scope: ScopeId) {
 }
 
 /// A run's scope, open, and the limits that apply in it.
-pub(super) struct Opened {
+pub(super) struct OpenedRun {
     pub id: String,
     pub scope: ScopeId,
-    pub effective: Effective,
+    pub effective: EffectiveLimits,
     pub submitted_at: u64,
     pub(super) cell: Arc<DeadlineCell>,
     /// The own wall under its ceiling.
@@ -59,10 +59,10 @@ pub(super) struct Opened {
     pub(super) requested_grace: Duration,
     /// The limit of the outer scope that bounds the wall, where one does, in nanoseconds from that scope's start.
     pub outer_wall: Option<u64>,
-    pub(super) place: String,
+    pub(super) scope_path: String,
 }
 
-impl Opened {
+impl OpenedRun {
     /// When outer scopes end everything in them, in monotonic nanoseconds.
     pub(super) fn bound(&self) -> Option<u64> {
         self.cell.hard_end().map(Moment::as_nanos)
@@ -85,7 +85,7 @@ fn validate(spec: &Spec) -> Result<(), Error> {
         true => Err(Error::Nul { what, value: value.to_string_lossy().replace('\0', "\\0") }),
         false => Ok(()),
     };
-    let fits = |bytes: usize, what: &dyn Fn() -> String| match bytes > MOST_ARGUMENT {
+    let fits = |bytes: usize, what: &dyn Fn() -> String| match bytes > MAX_ARGUMENT_BYTES {
         true => Err(Error::ArgumentTooLong { what: what(), bytes }),
         false => Ok(()),
     };
@@ -138,7 +138,7 @@ fn parent_of(scopes: &ScopeTree, spec: &Spec) -> Result<Option<ScopeId>, Error> 
     }
 }
 
-fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Result<Opened, Error> {
+fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Result<OpenedRun, Error> {
     let builtin = Limits::new().output(DEFAULT_OUTPUT);
     let mut layers: Vec<(Source, &Limits)> = vec![(Source::Call, &spec.limits)];
     layers.extend(spec.defaults.iter().map(|(source, limits)| (*source, limits)));
@@ -159,7 +159,7 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
     let requested_grace = Duration::from_nanos(own.limit(Key::Grace).unwrap_or(0).min(ceiling));
     let scope = scopes.open(opening, now)?;
     let effective = scopes.effective(scope, now)?;
-    let disk = if spec.private_workspace { LEAST_DISK } else { 0 };
+    let disk = if spec.private_workspace { MIN_DISK_BYTES } else { 0 };
     check_least(&effective)
         .and_then(|()| check_at_least(&effective, Key::Kind(LimitKind::Disk), disk))
         .inspect_err(|_| scopes.close(scope))?;
@@ -169,10 +169,10 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
     // The own wall begins when the command does; until then only what bounds it from outside counts.
     let cell = scopes.cell(scope)?;
     let _ = cell.set(None);
-    let place = scopes.place(scope)?.clone();
-    let alone = nest(&place, &own, &[], &ceilings);
+    let position = scopes.location(scope)?.clone();
+    let alone = nest(&position, &own, &[], &ceilings);
     let wall = alone.get(LimitKind::Wall).map(|effect| effect.value);
-    Ok(Opened {
+    Ok(OpenedRun {
         id,
         scope,
         effective,
@@ -181,7 +181,7 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
         wall,
         requested_grace,
         outer_wall,
-        place: place.scope,
+        scope_path: position.scope,
     })
 }
 
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn argument_longer_than_the_kernel_takes_is_named() {
-        let fits = "x".repeat(MOST_ARGUMENT);
+        let fits = "x".repeat(MAX_ARGUMENT_BYTES);
         validate(&Spec::command(["bash", "-c", &fits])).expect("what the kernel takes is taken");
         let error =
             validate(&Spec::command(["bash", "-c", &format!("{fits}x")])).expect_err("refused").to_string();

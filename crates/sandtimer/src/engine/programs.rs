@@ -14,12 +14,12 @@ use std::os::unix::ffi::OsStrExt;
 
 use sandtimer_os::zygote as os;
 
-use super::children::{Child, Parent, Work};
+use super::children::{Child, Parent, ChildJob};
 use super::error::Error;
-use super::opened::{self, Opened};
+use super::opened::{self, OpenedRun};
 use super::start;
-use super::streams::Streams;
-use super::which_processor::UnderWay;
+use super::streams::RunStreams;
+use super::which_processor::ActiveWork;
 use super::workspace::NamedDirectories;
 use super::{Calls, Output, Run, Spec};
 use crate::model::{LimitKind, Path};
@@ -27,7 +27,7 @@ use crate::model::{LimitKind, Path};
 /// What the packet of such a program begins with; `SCRIPT` in the children's program.
 const MARK: [u8; 4] = [0xff; 4];
 /// So many children in a row may have died while they waited.
-const MOST_LOST: u32 = 4;
+const MAX_LOST_CHILDREN: u32 = 4;
 /// Variables that an interpreter or a library reads at its start, by their beginnings: a zygote has started already.
 const READ_AT_START: [&str; 9] =
     ["PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OMP_", "MKL_", "OPENBLAS_"];
@@ -55,25 +55,25 @@ impl Calls {
         started
     }
 
-    fn start_opened(&self, spec: &mut Spec, source: &str, opened: Opened) -> Result<Option<Run>, Error> {
+    fn start_opened(&self, spec: &mut Spec, source: &str, opened: OpenedRun) -> Result<Option<Run>, Error> {
         let inner = &self.shared().inner;
-        let (_under_way, is_alone) = UnderWay::begin(&inner.callers);
+        let (_under_way, is_alone) = ActiveWork::begin(&inner.callers);
         let Some(mut child) = self.child(spec, &opened) else { return Ok(None) };
         if child.check(spec).is_err() {
             return Ok(None);
         }
-        let source = os::sealed_text("sandtimer-program", source.as_bytes())
+        let source = os::sealed_file("sandtimer-program", source.as_bytes())
             .map_err(Error::system("cannot write the program"))?;
-        let mut streams = Streams::make(inner, spec, &opened.effective)?;
+        let mut streams = RunStreams::make(inner, spec, &opened.effective)?;
         let mut lost = 0;
-        let handed = loop {
+        let sent_job = loop {
             let files: Vec<_> =
                 [source.as_fd()].into_iter().chain(streams.inside()).chain(streams.channels()).collect();
             let bytes = packet(spec.stdout == Output::Capture, &child.environment(spec));
-            let work = Work { bytes: &bytes, files: &files, program: true };
+            let work = ChildJob { bytes: &bytes, files: &files, program: true };
             match child.hand_over(&opened, &work, is_alone && child.is_parked()) {
-                Ok(handed) => break handed,
-                Err(error @ Error::System { .. }) if lost < MOST_LOST => {
+                Ok(sent_job) => break sent_job,
+                Err(error @ Error::System { .. }) if lost < MAX_LOST_CHILDREN => {
                     lost += 1;
                     child = self.child(spec, &opened).ok_or(error)?;
                 }
@@ -81,32 +81,32 @@ impl Calls {
             }
         };
         streams.close_inside();
-        let run = child.into_run_of(opened, spec, handed, streams).ok_or(Error::Closed)?;
+        let run = child.into_run_of(opened, spec, sent_job, streams).ok_or(Error::Closed)?;
         self.shared().call_ended();
         Ok(Some(run))
     }
 
     /// A child for a run of this spec; none where none can be had at once.
-    fn child(&self, spec: &Spec, opened: &Opened) -> Option<Child> {
+    fn child(&self, spec: &Spec, opened: &OpenedRun) -> Option<Child> {
         let shared = self.shared();
         let is_plain = is_plain(spec) && opened.effective.get(LimitKind::Disk).is_none();
         if let Some(child) = is_plain.then(|| shared.take_ready()).flatten() {
             return Some(child);
         }
-        let zygote = shared.standing()?;
+        let zygote = shared.serving_zygote()?;
         // Whatever keeps it from being made is told by the interpreter that is started in its place.
         let mut child = match is_plain {
             true => shared.make_of(&zygote, &NamedDirectories::default()).ok()?,
             false => {
                 let parent = Parent {
-                    orders: zygote.orders(),
+                    request_socket: zygote.request_socket(),
                     turn: Some(&zygote.turn),
                     is_caller: false,
                     is_live: false,
                     hurried: true,
                     stop: None,
                 };
-                Child::bear(&shared.inner, &parent, &sandbox_of(spec, &shared.profile.interpreter)).ok()?
+                Child::bear(&shared.inner, &parent, &jail_spec(spec, &shared.profile.interpreter)).ok()?
             }
         };
         child.zygote = Some(zygote);
@@ -140,7 +140,7 @@ fn is_plain(spec: &Spec) -> bool {
 }
 
 /// What of a spec is built into a sandbox.
-fn sandbox_of(spec: &Spec, interpreter: &OsStr) -> Spec {
+fn jail_spec(spec: &Spec, interpreter: &OsStr) -> Spec {
     Spec {
         command: vec![interpreter.to_owned()],
         working_directory: spec.working_directory.clone(),

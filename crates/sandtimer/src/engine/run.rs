@@ -14,21 +14,21 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::wire::order;
 
 use super::Inner;
-use super::calls::Ended;
+use super::calls::CallCompletion;
 use super::error::Error;
 use super::terminal;
-use crate::limits::{Effect, Effective, nanoseconds};
+use crate::limits::{Effect, EffectiveLimits, nanoseconds};
 use crate::model::{LimitKind, Outcome, Progress, Remark, StartDelays, WaitingFor, Warning};
 use crate::scope::{Deadline, Extension, ScopeId, ScopeTree};
-use crate::supervise::Look;
-use crate::supervise::follower::Written;
-use crate::supervise::look::look;
-use crate::supervise::orders::Command;
+use crate::supervise::RunInspection;
+use crate::supervise::follower::OutputPiece;
+use crate::supervise::look::inspect_wait;
+use crate::supervise::commands::EnforcerCommand;
 use crate::supervise::output::{Chunk, SharedSpool};
-use crate::supervise::run::{Extended, Running};
-use crate::supervise::seen::look_closer;
+use crate::supervise::run::{WallExtension, SharedRun};
+use crate::supervise::run_inspection::inspect_run;
 use crate::supervise::{ports, remarks};
-use crate::task::progress::Report;
+use crate::task::progress::ProgressReport;
 use crate::time::Moment;
 
 /// The handle of a run that was started.
@@ -37,7 +37,7 @@ use crate::time::Moment;
 #[derive(Debug)]
 pub struct Run {
     pub(super) inner: Arc<Inner>,
-    pub(super) running: Arc<Running>,
+    pub(super) running: Arc<SharedRun>,
     pub(super) scope: ScopeId,
     pub(super) spools: [Option<SharedSpool>; 2],
     pub(super) pipes: Mutex<Pipes>,
@@ -93,23 +93,23 @@ impl Run {
     }
 
     /// Every limit that applies, with where it came from.
-    pub fn effective(&self) -> &Effective {
+    pub fn effective(&self) -> &EffectiveLimits {
         &self.running.effective
     }
 
     /// Waits for the Outcome. Its proof of death may still be pending; see [`Run::settled`].
-    pub fn wait(&self) -> Wait {
-        Wait { running: self.running.clone(), settled: false, key: None }
+    pub fn wait(&self) -> OutcomeFuture {
+        OutcomeFuture { running: self.running.clone(), settled: false, key: None }
     }
 
     /// Waits for the Outcome with its final proof: dead, or after 2 s at the earliest unkillable.
-    pub fn settled(&self) -> Settled {
-        Settled(Wait { running: self.running.clone(), settled: true, key: None })
+    pub fn settled(&self) -> SettledFuture {
+        SettledFuture(OutcomeFuture { running: self.running.clone(), settled: true, key: None })
     }
 
     /// How long it waited before its command started.
     pub fn start_delays(&self) -> StartDelays {
-        let Running { submitted_at, spawned_at, started_at, .. } = &*self.running;
+        let SharedRun { submitted_at, spawned_at, started_at, .. } = &*self.running;
         let started_at = started_at.load(Ordering::Acquire);
         let spawned = (started_at > 0).then(|| started_at.saturating_sub(*spawned_at));
         StartDelays {
@@ -119,13 +119,13 @@ impl Run {
     }
 
     /// Waits until the command was started or the run is over.
-    pub fn started(&self) -> Started {
-        Started { running: self.running.clone(), key: None }
+    pub fn started(&self) -> StartFuture {
+        StartFuture { running: self.running.clone(), key: None }
     }
 
     /// Waits until captured output goes past these positions of stdout and stderr, or the run is over.
-    pub fn grown(&self, seen: [u64; 2]) -> Grown {
-        Grown { running: self.running.clone(), spools: self.spools.clone(), seen, key: None }
+    pub fn grown(&self, cursors: [u64; 2]) -> OutputFuture {
+        OutputFuture { running: self.running.clone(), spools: self.spools.clone(), cursors, key: None }
     }
 
     /// As [`Run::wait`], blocking the calling thread.
@@ -139,13 +139,13 @@ impl Run {
     }
 
     /// Whether the Outcome is there.
-    pub fn is_over(&self) -> bool {
-        self.running.waiting.is_over()
+    pub fn has_finished(&self) -> bool {
+        self.running.waiting.has_finished()
     }
 
     /// Its end, for those who keep nothing else of it.
-    pub fn ended(&self) -> Ended {
-        Ended::of(self)
+    pub fn completion(&self) -> CallCompletion {
+        CallCompletion::of(self)
     }
 
     /// Blocks until the verdict is there or the run ended without one; its time in monotonic nanoseconds.
@@ -161,8 +161,8 @@ impl Run {
     /// Waits for the next word of a limit that has not ended the run: of its wall limit where
     /// [`Spec::warn`](super::Spec::warn) asked for it, again if that moves later, and of a stall limit that it is only
     /// too busy for. Each is given once; `None` when the run is over.
-    pub fn warned(&self) -> Warned {
-        Warned { running: self.running.clone(), key: None }
+    pub fn warned(&self) -> WarningFuture {
+        WarningFuture { running: self.running.clone(), key: None }
     }
 
     /// As [`Run::warned`], blocking the calling thread.
@@ -188,8 +188,8 @@ impl Run {
 
     /// What it is doing: its processes, and what each waits for. Reads /proc for a moment; of a run that is over there is
     /// nothing to see.
-    pub fn look(&self) -> Look {
-        look_closer(&self.running, monotonic_nanoseconds())
+    pub fn inspect(&self) -> RunInspection {
+        inspect_run(&self.running, monotonic_nanoseconds())
     }
 
     /// How long it has written nothing.
@@ -199,7 +199,7 @@ impl Run {
 
     /// What its command waits for, or that it computes: the first part of [`Run::look`], for many runs at once.
     pub fn waiting_for(&self) -> Option<WaitingFor> {
-        look(&self.running)
+        inspect_wait(&self.running)
     }
 
     /// Ends the run, with SIGTERM first if it has a grace. A second call does not wait for the grace. Does nothing in a process
@@ -208,8 +208,8 @@ impl Run {
         if self.inner.is_a_copy() {
             return;
         }
-        self.inner.enforcer.send(Command::Cancel {
-            row: self.running.row,
+        self.inner.enforcer.send(EnforcerCommand::Cancel {
+            slot_index: self.running.slot_index,
             id: self.running.id.clone(),
             reason: reason.into(),
         });
@@ -220,8 +220,8 @@ impl Run {
         if self.inner.is_a_copy() {
             return;
         }
-        let (row, id) = (self.running.row, self.running.id.clone());
-        self.inner.enforcer.send(Command::Limit { row, id, kind: LimitKind::Output });
+        let (slot_index, id) = (self.running.slot_index, self.running.id.clone());
+        self.inner.enforcer.send(EnforcerCommand::Limit { slot_index, id, kind: LimitKind::Output });
     }
 
     /// Moves the wall later. Ancestors and ceilings go on bounding it: see the deadline's `effect`.
@@ -240,10 +240,10 @@ impl Run {
             let mut extended = self.running.extended.lock().unwrap_or_else(PoisonError::into_inner);
             let before = extended.as_ref().map_or(0, |extended| extended.by);
             let effect = Effect { value: nanoseconds(*limit), ..effect.clone() };
-            *extended = Some(Extended { effect, by: before.saturating_add(nanoseconds(by)) });
+            *extended = Some(WallExtension { effect, by: before.saturating_add(nanoseconds(by)) });
         }
         drop(scopes);
-        self.inner.enforcer.send(Command::Moved { row: self.running.row });
+        self.inner.enforcer.send(EnforcerCommand::Moved { slot_index: self.running.slot_index });
         Ok(deadline)
     }
 
@@ -275,7 +275,7 @@ impl Run {
     pub fn pause(&self) -> Result<(), Error> {
         let now = Moment::from_nanos(monotonic_nanoseconds());
         self.scopes()?.pause(self.scope, now)?;
-        self.tell_pause(true);
+        self.send_pause(true);
         Ok(())
     }
 
@@ -286,7 +286,7 @@ impl Run {
     pub fn resume(&self) -> Result<(), Error> {
         let now = Moment::from_nanos(monotonic_nanoseconds());
         self.scopes()?.resume(self.scope, now)?;
-        self.tell_pause(false);
+        self.send_pause(false);
         Ok(())
     }
 
@@ -295,9 +295,9 @@ impl Run {
         self.scopes().and_then(|scopes| Ok(scopes.is_paused(self.scope)?)).unwrap_or(false)
     }
 
-    fn tell_pause(&self, paused: bool) {
-        let (row, id) = (self.running.row, self.running.id.clone());
-        self.inner.enforcer.send(Command::Pause { row, id, paused });
+    fn send_pause(&self, paused: bool) {
+        let (slot_index, id) = (self.running.slot_index, self.running.id.clone());
+        self.inner.enforcer.send(EnforcerCommand::Pause { slot_index, id, paused });
     }
 
     /// Sends a signal to every process of the run.
@@ -309,8 +309,8 @@ impl Run {
             return Err(Error::Closed);
         }
         let token = self.running.job.as_ref().map_or(0, |job| u64::from(job.token()));
-        let send = || sandtimer_os::process::order(&*self.running.control, order::SIGNAL_ALL, signal, token);
-        let sent = self.running.waiting.unless_over(send);
+        let send = || sandtimer_os::process::send_command(&*self.running.control, order::SIGNAL_ALL, signal, token);
+        let sent = self.running.waiting.unless_finished(send);
         sent.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
             .map_err(Error::system("cannot signal the run"))
     }
@@ -324,7 +324,7 @@ impl Run {
     }
 
     /// Bytes at the end of a stream that [`Run::remark_of`] looks at.
-    pub const REMARKED_OUTPUT: usize = remarks::SEARCHED;
+    pub const REMARKED_OUTPUT: usize = remarks::MAX_SEARCHED_BYTES;
 
     /// The remark that the end of a stream gives reason for, if the stream is not captured and the engine does not see it.
     pub fn remark_of(&self, output: &[u8]) -> Option<Remark> {
@@ -359,7 +359,7 @@ impl Run {
     /// As [`Run::listens_on`], for a caller that may leave before all processes of the run are looked at.
     pub fn listens_on_while(&self, port: u16, is_wanted: &dyn Fn() -> bool) -> bool {
         let job = self.running.job.as_ref().map(|job| job.pidfd.as_fd());
-        ports::listens(self.running.pidfd.as_fd(), job, port, is_wanted) && !self.is_over()
+        ports::listens(self.running.pidfd.as_fd(), job, port, is_wanted) && !self.has_finished()
     }
 
     /// A connection to a port of its loopback. Blocks for at most twice `within`.
@@ -368,12 +368,12 @@ impl Run {
     /// `PermissionDenied` where this process may not enter the run's network namespace, which takes CAP_SYS_ADMIN; else those of
     /// connect(2).
     pub fn connect(&self, port: u16, within: Duration) -> io::Result<TcpStream> {
-        if self.is_over() {
+        if self.has_finished() {
             return Err(io::ErrorKind::NotConnected.into());
         }
         let connected = ports::connect(self.running.pidfd.as_fd(), port, within)?;
         // Its network may have been given to another run in between.
-        if self.is_over() { Err(io::ErrorKind::NotConnected.into()) } else { Ok(connected) }
+        if self.has_finished() { Err(io::ErrorKind::NotConnected.into()) } else { Ok(connected) }
     }
 
     /// Whether it was given a terminal.
@@ -412,15 +412,15 @@ impl Run {
     }
 
     /// In which order it has written to its captured streams since this was last asked: where each piece ends in its stream.
-    pub(crate) fn take_order(&self) -> Vec<Written> {
-        self.running.follower.as_ref().map(|follower| follower.take_order()).unwrap_or_default()
+    pub(crate) fn take_write_sequence(&self) -> Vec<OutputPiece> {
+        self.running.follower.as_ref().map(|follower| follower.take_write_sequence()).unwrap_or_default()
     }
 
     /// Takes somebody's word of how far it is for its own; from then on its output is not asked.
-    pub fn report_progress(&self, report: &Report) {
+    pub fn report_progress(&self, report: &ProgressReport) {
         // Plain data always serialises.
         let line = serde_json::to_vec(report).unwrap_or_default();
-        self.running.hear_report(&line, monotonic_nanoseconds());
+        self.running.handle_report(&line, monotonic_nanoseconds());
     }
 
     /// Tells the engine that output was seen, for those who read piped output themselves: the stall limit asks.
@@ -470,13 +470,13 @@ impl Drop for Run {
 
 /// A future of a run's Outcome; needs no particular async runtime.
 #[derive(Debug)]
-pub struct Wait {
-    running: Arc<Running>,
+pub struct OutcomeFuture {
+    running: Arc<SharedRun>,
     settled: bool,
     key: Option<u64>,
 }
 
-impl Future for Wait {
+impl Future for OutcomeFuture {
     type Output = Arc<Outcome>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -488,7 +488,7 @@ impl Future for Wait {
     }
 }
 
-impl Drop for Wait {
+impl Drop for OutcomeFuture {
     fn drop(&mut self) {
         self.running.waiting.forget(self.key);
     }
@@ -496,12 +496,12 @@ impl Drop for Wait {
 
 /// A future of a run's next [`Warning`].
 #[derive(Debug)]
-pub struct Warned {
-    running: Arc<Running>,
+pub struct WarningFuture {
+    running: Arc<SharedRun>,
     key: Option<u64>,
 }
 
-impl Future for Warned {
+impl Future for WarningFuture {
     type Output = Option<Warning>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -510,7 +510,7 @@ impl Future for Warned {
     }
 }
 
-impl Drop for Warned {
+impl Drop for WarningFuture {
     fn drop(&mut self) {
         self.running.waiting.forget(self.key);
     }
@@ -518,12 +518,12 @@ impl Drop for Warned {
 
 /// A future of a run's start.
 #[derive(Debug)]
-pub struct Started {
-    running: Arc<Running>,
+pub struct StartFuture {
+    running: Arc<SharedRun>,
     key: Option<u64>,
 }
 
-impl Future for Started {
+impl Future for StartFuture {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -532,7 +532,7 @@ impl Future for Started {
     }
 }
 
-impl Drop for Started {
+impl Drop for StartFuture {
     fn drop(&mut self) {
         self.running.waiting.forget(self.key);
     }
@@ -540,29 +540,29 @@ impl Drop for Started {
 
 /// A future of more captured output.
 #[derive(Debug)]
-pub struct Grown {
-    running: Arc<Running>,
+pub struct OutputFuture {
+    running: Arc<SharedRun>,
     spools: [Option<SharedSpool>; 2],
-    seen: [u64; 2],
+    cursors: [u64; 2],
     key: Option<u64>,
 }
 
-impl Future for Grown {
+impl Future for OutputFuture {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         // Before the look: what comes after it rings.
         this.running.waiting.output.listen(&mut this.key, context.waker());
-        let grown = this.spools.iter().zip(this.seen).any(|(spool, seen)| {
+        let grown = this.spools.iter().zip(this.cursors).any(|(spool, cursor)| {
             let spool = spool.as_ref().map(|spool| spool.lock().unwrap_or_else(PoisonError::into_inner));
-            spool.is_some_and(|spool| spool.total() > seen)
+            spool.is_some_and(|spool| spool.total() > cursor)
         });
-        if grown || this.running.waiting.is_over() { Poll::Ready(()) } else { Poll::Pending }
+        if grown || this.running.waiting.has_finished() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
-impl Drop for Grown {
+impl Drop for OutputFuture {
     fn drop(&mut self) {
         self.running.waiting.output.forget(self.key);
     }
@@ -570,9 +570,9 @@ impl Drop for Grown {
 
 /// A future of a run's Outcome with its final proof.
 #[derive(Debug)]
-pub struct Settled(Wait);
+pub struct SettledFuture(OutcomeFuture);
 
-impl Future for Settled {
+impl Future for SettledFuture {
     type Output = Arc<Outcome>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

@@ -8,12 +8,12 @@ use super::error::Error;
 use super::{Engine, Inner};
 use crate::limits::{Limits, precedence};
 use crate::model::{Layer, Source};
-use crate::scope::{Carried, Opening, ScopeId};
+use crate::scope::{CarriedDeadline, Opening, ScopeId};
 use crate::time::Moment;
 
 /// An open scope. Dropping it closes it; what still runs in it keeps its bounds.
 #[derive(Debug)]
-pub struct Scope {
+pub struct ScopeHandle {
     inner: Arc<Inner>,
     id: ScopeId,
 }
@@ -29,7 +29,7 @@ impl Engine {
         layer: Layer,
         name: impl Into<String>,
         limits: &Limits,
-    ) -> Result<Scope, Error> {
+    ) -> Result<ScopeHandle, Error> {
         self.open_carried_scope(parent, layer, name, (limits, None))
     }
 
@@ -42,11 +42,11 @@ impl Engine {
         parent: Option<ScopeId>,
         layer: Layer,
         name: impl Into<String>,
-        (limits, carried): (&Limits, Option<Carried>),
-    ) -> Result<Scope, Error> {
+        (limits, carried): (&Limits, Option<CarriedDeadline>),
+    ) -> Result<ScopeHandle, Error> {
         let own = precedence(&[(Source::Call, limits)]);
         let opening = Opening { parent, layer, name: name.into(), own, warn: None };
-        Scope::open(&self.inner, opening, carried)
+        ScopeHandle::open(&self.inner, opening, carried)
     }
 
     /// As [`Engine::open_carried_scope`], of work in which there are several runs one after the other: a ceiling of the wall
@@ -59,8 +59,8 @@ impl Engine {
         parent: Option<ScopeId>,
         layer: Layer,
         name: impl Into<String>,
-        (limits, carried): (&Limits, Option<Carried>),
-    ) -> Result<Scope, Error> {
+        (limits, carried): (&Limits, Option<CarriedDeadline>),
+    ) -> Result<ScopeHandle, Error> {
         let scope = self.open_carried_scope(parent, layer, name, (limits, carried))?;
         let mut scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
         scopes.lift_wall_ceiling(scope.id, Moment::from_nanos(monotonic_nanoseconds()))?;
@@ -69,7 +69,7 @@ impl Engine {
     }
 
     /// Opens a scope for one of several that share this engine: the ceilings of every run inside are at most these.
-    pub fn open_tenant(&self, name: impl Into<String>, maxima: &Limits) -> Result<Scope, Error> {
+    pub fn open_tenant(&self, name: impl Into<String>, maxima: &Limits) -> Result<ScopeHandle, Error> {
         let scope = self.open_scope(None, Layer::Tenant, name, &Limits::new())?;
         let mut scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
         scopes.lower_ceilings(scope.id, maxima)?;
@@ -78,12 +78,12 @@ impl Engine {
     }
 }
 
-impl Scope {
+impl ScopeHandle {
     /// Opens one: with a clock that begins now, or with the one that was `carried` over.
     pub(super) fn open(
         inner: &Arc<Inner>,
         opening: Opening,
-        carried: Option<Carried>,
+        carried: Option<CarriedDeadline>,
     ) -> Result<Self, Error> {
         let now = Moment::from_nanos(monotonic_nanoseconds());
         let mut scopes = inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +91,7 @@ impl Scope {
             Some(carried) => scopes.open_with_deadline(opening, carried, now)?,
             None => scopes.open(opening, now)?,
         };
-        Ok(Scope { inner: inner.clone(), id })
+        Ok(ScopeHandle { inner: inner.clone(), id })
     }
 
     /// For runs inside it; see [`Spec::parent`](super::Spec::parent).
@@ -100,7 +100,7 @@ impl Scope {
     }
 }
 
-impl Drop for Scope {
+impl Drop for ScopeHandle {
     fn drop(&mut self) {
         if self.inner.is_a_copy() {
             // The scope is another process's, and a lock that a thread held at the fork is held here for good.

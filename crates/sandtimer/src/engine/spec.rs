@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::sandboxes::Sandbox;
 use super::terminal::Terminal;
-use crate::isolate::plan::Wall;
+use crate::isolate::plan::IsolationLayer;
 use crate::limits::Limits;
-use crate::model::{KillClass, Layer, ProgramText, Source, Tier};
+use crate::model::{KillClass, Layer, ProgramSource, Source, Tier};
 use crate::scope::ScopeId;
 
 /// Where a run's stdin comes from.
@@ -97,7 +97,7 @@ pub struct Spec {
     pub gpu: bool,
     pub stdin: Stdin,
     /// The text of the program that the command executes, which the run has as a file.
-    pub program: Option<ProgramText>,
+    pub program: Option<ProgramSource>,
     pub stdout: Output,
     pub stderr: Output,
     /// Makes stdin a terminal, in place of `stdin`, and stdout and stderr, as it describes. Its output goes to the destination of
@@ -129,7 +129,7 @@ pub struct Spec {
     pub layer: Option<Layer>,
     /// Isolation layers that are left out, for tests that show what each of them stops. Reported as degraded.
     #[doc(hidden)]
-    pub without: Vec<Wall>,
+    pub without: Vec<IsolationLayer>,
     /// Shows the host's /proc: for a zygote, which is in the host's pid namespace.
     #[doc(hidden)]
     pub host_proc: bool,

@@ -14,11 +14,11 @@ use super::error::Error;
 use super::run::Pipes;
 use super::terminal::PendingTerminal;
 use super::{Inner, Output, Spec, Stdin};
-use crate::limits::Effective;
+use crate::limits::EffectiveLimits;
 use crate::model::LimitKind;
 use crate::supervise::deliveries::Attachment;
 use crate::supervise::output::{SharedSpool, Spool};
-use crate::supervise::run::Running;
+use crate::supervise::run::SharedRun;
 
 /// The engine's end of an output stream, and what becomes of it.
 #[derive(Default)]
@@ -28,7 +28,7 @@ struct OutputStream {
 }
 
 /// Both ends of a run's three standard streams, until they are handed out.
-pub(super) struct Streams {
+pub(super) struct RunStreams {
     /// The sandbox's ends.
     inside: Vec<OwnedFd>,
     stdin_write: Option<OwnedFd>,
@@ -46,8 +46,8 @@ pub(super) struct Streams {
     notices: Option<(OwnedFd, OwnedFd)>,
 }
 
-impl Streams {
-    pub(super) fn make(inner: &Inner, spec: &mut Spec, effective: &Effective) -> Result<Self, Error> {
+impl RunStreams {
+    pub(super) fn make(inner: &Inner, spec: &mut Spec, effective: &EffectiveLimits) -> Result<Self, Error> {
         let pipe = || -> Result<(OwnedFd, OwnedFd), Error> {
             pipe_with(PipeFlags::CLOEXEC)
                 .map_err(|error| Error::System { doing: "cannot make a pipe", source: error.into() })
@@ -105,7 +105,7 @@ impl Streams {
             true => (copy(&stdout)?, OutputStream::default()),
             false => output(spec.stderr, is_terminal[1])?,
         };
-        Ok(Streams {
+        Ok(RunStreams {
             inside: vec![stdin, stdout, stderr],
             stdin_write,
             stdin_bytes,
@@ -120,7 +120,7 @@ impl Streams {
 
     /// None of the engine's: the run has descriptors of its own.
     pub(super) fn none() -> Self {
-        Streams {
+        RunStreams {
             inside: Vec::new(),
             stdin_write: None,
             stdin_bytes: None,
@@ -169,7 +169,7 @@ impl Streams {
     }
 
     /// Splits the engine's ends between the collector and the owner; the sandbox's ends are closed.
-    pub(super) fn attach(self, run: Arc<Running>) -> (Attachment, Pipes) {
+    pub(super) fn attach(self, run: Arc<SharedRun>) -> (Attachment, Pipes) {
         let mut pipes = Pipes::default();
         let stdin = match (self.stdin_write, self.stdin_bytes) {
             (Some(write), Some(bytes)) => Some((write, bytes)),

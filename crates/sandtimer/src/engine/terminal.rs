@@ -55,7 +55,7 @@ pub(super) struct PendingTerminal {
 }
 
 /// Both ends of a terminal that is open.
-pub(super) struct Ends {
+pub(super) struct TerminalEnds {
     pub master: OwnedFd,
     pub slave: OwnedFd,
 }
@@ -70,7 +70,7 @@ impl PendingTerminal {
     }
 
     /// Waits until it is open, and sets it up. `None` if the sandbox has failed before, as its run reports.
-    pub fn open(self) -> Result<Option<Ends>, Error> {
+    pub fn open(self) -> Result<Option<TerminalEnds>, Error> {
         #[cfg(test)]
         if tests::FAILS.get() {
             return Err(failed("cannot set the sandbox's terminal up", rustix::io::Errno::MFILE));
@@ -98,7 +98,7 @@ impl PendingTerminal {
         let slave = set_up().map_err(|errno| failed("cannot set the sandbox's terminal up", errno))?;
         // A process that is not there any more has failed, as its run reports.
         let _ = socket::send(&self.socket, &[1], &[], false);
-        Ok(Some(Ends { master, slave }))
+        Ok(Some(TerminalEnds { master, slave }))
     }
 }
 

@@ -24,12 +24,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_os::launcher::Spawned;
+use sandtimer_os::launcher::SpawnedProcess;
 use sandtimer_os::process;
 use sandtimer_os::processors::{self, Processors};
 
 /// Nanoseconds for which no two calls must have been under way at a time.
-const ALONE: u64 = 5_000_000;
+const ALONE_NANOSECONDS: u64 = 5_000_000;
 
 /// The calls of an engine that are under way, or its cells.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ impl Callers {
         if self.under_way.fetch_add(1, Ordering::Relaxed) > 0 {
             self.crowded_at.store(now, Ordering::Relaxed);
         }
-        now.saturating_sub(self.crowded_at.load(Ordering::Relaxed)) >= ALONE
+        now.saturating_sub(self.crowded_at.load(Ordering::Relaxed)) >= ALONE_NANOSECONDS
     }
 
     fn end(&self) {
@@ -54,19 +54,19 @@ impl Callers {
     /// Whether the only one under way has been that for a while.
     fn is_one_alone(&self, now: u64) -> bool {
         self.under_way.load(Ordering::Relaxed) == 1
-            && now.saturating_sub(self.crowded_at.load(Ordering::Relaxed)) >= ALONE
+            && now.saturating_sub(self.crowded_at.load(Ordering::Relaxed)) >= ALONE_NANOSECONDS
     }
 }
 
 /// A call or a cell that somebody may be waiting for, until this is dropped.
 #[derive(Debug)]
-pub(super) struct UnderWay(Arc<Callers>);
+pub(super) struct ActiveWork(Arc<Callers>);
 
-impl UnderWay {
+impl ActiveWork {
     /// Counts it; whether they have come one at a time for a while.
     pub fn begin(callers: &Arc<Callers>) -> (Self, bool) {
         let is_alone = callers.begin(monotonic_nanoseconds());
-        (UnderWay(callers.clone()), is_alone)
+        (ActiveWork(callers.clone()), is_alone)
     }
 
     /// Whether it has been the only one for a while.
@@ -75,7 +75,7 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for ActiveWork {
     fn drop(&mut self) {
         self.0.end();
     }
@@ -83,7 +83,7 @@ impl Drop for UnderWay {
 
 /// Binds a process that waits to this thread's processor: where it may run otherwise, which it is to be told. None where it
 /// is not bound.
-pub(super) fn bind_here(process: &Spawned) -> Option<Processors> {
+pub(super) fn bind_here(process: &SpawnedProcess) -> Option<Processors> {
     bind((process.pid, process.pidfd.as_fd()), |_, here| Processors::one(here))
 }
 
@@ -109,33 +109,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_come_one_at_a_time_once_none_has_begun_beside_another_for_a_while() {
+    fn calls_count_as_single_after_a_time_without_overlap() {
         let callers = Callers::default();
-        let began = 10 * ALONE;
+        let began = 10 * ALONE_NANOSECONDS;
         assert!(callers.begin(began), "the first call");
         assert!(!callers.begin(began + 1), "beside the first");
         callers.end();
         callers.end();
         assert!(!callers.begin(began + 2));
         callers.end();
-        assert!(!callers.begin(began + ALONE));
+        assert!(!callers.begin(began + ALONE_NANOSECONDS));
         callers.end();
-        assert!(callers.begin(began + ALONE + 1));
-        assert!(callers.is_one_alone(began + ALONE + 2));
-        assert!(!callers.begin(began + ALONE + 2));
+        assert!(callers.begin(began + ALONE_NANOSECONDS + 1));
+        assert!(callers.is_one_alone(began + ALONE_NANOSECONDS + 2));
+        assert!(!callers.begin(began + ALONE_NANOSECONDS + 2));
         callers.end();
-        assert!(!callers.is_one_alone(began + ALONE + 3), "another has begun beside it");
-        assert!(callers.is_one_alone(began + 2 * ALONE + 2));
+        assert!(!callers.is_one_alone(began + ALONE_NANOSECONDS + 3), "another has begun beside it");
+        assert!(callers.is_one_alone(began + 2 * ALONE_NANOSECONDS + 2));
     }
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a process that waits")]
-    fn a_process_is_bound_to_the_processor_of_who_binds_it() {
+    fn process_is_bound_to_the_callers_processor() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
         let pid = child.id() as i32;
         let pidfd = rustix::process::Pid::from_raw(pid)
             .and_then(|pid| rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok());
-        let process = Spawned { pid, pidfd: pidfd.expect("a pidfd") };
+        let process = SpawnedProcess { pid, pidfd: pidfd.expect("a pidfd") };
         let before = Processors::of(pid).expect("its processors");
         let may_choose = before.count() > 1 && processors::current().is_some_and(|here| before.has(here));
         assert_eq!(bind_here(&process), may_choose.then_some(before));

@@ -13,7 +13,7 @@ use std::sync::PoisonError;
 use super::error::Error;
 use super::sandboxes::Sandbox;
 use super::{Engine, Spec};
-use crate::isolate::files::{HOME, Kind, Mount, writable_directory};
+use crate::isolate::files::{HOME, FileKind, Mount, writable_directory};
 use crate::isolate::lease::{WORKSPACES, has_uids};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
@@ -70,7 +70,7 @@ impl NamedDirectories {
 /// keeps its path.
 pub(super) fn make_mount_points(temporary: &Path, mounts: &[Mount]) -> io::Result<()> {
     let below = |mount: &Mount| -> Option<(PathBuf, bool)> {
-        let is_file = matches!(mount, Mount::Bind { kind: Kind::File, .. });
+        let is_file = matches!(mount, Mount::Bind { kind: FileKind::File, .. });
         let path = mount.target().strip_prefix(HOME).ok().filter(|path| !path.as_os_str().is_empty())?;
         matches!(mount, Mount::Bind { .. } | Mount::Tmpfs { .. }).then(|| (path.to_owned(), is_file))
     };
@@ -176,8 +176,8 @@ mod tests {
 
     #[test]
     fn a_workspace_that_its_maker_could_not_give_away_is_removed() {
-        let place = tempfile::tempdir().expect("a directory");
-        let path = place.path().join("one");
+        let scratch = tempfile::tempdir().expect("a directory");
+        let path = scratch.path().join("one");
         // As root it is root's still, and of mode 0700.
         std::fs::DirBuilder::new().mode(0o700).create(&path).expect("made");
         remove_workspace(&path).expect("removed");
@@ -191,8 +191,8 @@ mod tests {
     #[test]
     fn deep_directories_are_removed_on_a_small_stack() {
         const DEPTH: usize = 5_000;
-        let place = tempfile::tempdir().expect("a directory");
-        let top = place.path().join("top");
+        let scratch = tempfile::tempdir().expect("a directory");
+        let top = scratch.path().join("top");
         std::fs::create_dir(&top).expect("made");
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut here = openat(CWD, &top, flags, Mode::empty()).expect("open");
@@ -205,6 +205,6 @@ mod tests {
         let removed =
             remover.spawn(move || remove::remove_tree(&top)).expect("a thread").join().expect("no panic");
         removed.expect("removed");
-        assert_eq!(std::fs::read_dir(place.path()).expect("there").count(), 0);
+        assert_eq!(std::fs::read_dir(scratch.path()).expect("there").count(), 0);
     }
 }

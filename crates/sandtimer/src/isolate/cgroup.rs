@@ -17,8 +17,8 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, openat, unlinkat};
 
 pub use hierarchies::Hierarchies;
-use hierarchies::WANTED;
-use kept::Kept;
+use hierarchies::LIMITING_CONTROLLERS;
+use kept::CounterFiles;
 use shortage::EngineGroup;
 pub use shortage::Shortage;
 pub use slot::{Counters, Slot, SlotLimits};
@@ -28,7 +28,7 @@ const LAUNCHER: &str = "launcher";
 
 /// How the host's control groups are laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layout {
+pub enum CgroupLayout {
     V2,
     V1,
     Hybrid,
@@ -42,7 +42,7 @@ pub struct Cgroups {
     unified: Option<OwnedFd>,
     memory: Option<OwnedFd>,
     pids: Option<OwnedFd>,
-    layout: Layout,
+    layout: CgroupLayout,
     name: String,
     parents: Vec<OwnedFd>,
     /// Bounds the memory of all slots together.
@@ -71,7 +71,7 @@ fn keyed(text: &str, key: &str) -> Option<u64> {
 
 /// Turns on memory and pids for the slots of an engine's v2 group.
 fn enable_controllers(own: &OwnedFd) -> bool {
-    WANTED.iter().all(|controller| {
+    LIMITING_CONTROLLERS.iter().all(|controller| {
         write_file(own.as_fd(), "cgroup.subtree_control", &format!("+{controller}")).is_ok()
     })
 }
@@ -86,7 +86,7 @@ impl Cgroups {
             unified: None,
             memory: None,
             pids: None,
-            layout: Layout::None,
+            layout: CgroupLayout::None,
             name,
             parents: Vec::new(),
             engine: None,
@@ -103,10 +103,10 @@ impl Cgroups {
                 found.pids.as_ref().and_then(|path| groups.own_directory(path, "the v1 pids controller"));
         }
         groups.layout = match (&groups.unified, &groups.memory, limits_in_v2) {
-            (Some(_), _, true) => Layout::V2,
-            (Some(_), _, false) => Layout::Hybrid,
-            (None, Some(_), _) => Layout::V1,
-            (None, None, _) => Layout::None,
+            (Some(_), _, true) => CgroupLayout::V2,
+            (Some(_), _, false) => CgroupLayout::Hybrid,
+            (None, Some(_), _) => CgroupLayout::V1,
+            (None, None, _) => CgroupLayout::None,
         };
         groups
     }
@@ -135,7 +135,7 @@ impl Cgroups {
 
     /// Bounds all slots together, where there are controllers: bytes of memory, no bound with `None`, and processes.
     pub fn bound_sum(&mut self, memory: Option<u64>, processes: Option<u64>) {
-        let is_v2 = self.layout == Layout::V2;
+        let is_v2 = self.layout == CgroupLayout::V2;
         let (of_memory, of_pids) =
             if is_v2 { (&self.unified, &self.unified) } else { (&self.memory, &self.pids) };
         let (file, unlimited) = if is_v2 { ("memory.max", "max") } else { ("memory.limit_in_bytes", "-1") };
@@ -167,13 +167,13 @@ impl Cgroups {
     }
 
     /// How the host's control groups are laid out.
-    pub fn layout(&self) -> Layout {
+    pub fn layout(&self) -> CgroupLayout {
         self.layout
     }
 
     /// Whether memory and process limits can be put on a run.
     pub fn limits(&self) -> bool {
-        self.layout == Layout::V2 || (self.memory.is_some() && self.pids.is_some())
+        self.layout == CgroupLayout::V2 || (self.memory.is_some() && self.pids.is_some())
     }
 
     /// Whether cgroup.kill can be used (v2, Linux 5.14).
@@ -187,8 +187,8 @@ impl Cgroups {
     }
 
     /// Makes the groups of a slot. What an earlier engine left under this name is used again: it is empty, swept.
-    pub fn slot(&self, row: usize) -> io::Result<Slot> {
-        let name = format!("run-{row}");
+    pub fn slot(&self, index: usize) -> io::Result<Slot> {
+        let name = format!("run-{index}");
         let make = |parent: &Option<OwnedFd>, new: &mut bool| -> io::Result<Option<Arc<OwnedFd>>> {
             let Some(parent) = parent else { return Ok(None) };
             match mkdirat(parent, name.as_str(), Mode::from_raw_mode(0o755)) {
@@ -205,14 +205,14 @@ impl Cgroups {
         let kill = unified.as_ref().map(|group| openat(group, "cgroup.kill", flags, Mode::empty()));
         let kill = kill.transpose()?.map(Arc::new);
         let mut slot = Slot {
-            row,
+            index,
             unified,
             kill,
             memory: make(&self.memory, &mut new_memory)?,
             pids: make(&self.pids, &mut new)?,
             tasks: Vec::new(),
-            kept: Arc::new(Kept::of_row(row)),
-            v2_limits: self.layout == Layout::V2,
+            kept: Arc::new(CounterFiles::of_slot(index)),
+            v2_limits: self.layout == CgroupLayout::V2,
             is_new: false,
             limits: None,
             peak: None,
@@ -243,14 +243,14 @@ impl Cgroups {
     /// that cgroup.kill leaves behind. (Since Linux 6.14 a child cloned into a group that was ever killed dies at birth,
     /// for its parent's group was not.) A v1 memory group stays: each one removed lingers in the kernel as long as a
     /// cached page remembers it. It gets the limits that the next run will `likely` have.
-    pub fn renew(&self, row: usize, likely: Option<SlotLimits>) -> io::Result<Slot> {
+    pub fn renew(&self, index: usize, likely: Option<SlotLimits>) -> io::Result<Slot> {
         for directory in [&self.unified, &self.pids].into_iter().flatten() {
-            match unlinkat(directory, format!("run-{row}"), AtFlags::REMOVEDIR) {
+            match unlinkat(directory, format!("run-{index}"), AtFlags::REMOVEDIR) {
                 Ok(()) | Err(rustix::io::Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        let mut slot = self.slot(row)?;
+        let mut slot = self.slot(index)?;
         if let Some(limits) = likely {
             // Refused now, it is refused again when a run asks, and reported there.
             slot.put(limits);
@@ -260,8 +260,8 @@ impl Cgroups {
 
     /// Removes the groups of a slot, and says whether they are gone. They stay while something is alive in them; what stays
     /// is swept by the next engine.
-    pub fn remove_slot(&self, row: usize) -> bool {
-        let name = format!("run-{row}");
+    pub fn remove_slot(&self, index: usize) -> bool {
+        let name = format!("run-{index}");
         let gone = |directory| {
             matches!(
                 unlinkat(directory, name.as_str(), AtFlags::REMOVEDIR),

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use sandtimer_os::wire::{FOLLOW_LINKS, op};
 
-use super::files::{Kind, Mount};
-use super::plan::{Builder, Wall};
+use super::files::{FileKind, Mount};
+use super::plan::{Builder, IsolationLayer};
 
 impl Builder<'_> {
     /// Landlock stands behind the mounts: what they show is readable, what they made writable is writable.
@@ -38,7 +38,7 @@ impl Builder<'_> {
             paths.push(path);
             numbers.push(access);
         };
-        let mounted = self.host.has_namespaces() && !self.policy.without.contains(&Wall::Mount);
+        let mounted = self.host.has_namespaces() && !self.policy.without.contains(&IsolationLayer::Mount);
         if mounted {
             rule(Path::new("/"), read);
             // A program that names a thread there opens the name to be truncated first: a shell's `>`, and libcuda,
@@ -59,10 +59,10 @@ impl Builder<'_> {
         for mount in &self.policy.files.mounts {
             match mount {
                 Mount::Bind { target, writable: true, kind, .. } => {
-                    rule(target, if *kind == Kind::File { file } else { write });
+                    rule(target, if *kind == FileKind::File { file } else { write });
                 }
                 Mount::Bind { source, writable: false, kind, .. } if !mounted => {
-                    rule(source, if *kind == Kind::File { read & file } else { read });
+                    rule(source, if *kind == FileKind::File { read & file } else { read });
                 }
                 Mount::Tmpfs { target, .. } if mounted => rule(target, write),
                 Mount::Synthetic { target, .. } | Mount::Accounts { target, .. } if !mounted => {

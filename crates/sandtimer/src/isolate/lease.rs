@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use rustix::thread::CapabilitySet;
-use sandtimer_os::probe::{read_text, try_lock};
+use sandtimer_os::probe::{read_string, try_lock};
 use sandtimer_os::wire::ROWS;
 
 /// Engines that can live on one host at a time, for each user.
@@ -47,7 +47,7 @@ fn may_change_users() -> bool {
 /// Whether this namespace has every uid and gid that engines use.
 fn maps_all() -> bool {
     let wanted = u64::from(WORKSPACES)..u64::from(FIRST_UID) + u64::from(ENGINES) * ROWS as u64;
-    ["/proc/self/uid_map", "/proc/self/gid_map"].iter().all(|map| match read_text(map) {
+    ["/proc/self/uid_map", "/proc/self/gid_map"].iter().all(|map| match read_string(map) {
         Ok(map) => map.lines().any(|line| covers(line, &wanted)),
         // A kernel without user namespaces has no such file.
         Err(error) => error.kind() == io::ErrorKind::NotFound && Path::new("/proc/self/status").exists(),
@@ -69,16 +69,16 @@ fn covers(line: &str, wanted: &Range<u64>) -> bool {
 
 /// A control group, told from a later one of the same name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
+pub struct CgroupIdentity {
     pub path: PathBuf,
     pub inode: u64,
 }
 
-impl Group {
+impl CgroupIdentity {
     /// The group that is there now, if there is one.
     pub fn of(path: PathBuf) -> Option<Self> {
         let inode = fs::metadata(&path).ok()?.ino();
-        Some(Group { path, inode })
+        Some(CgroupIdentity { path, inode })
     }
 
     /// Whether it still exists.
@@ -99,7 +99,7 @@ pub struct Lease {
 impl Lease {
     /// Takes the lowest free number that `clean` makes as good as new: what an earlier engine could not kill still has
     /// its groups and its uids. `runtime` overrides the directory of the lock files.
-    pub fn take(uid: u32, runtime: Option<&Path>, clean: impl Fn(u32, &[Group]) -> bool) -> io::Result<Self> {
+    pub fn take(uid: u32, runtime: Option<&Path>, clean: impl Fn(u32, &[CgroupIdentity]) -> bool) -> io::Result<Self> {
         let directory = match runtime {
             Some(path) => path.to_owned(),
             None => default_directory(uid),
@@ -125,8 +125,8 @@ impl Lease {
     }
 
     /// The uid (and gid) for the job in `row`. The last of the range is init's.
-    pub fn uid(&self, row: usize) -> u32 {
-        FIRST_UID + self.number * ROWS as u32 + row as u32
+    pub fn uid(&self, slot: usize) -> u32 {
+        FIRST_UID + self.number * ROWS as u32 + slot as u32
     }
 
     /// The uid (and gid) of the first process of this engine's sandboxes.
@@ -142,9 +142,9 @@ impl Lease {
 
     /// Notes which groups this engine has made, before anything is started in them. Where there is no room for it, they are
     /// found only by engines that are started beside this one.
-    pub fn note(&self, groups: &[Group]) {
+    pub fn note(&self, groups: &[CgroupIdentity]) {
         let mut note = Vec::new();
-        for Group { path, inode } in groups {
+        for CgroupIdentity { path, inode } in groups {
             note.extend_from_slice(format!("{inode} ").as_bytes());
             note.extend_from_slice(path.as_os_str().as_bytes());
             note.push(b'\n');
@@ -163,7 +163,7 @@ impl Lease {
 
     /// Sweeps what another engine, of this `number`, has noted, if it is dead. When `sweep` says that all of it is gone, it
     /// is noted no more.
-    pub fn sweep_noted(&self, number: u32, sweep: impl FnOnce(&[Group]) -> bool) {
+    pub fn sweep_noted(&self, number: u32, sweep: impl FnOnce(&[CgroupIdentity]) -> bool) {
         self.if_abandoned(number, || {
             if sweep(&noted(&self.directory, number)) {
                 forget(&self.directory, number);
@@ -185,7 +185,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if !noted(&self.directory, self.number).iter().any(Group::is_there) {
+        if !noted(&self.directory, self.number).iter().any(CgroupIdentity::is_there) {
             forget(&self.directory, self.number);
         }
     }
@@ -196,12 +196,12 @@ fn groups_file(directory: &Path, number: u32) -> PathBuf {
 }
 
 /// The groups that are noted of an engine.
-fn noted(directory: &Path, number: u32) -> Vec<Group> {
+fn noted(directory: &Path, number: u32) -> Vec<CgroupIdentity> {
     let note = fs::read(groups_file(directory, number)).unwrap_or_default();
     let group = |line: &[u8]| {
         let end = line.iter().position(|byte| *byte == b' ')?;
         let inode = std::str::from_utf8(&line[..end]).ok()?.parse().ok()?;
-        Some(Group { path: PathBuf::from(OsStr::from_bytes(&line[end + 1..])), inode })
+        Some(CgroupIdentity { path: PathBuf::from(OsStr::from_bytes(&line[end + 1..])), inode })
     };
     note.split(|byte| *byte == b'\n').filter_map(group).collect()
 }

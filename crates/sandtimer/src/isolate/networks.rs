@@ -24,7 +24,7 @@ use sandtimer_os::process;
 /// Namespaces that are ready, or asked for; a third of a MiB each.
 const MAX_READY: usize = 32;
 /// Spare namespaces that are made for starts that would have to wait.
-const MAX_SPARE: usize = 16;
+const MAX_PREALLOCATED: usize = 16;
 /// How long a start waits before it inspects the pool again.
 const POLL_MILLISECONDS: u64 = 10;
 
@@ -92,7 +92,7 @@ impl Networks {
             if let Some(namespace) = state.ready.pop() {
                 state.is_used = true;
                 let missing = state.target.saturating_sub(state.ready.len() + state.unanswered);
-                if missing > 0 && self.maker.make_spare(missing as u32).is_ok() {
+                if missing > 0 && self.maker.preallocate(missing as u32).is_ok() {
                     state.unanswered += missing;
                 }
                 let loopback = state.loopback;
@@ -113,10 +113,10 @@ impl Networks {
                 self.ask(&mut state)?;
                 if state.is_used {
                     // The next start is likely to follow soon.
-                    if state.ready.len() + state.unanswered < MAX_SPARE {
+                    if state.ready.len() + state.unanswered < MAX_PREALLOCATED {
                         self.ask(&mut state)?;
                     }
-                    state.target = (2 * state.target).clamp(1, MAX_SPARE);
+                    state.target = (2 * state.target).clamp(1, MAX_PREALLOCATED);
                 }
                 has_asked = true;
             }

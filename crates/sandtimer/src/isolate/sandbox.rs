@@ -12,14 +12,14 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use sandtimer_os::program::Program;
+use sandtimer_os::program::StepProgram;
 use sandtimer_os::wire::op;
 
-use super::files::{AccountFile, Kind, Mount, WORKSPACE};
+use super::files::{AccountFile, FileKind, Mount, WORKSPACE};
 use super::machine::Contents;
 use super::plan::{Builder, StepName};
 use super::root::{
-    BASE, MountPoint, NO_DEVICES, NO_SUID, PLAIN, PROC_FLAGS, READ_ONLY, ROOT_OPTIONS, Target, inside,
+    BASE, MountPoint, NO_DEVICES, NO_SUID, PLAIN, PROC_FLAGS, READ_ONLY, ROOT_OPTIONS, MountTarget, inside,
     mount_points,
 };
 
@@ -98,7 +98,7 @@ pub struct RootView {
     pub proc: Vec<(&'static str, Contents)>,
     pub path_variable: std::ffi::OsString,
     /// What of the sandbox's isolation is less than on other hosts.
-    pub degraded: Vec<crate::model::Degraded>,
+    pub degraded: Vec<crate::model::Degradation>,
 }
 
 /// The mounts of a host's plan as those of a sandbox: over a directory template only what every run needs, and the sandbox's user in
@@ -156,7 +156,7 @@ fn with_user(file: AccountFile, mut contents: Vec<u8>) -> Vec<u8> {
 /// Steps with their names.
 #[derive(Debug, Default)]
 pub struct Steps {
-    pub program: Program,
+    pub program: StepProgram,
     pub names: Vec<StepName>,
 }
 
@@ -174,8 +174,8 @@ pub const OVERLAY_STEP: &str = "mount the private layer over the template";
 /// its namespace. `dispatch`: the index of the socket that it waits at.
 pub fn root_steps(request: &RootRequest<'_>, dispatch: u64) -> Steps {
     let text = OsStr::new;
-    let place = |name: &str| Path::new(BASE).join(name);
-    let [layer, template, own, root, empty] = [LAYER, TEMPLATE, OWN, ROOT, EMPTY].map(place);
+    let base_path = |name: &str| Path::new(BASE).join(name);
+    let [layer, template, own, root, empty] = [LAYER, TEMPLATE, OWN, ROOT, EMPTY].map(base_path);
     let mut steps = Steps::default();
     steps.push("make mounts private", op::PRIVATE_MOUNTS, &[], &[]);
     let strings = [text(BASE), text("."), text("sandtimer"), text("tmpfs"), text(ROOT_OPTIONS)];
@@ -196,7 +196,7 @@ pub fn root_steps(request: &RootRequest<'_>, dispatch: u64) -> Steps {
     let mut lower = std::ffi::OsString::new();
     for (index, directory) in request.layers.iter().enumerate().rev() {
         let name = format!("{LOWER}{index}");
-        let at = place(&name);
+        let at = base_path(&name);
         steps.push("make a directory", op::DIRECTORY, &[0o755], &[text(BASE), text(&name)]);
         let strings = [at.as_os_str(), text("."), directory.as_os_str()];
         steps.push("show a layer", op::BIND, &[NO_SUID | NO_DEVICES | READ_ONLY, mapped], &strings);
@@ -254,7 +254,7 @@ fn fill_own_layer(steps: &mut Steps, own: &OsStr, mount: &Mount) {
         Mount::Synthetic { contents, .. } => {
             steps.push("write a file", op::FILE, &[0o644], &[own, target, OsStr::from_bytes(contents)]);
         }
-        Mount::Bind { kind: Kind::File, .. } | Mount::Device { .. } | Mount::Accounts { .. } => {
+        Mount::Bind { kind: FileKind::File, .. } | Mount::Device { .. } | Mount::Accounts { .. } => {
             steps.push("make a mount point", op::FILE, &[0o644], &[own, target, OsStr::new("")]);
         }
         Mount::Tmpfs { mode, .. } => {
@@ -313,7 +313,7 @@ impl Builder<'_> {
             let path = mount.target();
             self.mount(
                 mount,
-                Target { base, private: OsStr::new("/dev/shm"), path, point: MountPoint::Host },
+                MountTarget { base, private: OsStr::new("/dev/shm"), path, point: MountPoint::Host },
             );
         }
         self.push("mount /dev/shm", op::MOUNT, &[PLAIN], &strings);
@@ -345,7 +345,7 @@ mod tests {
             target: path.into(),
             writable: false,
             identity_mapped: false,
-            kind: Kind::Directory,
+            kind: FileKind::Directory,
         };
         let mounts = vec![
             Mount::Directory { target: "/dev".into() },

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::files::digest;
 use super::spec::{SpecError, missing};
-use super::table::{Table, refused};
+use super::table::{SpecTable, refused};
 
 /// Items of one list. All jobs of a submission are taken together.
 const MAX_ITEMS: usize = 9_999;
@@ -74,7 +74,7 @@ struct FanOut {
 
 impl FanOut {
     fn read(map: Value) -> Result<Self, SpecError> {
-        let mut table = Table::of(map, "map", 1.0)?;
+        let mut table = SpecTable::of(map, "map", 1.0)?;
         let items = match table.take("over") {
             None => return Err(missing("map.over", "a list with an item for each job")),
             Some(Value::Array(items)) if items.is_empty() => {

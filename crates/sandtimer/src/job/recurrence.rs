@@ -12,7 +12,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
 use super::spec::{SpecError, missing};
-use super::table::{Table, refused};
+use super::table::{SpecTable, refused};
 
 /// Shorter intervals are work for a loop, not for a queue.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
@@ -64,10 +64,10 @@ impl Recurrence {
     }
 
     /// Reads `cron` with `time_zone`, or `every_ms`. A time zone alone is refused.
-    pub(super) fn read(table: &mut Table) -> Result<Self, SpecError> {
+    pub(super) fn read(table: &mut SpecTable) -> Result<Self, SpecError> {
         let (cron_path, zone_path, every_path) =
             (table.at("cron"), table.at("time_zone"), table.at("every_ms"));
-        let (cron, zone) = (table.text("cron")?, table.text("time_zone")?);
+        let (cron, zone) = (table.string("cron")?, table.string("time_zone")?);
         match (cron, table.time("every_ms")?) {
             (Some(_), Some(_)) => Err(SpecError {
                 path: every_path,
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     fn read(source: Value) -> Result<Recurrence, SpecError> {
-        let mut table = Table::of(source, "", 1.0)?;
+        let mut table = SpecTable::of(source, "", 1.0)?;
         let recurrence = Recurrence::read(&mut table)?;
         table.done().map(|()| recurrence)
     }

@@ -11,7 +11,7 @@ use crate::resilience::{BreakerSnapshot, SpentOn};
 /// How a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
+pub enum JobStatus {
     Ok,
     /// A program failed, after its retries and fallbacks; `verdict` says so where a limit of bytes or numbers ended it.
     Failed,
@@ -31,7 +31,7 @@ pub enum Status {
 /// Where in its life a limit caught the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum JobPhase {
     Queued,
     Running,
     Backoff,
@@ -47,7 +47,7 @@ pub struct JobVerdict {
     pub source: Source,
     /// The path of the scope, such as `job/7f3/loop/turn-5`.
     pub scope: String,
-    pub phase: Phase,
+    pub phase: JobPhase,
     /// For limits of time.
     pub limit_ms: Option<u64>,
     /// For counts.
@@ -69,7 +69,7 @@ impl JobVerdict {
             layer: verdict.layer,
             source: verdict.source,
             scope: verdict.scope.clone(),
-            phase: Phase::Running,
+            phase: JobPhase::Running,
             limit_ms: verdict.limit_ms,
             limit: verdict.limit,
             elapsed_ms: verdict.elapsed_ms,
@@ -162,7 +162,7 @@ pub struct JobFileRefused {
 /// What became of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobResult {
-    pub status: Status,
+    pub status: JobStatus,
     pub ok: bool,
     pub error: Option<String>,
     pub verdict: Option<JobVerdict>,
@@ -197,10 +197,10 @@ pub struct JobResult {
 
 impl JobResult {
     /// One without anything but its status.
-    pub fn bare(status: Status, error: Option<String>) -> Self {
+    pub fn bare(status: JobStatus, error: Option<String>) -> Self {
         JobResult {
             status,
-            ok: status == Status::Ok,
+            ok: status == JobStatus::Ok,
             error,
             verdict: None,
             value: None,
@@ -236,13 +236,13 @@ impl JobResult {
             layer: Layer::Job,
             source: Source::Call,
             scope: format!("job/{id}"),
-            phase: Phase::Queued,
+            phase: JobPhase::Queued,
             limit_ms: Some(limit_ms),
             limit: None,
             elapsed_ms,
             sentence: sentence.clone(),
         };
         let spent = JobSpent { queued_ms: elapsed_ms, ..JobSpent::default() };
-        JobResult { verdict: Some(verdict), spent, ..JobResult::bare(Status::Timeout, Some(sentence)) }
+        JobResult { verdict: Some(verdict), spent, ..JobResult::bare(JobStatus::Timeout, Some(sentence)) }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use super::files::embedded;
-use super::json::Unambiguous;
+use super::json::UnambiguousValue;
 use super::schedule::ScheduleSpec;
 use super::spec::{JobSpec, SpecError};
 use crate::isolate::files::home_directories;
@@ -23,7 +23,7 @@ pub fn parse_file(file: &Path, text: &str) -> Result<Value, SpecError> {
         return JobSpec::json_of_toml(text);
     }
     serde_json::from_str(text)
-        .map(|Unambiguous(source)| source)
+        .map(|UnambiguousValue(source)| source)
         .map_err(|error| SpecError { path: format!("line {}", error.line()), problem: error.to_string() })
 }
 
@@ -41,7 +41,7 @@ pub fn anchored(mut source: Value, directory: &Path, scale: Option<f64>) -> Valu
         };
         fields.get_mut("cwd").into_iter().for_each(absolute);
         fields.get_mut("workspaces").and_then(Value::as_array_mut).into_iter().flatten().for_each(absolute);
-        add_place(fields);
+        add_working_directory(fields);
         if let Some(scale) = scale {
             fields.entry("time_scale").or_insert_with(|| json!(scale));
         }
@@ -61,7 +61,7 @@ pub fn schedule_from(mut source: Value, directory: &Path) -> Result<ScheduleSpec
     ScheduleSpec::read(source)
 }
 
-fn add_place(fields: &mut Map<String, Value>) {
+fn add_working_directory(fields: &mut Map<String, Value>) {
     // With files of its own it begins in their directory.
     if fields.contains_key("inputs") || fields.contains_key("outputs") || !has_relative_command(fields) {
         return;
@@ -79,18 +79,18 @@ fn add_place(fields: &mut Map<String, Value>) {
 /// Whether a command of the spec (the job's, a step's, an action's, a driver's or a fallback's) has a relative path: as its
 /// program, or as an argument that names something in the current directory.
 fn has_relative_command(fields: &Map<String, Value>) -> bool {
-    let is_relative = |(index, word): (usize, &str)| {
-        let path = Path::new(word);
+    let is_relative = |(index, argument): (usize, &str)| {
+        let path = Path::new(argument);
         match index {
-            _ if word.is_empty() || path.is_absolute() => false,
+            _ if argument.is_empty() || path.is_absolute() => false,
             // A name without a slash is looked up in PATH.
-            0 => word.contains('/'),
+            0 => argument.contains('/'),
             _ => path.symlink_metadata().is_ok(),
         }
     };
     let command = fields.get("command").and_then(Value::as_array);
-    let words = command.into_iter().flatten().filter_map(Value::as_str);
-    words.enumerate().any(is_relative) || inner_tables(fields).any(has_relative_command)
+    let arguments = command.into_iter().flatten().filter_map(Value::as_str);
+    arguments.enumerate().any(is_relative) || inner_tables(fields).any(has_relative_command)
 }
 
 /// The tables of a spec that may have a command.

@@ -16,13 +16,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::live::{LiveWorker, WorkerFacts};
-use super::log::Log;
+use super::log::JobLog;
 use super::queueing::JobBlocker;
 use super::result::JobResult;
 use super::schedule::ScheduleSpec;
 use super::shared_breakers::BreakerPage;
 use super::spec::{JobSpec, SpecError};
-use super::webhook::{Delivered, Delivery, WebhookShares, WebhookState};
+use super::webhook::{DeliveryResult, Delivery, WebhookShares, WebhookState};
 use crate::model::Outcome;
 use crate::resilience::BreakerSnapshot;
 
@@ -68,14 +68,14 @@ pub enum StoreError {
     Unreachable(String),
     /// The server that had it does not have it any more.
     #[error("the store is gone: {0}")]
-    Gone(String),
+    Lost(String),
     /// It may not be used in this way.
     #[error("the store is refused: {0}")]
     Refused(String),
 }
 
 /// Queues that an owner may have whose jobs were submitted to a server by a token.
-pub const MOST_QUEUES: usize = 100;
+pub const MAX_QUEUES: usize = 100;
 
 /// Schedules that an owner may have whose jobs were submitted to a server by a token.
 pub const MAX_SCHEDULES: usize = 100;
@@ -93,32 +93,32 @@ pub enum JobState {
     Scheduled,
     Queued,
     /// A worker has it.
-    Leased,
+    JobAssignment,
     /// There is a result.
     Ended,
     /// It was handed out too often without a result: a dead letter.
     Dead,
-    Cancelled,
+    CancelResult,
 }
 
 impl JobState {
     pub const ALL: [JobState; 6] = [
         JobState::Scheduled,
         JobState::Queued,
-        JobState::Leased,
+        JobState::JobAssignment,
         JobState::Ended,
         JobState::Dead,
-        JobState::Cancelled,
+        JobState::CancelResult,
     ];
 
     pub fn name(self) -> &'static str {
         match self {
             JobState::Scheduled => "scheduled",
             JobState::Queued => "queued",
-            JobState::Leased => "leased",
+            JobState::JobAssignment => "leased",
             JobState::Ended => "ended",
             JobState::Dead => "dead",
-            JobState::Cancelled => "cancelled",
+            JobState::CancelResult => "cancelled",
         }
     }
 
@@ -127,7 +127,7 @@ impl JobState {
     }
 
     pub fn is_over(self) -> bool {
-        matches!(self, JobState::Ended | JobState::Dead | JobState::Cancelled)
+        matches!(self, JobState::Ended | JobState::Dead | JobState::CancelResult)
     }
 }
 
@@ -149,8 +149,8 @@ impl ShownState {
     pub fn from_name(name: &str) -> Option<Self> {
         let of = |state, ok, cancel| Some(ShownState { state, ok, cancel });
         match name {
-            "running" => of(JobState::Leased, None, Some(false)),
-            "ending" => of(JobState::Leased, None, Some(true)),
+            "running" => of(JobState::JobAssignment, None, Some(false)),
+            "ending" => of(JobState::JobAssignment, None, Some(true)),
             "ok" => of(JobState::Ended, Some(true), None),
             "failed" => of(JobState::Ended, Some(false), None),
             _ => JobState::from_name(name).and_then(|state| of(state, None, None)),
@@ -168,7 +168,7 @@ pub struct Submission {
 
 /// What became of a submission.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Submitted {
+pub struct SubmittedJob {
     pub id: String,
     pub state: JobState,
     /// It had been submitted before, with the same idempotency key and the same spec.
@@ -204,15 +204,15 @@ pub struct Room {
 
 /// A lease of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Held {
+pub struct JobLease {
     pub id: String,
     pub epoch: u64,
 }
 
 /// A job that a worker has now.
 #[derive(Debug, Clone)]
-pub struct Leased {
-    pub held: Held,
+pub struct JobAssignment {
+    pub held: JobLease,
     /// As it was submitted; what cannot be read any more is the worker's to refuse.
     pub spec: Value,
     pub owner: String,
@@ -241,7 +241,7 @@ pub enum Renewal {
 /// The end of a lease.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Finish {
-    pub held: Held,
+    pub held: JobLease,
     pub result: JobResult,
     /// The result is Sandtimer's failure: the job is handed out again if it may be. A [`Drained`](super::Status::Drained) one is nobody's, and
     /// its delivery does not count.
@@ -257,11 +257,11 @@ fn is_zero(number: &u64) -> bool {
 
 /// What became of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Finished {
+pub enum FinishResult {
     /// It is the job's result.
     Recorded,
     /// The job was given back, or is dead.
-    GivenBack,
+    Returned,
     /// The lease had been lost: it is kept beside the job.
     Duplicate,
 }
@@ -269,9 +269,9 @@ pub enum Finished {
 /// What a cancel did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cancelled {
+pub enum CancelResult {
     /// No worker had it, and none will.
-    Cancelled,
+    CancelResult,
     /// Its worker has been asked to end it.
     Asked,
     /// It was over already.
@@ -351,9 +351,9 @@ pub struct JobRecord {
 
 impl JobRecord {
     /// Makes the output of its results text: each sequence of bytes that is not UTF-8 becomes U+FFFD.
-    pub fn replace_invalid_text(&mut self) {
+    pub fn replace_invalid_utf8(&mut self) {
         let results = self.result.iter_mut().chain(&mut self.earlier).chain(&mut self.duplicates);
-        results.filter_map(|result| result.outcome.as_mut()).for_each(Outcome::replace_invalid_text);
+        results.filter_map(|result| result.outcome.as_mut()).for_each(Outcome::replace_invalid_utf8);
     }
 }
 
@@ -431,37 +431,37 @@ pub trait JobStore: Send + Sync + Debug {
     ///
     /// # Errors
     /// The first submission that is refused.
-    fn submit(&self, submissions: &[Submission]) -> Result<Vec<Submitted>, StoreError>;
+    fn submit(&self, submissions: &[Submission]) -> Result<Vec<SubmittedJob>, StoreError>;
 
     /// Hands out at most as many jobs as there are slots, owners in turns and then the queues of each.
     ///
     /// # Errors
     /// Only those of the store itself, as for all that follow where nothing else is said.
-    fn lease(&self, request: &LeaseRequest) -> Result<Vec<Leased>, StoreError>;
+    fn lease(&self, request: &LeaseRequest) -> Result<Vec<JobAssignment>, StoreError>;
 
     /// Keeps leases for another `lease`, and says of each what is wanted.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
-    fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Renewal>, StoreError>;
+    fn renew(&self, held: &[JobLease], lease: Duration) -> Result<Vec<Renewal>, StoreError>;
 
     /// What is wanted of each lease, without renewing it: cheap enough to ask many times a second.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
-    fn look(&self, held: &[Held]) -> Result<Vec<Renewal>, StoreError>;
+    fn check_leases(&self, held: &[JobLease]) -> Result<Vec<Renewal>, StoreError>;
 
     /// Records what became of leased jobs, each by compare-and-set on its epoch.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
-    fn finish(&self, finishes: &[Finish]) -> Result<Vec<Finished>, StoreError>;
+    fn finish(&self, finishes: &[Finish]) -> Result<Vec<FinishResult>, StoreError>;
 
     /// Ends a job: at once where no worker has it.
     ///
     /// # Errors
     /// A job that is not there.
-    fn cancel(&self, id: &str, reason: &str) -> Result<Cancelled, StoreError>;
+    fn cancel(&self, id: &str, reason: &str) -> Result<CancelResult, StoreError>;
 
     /// Everything about a job, if it is there.
     ///
@@ -565,20 +565,20 @@ pub trait JobStore: Send + Sync + Debug {
     ///
     /// # Errors
     /// [`StoreError::Lost`].
-    fn append_log(&self, held: &Held, bytes: &[u8]) -> Result<(), StoreError>;
+    fn append_log(&self, held: &JobLease, bytes: &[u8]) -> Result<(), StoreError>;
 
     /// Reads a job's log from an absolute byte position.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
-    fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError>;
+    fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<JobLog, StoreError>;
 
     /// Adds to a file that a leased job leaves: at most [`FILE_PIECE`] bytes, `start` bytes from its beginning. What earlier
     /// deliveries of the job left goes with their successor's lease.
     ///
     /// # Errors
     /// [`StoreError::Lost`].
-    fn write_file(&self, held: &Held, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError>;
+    fn write_file(&self, held: &JobLease, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError>;
 
     /// A file's bytes from an absolute position: at most `most`, and none behind its end or where there is no such file.
     ///
@@ -602,7 +602,7 @@ pub trait JobStore: Send + Sync + Debug {
     ///
     /// # Errors
     /// See [`JobStore::lease`].
-    fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError>;
+    fn settle_webhook(&self, delivery: &Delivery, came: &DeliveryResult) -> Result<(), StoreError>;
 
     /// Makes the delivery of a job's end due at once, whatever has come of it before, and whether or not the webhook names
     /// that end. Attempts and their time count from now.

@@ -18,9 +18,9 @@ use serde_json::{Map, Value};
 use crate::model::LimitKind;
 
 pub use key::{Key, Unit};
-pub use nest::{Bound, Ceilings, Chosen, Effect, Effective, Own, Place, nest, precedence};
+pub use nest::{ScopeBound, Ceilings, ChosenLimit, Effect, EffectiveLimits, ScopeOwnLimits, ScopeLocation, nest, precedence};
 pub(crate) use nest::{bound_wall, fitting_grace};
-pub use parse::{Format, LimitError, Zero, from_json, from_json_as, name_wall, parse_text};
+pub use parse::{Format, LimitError, Zero, from_json, from_json_as, name_wall, parse_string};
 pub(crate) use parse::{check_at_least, check_least};
 
 /// The longest duration: 30 years. Longer ones saturate here.
@@ -71,7 +71,7 @@ impl Limits {
 
     /// The same limits, with where they stand, for people: a variable, a flag, a line of a file.
     #[must_use]
-    pub fn standing_in(mut self, origin: impl Into<Arc<str>>) -> Self {
+    pub fn with_origin(mut self, origin: impl Into<Arc<str>>) -> Self {
         self.origin = Some(origin.into());
         self
     }

@@ -70,11 +70,11 @@ impl JsonAllowance {
 
     /// Takes so many values from what is left. Whether there are so many.
     pub fn take_values(&mut self, values: usize) -> bool {
-        self.take(Count { values, ..Count::default() }).is_ok()
+        self.take(JsonCount { values, ..JsonCount::default() }).is_ok()
     }
 
     /// Takes what was counted from what is left.
-    fn take(&mut self, counted: Count) -> Result<(), JsonRejection> {
+    fn take(&mut self, counted: JsonCount) -> Result<(), JsonRejection> {
         if counted.depth > MAX_DEPTH {
             return Err(JsonRejection::Depth);
         }
@@ -93,14 +93,14 @@ impl JsonAllowance {
     /// As [`JsonAllowance::parse`], of the outermost level; when the text is not of this shape.
     pub fn split<'a, T: serde::Deserialize<'a>>(&mut self, text: &'a [u8]) -> Result<T, JsonRejection> {
         let outermost = count(text).outermost;
-        self.take(Count { values: outermost, depth: 0, outermost })?;
+        self.take(JsonCount { values: outermost, depth: 0, outermost })?;
         serde_json::from_slice(text).map_err(|_| JsonRejection::NotJson)
     }
 }
 
 /// What a text has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Count {
+struct JsonCount {
     /// Values, in the units of their memory.
     values: usize,
     depth: usize,
@@ -109,8 +109,8 @@ struct Count {
 }
 
 /// Counts what a text has that is parsed.
-fn count(text: &[u8]) -> Count {
-    let (mut counted, mut depth) = (Count { values: 1, ..Count::default() }, 0_usize);
+fn count(text: &[u8]) -> JsonCount {
+    let (mut counted, mut depth) = (JsonCount { values: 1, ..JsonCount::default() }, 0_usize);
     let mut bytes = text.iter();
     while let Some(byte) = bytes.next() {
         let values = match byte {

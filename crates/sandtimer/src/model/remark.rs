@@ -35,12 +35,12 @@ impl Outcome {
     pub fn set_output(&mut self, stdout: (String, Encoding), stderr: (String, Encoding)) {
         (self.stdout, self.stdout_encoding) = stdout;
         (self.stderr, self.stderr_encoding) = stderr;
-        let is_text = [self.stdout_encoding, self.stderr_encoding] == [Encoding::Utf8; 2];
-        self.encoding = if is_text { Encoding::Utf8 } else { Encoding::Base64 };
+        let is_utf8 = [self.stdout_encoding, self.stderr_encoding] == [Encoding::Utf8; 2];
+        self.encoding = if is_utf8 { Encoding::Utf8 } else { Encoding::Base64 };
     }
 
     /// Makes both streams text: each sequence of bytes that is not UTF-8 becomes U+FFFD.
-    pub fn replace_invalid_text(&mut self) {
+    pub fn replace_invalid_utf8(&mut self) {
         let text = |stream: &mut String, encoding| {
             let text = std::mem::take(stream);
             match encoding {

@@ -48,6 +48,6 @@ mod tests;
 
 pub use breaker::{BreakerSettings, Hold, OpenBreaker, Permit, Rate};
 pub use breakers::{BreakerSnapshot, Breakers, SharedBreakers, Ticket};
-pub use call::{Call, CallEnd, SpentOn, Step, Way, Why};
-pub use judge::{Failure, Judged, judge};
-pub use retry::{Backoff, Budget, Budgets, Retry};
+pub use call::{GuardedCall, CallEnd, SpentOn, CallStep, Way, Why};
+pub use judge::{AttemptFailure, AttemptResult, judge};
+pub use retry::{Backoff, RetryBudget, Budgets, Retry};

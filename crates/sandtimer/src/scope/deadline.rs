@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Node, ScopeError, ScopeId, ScopeTree};
+use super::{ScopeNode, ScopeError, ScopeId, ScopeTree};
 use crate::limits::{Effect, bound_wall, fitting_grace, nanoseconds};
 use crate::model::{Layer, LimitKind, Source};
 use crate::time::{Moment, TooLate};
@@ -26,7 +26,7 @@ pub struct Deadline {
 
 /// The next thing to be done about a scope's deadline, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum DeadlineEvent {
     /// Give notice that the wall is near, then say so with [`ScopeTree::warned`].
     Warn(Moment),
     /// Fire the cell and start the ending.
@@ -37,7 +37,7 @@ pub enum Event {
 
 /// A scope's settled ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ends {
+pub(super) struct SettledEnds {
     pub(super) wall_end: Moment,
     pub(super) hard_end: Moment,
     pub(super) named_by: NamedBy,
@@ -52,7 +52,7 @@ pub(super) enum NamedBy {
 }
 
 /// A limit's owner in words.
-pub(super) struct Named<'a> {
+pub(super) struct NamedLimit<'a> {
     pub(super) source: Source,
     pub(super) origin: Option<&'a Arc<str>>,
     pub(super) layer: Layer,
@@ -89,14 +89,14 @@ impl ScopeTree {
     ///
     /// # Errors
     /// [`ScopeError::Unknown`].
-    pub fn next_event(&self, id: ScopeId) -> Result<Option<Event>, ScopeError> {
+    pub fn next_event(&self, id: ScopeId) -> Result<Option<DeadlineEvent>, ScopeError> {
         let node = self.node(id)?;
-        let Some(Ends { wall_end, hard_end, .. }) = node.ends else { return Ok(None) };
+        let Some(SettledEnds { wall_end, hard_end, .. }) = node.ends else { return Ok(None) };
         let wanted = node.warn.filter(|_| node.warned_of.is_none_or(|warned_of| warned_of < wall_end));
         Ok(Some(match wanted {
-            _ if node.cell.is_fired() => Event::Hard(hard_end),
-            Some(lead) => Event::Warn(wall_end.before(lead).max(node.timing.watch.start())),
-            None => Event::Wall(wall_end),
+            _ if node.cell.is_fired() => DeadlineEvent::Hard(hard_end),
+            Some(lead) => DeadlineEvent::Warn(wall_end.before(lead).max(node.timing.watch.start())),
+            None => DeadlineEvent::Wall(wall_end),
         }))
     }
 
@@ -131,7 +131,7 @@ impl ScopeTree {
         let left = bounds.iter().flatten().min().map(|bound| from_start(*bound));
         let grace = fitting_grace(own_end.map(from_start), nanoseconds(node.grace), left);
         node.cell.set_grace(Duration::from_nanos(grace));
-        let ends = bound_wall(own_end, grace, start.as_nanos(), &bounds).map(|walled| Ends {
+        let ends = bound_wall(own_end, grace, start.as_nanos(), &bounds).map(|walled| SettledEnds {
             wall_end: Moment::from_nanos(walled.wall),
             hard_end: Moment::from_nanos(walled.hard),
             named_by: match walled.bound {
@@ -149,7 +149,7 @@ impl ScopeTree {
     }
 
     /// Whose limit it is, followed outwards to the scope that carries it.
-    pub(super) fn name(&self, id: ScopeId, named_by: NamedBy) -> Named<'_> {
+    pub(super) fn name(&self, id: ScopeId, named_by: NamedBy) -> NamedLimit<'_> {
         let (mut id, mut named_by, mut source) = (id, named_by, None);
         while let NamedBy::Ancestor(ancestor) = named_by {
             source = Some(Source::Ancestor);
@@ -169,18 +169,18 @@ impl ScopeTree {
             _ => (source.unwrap_or_else(own_source), node.timing.allowance),
         };
         let limit = limit.unwrap_or_default();
-        Named { source, origin, layer: node.place.layer, scope: &node.place.scope, limit }
+        NamedLimit { source, origin, layer: node.location.layer, scope: &node.location.scope, limit }
     }
 }
 
 /// The ends of a scope whose wall can no longer move: only its bound still can.
-fn fired_ends(node: &Node) -> Option<Ends> {
+fn fired_ends(node: &ScopeNode) -> Option<SettledEnds> {
     let hard_end = node.cell.hard_end()?;
     let Some(wall_end) = node.cell.wall_end() else {
         // It was ended for another reason while nothing bounded it; what does now can only be around it.
         let named_by = NamedBy::Ancestor(node.parent?);
-        return Some(Ends { wall_end: hard_end, hard_end, named_by });
+        return Some(SettledEnds { wall_end: hard_end, hard_end, named_by });
     };
     let named_by = node.ends?.named_by;
-    Some(Ends { wall_end: wall_end.min(hard_end), hard_end, named_by })
+    Some(SettledEnds { wall_end: wall_end.min(hard_end), hard_end, named_by })
 }

@@ -20,12 +20,12 @@ pub(crate) trait Follower: std::fmt::Debug + Send + Sync {
     fn advanced_at(&self) -> u64;
 
     /// In which order it has written to its streams since this was last asked, as far as that is known.
-    fn take_order(&self) -> Vec<Written>;
+    fn take_write_sequence(&self) -> Vec<OutputPiece>;
 }
 
 /// A piece of output: where it ends in its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Written {
+pub(crate) struct OutputPiece {
     pub stream: usize,
     pub end: u64,
 }

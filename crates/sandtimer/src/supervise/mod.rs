@@ -7,9 +7,9 @@
 //! part, that thread alone changes it. Until then the thread that passed a part may take it back, and ends the run itself
 //! (`at_once`, `burial`).
 
-pub(crate) mod apart;
+pub(crate) mod bounded_threads;
 pub(crate) mod at_once;
-pub(crate) mod burial;
+pub(crate) mod deferred_reap;
 pub(crate) mod collector;
 pub(crate) mod deliveries;
 pub(crate) mod ending;
@@ -19,7 +19,7 @@ pub(crate) mod listeners;
 pub(crate) mod look;
 mod notices;
 pub(crate) mod offer;
-pub(crate) mod orders;
+pub(crate) mod commands;
 pub mod output;
 pub(crate) mod ports;
 mod python;
@@ -27,14 +27,14 @@ pub(crate) mod remarks;
 mod reports;
 mod rows;
 pub(crate) mod run;
-pub(crate) mod seen;
+pub(crate) mod run_inspection;
 pub(crate) mod sentence;
 mod streams;
-mod unsent;
+mod unsent_slots;
 pub(crate) mod verdict_examples;
-pub(crate) mod verdict_text;
+pub(crate) mod verdict_sentences;
 pub(crate) mod waiting;
-pub(crate) mod words;
+pub(crate) mod displays;
 
-pub use seen::{Look, SeenProcess};
+pub use run_inspection::{RunInspection, ProcessInspection};
 pub use sentence::{signal_name, signal_number};

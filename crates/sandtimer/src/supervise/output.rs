@@ -88,11 +88,11 @@ impl SpoolDirectory {
 }
 
 /// Where a spool's file comes from; the seam at which tests fill a disk.
-trait Place: Send + Sync {
+trait SpoolFileSource: Send + Sync {
     fn file(&self) -> io::Result<Box<dyn FileExt + Send + Sync>>;
 }
 
-impl Place for SpoolDirectory {
+impl SpoolFileSource for SpoolDirectory {
     fn file(&self) -> io::Result<Box<dyn FileExt + Send + Sync>> {
         Ok(Box::new(self.create()?))
     }
@@ -100,26 +100,26 @@ impl Place for SpoolDirectory {
 
 /// Where byte `p` of the stream lies: at `p` in the head, then in a ring behind it.
 #[derive(Debug, Clone, Copy)]
-struct Layout {
+struct SpoolLayout {
     head: u64,
-    ring: u64,
+    tail: u64,
 }
 
-impl Layout {
+impl SpoolLayout {
     fn new(limit: Option<u64>) -> Self {
         match limit {
-            Some(limit) => Self { head: limit / 2, ring: limit - limit / 2 },
+            Some(limit) => Self { head: limit / 2, tail: limit - limit / 2 },
             // A head without end: no byte ever reaches the ring.
-            None => Self { head: u64::MAX, ring: 0 },
+            None => Self { head: u64::MAX, tail: 0 },
         }
     }
 
     fn limit(self) -> u64 {
-        self.head + self.ring
+        self.head + self.tail
     }
 
     fn offset(self, position: u64) -> u64 {
-        if position < self.head { position } else { self.head + (position - self.head) % self.ring }
+        if position < self.head { position } else { self.head + (position - self.head) % self.tail }
     }
 
     /// How many bytes from `position` on lie side by side.
@@ -179,17 +179,17 @@ pub(crate) type SharedSpool = Arc<Mutex<Spool>>;
 ///
 /// Its file has no name, so it ends with the engine: what must outlive the engine is copied out by cursor.
 pub struct Spool {
-    layout: Layout,
+    layout: SpoolLayout,
     /// Bytes ever written to the stream, kept or not.
     total: u64,
     /// The first byte still in the ring; the end of the head while nothing has been dropped.
-    ring_start: u64,
+    tail_start: u64,
     /// The end of what is stored. Below `total` only once storing has failed for good.
     stored_end: u64,
     last_write_ns: Option<u64>,
     store: Store,
     memory_bytes: usize,
-    place: Arc<dyn Place>,
+    file_source: Arc<dyn SpoolFileSource>,
     spill_error: Option<io::Error>,
     /// Even overwriting failed: everything from here on is dropped.
     closed: bool,
@@ -207,7 +207,7 @@ pub struct Chunk {
 
 /// What is left of a stream: its head, then its tail.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Collected {
+pub struct CollectedOutput {
     pub bytes: Vec<u8>,
     /// How many of `bytes` come before the cut; all of them where nothing was cut out between.
     pub head_len: usize,
@@ -215,7 +215,7 @@ pub struct Collected {
     pub dropped: u64,
 }
 
-impl Collected {
+impl CollectedOutput {
     /// Whether anything of the stream is missing.
     pub fn truncated(&self) -> bool {
         self.dropped > 0
@@ -230,17 +230,17 @@ impl Spool {
         Self::with_memory(limit, MEMORY_BYTES, directory)
     }
 
-    fn with_memory(limit: Option<u64>, memory_bytes: usize, place: Arc<dyn Place>) -> Self {
-        let layout = Layout::new(limit);
+    fn with_memory(limit: Option<u64>, memory_bytes: usize, file_source: Arc<dyn SpoolFileSource>) -> Self {
+        let layout = SpoolLayout::new(limit);
         Self {
             layout,
             total: 0,
-            ring_start: layout.head,
+            tail_start: layout.head,
             stored_end: 0,
             last_write_ns: None,
             store: Store::Memory(Vec::new()),
             memory_bytes,
-            place,
+            file_source,
             spill_error: None,
             closed: false,
         }
@@ -267,7 +267,7 @@ impl Spool {
     /// Moves from memory to a file. Where that fails, memory becomes all there is.
     fn spill(&mut self) {
         let Store::Memory(memory) = &self.store else { return };
-        let filled = self.place.file().and_then(|file| file.write_all_at(memory, 0).map(|()| file));
+        let filled = self.file_source.file().and_then(|file| file.write_all_at(memory, 0).map(|()| file));
         match filled {
             Ok(file) => self.store = Store::File(file),
             Err(error) => self.shrink(self.memory_bytes as u64, error),
@@ -278,19 +278,19 @@ impl Spool {
     /// byte already lies where the smaller layout looks for it.
     fn shrink(&mut self, limit: u64, error: io::Error) {
         self.spill_error.get_or_insert(error);
-        self.layout = Layout::new(Some(limit));
-        self.ring_start = self.layout.head;
+        self.layout = SpoolLayout::new(Some(limit));
+        self.tail_start = self.layout.head;
     }
 
     fn put(&mut self, bytes: &[u8], start: u64) {
         let end = start + bytes.len() as u64;
         let mut position = start;
         while position < end && !self.closed {
-            let first_kept = end.saturating_sub(self.layout.ring);
+            let first_kept = end.saturating_sub(self.layout.tail);
             if position >= self.layout.head && position < first_kept {
                 // The end of this same slice would overwrite these.
                 position = first_kept;
-                self.ring_start = first_kept;
+                self.tail_start = first_kept;
                 self.stored_end = first_kept;
                 continue;
             }
@@ -302,7 +302,7 @@ impl Spool {
                 Ok(written) => {
                     position += written as u64;
                     self.stored_end = position;
-                    self.ring_start = self.ring_start.max(position.saturating_sub(self.layout.ring));
+                    self.tail_start = self.tail_start.max(position.saturating_sub(self.layout.tail));
                 }
                 Err(error) => self.storing_failed(error, position),
             }
@@ -311,7 +311,7 @@ impl Spool {
 
     /// A file that cannot grow can mostly still be overwritten, so the ring goes on within what it has.
     fn storing_failed(&mut self, error: io::Error, position: u64) {
-        let growing = position < self.layout.limit() && self.ring_start == self.layout.head;
+        let growing = position < self.layout.limit() && self.tail_start == self.layout.head;
         if growing {
             self.shrink(position, error);
         } else {
@@ -348,10 +348,10 @@ impl Spool {
 
     /// The parts of the stream that are kept, as positions in it. Where nothing lies between, the first is all.
     pub fn kept(&self) -> [Range<u64>; 2] {
-        if self.ring_start == self.layout.head {
+        if self.tail_start == self.layout.head {
             return [0..self.stored_end, self.stored_end..self.stored_end];
         }
-        [0..self.layout.head, self.ring_start..self.stored_end]
+        [0..self.layout.head, self.tail_start..self.stored_end]
     }
 
     /// Reads at most `max` bytes from position `cursor` of the stream, during the run or after.
@@ -379,7 +379,7 @@ impl Spool {
     ///
     /// # Errors
     /// The spool's file cannot be read.
-    pub fn collect(&self, max: usize) -> io::Result<Collected> {
+    pub fn collect(&self, max: usize) -> io::Result<CollectedOutput> {
         let max = max as u64;
         let [head, tail] = self.kept();
         let (front, back, end) = if tail.is_empty() {
@@ -392,7 +392,7 @@ impl Spool {
         let mut bytes = Vec::new();
         self.append(0..front, &mut bytes)?;
         self.append(end - back..end, &mut bytes)?;
-        Ok(Collected { bytes, head_len: front as usize, dropped: self.total - front - back })
+        Ok(CollectedOutput { bytes, head_len: front as usize, dropped: self.total - front - back })
     }
 
     /// Appends the bytes of `range`, all of which must be kept.

@@ -78,11 +78,11 @@ fn the_hard_end_is_wall_plus_grace_within_the_bound() {
 struct Meeting([AtomicU64; 2]);
 
 impl Meeting {
-    const MOST_YIELDS: u64 = 100_000_000;
+    const MAX_YIELDS: u64 = 100_000_000;
 
     fn meet(&self, side: usize, round: u64) {
         self.0[side].store(round, Ordering::SeqCst);
-        for turn in 0..Self::MOST_YIELDS {
+        for turn in 0..Self::MAX_YIELDS {
             if self.0[1 - side].load(Ordering::SeqCst) >= round {
                 // A delay that differs between rounds moves one side across all of the other's steps.
                 (0..round * (side as u64) % 41).for_each(|_| std::hint::spin_loop());
@@ -148,7 +148,7 @@ fn a_burst_of_extensions_is_all_before_the_firing() {
 /// A clock that begins, on one thread, while the wall is moved on another, which learns of the beginning before or after that:
 /// what was acknowledged holds, counted from the beginning.
 #[test]
-fn extension_beside_a_beginning_clock_holds() {
+fn extension_holds_while_the_clock_starts() {
     use crate::limits::Limits;
     use crate::model::{Layer, Source};
     use crate::scope::{Extension, Opening, ScopeTree};

@@ -10,7 +10,7 @@
 
 mod answer;
 
-pub use answer::{Answer, Kind, MOST_PARTS, Malformed, Part, REPORT};
+pub use answer::{CallAnswer, AnswerKind, MAX_PARTS, MalformedAnswer, AnswerPart, REPORT};
 
 /// The program of a zygote and its children.
 const CHILD: &str = include_str!("child.py");

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use sandtimer::task::estimate::{Estimator, Finished, Question, Rung};
+use sandtimer::task::estimate::{Estimator, FinishedRun, Question, Rung};
 
 /// Sizes of history that are told apart.
 pub(crate) const SIZES: [&str; 6] = ["1", "2", "3", "4–6", "7–12", "13+"];
 
 /// One run, with what an estimator does not see of it.
 #[derive(Debug, Clone)]
-pub(crate) struct Run {
+pub(crate) struct EvaluatedRun {
     pub key: usize,
     pub question: Question,
     /// What it took, or would have taken.
@@ -20,9 +20,9 @@ pub(crate) struct Run {
     pub idle: bool,
 }
 
-impl Run {
-    pub fn finished(&self) -> Finished {
-        Finished {
+impl EvaluatedRun {
+    pub fn finished(&self) -> FinishedRun {
+        FinishedRun {
             question: self.question.clone(),
             seconds: self.stopped_at.unwrap_or(self.seconds),
             stopped: self.stopped_at.is_some(),
@@ -95,7 +95,7 @@ fn size_of_history(runs: usize) -> usize {
 }
 
 /// Foretells and learns each run, in their order.
-pub(crate) fn walk(runs: Vec<Run>) -> Evaluation {
+pub(crate) fn walk(runs: Vec<EvaluatedRun>) -> Evaluation {
     let mut estimator = Estimator::new();
     let mut known: HashMap<usize, Vec<f64>> = HashMap::new();
     let mut evaluation = Evaluation::default();
@@ -146,9 +146,9 @@ fn quantiles(past: &[f64]) -> Option<[f64; 3]> {
     sorted.sort_by(f64::total_cmp);
     let last = sorted.len().checked_sub(1)?;
     let at = |part: f64| {
-        let place = part * last as f64;
-        let (low, high) = (place.floor() as usize, place.ceil() as usize);
-        sorted[low] + (sorted[high] - sorted[low]) * place.fract()
+        let position = part * last as f64;
+        let (low, high) = (position.floor() as usize, position.ceil() as usize);
+        sorted[low] + (sorted[high] - sorted[low]) * position.fract()
     };
     Some([at(0.05), at(0.5), at(0.95)])
 }

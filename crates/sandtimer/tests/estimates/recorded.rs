@@ -2,17 +2,17 @@
 
 use sandtimer::task::estimate::{Conditions, Question};
 
-use crate::evaluation::Run;
+use crate::evaluation::EvaluatedRun;
 
 const HISTORY: &str = include_str!("history.csv");
 
 /// All of them, in the order they ran in.
-pub(crate) fn runs() -> Vec<Run> {
-    let rows = HISTORY.lines().filter(|line| !line.starts_with('#')).skip(1);
+pub(crate) fn runs() -> Vec<EvaluatedRun> {
+    let records = HISTORY.lines().filter(|line| !line.starts_with('#')).skip(1);
     let mut keys: Vec<(&str, bool)> = Vec::new();
-    rows.map(|row| {
-        let fields: Vec<&str> = row.split(',').collect();
-        let [name, load, milliseconds] = fields[..] else { panic!("three fields in `{row}`") };
+    records.map(|record| {
+        let fields: Vec<&str> = record.split(',').collect();
+        let [name, load, milliseconds] = fields[..] else { panic!("three fields in `{record}`") };
         let load: f64 = load.parse().expect("a load");
         let key = (name, load < 1.0);
         let index = keys.iter().position(|known| *known == key).unwrap_or(keys.len());
@@ -20,7 +20,7 @@ pub(crate) fn runs() -> Vec<Run> {
             keys.push(key);
         }
         let conditions = Conditions { hardware: "recorded".to_owned(), load: Some(load) };
-        Run {
+        EvaluatedRun {
             key: index,
             question: Question::command(&[name]).conditions(conditions),
             seconds: milliseconds.parse::<f64>().expect("a duration") / 1000.0,

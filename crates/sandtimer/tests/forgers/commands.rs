@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sandtimer::engine::{Cell, Context, Told};
-use sandtimer::model::{Reporter, State};
+use sandtimer::engine::{CellSpec, Context, CellEvent};
+use sandtimer::model::{Reporter, RemainingState};
 use sandtimer::{Ending, Limits};
 
 use crate::as_user::as_a_user;
@@ -22,7 +22,7 @@ fn subshell_cannot_end_its_command() {
     );
     assert_eq!(
         (outcome.ending, outcome.exit_code, outcome.state),
-        (Ending::Exited, Some(3), State::Kept),
+        (Ending::Exited, Some(3), RemainingState::Kept),
         "{outcome:?}"
     );
     assert_eq!((outcome.stdout.as_str(), outcome.reported_by), ("tests\n", Reporter::Interpreter));
@@ -40,7 +40,7 @@ fn shell_itself_ends_its_command() {
 }
 
 #[test]
-fn exit_of_the_shell_is_the_kernels_word() {
+fn shell_exit_status_comes_from_the_kernel() {
     let outcome = run(&session(), "exit 3");
     assert_eq!((outcome.exit_code, outcome.reported_by), (Some(3), Reporter::Kernel), "{outcome:?}");
 }
@@ -112,10 +112,10 @@ fn builtin_of_the_shell_can_leave_a_thief() {
         // A shell that still runs takes the next request before the kernel has woken the process that waits for it.
         std::thread::sleep(Duration::from_millis(100));
         let limits = Limits::new().wall(Duration::from_millis(1_500));
-        let cell = Cell { source: "echo executed".to_owned(), limits, ..Cell::default() };
+        let cell = CellSpec { source: "echo executed".to_owned(), limits, ..CellSpec::default() };
         let mut is_checkpoint_lost = false;
         let outcome = session
-            .execute(cell, &mut |told| is_checkpoint_lost |= matches!(told, Told::Lost(..)))
+            .execute(cell, &mut |event| is_checkpoint_lost |= matches!(event, CellEvent::Lost(..)))
             .expect("an outcome");
         let is_command_lost = outcome.ending == Ending::Timeout;
         assert!(is_command_lost || outcome.stdout == "executed\n", "{outcome:?}");
@@ -143,11 +143,11 @@ fn script_neither_copies_nor_closes_the_channel() {
     // It is as if it were not open.
     run(&session, "exec 240>&-; exec 240<&-");
     let own = run(&session, "( exec 240>&1; echo own >&240 ); ls /proc/self/fd | grep -c 240");
-    assert_eq!((own.stdout.as_str(), own.state), ("own\n0\n", State::Kept), "{own:?}");
+    assert_eq!((own.stdout.as_str(), own.state), ("own\n0\n", RemainingState::Kept), "{own:?}");
 }
 
 #[test]
-fn commands_beside_a_forger_are_themselves() {
+fn commands_with_a_forger_keep_their_results() {
     let session = session();
     run(
         &session,
@@ -158,7 +158,7 @@ fn commands_beside_a_forger_are_themselves() {
         let outcome = run(&session, &format!("echo {number}; (exit {code})"));
         assert_eq!(
             (outcome.exit_code, outcome.state),
-            (Some(code as i32), State::Kept),
+            (Some(code as i32), RemainingState::Kept),
             "{number}: {outcome:?}"
         );
         assert_eq!(outcome.stdout, format!("{number}\n"), "{number}: {outcome:?}");
@@ -180,7 +180,7 @@ fn without_root_nothing_writes_to_the_shells_script() {
         "( for fd in /proc/self/fd/* /proc/$$/fd/*; do\ncase $(readlink $fd) in pipe:*|socket:*) ;; *) continue ;; esac\n\
          case ${fd##*/} in 1|2|241|242) ;; *) (echo 'builtin kill -0 2000000001' > $fd) 2>/dev/null ;; esac\ndone ) & wait; sleep 0.2; (exit 3)",
     );
-    assert_eq!((outcome.exit_code, outcome.state), (Some(3), State::Kept), "{outcome:?}");
+    assert_eq!((outcome.exit_code, outcome.state), (Some(3), RemainingState::Kept), "{outcome:?}");
     assert_eq!(run(&session, "(exit 4)").exit_code, Some(4));
 }
 

@@ -1,6 +1,6 @@
 //! JavaScript contexts: a process that the interpreter has given its channel to is not the interpreter.
 
-use sandtimer::model::{Reporter, State};
+use sandtimer::model::{Reporter, RemainingState};
 use sandtimer::{Ending, Outcome};
 
 use crate::live::{javascript_context, run};
@@ -43,7 +43,7 @@ function forged() {
 const FAILS: &str = "await new Promise((resolve) => setTimeout(resolve, 300)); throw new Error('1 failed')";
 
 fn assert_failed(outcome: &Outcome) {
-    assert_eq!((outcome.ending, outcome.state), (Ending::Raised, State::Kept), "{outcome:?}");
+    assert_eq!((outcome.ending, outcome.state), (Ending::Raised, RemainingState::Kept), "{outcome:?}");
     assert_eq!(outcome.error.as_ref().expect("an error")["message"], "1 failed", "{outcome:?}");
     assert_eq!(outcome.reported_by, Reporter::Interpreter);
 }

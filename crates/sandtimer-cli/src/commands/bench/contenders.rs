@@ -144,13 +144,13 @@ fn process(command: &mut Command) -> Result<u64, Error> {
 
 /// Reads all processor time that a contender may have used: own, waited-for children, helpers, the engine's group.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub(super) struct CpuMeter {
     group: Option<PathBuf>,
 }
 
-impl Meter {
+impl CpuMeter {
     pub(super) fn new() -> Self {
-        Meter { group: engine_group() }
+        CpuMeter { group: engine_group() }
     }
 
     /// Whether what sandboxes use is counted at all.

@@ -2,15 +2,15 @@
 
 use std::process::ExitCode;
 
-use sandtimer::limits::{Format, Setting, parse_text};
+use sandtimer::limits::{Format, Setting, parse_string};
 use sandtimer::model::{LimitKind, Outcome};
 use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Map, Value, json};
 
-use super::super::Failure;
+use super::super::CommandFailure;
 use super::super::run::exit::exit_code;
 use super::client::{Client, printable};
-use super::{archive, copy, said, template};
+use super::{archive, copy, print_reply, template};
 use crate::args::sandbox::{
     SandboxAction, SandboxArguments, SandboxCreate, SandboxDelete, SandboxExec, SandboxList,
 };
@@ -21,7 +21,7 @@ use crate::render::{self, To};
 const WAIT_MILLISECONDS: u64 = 20_000;
 const HEAD: [&str; 5] = ["ID", "TEMPLATE", "RUNS", "DURABILITY", "AGE"];
 
-pub(crate) fn main(given: &SandboxArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn main(given: &SandboxArguments) -> Result<ExitCode, CommandFailure> {
     match &given.action {
         SandboxAction::Create(given) => create(given),
         SandboxAction::List(given) => list(given),
@@ -35,13 +35,13 @@ pub(crate) fn main(given: &SandboxArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-fn create(given: &SandboxCreate) -> Result<ExitCode, Failure> {
+fn create(given: &SandboxCreate) -> Result<ExitCode, CommandFailure> {
     let body = given.template.as_ref().map_or(json!({}), |template| json!({"template": template}));
     let made = Client::new(&given.server)?.post("/v1/sandboxes", &body)?;
-    Ok(said(given.server.json, &made, made["sandbox_id"].as_str().unwrap_or_default()))
+    Ok(print_reply(given.server.json, &made, made["sandbox_id"].as_str().unwrap_or_default()))
 }
 
-fn list(given: &SandboxList) -> Result<ExitCode, Failure> {
+fn list(given: &SandboxList) -> Result<ExitCode, CommandFailure> {
     let listed = Client::new(&given.server)?.get("/v1/sandboxes")?;
     if given.server.json {
         render::print(&format!("{listed}\n"));
@@ -55,21 +55,21 @@ fn list(given: &SandboxList) -> Result<ExitCode, Failure> {
     for sandbox in listed["sandboxes"].as_array().into_iter().flatten() {
         let age = now.saturating_sub(sandbox["created_at_ms"].as_u64().unwrap_or(now)) / 1_000;
         let age = written(LimitKind::Wall.into(), Some(age * 1_000_000_000));
-        let word = |name: &str| printable(sandbox[name].as_str().unwrap_or_default());
-        let [id, template, durability] = ["sandbox_id", "template", "durability"].map(word);
+        let field = |name: &str| printable(sandbox[name].as_str().unwrap_or_default());
+        let [id, template, durability] = ["sandbox_id", "template", "durability"].map(field);
         text.push_str(&line([&id, &template, &sandbox["runs"].to_string(), &durability, &age]));
     }
     render::print(&text);
     Ok(ExitCode::SUCCESS)
 }
 
-fn delete(given: &SandboxDelete) -> Result<ExitCode, Failure> {
+fn delete(given: &SandboxDelete) -> Result<ExitCode, CommandFailure> {
     let id = checked(&given.id)?;
     Client::new(&given.server)?.delete(&format!("/v1/sandboxes/{id}"))?;
-    Ok(said(given.server.json, &json!({"sandbox_id": id, "deleted": true}), "deleted"))
+    Ok(print_reply(given.server.json, &json!({"sandbox_id": id, "deleted": true}), "deleted"))
 }
 
-fn execute(given: &SandboxExec) -> Result<ExitCode, Failure> {
+fn execute(given: &SandboxExec) -> Result<ExitCode, CommandFailure> {
     let id = checked(&given.id)?;
     let client = Client::new(&given.server)?;
     let mut body = Map::new();
@@ -92,7 +92,7 @@ fn execute(given: &SandboxExec) -> Result<ExitCode, Failure> {
         run = client.get(&path)?;
     }
     let outcome: Outcome = serde_json::from_value(run["outcome"].take())
-        .map_err(|error| Failure::usage(format!("the server's answer is not an outcome: {error}")))?;
+        .map_err(|error| CommandFailure::usage(format!("the server's answer is not an outcome: {error}")))?;
     if given.server.json {
         render::print(&render::outcome_json(&outcome));
     } else {
@@ -103,7 +103,7 @@ fn execute(given: &SandboxExec) -> Result<ExitCode, Failure> {
             render::verdict(verdict, None, !last.is_empty() && !last.ends_with('\n'));
         } else if let Some(error) = &outcome.error {
             let message = error["message"].as_str().unwrap_or("the run could not continue");
-            render::complaint(&match error["code"].as_str() {
+            render::report_error(&match error["code"].as_str() {
                 Some("execute_failed") => format!("`{}`: {message}", given.command[0]),
                 _ => message.to_owned(),
             });
@@ -112,9 +112,9 @@ fn execute(given: &SandboxExec) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(exit_code(&outcome)))
 }
 
-fn wall_milliseconds(wall: &std::ffi::OsStr) -> Result<Value, Failure> {
-    let text = wall.to_str().ok_or_else(|| Failure::usage("--wall: the value is not text"))?;
-    Ok(match parse_text("--wall", Format::flag(LimitKind::Wall), text, "the command line")? {
+fn wall_milliseconds(wall: &std::ffi::OsStr) -> Result<Value, CommandFailure> {
+    let text = wall.to_str().ok_or_else(|| CommandFailure::usage("--wall: the value is not text"))?;
+    Ok(match parse_string("--wall", Format::flag(LimitKind::Wall), text, "the command line")? {
         Setting::At(nanoseconds) => nanoseconds.div_ceil(1_000_000).into(),
         Setting::Unlimited => "unlimited".into(),
         Setting::Inherit => Value::Null,
@@ -122,11 +122,11 @@ fn wall_milliseconds(wall: &std::ffi::OsStr) -> Result<Value, Failure> {
 }
 
 /// An id as it is put into a path.
-pub(super) fn checked(id: &str) -> Result<&str, Failure> {
+pub(super) fn checked(id: &str) -> Result<&str, CommandFailure> {
     let is_id = !id.is_empty() && id.len() <= 100 && id.chars().all(|letter| letter.is_ascii_alphanumeric());
     if is_id {
         return Ok(id);
     }
     let shown = printable(&id.chars().take(100).collect::<String>());
-    Err(Failure::usage(format!("`{shown}` is not the id of a sandbox; `sandtimer sandbox list` lists them")))
+    Err(CommandFailure::usage(format!("`{shown}` is not the id of a sandbox; `sandtimer sandbox list` lists them")))
 }

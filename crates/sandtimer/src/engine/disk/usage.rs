@@ -17,7 +17,7 @@ const ENTRIES_PER_CLOCK: u32 = 16;
 /// A count of the files below some directories, as far as it has come. Links are not followed, other file systems not entered, and
 /// nothing that a run puts in the way leads out of a directory.
 #[derive(Debug)]
-pub(super) struct Count {
+pub(super) struct DiskCount {
     /// Those that are still to be read.
     directories: Vec<PathBuf>,
     /// The directories that are being read, each in the one before.
@@ -30,9 +30,9 @@ pub(super) struct Count {
     since: u64,
 }
 
-impl Count {
+impl DiskCount {
     pub fn new(directories: &[PathBuf], since: u64) -> Self {
-        Count { directories: directories.to_vec(), levels: Vec::new(), total: 0, born: 0, since }
+        DiskCount { directories: directories.to_vec(), levels: Vec::new(), total: 0, born: 0, since }
     }
 
     /// How many directories it has open.
@@ -145,8 +145,8 @@ pub(super) mod tests {
         }
     }
 
-    fn whole(directory: &Path) -> Count {
-        let mut count = Count::new(&[directory.to_owned()], 0);
+    fn whole(directory: &Path) -> DiskCount {
+        let mut count = DiskCount::new(&[directory.to_owned()], 0);
         assert!(count.advance(u64::MAX, &AtomicU64::new(0)));
         count
     }
@@ -162,7 +162,7 @@ pub(super) mod tests {
         std::os::unix::fs::symlink("/usr", directory.path().join("link")).expect("made");
         let expected = whole(directory.path());
         assert!(expected.total >= 200 * 5000, "{expected:?}");
-        let (mut count, progress) = (Count::new(&[directory.path().to_owned()], 0), AtomicU64::new(0));
+        let (mut count, progress) = (DiskCount::new(&[directory.path().to_owned()], 0), AtomicU64::new(0));
         let mut steps = 0;
         let mut before = 0;
         while !count.advance(0, &progress) {

@@ -112,7 +112,7 @@ impl Sandbox {
             }
             let attribute =
                 if has_user_attributes { "user.overlay.opaque" } else { "trusted.overlay.opaque" };
-            let mut reader = Reader { reading, layers, attribute, left: MAX_ENTRIES, visit };
+            let mut reader = ChangeReader { reading, layers, attribute, left: MAX_ENTRIES, visit };
             reader.walk()
         };
         std::thread::scope(|scope| -> Result<(), Error> {
@@ -184,7 +184,7 @@ struct MergedEntry {
     is_cut: bool,
 }
 
-struct Reader<'a> {
+struct ChangeReader<'a> {
     reading: Reading,
     layers: LayerRoots,
     attribute: &'static str,
@@ -193,7 +193,7 @@ struct Reader<'a> {
 }
 
 /// A directory that is still to be read.
-struct Pending {
+struct PendingChange {
     path: PathBuf,
     new: Vec<usize>,
     old: Vec<usize>,
@@ -201,10 +201,10 @@ struct Pending {
     is_cut: bool,
 }
 
-impl Reader<'_> {
+impl ChangeReader<'_> {
     fn walk(&mut self) -> Result<(), SandboxError> {
         let (new, all) = (self.layers.new, self.layers.roots.len());
-        let root = Pending {
+        let root = PendingChange {
             path: PathBuf::new(),
             new: (0..new).collect(),
             old: (new..all).collect(),
@@ -219,7 +219,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn directory(&mut self, directory: &Pending) -> Result<Vec<Pending>, SandboxError> {
+    fn directory(&mut self, directory: &PendingChange) -> Result<Vec<PendingChange>, SandboxError> {
         let new = self.merged(&directory.path, &directory.new)?;
         let old = self.merged(&directory.path, &directory.old)?;
         let mut below = Vec::new();
@@ -245,7 +245,7 @@ impl Reader<'_> {
                         self.found(&path, change, top)?;
                     }
                     if !now.layers.is_empty() {
-                        below.push(Pending {
+                        below.push(PendingChange {
                             path,
                             new: now.layers.clone(),
                             old: before.layers.clone(),
@@ -376,9 +376,9 @@ mod tests {
 
     #[test]
     fn reader_stops_at_its_budget() {
-        let place = tempfile::tempdir().expect("a directory");
+        let scratch = tempfile::tempdir().expect("a directory");
         for name in ["a", "b", "c", "d", "e"] {
-            std::fs::write(place.path().join(name), "x").expect("written");
+            std::fs::write(scratch.path().join(name), "x").expect("written");
         }
         for (left, expected) in [(4, None), (5, Some(5))] {
             let mut count = 0;
@@ -386,10 +386,10 @@ mod tests {
                 count += 1;
                 Ok(())
             };
-            let roots = vec![walk::open_root(place.path()).expect("open")];
+            let roots = vec![walk::open_root(scratch.path()).expect("open")];
             let layers = LayerRoots { roots, new: 1, unshared: 1 };
             let attribute = "trusted.overlay.opaque";
-            let read = Reader { reading: Reading::Whole, layers, attribute, left, visit: &mut visit }.walk();
+            let read = ChangeReader { reading: Reading::Whole, layers, attribute, left, visit: &mut visit }.walk();
             match (read, expected) {
                 (Ok(()), Some(expected)) => assert_eq!(count, expected),
                 (Err(error @ SandboxError::TooManyFiles { .. }), None) => {

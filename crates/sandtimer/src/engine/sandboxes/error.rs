@@ -41,7 +41,7 @@ pub enum SandboxError {
     /// and sessions it has, counted only once it has no runs; `files` is how many reads and writes of its files are being made.
     #[error(
         "the sandbox `{id}` {}; a snapshot or a fork needs that nothing uses it: {}",
-        users_text(runs, *contexts, *files),
+        describe_users(runs, *contexts, *files),
         users_remedy(runs, *contexts)
     )]
     HasRuns { id: String, runs: Vec<String>, contexts: usize, files: usize },
@@ -95,7 +95,7 @@ impl SandboxError {
     }
 }
 
-fn users_text(runs: &[String], contexts: usize, files: usize) -> String {
+fn describe_users(runs: &[String], contexts: usize, files: usize) -> String {
     /// Runs that a message names.
     const MAX_NAMED: usize = 10;
     let runs = match runs {

@@ -18,7 +18,7 @@ use super::super::workspace::workspace_owner;
 use super::layers::{Base, Stack};
 use super::record::{self, NEW, UPPER, make_layer};
 use super::stored::{self, Origin, StoredTemplate};
-use super::{Namespaces, SandboxError, Sandboxes, lock};
+use super::{NamespaceSupport, SandboxError, Sandboxes, lock};
 
 /// A tree that is being imported. Dropping it removes it.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Sandboxes {
     /// The owner has a template of this name by now, or the disk is full. Nothing is left of it.
     pub fn finish_import(&self, mut import: Import) -> Result<StoredTemplate, Error> {
         let storage = |source| SandboxError::Storage { doing: "cannot keep the template's layer", source };
-        let has_user_attributes = self.inner.host()?.namespaces == Namespaces::User;
+        let has_user_attributes = self.inner.host()?.namespaces == NamespaceSupport::User;
         let stack = Stack { base: Base::Layer(import.id.clone()), layers: Vec::new(), has_user_attributes };
         self.layers.retain(stack.references());
         if let Err(error) = fs::rename(import.directory(), self.layers.layer(&import.id)) {

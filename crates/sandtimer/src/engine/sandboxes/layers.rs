@@ -152,8 +152,8 @@ mod tests {
 
     #[test]
     fn layer_goes_with_the_last_record_that_names_it() {
-        let place = tempfile::tempdir().expect("a directory");
-        let layers = Layers::below(place.path(), false);
+        let scratch = tempfile::tempdir().expect("a directory");
+        let layers = Layers::below(scratch.path(), false);
         layers.prepare().expect("made");
         let [one, two] = ["one", "two"].map(str::to_owned);
         for id in [&one, &two] {
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(layers.release([&one, &two]).len(), 1);
         assert!(layers.contains(&one) && !layers.contains(&two));
         let trash = layers.release([&one]);
-        assert_eq!(trash, [place.path().join(".layers/.trash-one")]);
+        assert_eq!(trash, [scratch.path().join(".layers/.trash-one")]);
         assert_eq!(layers.release([&one]), Vec::<PathBuf>::new(), "it is released already");
         // The next start finds both.
         assert_eq!(layers.unreferenced().expect("read").len(), 2);
@@ -173,8 +173,8 @@ mod tests {
 
     #[test]
     fn layer_stays_while_a_record_is_unreadable() {
-        let place = tempfile::tempdir().expect("a directory");
-        let layers = Layers::below(place.path(), true);
+        let scratch = tempfile::tempdir().expect("a directory");
+        let layers = Layers::below(scratch.path(), true);
         let id = "one".to_owned();
         fs::create_dir_all(layers.upper(&id)).expect("made");
         layers.retain([&id]);
@@ -182,6 +182,6 @@ mod tests {
         assert!(layers.contains(&id));
         assert_eq!(layers.unreferenced().expect("read"), Vec::<PathBuf>::new());
         // The control: a start that reads all records finds it.
-        assert_eq!(Layers::below(place.path(), false).unreferenced().expect("read"), [layers.layer(&id)]);
+        assert_eq!(Layers::below(scratch.path(), false).unreferenced().expect("read"), [layers.layer(&id)]);
     }
 }

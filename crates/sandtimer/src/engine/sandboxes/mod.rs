@@ -33,22 +33,22 @@ pub use self::files::SandboxFiles;
 pub use self::import::Import;
 pub use self::layers::MAX_LAYERS;
 use self::layers::{Base, Layers, Stack};
-use self::mount::Mounted;
+use self::mount::MountedRoot;
 use self::record::{Home, Record};
 pub use self::snapshot::MAX_FORKS;
 pub use self::stored::{Origin, StoredTemplate};
 use super::error::Error;
-use super::scopes::Scope;
+use super::scopes::ScopeHandle;
 use super::{Engine, Inner, Spec, new_run_id};
 use crate::isolate::files::{FilesPlan, WORKSPACE};
-use crate::isolate::host::Namespaces;
+use crate::isolate::host::NamespaceSupport;
 use crate::isolate::sandbox::{RootView, SANDBOX_HOME, SANDBOX_USER};
 use crate::limits::Limits;
 use crate::model::Layer;
 use crate::scope::ScopeId;
-use crate::supervise::orders::{Command, EnforcerHandle};
-use crate::supervise::run::Running;
-use crate::supervise::waiting::Waiting;
+use crate::supervise::commands::{EnforcerCommand, EnforcerHandle};
+use crate::supervise::run::SharedRun;
+use crate::supervise::waiting::RunNotifier;
 
 /// How long a deletion waits for what it has killed.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -107,7 +107,7 @@ pub struct Sandbox {
     inner: Arc<Inner>,
     state: Arc<SandboxState>,
     /// What all of its runs are opened in.
-    scope: Arc<Scope>,
+    scope: Arc<ScopeHandle>,
 }
 
 /// What a sandbox is, as its runs share it. Holds nothing of the engine's that would keep the engine alive.
@@ -133,7 +133,7 @@ struct SandboxState {
 #[derive(Debug, Default)]
 struct Life {
     is_deleted: bool,
-    mounted: Option<Arc<Mounted>>,
+    mounted: Option<Arc<MountedRoot>>,
     /// What holds it: runs, also those that are being started, and work with its files.
     users: usize,
     runs: Vec<RunHandle>,
@@ -142,9 +142,9 @@ struct Life {
 /// A run in a sandbox, as far as its deletion needs it.
 #[derive(Debug)]
 struct RunHandle {
-    row: usize,
+    slot_index: usize,
     id: String,
-    waiting: Arc<Waiting>,
+    waiting: Arc<RunNotifier>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -275,7 +275,7 @@ impl Sandboxes {
 
     /// What a sandbox is stacked on, kept for its record; and whether files of it may be lost.
     fn resolve(&self, spec: &SandboxSpec) -> Result<(Stack, bool), Error> {
-        let has_user_attributes = self.inner.host()?.namespaces == Namespaces::User;
+        let has_user_attributes = self.inner.host()?.namespaces == NamespaceSupport::User;
         let of = |base| (Stack { base, layers: Vec::new(), has_user_attributes }, false);
         Ok(match &spec.template {
             Template::Host => of(Base::Host),
@@ -433,10 +433,10 @@ impl Sandbox {
     }
 
     /// Has the run be ended if the sandbox is deleted.
-    pub(super) fn note_run(&self, running: &Running) {
-        let handle = RunHandle { row: running.row, id: running.id.clone(), waiting: running.waiting.clone() };
+    pub(super) fn note_run(&self, running: &SharedRun) {
+        let handle = RunHandle { slot_index: running.slot_index, id: running.id.clone(), waiting: running.waiting.clone() };
         let mut life = lock(&self.state.life);
-        life.runs.retain(|run| !run.waiting.is_over());
+        life.runs.retain(|run| !run.waiting.has_finished());
         if life.is_deleted {
             handle.end(&self.inner.enforcer);
         }
@@ -485,7 +485,7 @@ impl RunHandle {
     fn end(&self, enforcer: &EnforcerHandle) {
         for _ in 0..2 {
             let reason = "its sandbox was deleted".to_owned();
-            enforcer.send(Command::Cancel { row: self.row, id: self.id.clone(), reason });
+            enforcer.send(EnforcerCommand::Cancel { slot_index: self.slot_index, id: self.id.clone(), reason });
         }
     }
 }
@@ -505,7 +505,7 @@ pub(super) struct SandboxUse {
     state: Arc<SandboxState>,
     visitor: Visitor,
     /// There until it is dropped.
-    mounted: Option<Arc<Mounted>>,
+    mounted: Option<Arc<MountedRoot>>,
 }
 
 impl SandboxUse {

@@ -23,20 +23,20 @@ use super::super::error::Error;
 use super::super::owners::owner_namespace;
 use super::super::plans::{KnownFiles, host_files};
 use super::super::pool::Pool;
-use super::super::start::{self, Descriptors, Prepared};
+use super::super::start::{self, Descriptors, PreparedJail};
 use super::super::{Inner, Spec, new_run_id, park};
 use super::error::SandboxError;
 use super::layers::{Base, Layers, Stack};
 use super::record::{Home, Record};
 use crate::isolate::cgroup::Slot;
 use crate::isolate::files::{FilesPlan, Mount};
-use crate::isolate::host::Namespaces;
+use crate::isolate::host::NamespaceSupport;
 use crate::isolate::lease::{WORKSPACES, has_uids};
 use crate::isolate::plan::{NEWNS, NEWPID, Plan};
 use crate::isolate::sandbox::{
     OVERLAY_STEP, RootRequest, RootView, SANDBOX_PATH, TemplateTree, own_mounts, root_steps,
 };
-use crate::model::{Degraded, Path as RunPath};
+use crate::model::{Degradation, Path as RunPath};
 
 /// How long the processes of an engine that was killed may take to end.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -49,7 +49,7 @@ const WRITABLE: [&str; 5] = ["/home", "/tmp", "/var", "/workspace", "/dev/shm"];
 
 /// A mounted root, and what is held for it.
 #[derive(Debug)]
-pub(super) struct Mounted {
+pub(super) struct MountedRoot {
     pub namespace: OwnedFd,
     /// Names the root directory.
     pub root: OwnedFd,
@@ -60,19 +60,19 @@ pub(super) struct Mounted {
     pool: Arc<Pool>,
 }
 
-impl Drop for Mounted {
+impl Drop for MountedRoot {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
-            let row = slot.row;
+            let slot_index = slot.index;
             drop(slot);
-            self.pool.give_back(row, None);
+            self.pool.give_back(slot_index, None);
         }
     }
 }
 
 /// Mounts the root of a sandbox.
-pub(super) fn mount(inner: &Inner, home: &Home, layers: &Layers, record: &Record) -> Result<Mounted, Error> {
-    if let Namespaces::None(reason) = &inner.host()?.namespaces {
+pub(super) fn mount(inner: &Inner, home: &Home, layers: &Layers, record: &Record) -> Result<MountedRoot, Error> {
+    if let NamespaceSupport::None(reason) = &inner.host()?.namespaces {
         return Err(SandboxError::NoNamespaces(reason.clone()).into());
     }
     let lock = take_lock(home)?;
@@ -84,16 +84,16 @@ pub(super) fn mount(inner: &Inner, home: &Home, layers: &Layers, record: &Record
         .map_err(Error::system("cannot make the sandbox's control groups"))?
         .ok_or(Error::Full(super::super::CAPACITY))?;
     // A sandbox's runs can keep descriptors in its files, and with them what is charged to its uid.
-    inner.pool.note_shared(slot.row);
-    let (row, mut slot) = (slot.row, Some(slot));
+    inner.pool.note_shared(slot.index);
+    let (slot_index, mut slot) = (slot.index, Some(slot));
     let built = build(inner, home, (layers, &record.stack), &mut slot);
     match built {
         Ok((BuiltRoot { namespace, root }, view)) => {
-            Ok(Mounted { namespace, root, lock: lock.into(), view, slot, pool: inner.pool.clone() })
+            Ok(MountedRoot { namespace, root, lock: lock.into(), view, slot, pool: inner.pool.clone() })
         }
         Err(error) => {
             drop(slot);
-            inner.pool.give_back(row, None);
+            inner.pool.give_back(slot_index, None);
             Err(error)
         }
     }
@@ -120,23 +120,23 @@ struct Access {
     /// The user's uid outside.
     uid: Option<u32>,
     namespace: Option<Arc<OwnedFd>>,
-    degraded: Vec<Degraded>,
+    degraded: Vec<Degradation>,
 }
 
 /// Files of a layer belong to one uid on disk whatever engine has it mounted, and to the user of the sandbox in it.
-fn access(inner: &Inner, layer: &Path, row: usize) -> Result<Access, Error> {
+fn access(inner: &Inner, layer: &Path, slot_index: usize) -> Result<Access, Error> {
     if !has_uids() {
         return Ok(Access { uid: None, namespace: None, degraded: Vec::new() });
     }
-    let uid = inner.lease.uid(row);
-    let namespace = owner_namespace(inner, layer, (uid, row))?;
+    let uid = inner.lease.uid(slot_index);
+    let namespace = owner_namespace(inner, layer, (uid, slot_index))?;
     let is_mappable = probe::allows_idmap(layer, namespace.as_fd())
         .map_err(|source| SandboxError::Storage { doing: "cannot use the sandbox's layer", source })?;
     if is_mappable {
         return Ok(Access { uid: Some(uid), namespace: Some(namespace), degraded: Vec::new() });
     }
     let reason = "the file system of the state directory has no idmapped mounts: all sandboxes have one uid outside their user namespaces";
-    let degraded = vec![Degraded { layer: "own uid".to_owned(), reason: reason.to_owned() }];
+    let degraded = vec![Degradation { layer: "own uid".to_owned(), reason: reason.to_owned() }];
     Ok(Access { uid: Some(WORKSPACES), namespace: None, degraded })
 }
 
@@ -156,7 +156,7 @@ fn build(
     holder: &mut Option<Slot>,
 ) -> Result<(BuiltRoot, RootView), Error> {
     let host = inner.host()?;
-    let in_user_namespace = host.namespaces == Namespaces::User;
+    let in_user_namespace = host.namespaces == NamespaceSupport::User;
     if stack.has_user_attributes != in_user_namespace {
         return Err(SandboxError::OtherPrivileges { was_privileged: in_user_namespace }.into());
     }
@@ -164,7 +164,7 @@ fn build(
     let storage = |doing| move |source| Error::from(SandboxError::Storage { doing, source });
     let work = home.renew_work(&new_run_id()).map_err(storage("cannot prepare the sandbox's layer"))?;
     let layer = home.layer();
-    let access = access(inner, &layer, slot.row)?;
+    let access = access(inner, &layer, slot.index)?;
     let template = template_tree(layers, &stack.base);
     let root = template.as_ref().map(TemplateTree::root);
     let accounts = root.as_deref().map(accounts_of).transpose()?;
@@ -194,7 +194,7 @@ fn build(
     };
     let steps = root_steps(&request, idmaps.len() as u64);
     let plan = Plan { flags: NEWNS | NEWPID, program: steps.program, names: steps.names, ..Plan::none() };
-    let prepared = Prepared::of_plan(Arc::new(KnownFiles::new(files)), plan, idmaps);
+    let prepared = PreparedJail::of_plan(Arc::new(KnownFiles::new(files)), plan, idmaps);
     let built = carry_out(inner, prepared, holder)?;
     Ok((built, view))
 }
@@ -206,7 +206,7 @@ struct BuiltRoot {
 }
 
 /// Starts a process that puts the root together, takes its mount namespace, and ends it. The slot comes back empty.
-fn carry_out(inner: &Inner, prepared: Prepared, holder: &mut Option<Slot>) -> Result<BuiltRoot, Error> {
+fn carry_out(inner: &Inner, prepared: PreparedJail, holder: &mut Option<Slot>) -> Result<BuiltRoot, Error> {
     let pair = || socket::pair().map_err(Error::system("cannot make a socket"));
     let ((control, init_control), (dispatch, waiting)) = (pair()?, pair()?);
     let null = park::null()?;
@@ -237,7 +237,7 @@ fn carry_out(inner: &Inner, prepared: Prepared, holder: &mut Option<Slot>) -> Re
     built
 }
 
-fn wait_built(jail: &start::Sandbox) -> Result<BuiltRoot, Error> {
+fn wait_built(jail: &start::Jail) -> Result<BuiltRoot, Error> {
     const MOUNTS: u64 = 0x0002_0000;
     let doing = "cannot build the sandbox's root";
     let (mut namespace, mut root) = (None, None);

@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use sandtimer_os::probe::read_text;
+use sandtimer_os::probe::read_string;
 use sandtimer_os::remove::remove_tree;
 use serde::{Deserialize, Serialize};
 
@@ -50,7 +50,7 @@ pub(super) struct Record {
 
 /// Which start of the machine this is.
 pub(super) fn boot_id() -> String {
-    read_text("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
+    read_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
 /// The directory of one sandbox.

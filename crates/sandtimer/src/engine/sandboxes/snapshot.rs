@@ -224,7 +224,7 @@ impl SandboxState {
             if life.users == 0 {
                 return Ok(life);
             }
-            life.runs.retain(|run| !run.waiting.is_over());
+            life.runs.retain(|run| !run.waiting.has_finished());
             let left = Duration::from_nanos(end.saturating_sub(monotonic_nanoseconds()));
             if !life.runs.is_empty() || left.is_zero() {
                 return Err(self.use_error(&life));

@@ -125,8 +125,8 @@ mod tests {
 
     #[test]
     fn links_and_fifos_are_neither_followed_nor_opened() {
-        let place = tempfile::tempdir().expect("a directory");
-        let root = place.path().join("root");
+        let scratch = tempfile::tempdir().expect("a directory");
+        let root = scratch.path().join("root");
         std::fs::create_dir_all(root.join("a/b")).expect("made");
         std::fs::write(root.join("a/b/file"), vec![1; 20_000]).expect("written");
         std::os::unix::fs::symlink("/", root.join("a/up")).expect("a link");
@@ -148,12 +148,12 @@ mod tests {
 
     #[test]
     fn entries_and_size_stop_at_their_bound() {
-        let place = tempfile::tempdir().expect("a directory");
-        std::fs::create_dir(place.path().join("d")).expect("made");
+        let scratch = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(scratch.path().join("d")).expect("made");
         for name in ["a", "b", "c", "d/e", "d/f"] {
-            std::fs::write(place.path().join(name), "x").expect("written");
+            std::fs::write(scratch.path().join(name), "x").expect("written");
         }
-        let root = open_root(place.path()).expect("open");
+        let root = open_root(scratch.path()).expect("open");
         let mut left = 3;
         let too_many = entries(root.as_fd(), Path::new(""), &mut left).map(|found| found.len());
         assert_eq!((too_many, left), (Err(WalkError::TooManyEntries), 0));
@@ -161,7 +161,7 @@ mod tests {
         let found = entries(root.as_fd(), Path::new(""), &mut left).map(|found| found.len());
         assert_eq!((found, left), (Ok(4), 2));
         // The bound is one for all directories.
-        assert_eq!(size_within(place.path(), 5), Err(WalkError::TooManyEntries));
-        assert!(size_within(place.path(), 6).is_ok());
+        assert_eq!(size_within(scratch.path(), 5), Err(WalkError::TooManyEntries));
+        assert!(size_within(scratch.path(), 6).is_ok());
     }
 }

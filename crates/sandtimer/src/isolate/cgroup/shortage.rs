@@ -116,7 +116,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::super::SlotLimits;
-    use super::super::kept::Kept;
+    use super::super::kept::CounterFiles;
     use super::*;
 
     /// A slot over directories of plain files, in place of groups.
@@ -124,13 +124,13 @@ mod tests {
         let open = |path: &Path| super::super::open_directory(path).expect("a directory");
         let group = || Some(Arc::new(open(run)));
         Slot {
-            row: 0,
+            index: 0,
             unified: if is_v2 { group() } else { None },
             kill: None,
             memory: if is_v2 { None } else { group() },
             pids: None,
             tasks: Vec::new(),
-            kept: Arc::new(Kept::of_row(0)),
+            kept: Arc::new(CounterFiles::of_slot(0)),
             is_new: false,
             v2_limits: is_v2,
             limits: None,
@@ -225,7 +225,7 @@ mod tests {
             },
             |slot, _| slot.again(),
             |mut slot, _| {
-                slot.start_anew();
+                slot.reset();
                 slot
             },
         ];

@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use sandtimer_os::process;
 
-use super::kept::{Kept, SmallText};
+use super::kept::{CounterFiles, SmallFile};
 use super::shortage::EngineGroup;
 use super::{keyed, write_file};
 
@@ -77,14 +77,14 @@ pub struct SlotLimits {
 /// The groups of one slot.
 #[derive(Debug)]
 pub struct Slot {
-    pub row: usize,
+    pub index: usize,
     pub(super) unified: Option<Arc<OwnedFd>>,
     pub(super) kill: Option<Arc<OwnedFd>>,
     pub(super) memory: Option<Arc<OwnedFd>>,
     pub(super) pids: Option<Arc<OwnedFd>>,
     /// `tasks` of each v1 group, opened ahead of need.
     pub(super) tasks: Vec<OwnedFd>,
-    pub(super) kept: Arc<Kept>,
+    pub(super) kept: Arc<CounterFiles>,
     pub(super) v2_limits: bool,
     /// No limit was put on its groups since they were made.
     pub(super) is_new: bool,
@@ -140,7 +140,7 @@ impl Slot {
         directory.as_ref().is_some_and(|fd| write_file(fd.as_fd(), name, value).is_ok())
     }
 
-    pub(super) fn read(&self, directory: &Option<Arc<OwnedFd>>, name: &'static str) -> SmallText {
+    pub(super) fn read(&self, directory: &Option<Arc<OwnedFd>>, name: &'static str) -> SmallFile {
         directory.as_ref().and_then(|fd| self.kept.read(fd.as_fd(), name).ok()).unwrap_or_default()
     }
 
@@ -205,7 +205,7 @@ impl Slot {
     /// The same groups once more, for the next job in the same sandbox.
     pub fn again(&self) -> Self {
         Slot {
-            row: self.row,
+            index: self.index,
             unified: self.unified.clone(),
             kill: self.kill.clone(),
             memory: self.memory.clone(),
@@ -225,7 +225,7 @@ impl Slot {
 
     /// Starts all counters again but those of [`Slot::start_counting`]. False if one cannot be: most processes at once,
     /// if there was more than one or the kernel does not count them, and on a v2 group before Linux 6.12 most memory at once.
-    pub fn start_anew(&mut self) -> bool {
+    pub fn reset(&mut self) -> bool {
         if self.processes_peak().is_none_or(|most| most > 1) {
             return false;
         }

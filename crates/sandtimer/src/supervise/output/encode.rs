@@ -4,18 +4,18 @@
 //! base64, so the pieces of a character that the cut left behind are removed. Nothing else ever is: a stream from
 //! which nothing was dropped is passed on to the byte.
 
-use super::Collected;
+use super::CollectedOutput;
 use crate::model::Encoding;
 
 /// A stream as a string, and how that is to be read: UTF-8 if the stream is text, else base64 of every collected byte.
-pub fn encode(output: &Collected) -> (String, Encoding) {
+pub fn encode(output: &CollectedOutput) -> (String, Encoding) {
     match text(output) {
         Some(text) => (text, Encoding::Utf8),
         None => (base64(&output.bytes), Encoding::Base64),
     }
 }
 
-fn text(output: &Collected) -> Option<String> {
+fn text(output: &CollectedOutput) -> Option<String> {
     if !output.truncated() {
         return std::str::from_utf8(&output.bytes).ok().map(str::to_owned);
     }
@@ -58,12 +58,12 @@ pub fn base64(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn whole(bytes: &[u8]) -> Collected {
-        Collected { bytes: bytes.to_vec(), head_len: bytes.len(), dropped: 0 }
+    fn whole(bytes: &[u8]) -> CollectedOutput {
+        CollectedOutput { bytes: bytes.to_vec(), head_len: bytes.len(), dropped: 0 }
     }
 
-    fn cut(head: &[u8], tail: &[u8]) -> Collected {
-        Collected { bytes: [head, tail].concat(), head_len: head.len(), dropped: 100 }
+    fn cut(head: &[u8], tail: &[u8]) -> CollectedOutput {
+        CollectedOutput { bytes: [head, tail].concat(), head_len: head.len(), dropped: 100 }
     }
 
     #[test]
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn text_stays_text_and_other_bytes_are_base64() {
+    fn utf8_stays_and_other_bytes_become_base64() {
         let text = whole("häßlich 😀".as_bytes());
         assert_eq!(encode(&text), ("häßlich 😀".into(), Encoding::Utf8));
         assert_eq!(encode(&whole(b"")), (String::new(), Encoding::Utf8));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_through_a_four_byte_character_leaves_text() {
+    fn cut_inside_character_leaves_valid_utf8() {
         let face = "😀".as_bytes();
         for head_cut in 0..4 {
             for tail_cut in 1..=4 {

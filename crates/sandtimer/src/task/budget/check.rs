@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::ser::{Serialize, Serializer};
 
-use super::{Budget, Cause, Phase, Repeated, words};
+use super::{Budget, Cause, BudgetPhase, RepetitionKind, words};
 use crate::limits::{Effect, nanoseconds};
 use crate::model::{Layer, LimitKind, Source};
 
@@ -12,7 +12,7 @@ use crate::model::{Layer, LimitKind, Source};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum State {
+pub enum BudgetState {
     Going,
     /// A limit was passed; the next check says so and grants the wrap-up turn.
     Hit,
@@ -78,7 +78,7 @@ pub struct WrapUp {
 /// The answer to [`Budget::check`].
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Check {
-    pub state: State,
+    pub state: BudgetState,
     /// A limit was passed.
     pub timed_out: bool,
     /// Which one, in words.
@@ -94,7 +94,7 @@ pub struct Check {
     pub limits: Vec<LimitUse>,
     /// What is no reason to stop yet, in words.
     pub warnings: Vec<String>,
-    pub repeated: Option<Repeated>,
+    pub repeated: Option<RepetitionKind>,
     /// All of it as lines of text.
     pub text: String,
 }
@@ -103,13 +103,13 @@ impl Check {
     pub(super) fn of(budget: &Budget) -> Self {
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let (state, cause) = match &budget.phase {
-            Phase::Going => (State::Going, None),
-            Phase::Hit(cause) => (State::Hit, Some(cause)),
-            Phase::WrapUp { cause, .. } => (State::WrapUp, Some(cause)),
-            Phase::Over(cause) => (State::Over, Some(cause)),
+            BudgetPhase::Going => (BudgetState::Going, None),
+            BudgetPhase::Hit(cause) => (BudgetState::Hit, Some(cause)),
+            BudgetPhase::WrapUp { cause, .. } => (BudgetState::WrapUp, Some(cause)),
+            BudgetPhase::Over(cause) => (BudgetState::Over, Some(cause)),
         };
         let wrap_up = match &budget.phase {
-            Phase::WrapUp { until, turn, .. } => {
+            BudgetPhase::WrapUp { until, turn, .. } => {
                 Some(WrapUp { turn: *turn, left_ms: milliseconds(until.since(budget.now)) })
             }
             _ => None,
@@ -143,7 +143,7 @@ fn limits(budget: &Budget, cause: Option<&Cause>) -> Vec<LimitUse> {
     let mut limits = vec![
         own(budget, LimitKind::Wall, Quantity::Time(elapsed)),
         own(budget, LimitKind::Turns, Quantity::Count(budget.turns)),
-        own(budget, LimitKind::Stall, Quantity::Time(budget.silence())),
+        own(budget, LimitKind::Stall, Quantity::Time(budget.idle_time())),
         own(budget, LimitKind::Failures, Quantity::Count(budget.failures)),
     ];
     limits[0].hit = budget.work_end().is_some_and(|end| end <= budget.now);

@@ -19,7 +19,7 @@ pub enum OnTaskTimeout {
 
 /// How a budget behaves beside its limits.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct BudgetOptions {
     /// Time kept for the wrap-up turn, within the wall: by default a twentieth of it, 60 s without one. Zero: no such turn.
     pub wrap_up: Option<Duration>,
     /// A task's time is up at its longest duration times this.
@@ -32,18 +32,18 @@ pub struct Options {
     pub wrap_up_is_timed: bool,
     /// Time between runs is silence, too. Without it the stall limit is that of what runs, and an agent whose person is away
     /// has stopped nowhere.
-    pub idle_is_silence: bool,
+    pub counts_idle_time: bool,
 }
 
-impl Default for Options {
+impl Default for BudgetOptions {
     fn default() -> Self {
-        Options {
+        BudgetOptions {
             wrap_up: None,
             max_duration_factor: 1.0,
             on_task_timeout: OnTaskTimeout::default(),
             resumes_after_task: false,
             wrap_up_is_timed: false,
-            idle_is_silence: true,
+            counts_idle_time: true,
         }
     }
 }
@@ -77,7 +77,7 @@ pub enum Cause {
 
 /// What a turn that was begun is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum TurnKind {
     Work,
     /// The last one: for putting things in order.
     WrapUp,

@@ -21,14 +21,14 @@ mod words;
 
 use std::time::Duration;
 
-use crate::limits::{Effect, Effective, nanoseconds};
+use crate::limits::{Effect, EffectiveLimits, nanoseconds};
 use crate::model::{Layer, LimitKind, Source};
 use crate::time::Moment;
 
-pub use check::{Check, LimitUse, Quantity, State, WrapUp};
-pub use estimate_text::{EstimateText, parse_estimate};
-pub use kinds::{Cause, END_FACTOR, OnTaskTimeout, Options, OptionsError, RunBound, TaskOf, Turn};
-pub use repetition::Repeated;
+pub use check::{Check, LimitUse, Quantity, BudgetState, WrapUp};
+pub use estimate_text::{ParsedEstimate, parse_estimate};
+pub use kinds::{Cause, END_FACTOR, OnTaskTimeout, BudgetOptions, OptionsError, RunBound, TaskOf, TurnKind};
+pub use repetition::RepetitionKind;
 use repetition::Repetition;
 use tasks::{Task, Tasks};
 pub use tasks::{TaskError, TaskStatus};
@@ -39,7 +39,7 @@ const WRAP_UP_SHARE: u32 = 20;
 const WRAP_UP_ALONE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Phase {
+enum BudgetPhase {
     Going,
     /// A limit was passed; nobody has been told yet.
     Hit(Cause),
@@ -56,8 +56,8 @@ enum Phase {
 /// The budget of one agent's run.
 #[derive(Debug, Clone)]
 pub struct Budget {
-    limits: Effective,
-    options: Options,
+    limits: EffectiveLimits,
+    options: BudgetOptions,
     started: Moment,
     /// The latest moment it was told of; it does not go back.
     now: Moment,
@@ -66,7 +66,7 @@ pub struct Budget {
     last_activity: Moment,
     tasks: Tasks,
     repetition: Repetition,
-    phase: Phase,
+    phase: BudgetPhase,
 }
 
 impl Budget {
@@ -74,7 +74,7 @@ impl Budget {
     ///
     /// # Errors
     /// Options that contradict themselves or the limits.
-    pub fn new(limits: Effective, options: Options, now: Moment) -> Result<Self, OptionsError> {
+    pub fn new(limits: EffectiveLimits, options: BudgetOptions, now: Moment) -> Result<Self, OptionsError> {
         if !(options.max_duration_factor.is_finite() && options.max_duration_factor > 0.0) {
             return Err(OptionsError::Factor(options.max_duration_factor));
         }
@@ -94,28 +94,28 @@ impl Budget {
             last_activity: now,
             tasks: Tasks::default(),
             repetition: Repetition::default(),
-            phase: Phase::Going,
+            phase: BudgetPhase::Going,
         })
     }
 
     /// Begins a turn. That is activity; a silence that was too long before it counts all the same.
-    pub fn start_turn(&mut self, now: Moment) -> Turn {
+    pub fn start_turn(&mut self, now: Moment) -> TurnKind {
         self.advance(now);
         let next = self.turns.saturating_add(1);
         let turn = match &mut self.phase {
-            Phase::Going | Phase::Hit(_) => Turn::Work,
-            Phase::WrapUp { turn: turn @ None, .. } => {
+            BudgetPhase::Going | BudgetPhase::Hit(_) => TurnKind::Work,
+            BudgetPhase::WrapUp { turn: turn @ None, .. } => {
                 *turn = Some(next);
-                Turn::WrapUp
+                TurnKind::WrapUp
             }
-            Phase::WrapUp { cause: Cause::Wall, .. } if self.options.wrap_up_is_timed => Turn::WrapUp,
-            Phase::WrapUp { cause, .. } => {
-                self.phase = Phase::Over(cause.clone());
-                Turn::Refused
+            BudgetPhase::WrapUp { cause: Cause::Wall, .. } if self.options.wrap_up_is_timed => TurnKind::WrapUp,
+            BudgetPhase::WrapUp { cause, .. } => {
+                self.phase = BudgetPhase::Over(cause.clone());
+                TurnKind::Refused
             }
-            Phase::Over(_) => Turn::Refused,
+            BudgetPhase::Over(_) => TurnKind::Refused,
         };
-        if turn != Turn::Refused {
+        if turn != TurnKind::Refused {
             self.turns = next;
             self.last_activity = self.now;
         }
@@ -195,13 +195,13 @@ impl Budget {
     /// Whether limits are kept, and by how much. The first call behind a limit that was passed grants the wrap-up turn.
     pub fn check(&mut self, now: Moment) -> Check {
         self.advance(now);
-        if let Phase::Hit(cause) = &self.phase {
+        if let BudgetPhase::Hit(cause) = &self.phase {
             let (cause, reserve) = (cause.clone(), self.reserve());
             self.phase = match reserve {
-                Duration::ZERO => Phase::Over(cause),
+                Duration::ZERO => BudgetPhase::Over(cause),
                 _ => {
                     let until = self.wrap_up_end(reserve);
-                    Phase::WrapUp { cause, granted: self.now, until, turn: None }
+                    BudgetPhase::WrapUp { cause, granted: self.now, until, turn: None }
                 }
             };
         }
@@ -209,7 +209,7 @@ impl Budget {
     }
 
     /// As [`check`](Self::check), for whoever only looks: it grants nothing.
-    pub fn look(&self, now: Moment) -> Check {
+    pub fn inspect(&self, now: Moment) -> Check {
         let mut copy = self.clone();
         copy.advance(now);
         Check::of(&copy)
@@ -227,7 +227,7 @@ impl Budget {
     pub fn run_bound(&mut self, task: Option<&str>, now: Moment) -> RunBound {
         self.advance(now);
         let (layer, start, end) = match &self.phase {
-            Phase::Going | Phase::Hit(_) => {
+            BudgetPhase::Going | BudgetPhase::Hit(_) => {
                 let work = self.work_end();
                 match self.ending_task(task) {
                     Some((start, end)) if work.is_none_or(|work| end < work) => {
@@ -236,8 +236,8 @@ impl Budget {
                     _ => (Layer::Loop, self.started, work),
                 }
             }
-            Phase::WrapUp { granted, until, .. } => (Layer::Turn, *granted, Some(*until)),
-            Phase::Over(_) => (Layer::Turn, self.now, Some(self.now)),
+            BudgetPhase::WrapUp { granted, until, .. } => (Layer::Turn, *granted, Some(*until)),
+            BudgetPhase::Over(_) => (Layer::Turn, self.now, Some(self.now)),
         };
         let stall = self.stall_limit(task);
         let now = self.now;
@@ -248,13 +248,13 @@ impl Budget {
     /// the wrap-up turn.
     pub fn next_event(&self) -> Option<Moment> {
         let ends = match &self.phase {
-            Phase::Going => {
+            BudgetPhase::Going => {
                 let mut ends: Vec<Moment> = self.work_end().into_iter().chain(self.stall_end()).collect();
                 ends.extend(self.tasks.active().flat_map(|task| [task.due(), task.end()]).flatten());
                 ends
             }
-            Phase::WrapUp { until, .. } => vec![*until],
-            Phase::Hit(_) | Phase::Over(_) => Vec::new(),
+            BudgetPhase::WrapUp { until, .. } => vec![*until],
+            BudgetPhase::Hit(_) | BudgetPhase::Over(_) => Vec::new(),
         };
         ends.into_iter().filter(|end| *end > self.now).min()
     }
@@ -279,8 +279,8 @@ impl Budget {
     }
 
     /// How long nothing was heard.
-    fn silence(&self) -> Duration {
-        if self.options.idle_is_silence { self.now.since(self.last_activity) } else { Duration::ZERO }
+    fn idle_time(&self) -> Duration {
+        if self.options.counts_idle_time { self.now.since(self.last_activity) } else { Duration::ZERO }
     }
 
     /// The longest silence, of what runs in this task, or at all. A built-in limit is widened to the time that the tasks
@@ -297,7 +297,7 @@ impl Budget {
 
     fn stall_end(&self) -> Option<Moment> {
         self.stall_limit(None)
-            .filter(|_| self.options.idle_is_silence)
+            .filter(|_| self.options.counts_idle_time)
             .map(|limit| self.last_activity.after(limit))
     }
 
@@ -319,13 +319,13 @@ impl Budget {
     fn advance(&mut self, now: Moment) {
         self.now = self.now.max(now);
         match &self.phase {
-            Phase::Going => {
+            BudgetPhase::Going => {
                 if let Some(cause) = self.passed() {
-                    self.phase = Phase::Hit(cause);
+                    self.phase = BudgetPhase::Hit(cause);
                 }
             }
-            Phase::WrapUp { cause, until, .. } if *until <= self.now => {
-                self.phase = Phase::Over(cause.clone());
+            BudgetPhase::WrapUp { cause, until, .. } if *until <= self.now => {
+                self.phase = BudgetPhase::Over(cause.clone());
             }
             _ => {}
         }
@@ -350,8 +350,8 @@ impl Budget {
     /// A task that is done before anybody was told of its overrun is no reason to stop; nor is one later, where that was chosen.
     fn forget_task_hit(&mut self) {
         let cause = match &self.phase {
-            Phase::Hit(cause) => Some(cause),
-            Phase::WrapUp { cause, .. } | Phase::Over(cause) if self.options.resumes_after_task => {
+            BudgetPhase::Hit(cause) => Some(cause),
+            BudgetPhase::WrapUp { cause, .. } | BudgetPhase::Over(cause) if self.options.resumes_after_task => {
                 Some(cause)
             }
             _ => None,
@@ -359,7 +359,7 @@ impl Budget {
         if let Some(Cause::Task { name, .. }) = cause
             && self.tasks.find(Some(name)).is_none()
         {
-            self.phase = Phase::Going;
+            self.phase = BudgetPhase::Going;
             self.advance(self.now);
         }
     }

@@ -44,7 +44,7 @@ pub struct Estimate {
 
 /// How much longer something that has gone on for a while is likely to take.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Left {
+pub struct RemainingTime {
     pub typical_seconds: f64,
     pub worst_seconds: f64,
 }
@@ -84,7 +84,7 @@ impl Estimate {
         if seconds <= self.best_seconds {
             return self;
         }
-        let Left { typical_seconds, worst_seconds } = self.after(seconds);
+        let RemainingTime { typical_seconds, worst_seconds } = self.after(seconds);
         let worst_seconds = seconds + worst_seconds;
         Estimate {
             best_seconds: seconds,
@@ -118,10 +118,10 @@ impl Estimate {
     }
 
     /// What is left of it, if it still goes on after so many seconds. Never negative; after the usual time it grows.
-    pub fn after(&self, elapsed_seconds: f64) -> Left {
+    pub fn after(&self, elapsed_seconds: f64) -> RemainingTime {
         let survived = self.chance_longer(elapsed_seconds);
         let left = |part: f64| (self.longer_with_chance(part * survived) - elapsed_seconds).max(0.0);
-        Left { typical_seconds: left(0.5), worst_seconds: left(1.0 / (ODDS + 1.0)) }
+        RemainingTime { typical_seconds: left(0.5), worst_seconds: left(1.0 / (ODDS + 1.0)) }
     }
 
     /// The duration that it is longer than with this chance.
@@ -142,7 +142,7 @@ impl Estimate {
 }
 
 /// A duration in two units, such as `12m 0s` and `1h 30m`; below ten seconds with what matters there.
-pub fn duration_text(seconds: f64) -> String {
+pub fn format_duration(seconds: f64) -> String {
     let whole = seconds.round();
     match seconds {
         _ if !seconds.is_finite() => "unlimited".to_owned(),
@@ -177,7 +177,7 @@ mod tests {
             (3599.9, "1h 0m"),
             (1_799.999_9, "30m 0s"),
         ] {
-            assert_eq!(duration_text(seconds), text, "{seconds}");
+            assert_eq!(format_duration(seconds), text, "{seconds}");
         }
     }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 const GAIN: f32 = 0.15;
 const LEAK: f32 = 0.01;
 /// A run that is further off says no more than this: it has reasons of its own.
-const MOST: f32 = 0.3;
+const MAX_LATENESS: f32 = 0.3;
 /// How much less an older pair of runs counts for what runs have in common.
 const FADING: f32 = 0.98;
 /// Pairs that had nothing in common, which are assumed before any is seen; and how far off they were.
@@ -41,7 +41,7 @@ impl Pace {
 
     /// Learns from a run that took `late` longer than it would have at the usual pace.
     pub fn see(&mut self, late: f32) {
-        let late = late.clamp(-MOST, MOST);
+        let late = late.clamp(-MAX_LATENESS, MAX_LATENESS);
         self.products = FADING * self.products + late * self.last;
         self.squares = FADING * self.squares + late * late;
         self.last = late;

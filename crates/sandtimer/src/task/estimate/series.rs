@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 /// Runs that are kept of a key.
-const KEPT: usize = 32;
+const MAX_SAMPLES: usize = 32;
 /// Runs that the centre of a series of one thing is the median of. More would lag behind drift.
 const WINDOW: usize = 8;
 /// How much less each older surprise counts for the scale.
@@ -27,7 +27,7 @@ const SLOPE_WEIGHT: f32 = 2.0;
 
 /// One run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Sample {
+pub(super) struct RunSample {
     /// Of the seconds that it took, or took until it was stopped.
     pub log: f32,
     /// Logarithm of its size of data.
@@ -41,25 +41,25 @@ pub(super) struct Sample {
 }
 
 /// As little text as does: a sample is an array.
-type Written = (f32, Option<f32>, u32, bool, Option<f32>);
+type StoredSample = (f32, Option<f32>, u32, bool, Option<f32>);
 
-impl Serialize for Sample {
+impl Serialize for RunSample {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         (self.log, self.size, self.of, self.stopped, self.surprise).serialize(serializer)
     }
 }
 
-impl<'de> Deserialize<'de> for Sample {
+impl<'de> Deserialize<'de> for RunSample {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (log, size, of, stopped, surprise) = Written::deserialize(deserializer)?;
-        Ok(Sample { log, size, of, stopped, surprise })
+        let (log, size, of, stopped, surprise) = StoredSample::deserialize(deserializer)?;
+        Ok(RunSample { log, size, of, stopped, surprise })
     }
 }
 
 /// The runs of one key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Series {
-    samples: VecDeque<Sample>,
+    samples: VecDeque<RunSample>,
     /// Which part of the next runs is to be above the worst case, and below the best, so that the right part of all is.
     pub above: f32,
     pub below: f32,
@@ -69,7 +69,7 @@ pub(super) struct Series {
 
 /// What a series says about the next run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct View {
+pub(super) struct SeriesView {
     /// Logarithm of the typical duration.
     pub centre: f32,
     pub scale: f32,
@@ -95,7 +95,7 @@ pub(super) struct Lens {
 
 impl Lens {
     /// What the run would have taken with the size that is asked about.
-    fn adjusted(&self, sample: &Sample) -> f32 {
+    fn adjusted(&self, sample: &RunSample) -> f32 {
         match (self.size, sample.size) {
             (Some(asked), Some(size)) => sample.log + self.slope * (asked - size),
             _ => sample.log,
@@ -109,7 +109,7 @@ impl Series {
     }
 
     /// What it says; `None` without runs, and, unless `even_stopped`, without one that came to its end.
-    pub fn view(&self, lens: &Lens, even_stopped: bool) -> Option<View> {
+    pub fn view(&self, lens: &Lens, even_stopped: bool) -> Option<SeriesView> {
         let count = self.samples.len();
         let completed = self.samples.iter().filter(|sample| !sample.stopped).count();
         if count == 0 || (completed == 0 && !even_stopped) {
@@ -133,7 +133,7 @@ impl Series {
             .map(|(log, stopped)| if *stopped { expected(*log, first, scale) } else { *log })
             .collect();
         let stopped = (count - completed) as f32 / count as f32;
-        Some(View { centre: median(&mut all), scale, runs: count, completed, stopped })
+        Some(SeriesView { centre: median(&mut all), scale, runs: count, completed, stopped })
     }
 
     /// Logarithm of the longest time after which a run was stopped, if all were.
@@ -154,11 +154,11 @@ impl Series {
     }
 
     /// Adds a run. Among several things the newest run of each is kept.
-    pub fn push(&mut self, sample: Sample, one_thing: bool) {
+    pub fn push(&mut self, sample: RunSample, one_thing: bool) {
         if !one_thing {
             self.samples.retain(|other| other.of != sample.of);
         }
-        if self.samples.len() == KEPT {
+        if self.samples.len() == MAX_SAMPLES {
             self.samples.pop_front();
         }
         self.samples.push_back(sample);
@@ -226,11 +226,11 @@ mod tests {
 
     const LENS: Lens = Lens { follows_drift: true, assumed_scale: 0.1, slope: 0.7, size: None };
 
-    fn sample(log: f32, stopped: bool) -> Sample {
-        Sample { log, size: None, of: 0, stopped, surprise: None }
+    fn sample(log: f32, stopped: bool) -> RunSample {
+        RunSample { log, size: None, of: 0, stopped, surprise: None }
     }
 
-    fn series(samples: &[Sample], one_thing: bool) -> Series {
+    fn series(samples: &[RunSample], one_thing: bool) -> Series {
         let mut series = Series::new(0.05);
         samples.iter().for_each(|sample| series.push(*sample, one_thing));
         series
@@ -240,7 +240,7 @@ mod tests {
     fn the_centre_follows_the_newest_runs() {
         let old = (0..20).map(|_| sample(0.0, false));
         let new = (0..5).map(|_| sample(2.0, false));
-        let all: Vec<Sample> = old.chain(new).collect();
+        let all: Vec<RunSample> = old.chain(new).collect();
         let view = series(&all, true).view(&LENS, false).expect("runs");
         assert_eq!((view.centre, view.runs), (2.0, 25));
     }
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_slope_needs_runs_with_spread() {
-        let run = |of: u32, size: f32| Sample {
+        let run = |of: u32, size: f32| RunSample {
             size: Some(size),
             of,
             log: 1.5 * size,
@@ -272,7 +272,7 @@ mod tests {
             surprise: None,
         };
         let of_sizes = |count: u32, step: f32| {
-            let runs: Vec<Sample> = (0..count).map(|index| run(index, index as f32 * step)).collect();
+            let runs: Vec<RunSample> = (0..count).map(|index| run(index, index as f32 * step)).collect();
             series(&runs, false).slope(0.7)
         };
         assert_eq!(of_sizes(19, 0.5), 0.7);
@@ -282,15 +282,15 @@ mod tests {
 
     #[test]
     fn among_several_things_the_newest_of_each_counts() {
-        let of = |of, log| Sample { of, ..sample(log, false) };
+        let of = |of, log| RunSample { of, ..sample(log, false) };
         let several = series(&[of(1, 9.0), of(2, 2.0), of(1, 0.0)], false);
         let view = several.view(&Lens { follows_drift: false, ..LENS }, false).expect("runs");
         assert_eq!((view.centre, view.runs), (1.0, 2));
     }
 
     #[test]
-    fn a_key_takes_at_most_two_kibibytes() {
-        let worst = Sample {
+    fn key_fits_in_two_kibibytes() {
+        let worst = RunSample {
             log: -12.345_678,
             size: Some(-9.876_543),
             of: u32::MAX,
@@ -301,7 +301,7 @@ mod tests {
         full.used = u64::MAX;
         let text = serde_json::to_string(&full).expect("JSON");
         assert!(
-            text.len() <= 2048 && size_of::<Sample>() * KEPT + size_of::<Series>() <= 2048,
+            text.len() <= 2048 && size_of::<RunSample>() * MAX_SAMPLES + size_of::<Series>() <= 2048,
             "{}",
             text.len()
         );

@@ -11,7 +11,7 @@ use crate::limits::FAR_FUTURE;
 use crate::time::Moment;
 
 /// Points that are kept; with more, every second one goes.
-const MOST: usize = 128;
+const MAX_POINTS: usize = 128;
 /// An interval counts at most this many times the median.
 const OUTLIER: f64 = 10.0;
 /// Relative error that is left however regular it all was.
@@ -23,7 +23,7 @@ const BAND: f64 = 1.2816;
 /// How much of a trend is taken to go on.
 const DAMPING: f64 = 0.5;
 /// Fewer intervals show no trend.
-const FEWEST_FOR_TREND: usize = 4;
+const MIN_INTERVALS_FOR_TREND: usize = 4;
 
 /// When something will be done.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -88,7 +88,7 @@ impl Pace {
         if done <= *before {
             return;
         }
-        if self.points.len() == MOST {
+        if self.points.len() == MAX_POINTS {
             let mut index = 0;
             self.points.retain(|_| {
                 index += 1;
@@ -161,7 +161,7 @@ fn rate_of(intervals: &[Interval], left: f64) -> (f64, f64) {
     // The rest has its own noise, in as many intervals as there were for so many units.
     let ahead = (left / units * count).max(1.0);
     let noise = variance / (mean * mean).max(f64::MIN_POSITIVE) * (1.0 / count + 1.0 / ahead);
-    if capped.len() < FEWEST_FOR_TREND {
+    if capped.len() < MIN_INTERVALS_FOR_TREND {
         return (mean, (noise + FLOOR * FLOOR + 0.1 / (count * count)).sqrt());
     }
     let (early, late) = capped.split_at(capped.len() / 2);
