@@ -14,9 +14,8 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_store::{NatsAddress, NatsJobs};
 use serde_json::json;
 
-mod machines;
-#[path = "../../sandtimer-store/tests/support/nats.rs"]
-mod support;
+use crate::machines;
+use crate::support;
 
 use machines::Machine;
 use support::Server;

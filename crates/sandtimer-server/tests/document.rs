@@ -1,6 +1,6 @@
 //! What the API's description says is what the server does: every path is there, and real answers have its shape.
 
-mod support;
+use crate::support;
 
 use serde_json::{Value, json};
 use support::{Client, Serving, wait_until};

@@ -1,6 +1,6 @@
 //! `/v1/jobs`: from a submission to a result, for one owner and for several, and across the end of a server.
 
-mod support;
+use crate::support;
 
 use serde_json::{Value, json};
 use support::{Client, Serving, tokens, wait_until};

@@ -1,6 +1,6 @@
 //! Judge0's `/submissions` and what belongs to them: the documented requests, against a real server and real programs.
 
-mod support;
+use crate::support;
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! `/mcp` with the official TypeScript client and the inspector's command line, both in Node; each test is a scenario of
 //! `mcp/drive.mjs`. Over stdin and stdout: `sandtimer-cli/tests/mcp.rs`; the Python client's tests are in `python/tests`.
 
-mod support;
+use crate::support;
 
 use serde_json::json;
 use support::{Serving, node, tokens, wait_until};

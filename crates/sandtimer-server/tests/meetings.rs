@@ -1,10 +1,8 @@
 //! Two tokens of one server cannot meet: no name, port, table, IPC object, key or namespace of one's run is another's.
 #![allow(clippy::disallowed_methods)] // one starts this process as another user, and a program outside of any run
 
-#[path = "../../sandtimer/tests/as_user/mod.rs"]
-#[allow(dead_code, reason = "no test here is started in a control group")]
-mod as_user;
-mod support;
+use crate::as_user;
+use crate::support;
 
 use std::process::Command;
 

@@ -1,7 +1,7 @@
 //! Programs as code: each has a file, in an interpreter that stands ready where one does, and what it writes is seen at once.
 #![allow(clippy::disallowed_methods)] // waits for what sends no event
 
-mod support;
+use crate::support;
 
 use std::io::Write;
 use std::time::{Duration, Instant};

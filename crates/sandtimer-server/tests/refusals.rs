@@ -1,7 +1,7 @@
 //! Whoever asks wrongly, too slowly, or without the right to, gets an error of the list and leaves no trace.
 #![allow(clippy::disallowed_methods, reason = "a client of another user is started here")]
 
-mod support;
+use crate::support;
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;

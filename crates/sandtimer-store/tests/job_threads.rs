@@ -1,8 +1,7 @@
 //! Workers on a host that refuses threads for a while. Root has no such limit: its tests start themselves again as a user.
 #![allow(clippy::disallowed_methods)] // starts itself
 
-#[path = "../../sandtimer/tests/as_user/mod.rs"]
-mod as_user;
+use crate::as_user;
 
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;

@@ -1,7 +1,7 @@
 //! What happens in a Python context between its cells: threads run, and what they do is there for the next cell.
 #![allow(clippy::disallowed_methods)] // waits for what sends no event
 
-mod live;
+use crate::live;
 
 use std::time::{Duration, Instant};
 

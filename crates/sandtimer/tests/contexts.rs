@@ -1,7 +1,7 @@
 //! Contexts with real interpreters: state that lives, limits that end a cell and not the context, and hostile cells.
 #![allow(clippy::disallowed_methods)] // some stop this process, start it as another user, or watch what nobody tells of
 
-mod as_user;
+use crate::as_user;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -1,7 +1,7 @@
 //! Where Python is, read from outside: every version of it that this machine has, contexts, calls, and one that lies.
 #![allow(clippy::disallowed_methods)] // tests look at the clock to bound what they wait for
 
-mod programs;
+use crate::programs;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Snapshots and forks of sandboxes: what they have, what changes afterwards, and what keeps them from being made.
 #![allow(clippy::disallowed_methods)] // tests look at what is left
 
-mod as_user;
+use crate::as_user;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use sandtimer::task::estimate::{Conditions, Question};
 
-use crate::evaluation::Run;
+use super::evaluation::Run;
 
 const HISTORY: &str = include_str!("history.csv");
 

@@ -4,7 +4,7 @@ use sandtimer::engine::Context;
 use sandtimer::model::{Reporter, State};
 use sandtimer::{Ending, Outcome};
 
-use crate::executions;
+use super::executions;
 use crate::live::{python_context, run};
 
 fn context_with_forger() -> Context {

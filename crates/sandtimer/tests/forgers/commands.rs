@@ -7,7 +7,7 @@ use sandtimer::model::{Reporter, State};
 use sandtimer::{Ending, Limits};
 
 use crate::as_user::as_a_user;
-use crate::executions;
+use super::executions;
 use crate::live::{run, session};
 
 /// What a subshell sends to have its command counted as one that succeeded.
