@@ -9,7 +9,7 @@
 //! 3. resolves the name ([`Resolver`]), and checks every address;
 //! 4. connects to an address that was checked, and copies bytes in both directions within [`Bounds`].
 //!
-//! Beside it a [`NameServer`] answers that no name exists, since all names are resolved here. What they
+//! In addition, a [`NameServer`] answers that no name exists, since all names are resolved here. What they
 //! refuse and what the proxy carries is reported to an [`EventSink`]. The crate does not know the
 //! engine.
 #![forbid(unsafe_code)]

@@ -83,7 +83,7 @@ async fn serve_datagrams(socket: UdpSocket, reporter: Arc<Reporter>) {
         match socket.recv_from(&mut query).await {
             Ok((length, from)) => {
                 if let Some(answer) = reporter.answer(&query[..length]) {
-                    // Who is gone gets none.
+                    // A client that has ended gets no answer.
                     let _ = socket.send_to(&answer, from).await;
                 }
             }
@@ -128,7 +128,7 @@ async fn serve_stream(mut stream: TcpStream, reporter: &Reporter) -> io::Result<
     }
 }
 
-/// The answer to a query, and the name that it asks for; nothing for what is no query. RFC 1035, 4.1.
+/// The answer to a query, and the name that it asks for; `None` if it is not a query. RFC 1035, 4.1.
 fn answer(query: &[u8]) -> Option<(Vec<u8>, Option<String>)> {
     const IS_ANSWER: u8 = 0x80;
     const OPERATION: u8 = 0x78;

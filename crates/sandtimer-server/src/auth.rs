@@ -70,7 +70,7 @@ pub(crate) async fn admit(
     next: Next,
 ) -> Response {
     let by_host = request.extensions().get::<ByHost>().is_some();
-    let owner = asks(&app, &connection, (request.uri(), by_host), request.headers()).await;
+    let owner = asks(&app, &connection, request.uri(), by_host, request.headers()).await;
     if let Ok(Some(owner)) = &owner
         && let Err(refusal) = place.claim(owner)
     {
@@ -104,10 +104,11 @@ pub(crate) async fn admit(
 async fn asks(
     app: &Shared,
     connection: &Connection,
-    (uri, by_host): (&Uri, bool),
+    uri: &Uri,
+    by_host: bool,
     headers: &HeaderMap,
 ) -> Result<Option<Owner>, Refusal> {
-    origin::check((uri, by_host), headers, connection.local())?;
+    origin::check(uri, by_host, headers, connection.local())?;
     if PUBLIC.contains(&uri.path()) {
         return Ok(None);
     }

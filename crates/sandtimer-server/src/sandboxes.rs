@@ -108,10 +108,9 @@ impl SandboxService {
         self.shares.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
-    /// Whose sandbox it is, if there is one.
+    /// The owner of a sandbox; `None` if there is no such sandbox.
     fn owner_of(&self, id: &str) -> Option<Owner> {
-        let all = self.sandboxes.all();
-        all.iter().find(|sandbox| sandbox.id() == id).map(|sandbox| Owner::recorded(&sandbox.owner()))
+        self.sandboxes.owner_of(id).map(|owner| Owner::recorded(&owner))
     }
 
     fn template(&self, name: &str, owner: &Owner) -> Result<Template, Refusal> {

@@ -26,7 +26,7 @@ pub(crate) struct Grant {
 
 /// What stands before the name of a limit, as on the wire: `max_wall_ms=10m`.
 const MAXIMUM: &str = "max_";
-/// What stands before the hosts that sandboxes may reach: `network=pypi.org,*.example.com:443`.
+/// The prefix of the hosts that sandboxes may reach: `network=pypi.org,*.example.com:443`.
 const HOSTS: &str = "network=";
 
 impl Grant {
@@ -49,7 +49,7 @@ impl Grant {
             let hosts = hosts
                 .map_err(|_| "network= has hosts such as pypi.org,*.example.com:443,10.1.0.0/16:5432")?;
             return match self.hosts.replace(hosts) {
-                Some(_) => Err("network= is there twice"),
+                Some(_) => Err("network= is given twice"),
                 None => Ok(true),
             };
         }
@@ -80,7 +80,7 @@ pub(crate) struct Tenants {
     known: Vec<Owner>,
     /// `None`: without tokens, where who asks could use the network without a run.
     networked: Option<Vec<Owner>>,
-    /// What the sandboxes of the others may reach, of those who may reach something.
+    /// The network allow-lists of owners that may not use the whole network.
     hosts: HashMap<Owner, Policy>,
     /// `None`: without tokens, where only the server's own user is answered.
     operators: Option<Vec<Owner>>,

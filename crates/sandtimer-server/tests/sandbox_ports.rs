@@ -226,7 +226,7 @@ fn token_or_link_is_needed_and_kept_from_the_sandbox() {
     // Under this name there is the port alone, whatever the path is.
     assert!(page.contains("GET /v1/runs\n") && page.contains("cookie: own=1"), "{page}");
     assert!(page.contains("set-cookie: a=b") && !page.contains("content-security-policy"), "{page}");
-    assert!(get("/", "").contains("401"), "a name alone is no right");
+    assert!(get("/", "").contains("401"), "a name alone gives no access");
     let foreign = get("/", &format!("Cookie: {cookie}\r\nOrigin: http://evil.example\r\n"));
     assert!(foreign.starts_with("HTTP/1.1 403"), "{foreign}");
 }

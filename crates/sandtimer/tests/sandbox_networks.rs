@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods)] // tests start programs and look at what is left
 
 mod as_user;
+mod waiting;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use sandtimer::engine::{
 use sandtimer::model::{Ending, Outcome};
 use sandtimer::zygote::Profile;
 use sandtimer::{Engine, Error, Limits, Spec};
+use waiting::wait_until;
 
 /// Listens on a port of its loopback, and answers each client with a word.
 const SERVES: &str = "
@@ -70,17 +72,6 @@ fn asked(engine: &Engine, sandbox: Option<&Sandbox>) -> String {
     output(engine, sandbox, ["python3", "-c", ASKS])
 }
 
-#[track_caller]
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..1_000 {
-        if holds() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("not within ten seconds: {what}");
-}
-
 /// A run that serves.
 fn serving(engine: &Engine, sandbox: &Sandbox) -> Run {
     let run = engine.start(command(Some(sandbox), ["python3", "-c", SERVES])).expect("a run");
@@ -131,7 +122,7 @@ fn loopback_is_shared_in_one_sandbox_alone() {
     assert!(shared.is_some_and(|line| line.reason.contains("its files and its loopback")), "{outcome:?}");
     run.cancel("enough");
     // The port of a run that has ended is free again.
-    wait_until("it is over", || run.is_over());
+    wait_until("it has ended", || run.is_over());
     assert_eq!(asked(&engine, Some(&sandbox)), "ConnectionRefusedError");
 }
 

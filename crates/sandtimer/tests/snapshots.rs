@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods)] // tests look at what is left
 
 mod as_user;
+mod waiting;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use sandtimer::engine::{
 };
 use sandtimer::model::{Ending, Outcome};
 use sandtimer::{Engine, Error, Limits, Spec};
+use waiting::wait_until;
 
 const OWNER: &str = "token-a";
 
@@ -50,17 +52,6 @@ fn output(engine: &Engine, sandbox: &Sandbox, line: &str) -> String {
     let outcome = run(engine, sandbox, line);
     assert_eq!((outcome.ending, outcome.exit_code), (Ending::Exited, Some(0)), "{outcome:?}");
     outcome.stdout.clone()
-}
-
-#[track_caller]
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..1_000 {
-        if holds() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("not within ten seconds: {what}");
 }
 
 fn names(directory: &Path) -> Vec<String> {

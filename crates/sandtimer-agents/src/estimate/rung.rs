@@ -10,11 +10,11 @@ pub(super) const RUNGS: usize = 5;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Rung {
-    /// The same command or task, with the same size and context, on the same machine beside such a load.
+    /// The same command or task, with the same size and context, on the same machine under such a load.
     Exact,
-    /// The same, beside another load.
+    /// The same, under another load.
     AnyLoad,
-    /// The same command but for numbers and paths, beside any load.
+    /// The same command but for numbers and paths, under any load.
     Template,
     /// The same type and complexity with about the same size on the same machine.
     Class,

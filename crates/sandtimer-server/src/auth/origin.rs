@@ -10,11 +10,7 @@ use crate::sandboxes::is_port_host;
 
 /// Refuses a Host, or an authority in the request's own line, that is neither loopback nor the address of the connection,
 /// and an Origin that is not the Host. `by_host`: the request goes to a port of a sandbox that its Host names.
-pub(super) fn check(
-    (uri, by_host): (&Uri, bool),
-    headers: &HeaderMap,
-    local: SocketAddr,
-) -> Result<(), Refusal> {
+pub(super) fn check(uri: &Uri, by_host: bool, headers: &HeaderMap, local: SocketAddr) -> Result<(), Refusal> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next().and_then(|host| host.to_str().ok()).unwrap_or_default();
     let named = uri.authority().is_none_or(|authority| is_ours(authority.as_str(), local.ip()));
@@ -72,7 +68,7 @@ mod tests {
             headers.insert(header::ORIGIN, HeaderValue::from_str(origin).expect("a value"));
         }
         let by_host = is_port_host(host);
-        check((&Uri::from_static("/v1"), by_host), &headers, "10.1.2.3:7880".parse().expect("an address"))
+        check(&Uri::from_static("/v1"), by_host, &headers, "10.1.2.3:7880".parse().expect("an address"))
             .err()
             .map(|refusal| refusal.code)
     }
@@ -106,7 +102,8 @@ mod tests {
         }
         assert_eq!(
             check(
-                (&Uri::from_static("/v1"), false),
+                &Uri::from_static("/v1"),
+                false,
                 &HeaderMap::new(),
                 "127.0.0.1:1".parse().expect("an address")
             )

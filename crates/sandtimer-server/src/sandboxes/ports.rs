@@ -33,8 +33,8 @@ use crate::error::{Code, Refusal};
 pub(crate) use forward::{ByHost, is_port_host, route_by_host};
 pub(crate) use link::{LinkKey, owner_by_link};
 
-/// How often the ports are read while one is waited for: nothing tells when a socket begins to listen.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// How often the ports are read while a request waits for one: the kernel does not notify when a socket begins to listen.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a link is valid, unless the request says it, and at most.
 const LINK_LIFETIME: Duration = Duration::from_secs(3600);
 const MAX_LINK_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -76,12 +76,12 @@ async fn list(
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
     let wanted = given_port(&mut fields)?;
-    let most = fields.milliseconds("wait_ms")?.unwrap_or_default();
+    let max_wait = fields.milliseconds("wait_ms")?.unwrap_or_default();
     fields.finish()?;
     let sandbox = find(&app, &id, &owner)?;
-    let until = Instant::now().checked_add(most);
+    let until = Instant::now().checked_add(max_wait);
     let mut answered = None;
-    let looking = async {
+    let poll = async {
         answered = Some(loop {
             let found = ports(&sandbox).await;
             let is_there = |found: &Vec<ListeningPort>| {
@@ -91,10 +91,10 @@ async fn list(
             if is_late || found.as_ref().map_or(true, is_there) {
                 break found;
             }
-            tokio::time::sleep(LOOK_INTERVAL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         });
     };
-    while_there(&connection, looking, || {}).await;
+    while_there(&connection, poll, || {}).await;
     let gone = || Refusal::new(Code::RequestTimeout, "the client went away");
     let found = answered.ok_or_else(gone)??;
     let shown: Vec<Value> =

@@ -6,11 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::Spec;
-use super::sandboxes::{Sandbox, SandboxNetwork};
+use super::sandboxes::Sandbox;
 use super::spec::Stdin;
 use crate::isolate::files::{FilesPlan, HOME, USER_NAME};
 use crate::isolate::sandbox::{SANDBOX_HOME, SANDBOX_USER};
-use crate::isolate::sandbox_proxy::PROXY_VARIABLES;
 use crate::zygote::PYTHON_DIRECTORY;
 
 /// Variables of the caller that a run keeps; everything else stays out.
@@ -127,10 +126,11 @@ fn unattended(spec: &Spec) -> impl Iterator<Item = (&'static str, &'static str)>
     };
     let has_input = has_terminal || !is_empty;
     let input: &[_] = if has_input { &[] } else { &WITHOUT_INPUT };
-    let network: &[_] = match spec.sandbox.as_ref().map(Sandbox::network) {
+    let proxy = spec.sandbox.as_ref().map_or(&[][..], Sandbox::network_variables);
+    let network = match proxy {
         _ if spec.network => &[],
-        Some(SandboxNetwork::Allowed(_)) => &PROXY_VARIABLES,
-        _ => &WITHOUT_NETWORK,
+        [] => &WITHOUT_NETWORK[..],
+        variables => variables,
     };
     terminal.iter().chain(input).chain(network).copied()
 }

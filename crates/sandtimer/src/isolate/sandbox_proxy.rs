@@ -88,6 +88,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn proxy_has_the_port_that_listens() {
+        assert_eq!(PROXY, format!("http://127.0.0.1:{}", sandtimer_os::wire::PROXY_PORT));
+    }
+
+    #[test]
     fn own_settings_of_a_template_are_kept() {
         let text = |own: &str| String::from_utf8(pip_settings(own.as_bytes())).expect("text");
         assert_eq!(text(""), format!("[global]\nproxy = {PROXY}\n"));

@@ -1,5 +1,5 @@
-//! Connections that the network of a sandbox was refused. Which run asked is not to be seen: each run that is in the sandbox at that
-//! moment has the denial among its remarks.
+//! Connections that a sandbox's proxy refused. The proxy does not know which run a connection is from: each run that is in the
+//! sandbox at that moment has the denial among its remarks.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ struct Denied {
 
 impl NetworkDenials {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Denied>> {
-        // Whole whatever happened: what is inserted is complete before.
+        // Poisoning is harmless: an entry is complete before it is inserted.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

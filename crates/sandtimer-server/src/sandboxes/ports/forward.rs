@@ -31,8 +31,8 @@ const PREFIX: &str = "/v1/sandboxes/";
 const DOMAIN: &str = ".localhost";
 /// How long a server in a sandbox may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// What belongs to a connection, not to its requests and responses; RFC 9110, 7.6.1.
-const OF_CONNECTION: [HeaderName; 6] = [
+/// Headers of a connection, not of the message that is forwarded; RFC 9110, 7.6.1.
+const HOP_BY_HOP_HEADERS: [HeaderName; 6] = [
     header::CONNECTION,
     header::PROXY_AUTHENTICATE,
     header::PROXY_AUTHORIZATION,
@@ -43,11 +43,11 @@ const OF_CONNECTION: [HeaderName; 6] = [
 /// What a page below the server's own origin may do.
 const WITHOUT_ORIGIN: &str = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts";
 
-/// Says that a request has the port in its Host.
+/// Marks a request whose Host names the port.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ByHost;
 
-/// The parts of a path to a port of a sandbox: id, port, and what is behind.
+/// The parts of a path to a port of a sandbox: the id, the port, and the rest.
 pub(super) fn port_path(path: &str) -> Option<(&str, &str, &str)> {
     let (id, rest) = path.strip_prefix(PREFIX)?.split_once("/ports/")?;
     let (port, rest) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
@@ -55,7 +55,7 @@ pub(super) fn port_path(path: &str) -> Option<(&str, &str, &str)> {
 }
 
 /// The port and the id of a Host such as `8000-c731329c7bb9.localhost:7880`.
-fn of_host(host: &str) -> Option<(&str, &str)> {
+fn parse_port_host(host: &str) -> Option<(&str, &str)> {
     let name = match host.rsplit_once(':') {
         Some((name, port)) => port.parse::<u16>().is_ok().then_some(name)?,
         None => host,
@@ -70,15 +70,15 @@ fn of_host(host: &str) -> Option<(&str, &str)> {
 
 /// Whether a Host names a port of a sandbox.
 pub(crate) fn is_port_host(host: &str) -> bool {
-    of_host(host).is_some()
+    parse_port_host(host).is_some()
 }
 
 /// Gives a request whose Host names a port the path to that port: before there is a route for it, so that it has no other one.
 pub(crate) fn route_by_host<B>(request: &mut axum::http::Request<B>) {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-    let Some((port, id)) = host.and_then(of_host) else { return };
+    let Some((port, id)) = host.and_then(parse_port_host) else { return };
     let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
-    // An absolute URL names a host by itself, and `*` is no path.
+    // An absolute URL names a host by itself, and `*` is not a path.
     if request.uri().authority().is_some() || !target.starts_with('/') {
         return;
     }
@@ -109,7 +109,7 @@ async fn answer(app: &Shared, owner: &Owner, place: Place, request: Request) -> 
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let link = link::in_query(request.uri());
     if reads && (rest.is_empty() || link.is_some() && accepts_html(request.headers())) {
-        return Ok(redirect(request.uri(), by_host, (&sandbox, port, rest)));
+        return Ok(redirect(request.uri(), by_host, &sandbox, port, rest));
     }
     let target = Target { port, rest: rest.to_owned(), by_host };
     let stream = connect(&sandbox, port).await?;
@@ -117,7 +117,7 @@ async fn answer(app: &Shared, owner: &Owner, place: Place, request: Request) -> 
 }
 
 /// To the same page without the link, which becomes a cookie; and with the slash that links of the page are relative to.
-fn redirect(uri: &Uri, by_host: bool, (sandbox, port, rest): (&Sandbox, u16, &str)) -> Response {
+fn redirect(uri: &Uri, by_host: bool, sandbox: &Sandbox, port: u16, rest: &str) -> Response {
     let base = if by_host { String::new() } else { format!("{PREFIX}{}/ports/{port}", sandbox.id()) };
     let rest = if rest.is_empty() { "/" } else { rest };
     let location = format!("{base}{rest}{}", without_link(uri.query()));
@@ -185,7 +185,7 @@ async fn connect(sandbox: &Sandbox, port: u16) -> Result<TcpStream, Refusal> {
     Err(closed())
 }
 
-/// Whether a connection has another end: one to a port that the kernel has just chosen for itself has not.
+/// Whether a connection has another end. A socket that the kernel has given the port that it connects to is connected to itself.
 fn is_other(stream: &TcpStream) -> bool {
     let ends = || io::Result::Ok((stream.local_addr()?, stream.peer_addr()?));
     ends().is_ok_and(|(local, peer)| local != peer)
@@ -255,14 +255,14 @@ fn upgrade_headers(upgrade: Option<HeaderValue>) -> impl Iterator<Item = (Header
 }
 
 /// Removes what belongs to the connection: by name, and what the connection's own header names.
-fn remove_of_connection(headers: &mut HeaderMap) {
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|names| names.split(',').filter_map(|name| name.trim().parse().ok()))
         .collect();
-    for name in named.iter().chain(&OF_CONNECTION) {
+    for name in named.iter().chain(&HOP_BY_HOP_HEADERS) {
         headers.remove(name);
     }
     headers.remove("keep-alive");
@@ -270,7 +270,7 @@ fn remove_of_connection(headers: &mut HeaderMap) {
 }
 
 fn clean_request(headers: &mut HeaderMap, target: &Target, has_tokens: bool) {
-    remove_of_connection(headers);
+    remove_hop_by_hop(headers);
     if has_tokens {
         headers.remove(header::AUTHORIZATION);
         auth::remove_offered_token(headers);
@@ -295,7 +295,7 @@ fn clean_request(headers: &mut HeaderMap, target: &Target, has_tokens: bool) {
 }
 
 fn clean_response(headers: &mut HeaderMap, target: &Target) {
-    remove_of_connection(headers);
+    remove_hop_by_hop(headers);
     headers.remove("alt-svc");
     headers.remove("clear-site-data");
     if target.by_host {
@@ -349,8 +349,8 @@ mod tests {
 
     #[test]
     fn host_names_a_port_or_nothing() {
-        assert_eq!(of_host("8000-abc.localhost:7880"), Some(("8000", "abc")));
-        assert_eq!(of_host("8000-ABC.LOCALHOST"), Some(("8000", "ABC")));
+        assert_eq!(parse_port_host("8000-abc.localhost:7880"), Some(("8000", "abc")));
+        assert_eq!(parse_port_host("8000-ABC.LOCALHOST"), Some(("8000", "ABC")));
         let others = [
             "localhost",
             "localhost:7880",
@@ -366,7 +366,7 @@ mod tests {
             "",
         ];
         for host in others {
-            assert_eq!(of_host(host), None, "{host}");
+            assert_eq!(parse_port_host(host), None, "{host}");
         }
     }
 

@@ -54,7 +54,7 @@ impl LinkKey {
     }
 
     /// Whether a link leads to this port of this sandbox, at this time.
-    fn allows(&self, (id, port): (&str, u16), link: &str, now_ms: u64) -> bool {
+    fn allows(&self, id: &str, port: u16, link: &str, now_ms: u64) -> bool {
         let parts = || {
             let (expires, signature) = link.split_once('.')?;
             let expires: u64 = expires.parse().ok()?;
@@ -88,7 +88,7 @@ pub(crate) fn owner_by_link(app: &Shared, uri: &Uri, headers: &HeaderMap) -> Res
     let (key, now) = (&app.sandbox_service.link_key, calendar_milliseconds());
     let given = in_query(uri);
     let is_allowed =
-        given.or_else(|| in_cookies(headers)).is_some_and(|link| key.allows((id, port), link, now));
+        given.or_else(|| in_cookies(headers)).is_some_and(|link| key.allows(id, port, link, now));
     match (is_allowed, given) {
         (true, _) => Ok(app.sandbox_service.owner_of(id)),
         (false, Some(_)) => {
@@ -108,13 +108,13 @@ mod tests {
     fn link_is_for_one_port_and_a_time() {
         let key = LinkKey::new().expect("a key");
         let link = key.sign("abc", 8000, 1_000);
-        assert!(key.allows(("abc", 8000), &link, 999));
-        assert!(!key.allows(("abc", 8000), &link, 1_000));
-        assert!(!key.allows(("abc", 8001), &link, 0) && !key.allows(("abd", 8000), &link, 0));
-        assert!(!LinkKey::new().expect("a key").allows(("abc", 8000), &link, 0));
+        assert!(key.allows("abc", 8000, &link, 999));
+        assert!(!key.allows("abc", 8000, &link, 1_000));
+        assert!(!key.allows("abc", 8001, &link, 0) && !key.allows("abd", 8000, &link, 0));
+        assert!(!LinkKey::new().expect("a key").allows("abc", 8000, &link, 0));
         let later = link.replacen("1000", "2000", 1);
         for forged in ["", ".", "1000.", "1000", &later, "1000.AAAA", "-1.AAAA"] {
-            assert!(!key.allows(("abc", 8000), forged, 0), "{forged}");
+            assert!(!key.allows("abc", 8000, forged, 0), "{forged}");
         }
     }
 }

@@ -341,6 +341,11 @@ impl Sandboxes {
         found.ok_or_else(|| SandboxError::NotFound(id.chars().take(60).collect()))
     }
 
+    /// The owner of a sandbox; `None` if there is no such sandbox.
+    pub fn owner_of(&self, id: &str) -> Option<String> {
+        lock(&self.all).get(id).map(|sandbox| sandbox.state.owner.clone())
+    }
+
     /// Those of all owners.
     pub fn all(&self) -> Vec<Sandbox> {
         lock(&self.all).values().cloned().collect()
@@ -436,8 +441,8 @@ impl Sandbox {
                 self.state.note_boot()?;
                 let record = lock(&self.state.record).clone();
                 let mut mounted = mount::mount(&self.inner, &self.state.home, &self.state.layers, &record)?;
-                let requested = (record.owner.as_str(), &record.network);
-                mounted.network = network::start(&self.inner, requested, self.state.denials.clone())?;
+                let denials = self.state.denials.clone();
+                mounted.network = network::start(&self.inner, &record.owner, &record.network, denials)?;
                 life.mounted.insert(Arc::new(mounted)).clone()
             }
         };

@@ -4,7 +4,7 @@
 //! mounted ─▶ a namespace is taken, which no other sandbox has had ─▶ with an allow-list: sockets made in it, served from outside
 //! unmounted ─▶ what serves is ended ─▶ the namespace is freed
 //! ```
-//! What serves the sockets is not the engine's business: a [`NetworkServer`] does. A socket keeps its namespace alive.
+//! The engine does not serve the sockets: a [`NetworkServer`] does. A socket keeps its namespace alive.
 
 use std::fmt::Debug;
 use std::io;
@@ -65,7 +65,7 @@ pub trait NetworkServer: Debug + Send + Sync {
     /// Begins to serve a sandbox that is being mounted.
     ///
     /// # Errors
-    /// Why it cannot: such as an entry that is none.
+    /// An entry is invalid, or a socket cannot be used.
     fn serve(&self, request: NetworkRequest<'_>) -> io::Result<ServedNetwork>;
 }
 
@@ -112,7 +112,7 @@ pub(super) fn check(inner: &Inner, network: &SandboxNetwork) -> Result<(), Error
         }
         (SandboxNetwork::Allowed(_), Err(reason)) => Err(SandboxError::NoNetwork(reason.clone()).into()),
         (SandboxNetwork::Allowed(_), _) if inner.network_server.get().is_none() => {
-            let reason = "this program serves none".to_owned();
+            let reason = "this program has no proxy for network allow-lists".to_owned();
             Err(SandboxError::NoNetwork(reason).into())
         }
         _ => Ok(()),
@@ -122,7 +122,8 @@ pub(super) fn check(inner: &Inner, network: &SandboxNetwork) -> Result<(), Error
 /// Takes a namespace for a sandbox, and has its sockets served.
 pub(super) fn start(
     inner: &Inner,
-    (owner, network): (&str, &SandboxNetwork),
+    owner: &str,
+    network: &SandboxNetwork,
     denials: Arc<NetworkDenials>,
 ) -> Result<MountedNetwork, Error> {
     check(inner, network)?;
@@ -154,7 +155,7 @@ fn sockets(namespace: &LentNetwork) -> io::Result<NetworkSockets> {
     Ok(NetworkSockets { proxy, datagrams: datagrams.into(), names: stream(NetworkObject::NamesStream)? })
 }
 
-/// Whether a kernel without IPv6 says so.
+/// Whether the error is that of a kernel without IPv6.
 pub(super) fn lacks_ipv6(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let errno = Errno::from_io_error(error);
