@@ -1,12 +1,15 @@
 //! Network allow-lists of sandboxes: what is reached by real clients, what is not, and who hears of it.
 #![allow(clippy::disallowed_methods)] // tests start servers outside of sandboxes
 
+#[path = "../../sandtimer/tests/namespaces/mod.rs"]
+mod namespaces;
 mod support;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use namespaces::{PRINT_NAMESPACE, holders};
 use serde_json::{Value, json};
 use support::{Client, Serving, tokens, wait_until};
 use tempfile::TempDir;
@@ -206,24 +209,18 @@ fn allow_list_outlives_the_server_and_its_sockets_do_not() {
     let client = serving.client();
     assert_eq!(client.get(&format!("/v1/sandboxes/{id}")).1["network"], json!([outside.entry()]));
     assert_eq!(succeeds(&client, &id, &curl), "from outside\n");
-    let own = succeeds(&client, &id, "readlink /proc/self/ns/net").trim_end().to_owned();
     let (status, fork) = client.post(&format!("/v1/sandboxes/{id}/fork"), &json!({"count": 1}));
     assert_eq!((status, &fork["sandboxes"][0]["network"]), (201, &json!([outside.entry()])), "{fork}");
     assert_eq!(
         succeeds(&client, fork["sandboxes"][0]["sandbox_id"].as_str().expect("an id"), &curl),
         "from outside\n"
     );
+    // A fork unmounts the sandbox: this is the namespace of a new mount.
+    let own = succeeds(&client, &id, &format!("python3 -c \"{PRINT_NAMESPACE}\"")).trim_end().to_owned();
+    // The control: the search for holders finds the server.
+    assert!(!holders(&own).is_empty(), "{own}");
     assert_eq!(client.delete(&format!("/v1/sandboxes/{id}")).0, 204);
-    wait_until("nothing is in its namespace", || !is_held(&own));
-}
-
-/// Whether a process is in a network namespace, or holds a descriptor of it.
-fn is_held(namespace: &str) -> bool {
-    let entries =
-        |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-    entries(Path::new("/proc"))
-        .flat_map(|process| entries(&process.join("fd")).chain([process.join("ns/net")]).collect::<Vec<_>>())
-        .any(|path| std::fs::read_link(path).is_ok_and(|link| link == Path::new(namespace)))
+    wait_until("nothing is in its namespace", || holders(&own).is_empty());
 }
 
 /// Sockets and network namespaces of this process, in which the server is.
