@@ -129,8 +129,8 @@ codes! {
     RunQueued = "run_queued", 409, 125, true, "wait for its turn: GET /v1/runs/{id} shows its status; POST /v1/runs/{id}/kill cancels it";
     /// The run is still running, and the request needs one that has finished.
     RunRunning = "run_running", 409, 125, false, "wait for its end, or POST /v1/runs/{id}/kill first";
-    /// The run is not in the state that this needs: paused already, not paused, or past its limit.
-    WrongState = "wrong_state", 409, 125, false, "GET /v1/runs/{id} shows its state";
+    /// The run or the sandbox is not in the state that this needs: paused already, not paused, or past its limit.
+    WrongState = "wrong_state", 409, 125, false, "GET /v1/runs/{id} or /v1/sandboxes/{id} shows its state";
     /// The context has no earlier state to return to.
     NothingToUndo = "nothing_to_undo", 409, 125, false, "only the last run can be undone, and only if a checkpoint could be made; GET the context for the reason";
     /// The context cannot be branched, because a branch would differ from it; the message says why.
@@ -147,6 +147,8 @@ codes! {
     /// The sandbox is in use. For a snapshot or a fork `details.runs` names its runs, `details.contexts` is how many live contexts
     /// and sessions it has besides, and `details.files` how many reads and writes of its files are being made.
     SandboxBusy = "sandbox_busy", 409, 125, true, "try again when the runs in it have ended, and its contexts and sessions are closed";
+    /// The sandbox is paused: nothing can be started in it, and its files can only be read.
+    SandboxPaused = "sandbox_paused", 409, 125, false, "POST /v1/sandboxes/{id}/resume first";
     /// You have a template of this name.
     TemplateExists = "template_exists", 409, 125, false, "GET /v1/templates lists yours; delete that one, or give another name";
     /// The sandbox is stacked from as many layers as there can be, so that no snapshot or fork of it can be made.
@@ -163,6 +165,9 @@ codes! {
     FileBusy = "file_busy", 409, 125, true, "try again when the runs that change it have ended";
     /// The context or session ended with an earlier server; `details` has the time and the workspace that remains.
     ContextEnded = "context_ended", 410, 125, false, "open another; GET /v1/runs has the records of its runs";
+    /// The sandbox ended at one of its limits, and its files were deleted: `details.limit` is `wall` or `idle`, `details.limit_ms` its
+    /// length, and `details.ended_at_ms` the time.
+    SandboxEnded = "sandbox_ended", 410, 125, false, "create another, with a longer `wall_ms` or `idle_ms`; a snapshot keeps files beyond the end";
     /// The file is larger than the server writes or reads at once, or a sandbox has more files.
     FileTooLarge = "file_too_large", 413, 125, false, "write at most 4 GiB at a time; read large files by GET /v1/files in parts, and many files as archives of parts of them";
     /// The range begins after the end of the file.
@@ -337,6 +342,9 @@ impl From<&sandtimer::Error> for Code {
 fn of_sandbox(error: &SandboxError) -> Code {
     match error {
         SandboxError::NotFound(_) => Code::SandboxNotFound,
+        SandboxError::Ended(_) => Code::SandboxEnded,
+        SandboxError::Paused(_) => Code::SandboxPaused,
+        SandboxError::NotPaused(_) => Code::WrongState,
         SandboxError::NoTemplate(_) => Code::TemplateNotFound,
         SandboxError::TemplateExists(_) => Code::TemplateExists,
         SandboxError::TooDeep { .. } => Code::TooManyLayers,
@@ -371,6 +379,10 @@ impl From<sandtimer::Error> for Refusal {
         if let sandtimer::Error::Sandbox(error) = &error {
             let refusal = Refusal::new(of_sandbox(error), sandbox_message(error));
             return match error {
+                SandboxError::Ended(end) => refusal
+                    .with("limit", json!(end.limit))
+                    .with("limit_ms", end.limit_ms)
+                    .with("ended_at_ms", end.at_ms),
                 SandboxError::Template { .. } => refusal.with("key", "template"),
                 SandboxError::Conflict { field, .. } => refusal.with("key", *field),
                 SandboxError::TemplateName { name, .. } | SandboxError::TemplateExists(name) => {

@@ -434,6 +434,7 @@ impl Server {
         runtime.spawn(runs::sync_records(app.clone()));
         runtime.spawn(runs::prepare_records(app.clone()));
         runtime.spawn(contexts::keep_house(app.clone()));
+        runtime.spawn(sandboxes::keep_house(app.clone()));
         runtime.spawn(api::keep_house(app.clone()));
         let filling = app.clone();
         runtime.spawn_blocking(move || contexts::fill(&filling));

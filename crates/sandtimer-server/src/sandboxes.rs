@@ -1,12 +1,13 @@
 //! `/v1/sandboxes`: file systems in which many runs work, and which outlive them and the server.
 //!
 //! ```text
-//! created ─▶ used by any number of runs at a time ─▶ deleted, which ends those that are in it
+//! created ─▶ used by any number of runs at a time ⇄ paused ─▶ deleted, or at a limit, which ends those that are in it
 //! ```
 //! What they are is the engine's business (docs/design/sandboxes.md); here is who may ask for what.
 
 mod export;
 mod import;
+mod life;
 mod network;
 mod ports;
 mod templates;
@@ -23,6 +24,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use sandtimer::Engine;
 use sandtimer::engine::{Durability, Sandbox, SandboxNetwork, SandboxSpec, Sandboxes, Template};
+use sandtimer::limits::Limits;
+use sandtimer::model::LimitKind;
 use sandtimer_proxy::Capacity;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
@@ -38,6 +41,8 @@ use crate::runs::{self, RunRequest};
 use crate::tenants::Tenants;
 pub(crate) use network::NetworkCounts;
 pub(crate) use ports::{ByHost, LinkKey, is_port_host, owner_by_link, route_by_host};
+
+pub(crate) use self::life::keep_house;
 
 /// The template that every server has.
 pub(crate) const HOST_TEMPLATE: &str = "host";
@@ -137,7 +142,7 @@ impl SandboxService {
     fn create(
         &self,
         owner: &Owner,
-        (template, network): (&str, SandboxNetwork),
+        (template, network, limits): (&str, SandboxNetwork, Limits),
         tenants: &Tenants,
     ) -> Result<Sandbox, Refusal> {
         network::check(tenants, owner, &network)?;
@@ -147,6 +152,7 @@ impl SandboxService {
             owner: owner.as_str().to_owned(),
             parent: tenants.scope(owner),
             network,
+            limits,
         };
         let share = SANDBOXES.take(owner)?;
         let sandbox = self.sandboxes.create(spec)?;
@@ -167,6 +173,7 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/sandboxes", post(create).get(list))
         .route("/v1/sandboxes/{id}", get(show).delete(delete))
         .route("/v1/sandboxes/{id}/exec", post(execute))
+        .merge(life::routes())
         .merge(templates::routes())
         .merge(ports::routes())
         .merge(export::routes())
@@ -180,6 +187,9 @@ pub(crate) fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Sandbox, Ref
 
 /// Waits while its record is being written.
 fn view(sandbox: &Sandbox) -> Value {
+    let life = sandbox.life();
+    let milliseconds =
+        |time: Option<Duration>| time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
     json!({
         "sandbox_id": sandbox.id(),
         "template": sandbox.template_name(),
@@ -191,6 +201,11 @@ fn view(sandbox: &Sandbox) -> Value {
             Durability::Certain => "certain",
             Durability::Uncertain => "uncertain",
         },
+        "paused": life.is_paused,
+        "idle_ms": milliseconds(life.idle),
+        "idle_left_ms": milliseconds(life.idle_left),
+        "wall_ms": milliseconds(life.wall),
+        "wall_left_ms": milliseconds(life.wall_left),
     })
 }
 
@@ -201,9 +216,10 @@ async fn create(
 ) -> Result<Response, Refusal> {
     let template = fields.text("template")?.unwrap_or_else(|| HOST_TEMPLATE.to_owned());
     let network = network::parse(&mut fields)?;
+    let limits = fields.limits(&[LimitKind::Idle.into(), LimitKind::Wall.into()])?;
     fields.finish()?;
     let made = tokio::task::spawn_blocking(move || {
-        app.sandbox_service.create(&owner, (&template, network), &app.tenants)
+        app.sandbox_service.create(&owner, (&template, network, limits), &app.tenants)
     });
     let made = made.await.map_err(|_| Refusal::new(Code::Internal, "the sandbox could not be made"))??;
     Ok((StatusCode::CREATED, body::json(&view(&made))).into_response())
@@ -234,19 +250,31 @@ async fn delete(
     Extension(owner): Extension<Owner>,
     Id(id): Id,
 ) -> Result<Response, Refusal> {
-    find(&app, &id, &owner)?;
+    // One that ended at a limit is deleted already: then its owner has seen that.
+    find(&app, &id, &owner).map(drop).or_else(|refusal| match refusal.code {
+        Code::SandboxEnded => Ok(()),
+        _ => Err(refusal),
+    })?;
     let (service, deleted_id) = (app.clone(), id.clone());
-    let deleting = move || service.sandbox_service.delete(&deleted_id, &owner);
-    let mut deleting = tokio::task::spawn_blocking(deleting);
+    close(&app, &id, move || service.sandbox_service.delete(&deleted_id, &owner)).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Does what removes a sandbox, and meanwhile closes the contexts in it.
+async fn close<T: Send + 'static>(
+    app: &Shared,
+    id: &str,
+    remove: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let mut removing = tokio::task::spawn_blocking(remove);
     // Contexts hold it, also those that are opened at the last moment.
-    let deleted = loop {
-        match tokio::time::timeout(CLOSING_INTERVAL, &mut deleting).await {
-            Ok(deleted) => break deleted,
-            Err(_) => contexts::close_in_sandbox(&app, &id).await,
+    let removed = loop {
+        match tokio::time::timeout(CLOSING_INTERVAL, &mut removing).await {
+            Ok(removed) => break removed,
+            Err(_) => contexts::close_in_sandbox(app, id).await,
         }
     };
-    deleted.map_err(|_| Refusal::new(Code::Internal, "the sandbox could not be removed"))??;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    removed.map_err(|_| Refusal::new(Code::Internal, "the sandbox could not be removed"))?
 }
 
 /// A run in the sandbox of the path: `POST /v1/runs` with its id as `sandbox`.

@@ -49,6 +49,7 @@ fn spec_of(network: SandboxNetwork) -> SandboxSpec {
         owner: "token-a".to_owned(),
         parent: None,
         network,
+        limits: Limits::new(),
     }
 }
 

@@ -34,6 +34,7 @@ fn host_spec(owner: &str) -> SandboxSpec {
         owner: owner.to_owned(),
         parent: None,
         network: sandtimer::engine::SandboxNetwork::None,
+        limits: Limits::new(),
     }
 }
 

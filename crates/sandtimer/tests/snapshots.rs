@@ -30,6 +30,7 @@ fn spec_of(template: Template) -> SandboxSpec {
         owner: OWNER.to_owned(),
         parent: None,
         network: SandboxNetwork::None,
+        limits: Limits::new(),
     }
 }
 

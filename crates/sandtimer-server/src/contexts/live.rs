@@ -138,6 +138,11 @@ impl LiveContext {
         }
     }
 
+    /// Whether its sandbox is paused.
+    fn is_in_paused_sandbox(&self) -> bool {
+        matches!(&self.files, ContextFiles::Sandbox(sandbox) if sandbox.is_paused())
+    }
+
     /// The files that it works with.
     pub fn files(&self) -> Arc<dyn FileSource> {
         match &self.files {
@@ -636,7 +641,10 @@ pub(crate) async fn keep_house(app: Shared) {
         app.contexts.pools.tell(&app);
         app.contexts.shells.tell(&app);
         for context in app.contexts.registry.all() {
-            if context.is_free() && context.idle_left() == Some(Duration::ZERO) {
+            if context.is_in_paused_sandbox() {
+                // Its clock begins again when that is resumed.
+                context.touch();
+            } else if context.is_free() && context.idle_left() == Some(Duration::ZERO) {
                 close(&app, &context).await;
             }
         }

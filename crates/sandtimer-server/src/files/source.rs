@@ -34,6 +34,14 @@ pub(crate) trait FileSource: Debug + Send + Sync {
     /// It leads out of them, or cannot be a path.
     fn place(&self, text: &str) -> Result<Place, Refusal>;
 
+    /// Whether they may be changed now.
+    ///
+    /// # Errors
+    /// Their sandbox is paused.
+    fn check_writable(&self) -> Result<(), Refusal> {
+        Ok(())
+    }
+
     /// Whether they are being removed: what is under way is to be given up.
     fn is_closed(&self) -> bool {
         false
@@ -51,6 +59,10 @@ impl<T: FileSource + ?Sized> FileSource for Arc<T> {
 
     fn place(&self, text: &str) -> Result<Place, Refusal> {
         (**self).place(text)
+    }
+
+    fn check_writable(&self) -> Result<(), Refusal> {
+        (**self).check_writable()
     }
 
     fn is_closed(&self) -> bool {
@@ -106,6 +118,10 @@ impl FileSource for SandboxRoot {
 
     fn place(&self, text: &str) -> Result<Place, Refusal> {
         Place::parse_absolute(text)
+    }
+
+    fn check_writable(&self) -> Result<(), Refusal> {
+        Ok(self.sandbox.check_running()?)
     }
 
     fn is_closed(&self) -> bool {

@@ -18,6 +18,8 @@ const OF_OPENING: &[Code] = &[
     Code::NulByte,
     Code::WorkspaceNotFound,
     Code::SandboxNotFound,
+    Code::SandboxEnded,
+    Code::SandboxPaused,
     Code::SandboxBusy,
     Code::Refused,
     Code::Quota,
@@ -32,6 +34,7 @@ const OF_EXECUTING: &[Code] = &[
     Code::NulByte,
     Code::TooLong,
     Code::AnswerUnavailable,
+    Code::SandboxPaused,
     Code::Quota,
     Code::Capacity,
     Code::SpawnTimeout,
@@ -40,8 +43,15 @@ const OF_EXECUTING: &[Code] = &[
     Code::ShuttingDown,
 ];
 
-const OF_UNDOING: &[Code] =
-    &[Code::NothingToUndo, Code::Quota, Code::Capacity, Code::SpawnTimeout, Code::System, Code::ShuttingDown];
+const OF_UNDOING: &[Code] = &[
+    Code::NothingToUndo,
+    Code::SandboxPaused,
+    Code::Quota,
+    Code::Capacity,
+    Code::SpawnTimeout,
+    Code::System,
+    Code::ShuttingDown,
+];
 
 const OF_BRANCHING: &[Code] = &[
     Code::BadLimit,

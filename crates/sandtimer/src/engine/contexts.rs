@@ -269,7 +269,9 @@ impl Context {
     /// What is known of it once the checkpoint is made, or why not, that follows the last run; at once where another is on.
     pub fn settled_info(&self) -> Info {
         let _alone = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(_turn) = self.turns.enter_free() {
+        if !self.is_paused()
+            && let Some(_turn) = self.turns.enter_free()
+        {
             let mut place = self.standing();
             if place.is_some() {
                 // What goes wrong is noted, and met again by the next run.
@@ -300,6 +302,16 @@ impl Context {
             (standing.checkpoint(), standing.can_undo());
     }
 
+    /// Whether something can be asked of its interpreter: its sandbox is not paused.
+    fn check_running(&self) -> Result<(), Error> {
+        self.spec.sandbox.as_ref().map_or(Ok(()), Sandbox::check_running)
+    }
+
+    /// Whether its sandbox is paused: its interpreter answers nothing.
+    fn is_paused(&self) -> bool {
+        self.spec.sandbox.as_ref().is_some_and(Sandbox::is_paused)
+    }
+
     /// A place in the order of its runs, for a caller who waits on another thread than he asks on.
     pub fn queue(&self) -> Turn {
         self.turns.enter()
@@ -308,7 +320,8 @@ impl Context {
     /// Has the interpreter make the checkpoint that is due since the last cell that was tried, unless that has been asked for.
     /// For when the answer is on its way: a copy that is made beside it keeps a processor from whoever takes it.
     pub fn prepare(&self) {
-        if let Ok(_alone) = self.settling.try_lock()
+        if !self.is_paused()
+            && let Ok(_alone) = self.settling.try_lock()
             && let Some(_turn) = self.turns.enter_free()
             && let Some(standing) = self.standing().as_mut()
         {
@@ -319,6 +332,7 @@ impl Context {
     /// Sees that an interpreter stands there and has made its checkpoint.
     fn ready(&self, place: &mut Option<Standing>, is_withdrawn: &dyn Fn() -> bool) -> Result<(), Error> {
         self.check_wanted(is_withdrawn)?;
+        self.check_running()?;
         if let Some(standing) = place.as_mut() {
             match standing.ready() {
                 Ok(None) => {}
@@ -410,6 +424,7 @@ impl Context {
     /// # Errors
     /// As [`Context::undo`].
     pub fn undo_unless(&self, turn: Turn, is_withdrawn: &dyn Fn() -> bool) -> Result<bool, Error> {
+        self.check_running()?;
         self.wait_for(&turn, is_withdrawn)?;
         let mut place = self.standing();
         self.ready(&mut place, is_withdrawn)?;

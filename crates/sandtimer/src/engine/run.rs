@@ -24,7 +24,7 @@ use crate::scope::{Deadline, Extension, ScopeId, ScopeTree};
 use crate::supervise::Look;
 use crate::supervise::follower::Written;
 use crate::supervise::look::look;
-use crate::supervise::orders::Command;
+use crate::supervise::orders::{Command, Pauser};
 use crate::supervise::output::{Chunk, SharedSpool};
 use crate::supervise::run::{Extended, Running};
 use crate::supervise::seen::look_closer;
@@ -297,7 +297,7 @@ impl Run {
 
     fn tell_pause(&self, paused: bool) {
         let (row, id) = (self.running.row, self.running.id.clone());
-        self.inner.enforcer.send(Command::Pause { row, id, paused });
+        self.inner.enforcer.send(Command::Pause { row, id, paused, by: Pauser::Run });
     }
 
     /// Sends a signal to every process of the run.

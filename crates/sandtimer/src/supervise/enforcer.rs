@@ -236,8 +236,8 @@ impl Enforcer {
                     self.discard(Discarded::Text(id));
                     self.discard(Discarded::Text(reason));
                 }
-                Command::Pause { row, id, paused } => {
-                    self.with(row, Some(&id), |ending| ending.pause(paused, monotonic_nanoseconds()));
+                Command::Pause { row, id, paused, by } => {
+                    self.with(row, Some(&id), |ending| ending.pause(paused, by, monotonic_nanoseconds()));
                     self.discard(Discarded::Text(id));
                 }
                 Command::Limit { row, id, kind } => self.limit(row, id, kind),

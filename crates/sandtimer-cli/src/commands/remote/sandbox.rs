@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use sandtimer::limits::{Format, Setting, parse_text};
+use sandtimer::limits::{Format, Key, Setting, parse_text};
 use sandtimer::model::{LimitKind, Outcome};
 use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Map, Value, json};
@@ -10,9 +10,10 @@ use serde_json::{Map, Value, json};
 use super::super::Failure;
 use super::super::run::exit::exit_code;
 use super::client::{Client, printable};
-use super::{archive, copy, said, template};
+use super::{added, archive, copy, said, template};
 use crate::args::sandbox::{
-    SandboxAction, SandboxArguments, SandboxCreate, SandboxDelete, SandboxExec, SandboxExpose, SandboxList,
+    OneSandbox, SandboxAction, SandboxArguments, SandboxCreate, SandboxExec, SandboxExpose, SandboxExtend,
+    SandboxList,
 };
 use crate::config::written;
 use crate::render::{self, To};
@@ -32,6 +33,9 @@ pub(crate) fn main(given: &SandboxArguments) -> Result<ExitCode, Failure> {
         SandboxAction::Diff(given) => archive::diff(given),
         SandboxAction::Export(given) => archive::export(given),
         SandboxAction::Expose(given) => expose(given),
+        SandboxAction::Pause(given) => change(given, "pause", "paused"),
+        SandboxAction::Resume(given) => change(given, "resume", "resumed"),
+        SandboxAction::Extend(given) => extend(given),
         SandboxAction::Delete(given) => delete(given),
     }
 }
@@ -45,6 +49,13 @@ fn create(given: &SandboxCreate) -> Result<ExitCode, Failure> {
         body.insert("network".to_owned(), given.allow.clone().into());
     } else if let Some(network) = &given.network {
         body.insert("network".to_owned(), network.as_str().into());
+    }
+    for (kind, flag, given) in
+        [(LimitKind::Idle, "--idle", &given.idle), (LimitKind::Wall, "--wall", &given.wall)]
+    {
+        if let Some(given) = given {
+            body.insert(Key::from(kind).wire().to_owned(), milliseconds(kind, flag, given)?);
+        }
     }
     let made = Client::new(&given.server)?.post("/v1/sandboxes", &Value::Object(body))?;
     Ok(said(given.server.json, &made, made["sandbox_id"].as_str().unwrap_or_default()))
@@ -72,7 +83,24 @@ fn list(given: &SandboxList) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn delete(given: &SandboxDelete) -> Result<ExitCode, Failure> {
+fn change(given: &OneSandbox, action: &str, done: &str) -> Result<ExitCode, Failure> {
+    let id = checked(&given.id)?;
+    let changed = Client::new(&given.server)?.post(&format!("/v1/sandboxes/{id}/{action}"), &json!({}))?;
+    Ok(said(given.server.json, &changed, done))
+}
+
+fn extend(given: &SandboxExtend) -> Result<ExitCode, Failure> {
+    let (id, by) = (checked(&given.id)?, added(&given.by)?);
+    let body = json!({"by_ms": by.div_ceil(1_000_000)});
+    let extended = Client::new(&given.server)?.post(&format!("/v1/sandboxes/{id}/extend"), &body)?;
+    let text = match extended["wall_left_ms"].as_u64() {
+        Some(left) => format!("{} left", written(LimitKind::Wall.into(), Some(left * 1_000_000))),
+        None => "the sandbox has no wall-clock limit".to_owned(),
+    };
+    Ok(said(given.server.json, &extended, &text))
+}
+
+fn delete(given: &OneSandbox) -> Result<ExitCode, Failure> {
     let id = checked(&given.id)?;
     Client::new(&given.server)?.delete(&format!("/v1/sandboxes/{id}"))?;
     Ok(said(given.server.json, &json!({"sandbox_id": id, "deleted": true}), "deleted"))
@@ -82,7 +110,7 @@ fn expose(given: &SandboxExpose) -> Result<ExitCode, Failure> {
     let id = checked(&given.id)?;
     let mut body = json!({"port": given.port});
     if let Some(lifetime) = &given.lifetime {
-        body["ttl_ms"] = milliseconds("--for", lifetime)?;
+        body["ttl_ms"] = milliseconds(LimitKind::Wall, "--for", lifetime)?;
     }
     let made = Client::new(&given.server)?.post(&format!("/v1/sandboxes/{id}/expose"), &body)?;
     Ok(said(given.server.json, &made, made["url"].as_str().unwrap_or_default()))
@@ -100,7 +128,7 @@ fn execute(given: &SandboxExec) -> Result<ExitCode, Failure> {
         body.insert("cwd".to_owned(), cwd.as_str().into());
     }
     if let Some(wall) = &given.wall {
-        body.insert("wall_ms".to_owned(), milliseconds("--wall", wall)?);
+        body.insert("wall_ms".to_owned(), milliseconds(LimitKind::Wall, "--wall", wall)?);
     }
     let mut run = client.post(&format!("/v1/sandboxes/{id}/exec"), &Value::Object(body))?;
     while run["status"] != "ended" {
@@ -132,9 +160,9 @@ fn execute(given: &SandboxExec) -> Result<ExitCode, Failure> {
 }
 
 /// A duration as it was given by a flag.
-fn milliseconds(flag: &str, given: &std::ffi::OsStr) -> Result<Value, Failure> {
+fn milliseconds(kind: LimitKind, flag: &str, given: &std::ffi::OsStr) -> Result<Value, Failure> {
     let text = given.to_str().ok_or_else(|| Failure::usage(format!("{flag}: the value is not text")))?;
-    Ok(match parse_text(flag, Format::flag(LimitKind::Wall), text, "the command line")? {
+    Ok(match parse_text(flag, Format::flag(kind), text, "the command line")? {
         Setting::At(nanoseconds) => nanoseconds.div_ceil(1_000_000).into(),
         Setting::Unlimited => "unlimited".into(),
         Setting::Inherit => Value::Null,

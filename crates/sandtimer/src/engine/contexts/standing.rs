@@ -53,7 +53,7 @@ const INLINE_SOURCE: usize = 32 * 1024;
 pub(super) struct Standing {
     inner: Arc<Inner>,
     pub place: Place,
-    _belongings: Belongings,
+    belongings: Belongings,
     channel: Channel,
     /// What the packets about the execution that is on, or comes next, begin with.
     nonce: Nonce,
@@ -143,10 +143,13 @@ impl Standing {
     }
 
     pub(super) fn new(inner: Arc<Inner>, parts: Stood, shell: Option<Shell>) -> Self {
+        if let Some(sandbox) = &parts.belongings.sandbox {
+            sandbox.note_place(&parts.place);
+        }
         Standing {
             inner,
             place: parts.place,
-            _belongings: parts.belongings,
+            belongings: parts.belongings,
             channel: Channel::new(parts.channel, parts.process.pidfd),
             nonce: Nonce::default(),
             is_inits: shell.is_some(),
@@ -550,6 +553,10 @@ impl Drop for Standing {
         if !place.slot.kill_all() {
             // Gone already is as good.
             let _ = process::kill(place.pidfd.as_fd());
+        }
+        if self.belongings.sandbox.is_some() {
+            // It may be paused, and the next one in the slot is not.
+            place.slot.freeze(false);
         }
         // Init's end waits for it to be reaped, and that is for its parent to do.
         process::wait_readable(self.channel.interpreter.as_fd(), 1000);

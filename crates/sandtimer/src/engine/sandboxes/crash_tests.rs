@@ -33,6 +33,7 @@ fn host() -> SandboxSpec {
         owner: OWNER.to_owned(),
         parent: None,
         network: SandboxNetwork::None,
+        limits: Limits::new(),
     }
 }
 

@@ -2,6 +2,10 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
+
+use super::ended::SandboxEnd;
+use crate::time::instant;
 
 /// Why a sandbox cannot be made, used or removed.
 #[derive(Debug, thiserror::Error)]
@@ -10,6 +14,18 @@ pub enum SandboxError {
     /// There is none, or it was deleted.
     #[error("there is no sandbox `{0}`")]
     NotFound(String),
+    /// It ended at a limit of its own.
+    #[error(
+        "the sandbox `{}` ended at {}, when it reached its {} of {:?}, and its files were deleted",
+        .0.id, instant(.0.at_ms), .0.limit.text(), Duration::from_millis(.0.limit_ms)
+    )]
+    Ended(SandboxEnd),
+    /// It is paused.
+    #[error("the sandbox `{0}` is paused; resume it first")]
+    Paused(String),
+    /// It is to be resumed, and is not paused.
+    #[error("the sandbox `{0}` is not paused")]
+    NotPaused(String),
     /// The template cannot be shown.
     #[error("the template directory `{}` {problem}", path.display())]
     Template { path: PathBuf, problem: String },
