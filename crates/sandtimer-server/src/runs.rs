@@ -42,7 +42,9 @@ pub(crate) use drive::{
 pub(crate) use lines::{Line, LineSink, Search, expression, search_end, walk};
 pub(crate) use live::{LiveRun, LoadedOutcome, Phase, RunView, Runs, enter_large, keep_house};
 pub(crate) use output::{Piece, TextErrors, cut_at_end};
-pub(crate) use request::{LIMITS, ProgramRun, RunRequest, environment, interpreted, warn_of, warn_signal};
+pub(crate) use request::{
+    AgentPlace, LIMITS, ProgramRun, RunRequest, environment, interpreted, warn_of, warn_signal,
+};
 pub(crate) use stream::RunEvents;
 pub(crate) use wait::listens;
 

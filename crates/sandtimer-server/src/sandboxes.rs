@@ -9,6 +9,7 @@ mod export;
 mod import;
 mod life;
 mod network;
+mod owned;
 mod ports;
 mod templates;
 
@@ -30,6 +31,10 @@ use sandtimer_proxy::Capacity;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
+pub(crate) use self::life::keep_house;
+pub(crate) use self::network::NetworkCounts;
+pub(crate) use self::owned::OwnedSandbox;
+pub(crate) use self::ports::{ByHost, LinkKey, is_port_host, owner_by_link, route_by_host};
 use crate::Shared;
 use crate::auth::Owner;
 use crate::body::{self, Id, Object, Parameters, refused};
@@ -39,10 +44,6 @@ use crate::error::{Code, Refusal};
 use crate::quota::{Share, Shares};
 use crate::runs::{self, RunRequest};
 use crate::tenants::Tenants;
-pub(crate) use network::NetworkCounts;
-pub(crate) use ports::{ByHost, LinkKey, is_port_host, owner_by_link, route_by_host};
-
-pub(crate) use self::life::keep_house;
 
 /// The template that every server has.
 pub(crate) const HOST_TEMPLATE: &str = "host";

@@ -106,6 +106,9 @@ fn query(given: &McpArguments) -> Result<String, Failure> {
     if given.network {
         query.push("network=true".to_owned());
     }
+    if let Some(template) = &given.sandbox {
+        query.push(format!("sandbox={}", encoded(template)));
+    }
     if let Some(directory) = &given.workspace {
         let failed = |why: &dyn std::fmt::Display| {
             Failure::usage(format!("--workspace: {} cannot be used: {why}", directory.display()))

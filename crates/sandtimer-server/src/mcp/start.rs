@@ -110,7 +110,7 @@ async fn asked(call: &Call, mut fields: Fields, has_key: bool) -> Result<Asked, 
     let wait = call.wait_of(&mut fields, WAIT)?;
     let limits = limits(&mut fields, &LIMITS)?;
     let mut request = RunRequest::parse(fields)?;
-    request.for_agent(limits, call.conversation.directories().await?);
+    request.for_agent(limits, call.conversation.place().await?)?;
     request.detach = stays;
     request.network = call.conversation.has_network();
     Ok(Asked { request, wait: if background { AT_ONCE } else { wait }, background, stays })

@@ -142,6 +142,15 @@ const JOINED: [&str; 4] = ["sh", "-c", "exec 2>&1; exec \"$@\"", "sh"];
 /// What relative paths of directories begin in.
 const WORKSPACE: &str = "/workspace";
 
+/// Whose files an agent's runs and interpreters have.
+#[derive(Debug)]
+pub(crate) enum AgentPlace {
+    /// The workspace with this id, and their /tmp.
+    Workspace(String, Arc<TemporaryDirectory>),
+    /// The sandbox with this id.
+    Sandbox(String),
+}
+
 impl RunRequest {
     pub fn parse(mut fields: Fields) -> Result<Self, Refusal> {
         let limits = fields.limits(&LIMITS)?;
@@ -291,13 +300,18 @@ impl RunRequest {
     }
 
     /// Makes it an agent's, in its directories. It may report its progress and hear of its limits, as no caller asks for that.
-    pub fn for_agent(&mut self, limits: Limits, (workspace, temporary): (String, Arc<TemporaryDirectory>)) {
+    pub fn for_agent(&mut self, limits: Limits, place: AgentPlace) -> Result<(), Refusal> {
         self.warn = self.warn.or_else(|| Some(warn_of(&limits)));
         self.progress_channel = true;
         self.limits = limits;
-        self.workspace = Some(workspace);
-        self.temporary = Some(temporary);
         self.joins_streams = true;
+        match place {
+            AgentPlace::Sandbox(id) => self.enter_sandbox(id)?,
+            AgentPlace::Workspace(workspace, temporary) => {
+                (self.workspace, self.temporary) = (Some(workspace), Some(temporary));
+            }
+        }
+        Ok(())
     }
 
     /// Has code read that has to be, within the run's wall limit and its owner's scope. Blocks.

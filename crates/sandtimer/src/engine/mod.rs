@@ -74,7 +74,8 @@ pub use run::{Grown, Run, RunOutput, Settled, Started, Stream, Wait, Warned};
 pub use sandboxes::{
     Change, ChangedFile, Durability, Import, ListeningPort, MAX_FORKS, MAX_LAYERS, NetworkRequest,
     NetworkServer, NetworkSockets, Origin, Reading, Sandbox, SandboxEnd, SandboxError, SandboxFiles,
-    SandboxLife, SandboxLimit, SandboxNetwork, SandboxSpec, Sandboxes, ServedNetwork, StoredTemplate, Template,
+    SandboxLife, SandboxLimit, SandboxNetwork, SandboxSpec, Sandboxes, ServedNetwork, StoredTemplate,
+    Template,
 };
 pub use scopes::Scope;
 pub use spec::{Output, Require, Spec, Stdin};
