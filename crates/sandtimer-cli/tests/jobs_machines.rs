@@ -104,7 +104,7 @@ fn kill_with_jobs(store: &dyn JobStore, worker: &WorkerProcess) -> BTreeSet<Stri
     until("it has jobs when it is killed", Duration::from_secs(60), || {
         worker.signal(Signal::STOP);
         until("it has stopped", Duration::from_secs(60), || worker.is_stopped());
-        let leased = || in_state(store, JobState::JobAssignment).into_iter().filter(|line| worker.is_of(line));
+        let leased = || in_state(store, JobState::Leased).into_iter().filter(|line| worker.is_of(line));
         held.clear();
         // What it sent in its last moment, and is on its way, may be the end of one of them.
         until("what it had sent has come", Duration::from_secs(60), || {

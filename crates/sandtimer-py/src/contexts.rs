@@ -339,7 +339,7 @@ type PythonMessage<'py> = (&'static str, Bound<'py, PyAny>);
 enum Next {
     Output(Stream, Vec<u8>),
     Message(ContextMessage),
-    EndGuard,
+    Finished,
     Nothing,
 }
 
@@ -388,7 +388,7 @@ impl Execution {
         }
         let mut inbox = self.line.inbox();
         let Some(message) = inbox.messages.pop_front() else {
-            return Ok(if is_over { Next::EndGuard } else { Next::Nothing });
+            return Ok(if is_over { Next::Finished } else { Next::Nothing });
         };
         if matches!(message, ContextMessage::Displayed(_)) {
             inbox.waiting -= 1;
@@ -409,7 +409,7 @@ impl Execution {
                 let what = if state == RemainingState::RolledBack { "rolled_back" } else { "reset" };
                 (what, text(reason)?)
             }
-            Next::EndGuard | Next::Nothing => return Ok(None),
+            Next::Finished | Next::Nothing => return Ok(None),
         }))
     }
 
@@ -450,7 +450,7 @@ impl Execution {
         while messages.len() < MAX_MESSAGES {
             match py.detach(|| self.next())? {
                 Next::Nothing => break,
-                Next::EndGuard => return Ok((messages, true)),
+                Next::Finished => return Ok((messages, true)),
                 next => messages.extend(Self::to_python(py, next)?),
             }
         }

@@ -39,7 +39,7 @@ fn judged(
     Ok(match kind {
         "success" => AttemptResult::Success,
         "ignored" => AttemptResult::Ignored,
-        "failure" => AttemptResult::AttemptFailure(AttemptFailure {
+        "failure" => AttemptResult::Failure(AttemptFailure {
             message: said.to_owned(),
             retryable,
             is_timeout,

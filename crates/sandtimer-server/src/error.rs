@@ -23,9 +23,9 @@ macro_rules! codes {
             /// All of them, in the order of the reference.
             pub const ALL: &'static [Code] = &[$(Code::$name,)+];
 
-            fn facts(self) -> Facts {
+            fn facts(self) -> CodeFacts {
                 match self {
-                    $(Code::$name => Facts {
+                    $(Code::$name => CodeFacts {
                         code: $code, status: $status, exit: $exit, retryable: $retryable, hint: $hint,
                         doc: concat!($($doc),+),
                     },)+

@@ -114,7 +114,7 @@ impl From<StoreError> for ApiRejection {
             StoreError::Unreachable(_) => {
                 ApiRejection::new(Code::StoreUnreachable, "the server's store of jobs does not answer")
             }
-            StoreError::Lost(_) => ApiRejection::new(
+            StoreError::Gone(_) => ApiRejection::new(
                 Code::StoreGone,
                 "the server's store of jobs is gone: its directory or stream was removed or replaced",
             ),

@@ -245,7 +245,7 @@ fn key_limits_concurrent_jobs(part: &ConformancePart<'_>) {
     let next = part.lease(9);
     assert_eq!(next.iter().map(|leased| leased.held.id.clone()).collect::<Vec<_>>(), [ids[2].clone()]);
     // One that is cancelled while it waits beside the queue has no place to give back.
-    assert_eq!(part.store.cancel(&ids[3], "no more").expect("cancelled"), CancelResult::CancelResult);
+    assert_eq!(part.store.cancel(&ids[3], "no more").expect("cancelled"), CancelResult::Cancelled);
     part.finish(&leased[1].held, JobStatus::Failed, false);
     part.finish(&next[0].held, JobStatus::Ok, false);
     let more: Vec<String> = (0..3).map(|_| part.submit(limited.clone())).collect();
@@ -301,7 +301,7 @@ fn a_lost_lease_is_fenced(part: &ConformancePart<'_>) {
     assert_eq!(part.store.renew(std::slice::from_ref(&first.held), LONG_LEASE).expect("answered"), [Renewal::Lost]);
     assert!(matches!(part.store.append_log(&first.held, b"late"), Err(StoreError::Lost(_))));
     assert_eq!(part.finish(&first.held, JobStatus::Failed, false), FinishResult::Duplicate);
-    assert_eq!(part.state(&id), JobState::JobAssignment);
+    assert_eq!(part.state(&id), JobState::Leased);
     assert_eq!(part.finish(&second.held, JobStatus::Ok, false), FinishResult::Recorded);
     let record = part.get(&id);
     assert_eq!(record.result.expect("a result").status, JobStatus::Ok);
@@ -411,11 +411,11 @@ fn a_cancel_reaches_every_state(part: &ConformancePart<'_>) {
     let scheduled = part.submit(json!({"not_before_ms": part.store.now_ms() + 60_000}));
     let queued = part.submit(json!({}));
     for id in [&scheduled, &queued] {
-        assert_eq!(part.store.cancel(id, "not wanted").expect("cancelled"), CancelResult::CancelResult);
+        assert_eq!(part.store.cancel(id, "not wanted").expect("cancelled"), CancelResult::Cancelled);
         let record = part.get(id);
         assert_eq!(
             (record.line.state, record.result.expect("one").status),
-            (JobState::CancelResult, JobStatus::Cancelled)
+            (JobState::Cancelled, JobStatus::Cancelled)
         );
         assert_eq!(part.store.cancel(id, "again").expect("answered"), CancelResult::TooLate);
     }
@@ -427,7 +427,7 @@ fn a_cancel_reaches_every_state(part: &ConformancePart<'_>) {
     assert_eq!(part.store.check_leases(std::slice::from_ref(&held)).expect("answered"), wanted);
     assert_eq!(part.store.renew(std::slice::from_ref(&held), LONG_LEASE).expect("answered"), wanted);
     assert_eq!(part.finish(&held, JobStatus::Cancelled, false), FinishResult::Recorded);
-    assert_eq!(part.state(&running), JobState::CancelResult);
+    assert_eq!(part.state(&running), JobState::Cancelled);
     assert!(matches!(part.store.cancel("none", ""), Err(StoreError::Unknown(_))));
 }
 
@@ -597,7 +597,7 @@ fn listing_continues_after_its_cursor(part: &ConformancePart<'_>) {
     part.store.cancel(&ids[2], "a test").expect("asked");
     let of = |ok, cancel| listed(Filter { ok, cancel, ..Filter::default() });
     assert_eq!((of(Some(true), None), of(Some(false), None)), (vec![ids[0].clone()], vec![ids[1].clone()]));
-    let leased = Filter { state: Some(JobState::JobAssignment), cancel: Some(false), ..Filter::default() };
+    let leased = Filter { state: Some(JobState::Leased), cancel: Some(false), ..Filter::default() };
     assert_eq!((of(None, Some(true)), listed(leased)), (vec![ids[2].clone()], vec![ids[3].clone()]));
 }
 

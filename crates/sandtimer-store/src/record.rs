@@ -80,9 +80,9 @@ enum InMemory {
     All,
     /// What the head in the file has.
     #[default]
-    RecordHead,
+    Head,
     /// What is of the same size for all runs. With the length of the head.
-    FactsVisitor(u64),
+    Facts(u64),
 }
 
 impl RunEnd {
@@ -95,7 +95,7 @@ impl RunEnd {
         }
         (outcome.stdout, outcome.stderr) = (String::new(), String::new());
         (outcome.value, outcome.error, outcome.results) = (None, None, Vec::new());
-        self.in_memory = InMemory::FactsVisitor(head_bytes as u64);
+        self.in_memory = InMemory::Facts(head_bytes as u64);
     }
 }
 
@@ -253,14 +253,14 @@ impl StoredRun {
         if !own_output {
             output = (std::mem::take(&mut outcome.stdout), std::mem::take(&mut outcome.stderr));
         }
-        let mut ended = RunEnd { begun, ended_at_ms, outcome, own_output, streams, in_memory: InMemory::RecordHead };
+        let mut ended = RunEnd { begun, ended_at_ms, outcome, own_output, streams, in_memory: InMemory::Head };
         let head = serde_json::to_vec(&ended)?;
         file.write_all(&head)?;
         file.write_all(&(head.len() as u64).to_le_bytes())?;
         file.write_all(MARK)?;
         file.flush()?;
         ended.shrink(head.len());
-        if in_memory && ended.in_memory == InMemory::RecordHead {
+        if in_memory && ended.in_memory == InMemory::Head {
             if !own_output {
                 (ended.outcome.stdout, ended.outcome.stderr) = output;
             }
@@ -299,8 +299,8 @@ impl StoredRun {
         let output = || self.ended.streams.iter().map(KeptOutput::length).sum::<u64>();
         match self.ended.in_memory {
             InMemory::All => 0,
-            InMemory::RecordHead => output(),
-            InMemory::FactsVisitor(head) => head + output(),
+            InMemory::Head => output(),
+            InMemory::Facts(head) => head + output(),
         }
     }
 
@@ -311,10 +311,10 @@ impl StoredRun {
     pub fn outcome(&self) -> io::Result<Outcome> {
         let file = match self.ended.in_memory {
             InMemory::All => return Ok(self.ended.outcome.clone()),
-            InMemory::RecordHead | InMemory::FactsVisitor(_) => File::open(&self.path)?,
+            InMemory::Head | InMemory::Facts(_) => File::open(&self.path)?,
         };
         let mut outcome = match self.ended.in_memory {
-            InMemory::FactsVisitor(_) => whole_outcome(&RecordHead::read(&file)?.text)?,
+            InMemory::Facts(_) => whole_outcome(&RecordHead::read(&file)?.text)?,
             _ => self.ended.outcome.clone(),
         };
         if !self.ended.own_output {
@@ -330,7 +330,7 @@ impl StoredRun {
     /// As [`StoredRun::outcome`], where it is not in memory.
     pub fn outcome_without_output(&self) -> io::Result<Outcome> {
         let outcome = match self.ended.in_memory {
-            InMemory::FactsVisitor(_) => whole_outcome(&RecordHead::read(&File::open(&self.path)?)?.text)?,
+            InMemory::Facts(_) => whole_outcome(&RecordHead::read(&File::open(&self.path)?)?.text)?,
             _ => self.ended.outcome.clone(),
         };
         Ok(Outcome { stdout: String::new(), stderr: String::new(), ..outcome })
@@ -339,8 +339,8 @@ impl StoredRun {
     /// Bytes that have to be read for the Outcome without output.
     pub fn head_bytes_on_disk(&self) -> u64 {
         match self.ended.in_memory {
-            InMemory::FactsVisitor(head) => head,
-            InMemory::All | InMemory::RecordHead => 0,
+            InMemory::Facts(head) => head,
+            InMemory::All | InMemory::Head => 0,
         }
     }
 

@@ -279,7 +279,7 @@ fn a_cancel_ends_what_runs_and_what_waits() {
             assert_eq!(store.cancel(id, "the test wants it").expect("asked"), CancelResult::Asked);
         });
         let result = record.result.expect("a result");
-        assert_eq!((record.line.state, result.status), (JobState::CancelResult, JobStatus::Cancelled));
+        assert_eq!((record.line.state, result.status), (JobState::Cancelled, JobStatus::Cancelled));
         assert!(result.error.expect("a message").contains("the test wants it"));
     }
 }
@@ -371,7 +371,7 @@ fn draining_worker_completes_its_job() {
     let state = |id: &String| store.get(id).expect("readable").expect("there").line.state;
     std::thread::scope(|scope| {
         scope.spawn(|| worker.work());
-        until("it has begun", || state(&slow) == JobState::JobAssignment);
+        until("it has begun", || state(&slow) == JobState::Leased);
         worker.drain();
     });
     let late = submit(&*store, json!({"command": ["true"]}));

@@ -127,7 +127,7 @@ fn cancel_and_limit_end_all_parallel_steps() {
         assert_eq!(limited.calls.len(), 4, "each was stopped");
         store.cancel(&ids[0], "a test").expect("asked");
         let cancelled = ended(store, &ids[0]);
-        assert_eq!(cancelled.line.state, JobState::CancelResult);
+        assert_eq!(cancelled.line.state, JobState::Cancelled);
         let outcome = cancelled.result.expect("a result").outcome.expect("an Outcome");
         assert_eq!(outcome.tree.survivors, Some(0));
     });

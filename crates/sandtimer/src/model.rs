@@ -361,7 +361,7 @@ pub(crate) fn serialize_waiting<S: Serializer>(what: &Option<WaitingFor>, to: S)
 pub struct WaitingChild {
     /// What it calls itself, at most 15 bytes.
     pub name: String,
-    #[serde(serialize_with = "tell_waiting")]
+    #[serde(serialize_with = "serialize_waiting")]
     pub waiting_for: Option<WaitingFor>,
 }
 
@@ -405,7 +405,7 @@ pub struct Verdict {
     pub signals: Vec<SentSignal>,
     pub last_output_age_ms: Option<u64>,
     pub progress: Option<Progress>,
-    #[serde(serialize_with = "tell_waiting")]
+    #[serde(serialize_with = "serialize_waiting")]
     pub waiting_for: Option<WaitingFor>,
     /// The innermost process that its command waited for, and what that did.
     #[serde(default, skip_serializing_if = "Option::is_none")]

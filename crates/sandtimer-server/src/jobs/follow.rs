@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn event_id_round_trips_the_position() {
         let begun = JobPosition { known: None, cursor: 0 };
-        let later = JobPosition { known: Some((JobState::JobAssignment, 2)), cursor: u64::MAX };
+        let later = JobPosition { known: Some((JobState::Leased, 2)), cursor: u64::MAX };
         for position in [begun, later] {
             assert_eq!(JobPosition::after(Some(&position.to_string())).expect("an id"), position);
         }

@@ -61,7 +61,7 @@ pub(super) async fn cancel(
         let (mut cancelled, mut asked) = (0, 0);
         each_open(store, (&filter, shown), &mut |line| {
             match store.cancel(&line.id, &reason)? {
-                CancelResult::CancelResult => cancelled += 1,
+                CancelResult::Cancelled => cancelled += 1,
                 CancelResult::Asked => asked += 1,
                 // It has ended since it was listed.
                 CancelResult::TooLate => {}

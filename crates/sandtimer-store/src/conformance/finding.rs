@@ -52,10 +52,10 @@ pub(super) fn filter_acts_on_all_that_it_matches(part: &ConformancePart<'_>) {
         })
         .expect("cancelled");
         let count = |which| done.iter().filter(|done| **done == which).count();
-        (count(CancelResult::CancelResult), count(CancelResult::Asked), count(CancelResult::TooLate))
+        (count(CancelResult::Cancelled), count(CancelResult::Asked), count(CancelResult::TooLate))
     };
     assert_eq!(cancel(Some("scheduled")), (1, 0, 0));
-    assert_eq!(part.state(&scheduled), JobState::CancelResult);
+    assert_eq!(part.state(&scheduled), JobState::Cancelled);
     assert_eq!(cancel(None), (MANY - 4, 1, 0));
     part.finish(running, JobStatus::Cancelled, false);
     let open = Filter { state: Some(JobState::Queued), ..filter.clone() };

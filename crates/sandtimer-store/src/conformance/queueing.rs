@@ -69,7 +69,7 @@ pub(super) fn rate_outlives_cancelled_jobs(part: &ConformancePart<'_>) {
     let rate = json!({"rate": {"key": part.name, "most": 1, "per_ms": 3_600_000}});
     let (first, second, third) =
         (part.submit(rate.clone()), part.submit(rate.clone()), part.submit(rate.clone()));
-    assert_eq!(part.store.cancel(&first, "test").expect("cancelled"), CancelResult::CancelResult);
+    assert_eq!(part.store.cancel(&first, "test").expect("cancelled"), CancelResult::Cancelled);
     let started = part.lease(10).remove(0);
     assert_eq!(started.held.id, second, "a job that did not start has no share");
     // A start counts whatever becomes of the job, and so does its next delivery.
@@ -77,7 +77,7 @@ pub(super) fn rate_outlives_cancelled_jobs(part: &ConformancePart<'_>) {
     assert!(part.ids(10).is_empty());
     for id in [second, third] {
         assert_eq!(part.state(&id), JobState::Queued);
-        assert_eq!(part.store.cancel(&id, "test").expect("cancelled"), CancelResult::CancelResult);
+        assert_eq!(part.store.cancel(&id, "test").expect("cancelled"), CancelResult::Cancelled);
     }
     // What a concurrency key holds back has no share of the rate.
     let both =
@@ -93,9 +93,9 @@ pub(super) fn rate_outlives_cancelled_jobs(part: &ConformancePart<'_>) {
 
 pub(super) fn retry_forgets_the_first_end(part: &ConformancePart<'_>) {
     let ids = submit_together(part, &[json!({"name": "a"}), json!({"name": "b", "after": ["a"]})]);
-    assert_eq!(part.store.cancel(&ids[0], "test").expect("cancelled"), CancelResult::CancelResult);
+    assert_eq!(part.store.cancel(&ids[0], "test").expect("cancelled"), CancelResult::Cancelled);
     assert_eq!(part.store.retry(&ids[0]).expect("retried"), JobState::Queued);
-    assert_eq!(part.state(&ids[1]), JobState::CancelResult, "its predecessor had ended");
+    assert_eq!(part.state(&ids[1]), JobState::Cancelled, "its predecessor had ended");
     let waits = part.submit(json!({"after": [ids[0]]}));
     let runs = part.submit(json!({"after": [ids[0]], "after_failure": "run"}));
     let first = part.lease(10).remove(0);
@@ -193,14 +193,14 @@ pub(super) fn failure_cancels_what_waits(part: &ConformancePart<'_>) {
     assert_eq!(part.ids(10), [ids[3].clone()]);
     for id in &ids[1..3] {
         let record = part.get(id);
-        assert_eq!(record.line.state, JobState::CancelResult);
+        assert_eq!(record.line.state, JobState::Cancelled);
         let error = record.line.error.expect("a reason");
         assert!(error.contains("which it waits for, did not succeed"), "{error}");
     }
     assert!(part.get(&ids[1]).line.error.expect("a reason").contains(&ids[0]));
     // A job that was cancelled while it waited is let go by nothing any more, and can be retried at once.
     let ids = submit_together(part, &[json!({"name": "a"}), json!({"name": "b", "after": ["a"]})]);
-    assert_eq!(part.store.cancel(&ids[1], "test").expect("cancelled"), CancelResult::CancelResult);
+    assert_eq!(part.store.cancel(&ids[1], "test").expect("cancelled"), CancelResult::Cancelled);
     assert_eq!(finish_one(part, JobStatus::Ok), ids[0]);
     assert!(part.ids(1).is_empty());
     assert_eq!(part.store.retry(&ids[1]).expect("retried"), JobState::Queued);
@@ -256,7 +256,7 @@ pub(super) fn failure_releases_its_key(part: &ConformancePart<'_>) {
     assert_eq!(finish_one(part, JobStatus::Failed), first);
     let second = part.submit(spec.clone());
     assert_ne!(second, first);
-    assert_eq!(part.store.cancel(&second, "test").expect("cancelled"), CancelResult::CancelResult);
+    assert_eq!(part.store.cancel(&second, "test").expect("cancelled"), CancelResult::Cancelled);
     let third = part.submit(spec.clone());
     assert_ne!(third, second);
     assert_eq!(finish_one(part, JobStatus::Ok), third);

@@ -44,12 +44,12 @@ pub(super) fn moment_submits_one_job(part: &ConformancePart<'_>) {
     let after = record(part);
     assert_eq!((after.submitted, after.skipped, after.last_ms), (1, 0, Some(due)));
     assert_eq!(after.last_job.as_deref(), Some(leased[0].held.id.as_str()));
-    assert_eq!(after.last_state, Some(JobState::JobAssignment));
+    assert_eq!(after.last_state, Some(JobState::Leased));
     assert_eq!(after.next_ms, Some(due + 3_000));
     remove(part);
     assert!(!part.store.remove_schedule(part.name, part.name).expect("asked"), "it is gone");
     assert_eq!(part.store.schedules(Some(part.name)).expect("listed"), []);
-    assert_eq!(part.state(&leased[0].held.id), JobState::JobAssignment, "its jobs stay");
+    assert_eq!(part.state(&leased[0].held.id), JobState::Leased, "its jobs stay");
 }
 
 pub(super) fn moment_is_skipped_while_the_job_before_runs(part: &ConformancePart<'_>) {
@@ -154,7 +154,7 @@ pub(super) fn removed_and_stored_again_stays_single(part: &ConformancePart<'_>) 
     remove(part);
     let again = put(part, json!({"job": {"command": ["false"]}}));
     assert_eq!(again.last_job.as_ref(), Some(&first.held.id), "{again:?}");
-    assert_eq!((again.last_state, again.submitted), (Some(JobState::JobAssignment), 0));
+    assert_eq!((again.last_state, again.submitted), (Some(JobState::Leased), 0));
     (part.pass)(INTERVAL);
     assert!(part.lease(5).is_empty(), "the job of the removed schedule has not finished");
     assert!(record(part).skipped >= 1);

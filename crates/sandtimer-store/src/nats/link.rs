@@ -148,7 +148,7 @@ impl Link {
     }
 
     fn log_gone(&self, now: &str) -> StoreError {
-        StoreError::Lost(format!(
+        StoreError::Gone(format!(
             "{}: the stream {STREAM} that this program has read is gone, and the server {now}: its store directory was removed or \
              replaced; put the directory back and start the server again, or start this program again to work without those jobs",
             self.address
@@ -233,7 +233,7 @@ impl Link {
         let trouble = self.shared.lock().trouble.clone().map(|trouble| trouble.error());
         match trouble {
             Some(StoreError::Unreachable(_)) => Ok(Some("the log is not followed".to_owned())),
-            Some(error @ StoreError::Lost(_)) => Err(error),
+            Some(error @ StoreError::Gone(_)) => Err(error),
             _ => Ok(None),
         }
     }

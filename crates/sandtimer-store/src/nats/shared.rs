@@ -71,7 +71,7 @@ impl Trouble {
         let kind = match error {
             StoreError::Newer { found, known } => TroubleKind::Newer { found: *found, known: *known },
             StoreError::Unreachable(message) => TroubleKind::Unreachable(message.clone()),
-            StoreError::Lost(message) => TroubleKind::LogMissing(message.clone()),
+            StoreError::Gone(message) => TroubleKind::LogMissing(message.clone()),
             StoreError::Broken(message) => TroubleKind::Broken(message.clone()),
             other => TroubleKind::Broken(other.to_string()),
         };
@@ -93,7 +93,7 @@ impl Trouble {
         match &self.kind {
             TroubleKind::Newer { found, known } => StoreError::Newer { found: *found, known: *known },
             TroubleKind::Unreachable(message) => StoreError::Unreachable(message.clone()),
-            TroubleKind::LogMissing(message) => StoreError::Lost(message.clone()),
+            TroubleKind::LogMissing(message) => StoreError::Gone(message.clone()),
             TroubleKind::Broken(message) => StoreError::Broken(message.clone()),
         }
     }

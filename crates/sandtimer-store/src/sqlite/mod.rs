@@ -490,10 +490,10 @@ impl DatabaseFile {
         let path = self.path.display();
         match std::fs::metadata(&self.path) {
             Ok(found) if (found.dev(), found.ino()) == (self.device, self.inode) => Ok(()),
-            Ok(_) => Err(StoreError::Lost(format!(
+            Ok(_) => Err(StoreError::Gone(format!(
                 "{path} was replaced by another file; put the old one back, or start this program again"
             ))),
-            Err(error) => Err(StoreError::Lost(format!(
+            Err(error) => Err(StoreError::Gone(format!(
                 "{path} was removed ({error}); put its directory back, or start this program again"
             ))),
         }

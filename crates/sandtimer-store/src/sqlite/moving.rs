@@ -188,7 +188,7 @@ fn end(
         rates::withdrawn(tx, job.seq, now)?;
     }
     // Its key's room: of a leased job, and of one whose key had room for it.
-    match job.ready != 0 || job.state == JobState::JobAssignment {
+    match job.ready != 0 || job.state == JobState::Leased {
         true => leave(tx, job.concurrency.as_deref(), now),
         false => Ok(()),
     }
@@ -272,7 +272,7 @@ fn lose(tx: &Transaction<'_>, job: &MovingJob, how: &str, now: i64) -> Result<()
     );
     if let Some(reason) = &job.cancel {
         let result = JobResult::bare(JobStatus::Cancelled, Some(format!("Cancelled: {reason}; {loss}.")));
-        return end(tx, job, JobState::CancelResult, &result, now);
+        return end(tx, job, JobState::Cancelled, &result, now);
     }
     give_back(tx, job, (&JobResult::bare(JobStatus::Lost, Some(loss)), None), now)
 }
@@ -337,7 +337,7 @@ pub(crate) fn finish(
 ) -> Result<FinishResult, StoreError> {
     let Some(job) = by_id(tx, &finish.held.id)? else { return Ok(FinishResult::Duplicate) };
     let result = &finish.result;
-    if job.state != JobState::JobAssignment || natural(job.epoch) != finish.held.epoch {
+    if job.state != JobState::Leased || natural(job.epoch) != finish.held.epoch {
         let late = MovingJob { epoch: integer(finish.held.epoch), ..job };
         keep(tx, &late, ResultKind::Duplicate, result, now)?;
         return Ok(FinishResult::Duplicate);
@@ -358,7 +358,7 @@ pub(crate) fn finish(
         give_back(tx, &job, (result, pause_ms), now)?;
         return Ok(FinishResult::Returned);
     }
-    let state = if result.status == JobStatus::Cancelled { JobState::CancelResult } else { JobState::Ended };
+    let state = if result.status == JobStatus::Cancelled { JobState::Cancelled } else { JobState::Ended };
     end(tx, &job, state, result, now)?;
     Ok(FinishResult::Recorded)
 }
@@ -375,14 +375,14 @@ pub(crate) fn cancel(
         JobState::Scheduled | JobState::Queued => {
             let when = if job.deliveries == 0 { "before it began" } else { "before it was handed out again" };
             let result = JobResult::bare(JobStatus::Cancelled, Some(format!("Cancelled {when}: {reason}.")));
-            end(tx, &job, JobState::CancelResult, &result, now)?;
-            Ok(CancelResult::CancelResult)
+            end(tx, &job, JobState::Cancelled, &result, now)?;
+            Ok(CancelResult::Cancelled)
         }
-        JobState::JobAssignment => {
+        JobState::Leased => {
             execute(tx, "UPDATE jobs SET cancel = coalesce(cancel, ?2) WHERE seq = ?1", (job.seq, reason))?;
             Ok(CancelResult::Asked)
         }
-        JobState::Ended | JobState::Dead | JobState::CancelResult => Ok(CancelResult::TooLate),
+        JobState::Ended | JobState::Dead | JobState::Cancelled => Ok(CancelResult::TooLate),
     }
 }
 
@@ -390,7 +390,7 @@ pub(crate) fn cancel(
 pub(super) fn cancel_waiting(tx: &Transaction<'_>, seq: i64, on: &str, now: i64) -> Result<(), StoreError> {
     let reason = format!("Cancelled before it began: job {on}, which it waits for, did not succeed.");
     let result = JobResult::bare(JobStatus::Cancelled, Some(reason));
-    end(tx, &by_seq(tx, seq)?, JobState::CancelResult, &result, now)
+    end(tx, &by_seq(tx, seq)?, JobState::Cancelled, &result, now)
 }
 
 /// Queues a job again that is over and did not succeed.

@@ -160,7 +160,7 @@ pub(crate) fn queues(tx: &Transaction<'_>, now: i64) -> Result<Vec<QueueFacts>, 
         match state {
             JobState::Scheduled => facts.scheduled = count,
             JobState::Queued => (facts.queued, facts.oldest_ms) = (count, Some(natural(now - oldest))),
-            JobState::JobAssignment => facts.leased = count,
+            JobState::Leased => facts.leased = count,
             _ => facts.dead = count,
         }
     }

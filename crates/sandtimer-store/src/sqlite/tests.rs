@@ -113,7 +113,7 @@ fn removed_or_replaced_file_is_an_error_with_its_path() {
         let results = [store.lease(&request).map(drop), store.submit(&[submission(json!({}))]).map(drop)];
         for result in results {
             let error = result.expect_err("refused");
-            assert!(matches!(error, StoreError::Lost(_)), "{error:?}");
+            assert!(matches!(error, StoreError::Gone(_)), "{error:?}");
             let message = error.to_string();
             let path = state.join("jobs.sqlite").display().to_string();
             assert!(message.contains(&path) && message.contains(what), "{message}");

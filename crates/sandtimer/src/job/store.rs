@@ -37,7 +37,7 @@ pub enum StoreError {
     )]
     Conflict { key: String, existing: String },
     #[error(
-        "{owner} has {MOST_QUEUES} queues, the maximum for one owner; use one of them, or purge the ended jobs of some"
+        "{owner} has {MAX_QUEUES} queues, the maximum for one owner; use one of them, or purge the ended jobs of some"
     )]
     Queues { owner: String },
     #[error(
@@ -68,7 +68,7 @@ pub enum StoreError {
     Unreachable(String),
     /// The server that had it does not have it any more.
     #[error("the store is gone: {0}")]
-    Lost(String),
+    Gone(String),
     /// It may not be used in this way.
     #[error("the store is refused: {0}")]
     Refused(String),
@@ -93,32 +93,32 @@ pub enum JobState {
     Scheduled,
     Queued,
     /// A worker has it.
-    JobAssignment,
+    Leased,
     /// There is a result.
     Ended,
     /// It was handed out too often without a result: a dead letter.
     Dead,
-    CancelResult,
+    Cancelled,
 }
 
 impl JobState {
     pub const ALL: [JobState; 6] = [
         JobState::Scheduled,
         JobState::Queued,
-        JobState::JobAssignment,
+        JobState::Leased,
         JobState::Ended,
         JobState::Dead,
-        JobState::CancelResult,
+        JobState::Cancelled,
     ];
 
     pub fn name(self) -> &'static str {
         match self {
             JobState::Scheduled => "scheduled",
             JobState::Queued => "queued",
-            JobState::JobAssignment => "leased",
+            JobState::Leased => "leased",
             JobState::Ended => "ended",
             JobState::Dead => "dead",
-            JobState::CancelResult => "cancelled",
+            JobState::Cancelled => "cancelled",
         }
     }
 
@@ -127,7 +127,7 @@ impl JobState {
     }
 
     pub fn is_over(self) -> bool {
-        matches!(self, JobState::Ended | JobState::Dead | JobState::CancelResult)
+        matches!(self, JobState::Ended | JobState::Dead | JobState::Cancelled)
     }
 }
 
@@ -149,8 +149,8 @@ impl ShownState {
     pub fn from_name(name: &str) -> Option<Self> {
         let of = |state, ok, cancel| Some(ShownState { state, ok, cancel });
         match name {
-            "running" => of(JobState::JobAssignment, None, Some(false)),
-            "ending" => of(JobState::JobAssignment, None, Some(true)),
+            "running" => of(JobState::Leased, None, Some(false)),
+            "ending" => of(JobState::Leased, None, Some(true)),
             "ok" => of(JobState::Ended, Some(true), None),
             "failed" => of(JobState::Ended, Some(false), None),
             _ => JobState::from_name(name).and_then(|state| of(state, None, None)),
@@ -271,7 +271,7 @@ pub enum FinishResult {
 #[serde(rename_all = "snake_case")]
 pub enum CancelResult {
     /// No worker had it, and none will.
-    CancelResult,
+    Cancelled,
     /// Its worker has been asked to end it.
     Asked,
     /// It was over already.

@@ -68,7 +68,7 @@ impl JobEnd {
     pub fn of(state: JobState, status: JobStatus) -> Self {
         match (state, status) {
             (JobState::Dead, _) => JobEnd::Dead,
-            (JobState::CancelResult, _) | (_, JobStatus::Cancelled) => JobEnd::Cancelled,
+            (JobState::Cancelled, _) | (_, JobStatus::Cancelled) => JobEnd::Cancelled,
             (_, JobStatus::Ok) => JobEnd::Ok,
             (_, JobStatus::Timeout) => JobEnd::Timeout,
             (_, JobStatus::Budget) => JobEnd::Budget,

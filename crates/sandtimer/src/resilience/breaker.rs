@@ -177,7 +177,7 @@ impl Breaker {
         }
         match judged {
             AttemptResult::Success => self.succeeded(settings),
-            AttemptResult::AttemptFailure(failure) => self.failed(settings, &failure.message, now, random),
+            AttemptResult::Failure(failure) => self.failed(settings, &failure.message, now, random),
             AttemptResult::Ignored => {
                 if let BreakerState::HalfOpen { successes, .. } = self.state {
                     self.enter(BreakerState::HalfOpen { probe_ends: None, successes });

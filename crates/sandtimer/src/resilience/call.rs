@@ -78,7 +78,7 @@ impl CallEnd {
 /// Why a call failed: what stood in the way of going on.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Why {
-    #[error("all attempts failed; the last: {said}")]
+    #[error("all attempts failed; the last: {message}")]
     Attempts { message: String },
     /// Nothing was tried.
     #[error("{feedback}")]
@@ -86,9 +86,9 @@ pub enum Why {
         /// The line for a model, and why, of each way that was refused.
         feedback: String,
     },
-    #[error("another attempt would not end before the deadline; the last failure: {said}")]
+    #[error("another attempt would not end before the deadline; the last failure: {message}")]
     WouldExceedDeadline { message: String },
-    #[error("too many retries of this kind failed lately; the last failure: {said}")]
+    #[error("too many retries of this kind failed lately; the last failure: {message}")]
     RetryBudget { message: String },
 }
 
@@ -224,7 +224,7 @@ impl GuardedCall {
                 self.over(CallEnd::Succeeded { way }, &judged, breakers, now);
             }
             AttemptResult::Ignored => self.over(CallEnd::Ignored, &judged, breakers, now),
-            AttemptResult::AttemptFailure(failure) => {
+            AttemptResult::Failure(failure) => {
                 let message = failure.message.clone();
                 let retry = &self.ways[way].retry;
                 let pause = retry.backoff.after(number, &mut self.random);
@@ -284,7 +284,7 @@ impl GuardedCall {
     /// No way is left.
     fn fail(&mut self, breakers: &mut Breakers, now: Moment) {
         let why = self.why.take().unwrap_or(Why::Attempts { message: "there was nothing to try".to_owned() });
-        let judged = AttemptResult::AttemptFailure(super::AttemptFailure::new(why.to_string()));
+        let judged = AttemptResult::Failure(super::AttemptFailure::new(why.to_string()));
         self.over(CallEnd::Failed(why), &judged, breakers, now);
     }
 

@@ -61,7 +61,7 @@ fn ours(retry: Retry, seed: u64, ends: &[End]) -> ObservedCall {
                 let end = ends[did.attempts.min(ends.len() - 1)];
                 did.attempts += 1;
                 let failure = AttemptFailure { retryable: end == End::Failure, ..AttemptFailure::new("no") };
-                let judged = if end == End::Success { AttemptResult::Success } else { AttemptResult::AttemptFailure(failure) };
+                let judged = if end == End::Success { AttemptResult::Success } else { AttemptResult::Failure(failure) };
                 call.ended(judged, &mut breakers, &mut budgets, now);
             }
             CallStep::Wait { until } => {

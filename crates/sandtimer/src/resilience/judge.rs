@@ -8,7 +8,7 @@ use crate::model::{Ending, Outcome, Source};
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttemptResult {
     Success,
-    AttemptFailure(AttemptFailure),
+    Failure(AttemptFailure),
     /// Says nothing about what was run: it was cancelled, a limit around it ended it, or Sandtimer itself failed.
     Ignored,
 }
@@ -48,7 +48,7 @@ pub fn judge(outcome: &Outcome, expected: &[i32]) -> AttemptResult {
     match outcome.ending {
         Ending::Cancelled | Ending::InfraError | Ending::Budget => AttemptResult::Ignored,
         _ if from_outside => AttemptResult::Ignored,
-        ending => AttemptResult::AttemptFailure(AttemptFailure {
+        ending => AttemptResult::Failure(AttemptFailure {
             message: failure_message(outcome),
             retryable: true,
             is_timeout: matches!(ending, Ending::Timeout | Ending::Stalled),

@@ -22,7 +22,7 @@ fn ms(milliseconds: u64) -> Duration {
 }
 
 fn failure(message: &str) -> AttemptResult {
-    AttemptResult::AttemptFailure(AttemptFailure::new(message))
+    AttemptResult::Failure(AttemptFailure::new(message))
 }
 
 /// Opens after 3 in a row, for half a second to a second; one success closes it.
@@ -311,7 +311,7 @@ fn no_pause_precedes_an_attempt_that_cannot_start() {
     let mut breakers = Breakers::new(short(), 1);
     let ways = vec![Way::new(source()).key(KEY), Way::new(Retry::default())];
     let mut call = GuardedCall::new(ways, Some(at(50)));
-    let no = |_, _| AttemptResult::AttemptFailure(AttemptFailure { retryable: false, ..AttemptFailure::new("its time was over") });
+    let no = |_, _| AttemptResult::Failure(AttemptFailure { retryable: false, ..AttemptFailure::new("its time was over") });
     let (end, now) = play(&mut call, &mut breakers, ms(60), no);
     let message = "its time was over".to_owned();
     assert_eq!((end, now), (CallEnd::Failed(Why::WouldExceedDeadline { message }), at(60)));
@@ -368,7 +368,7 @@ fn non_retryable_failure_goes_straight_to_the_fallback() {
         ms(0),
         |way, _| {
             tried.push(way);
-            AttemptResult::AttemptFailure(AttemptFailure { retryable: false, ..AttemptFailure::new("bad argument") })
+            AttemptResult::Failure(AttemptFailure { retryable: false, ..AttemptFailure::new("bad argument") })
         },
     );
     assert_eq!((tried, now), (vec![0, 1], at(100)));

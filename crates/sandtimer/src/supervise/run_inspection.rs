@@ -31,7 +31,7 @@ const IO_ACTIVITY_NANOSECONDS: u64 = 1_000_000_000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RunInspection {
     /// What its command waits for, or `cpu` where it computes; `None` where that cannot be known.
-    #[serde(serialize_with = "tell_waiting")]
+    #[serde(serialize_with = "serialize_waiting")]
     pub waiting_for: Option<WaitingFor>,
     /// Milliseconds since its latest output, or since its start where there was none.
     pub quiet_ms: u64,
@@ -61,7 +61,7 @@ pub struct ProcessInspection {
     /// What it calls itself, at most 15 bytes.
     pub name: String,
     pub threads: u64,
-    #[serde(serialize_with = "tell_waiting")]
+    #[serde(serialize_with = "serialize_waiting")]
     pub waiting_for: Option<WaitingFor>,
     /// What each of its threads waits for of which that is known, the first thread first. The sentence tells where they differ.
     #[serde(skip)]

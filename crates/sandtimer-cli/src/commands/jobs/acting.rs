@@ -45,7 +45,7 @@ pub(super) fn cancel(given: &CancelArguments) -> Result<ExitCode, CommandFailure
 
 fn show_cancelled(flags: &StoreFlags, id: &str, done: CancelResult) {
     answer(flags, &json!({"id": id, "cancelled": done}), || match done {
-        CancelResult::CancelResult => format!("job {id} is cancelled; no worker had it\n"),
+        CancelResult::Cancelled => format!("job {id} is cancelled; no worker had it\n"),
         CancelResult::Asked => format!("job {id} is being ended by its worker\n"),
         CancelResult::TooLate => format!("job {id} had already ended\n"),
     });

@@ -51,8 +51,8 @@ pub(super) fn state(line: &JobLine) -> String {
     match (line.state, line.ok) {
         (JobState::Ended, Some(true)) => "ok".to_owned(),
         (JobState::Ended, _) => "failed".to_owned(),
-        (JobState::JobAssignment, _) if line.cancel.is_some() => "ending".to_owned(),
-        (JobState::JobAssignment, _) => "running".to_owned(),
+        (JobState::Leased, _) if line.cancel.is_some() => "ending".to_owned(),
+        (JobState::Leased, _) => "running".to_owned(),
         (state, _) => state.name().to_owned(),
     }
 }
@@ -326,7 +326,7 @@ mod tests {
             name: String::new(),
             queue: "default".to_owned(),
             priority: 0,
-            state: JobState::JobAssignment,
+            state: JobState::Leased,
             ok: None,
             error: None,
             submitted_ms: 1_000,

@@ -300,7 +300,7 @@ impl Ledger {
             (Act::Cancel(job), ActReply::Cancelled(cancelled)) => {
                 let known = &mut self.0[*job];
                 match cancelled {
-                    CancelResult::CancelResult => {
+                    CancelResult::Cancelled => {
                         assert!(known.until.is_none_or(|until| until <= now), "its worker was not asked");
                         assert_eq!(known.recorded.replace((JobStatus::Cancelled, 0)), None, "it was over");
                         known.until = None;
@@ -540,7 +540,7 @@ fn shared_breakers_count_failures_and_ignore_late_results() {
                 continue;
             };
             let fails = random.u8(..3) > 0;
-            let judged = if fails { AttemptResult::AttemptFailure(AttemptFailure::new("no")) } else { AttemptResult::Success };
+            let judged = if fails { AttemptResult::Failure(AttemptFailure::new("no")) } else { AttemptResult::Success };
             breakers.settle(ticket, &judged, now);
             let after = kept.load(KEY).and_then(|(_, kept)| kept);
             let failures =

@@ -382,11 +382,11 @@ fn judged(outcome: &Outcome, way: &WaySpec) -> AttemptResult {
     match &outcome.verdict {
         Some(verdict) if verdict.source == Source::Ancestor && verdict.layer == Layer::Call => {
             let said = verdict.sentence.clone();
-            AttemptResult::AttemptFailure(AttemptFailure { retryable: false, is_timeout: true, ..AttemptFailure::new(said) })
+            AttemptResult::Failure(AttemptFailure { retryable: false, is_timeout: true, ..AttemptFailure::new(said) })
         }
         _ => match judge(outcome, &way.expected) {
-            AttemptResult::AttemptFailure(failure) if way.not_retried.names(outcome) => {
-                AttemptResult::AttemptFailure(AttemptFailure { retryable: false, ..failure })
+            AttemptResult::Failure(failure) if way.not_retried.names(outcome) => {
+                AttemptResult::Failure(AttemptFailure { retryable: false, ..failure })
             }
             judged => judged,
         },

@@ -442,7 +442,7 @@ impl JobExecution<'_> {
         let until = now().as_nanos() + FINAL_LOG_TIMEOUT.as_nanos() as u64;
         while let Err(error) = self.hand_over(&mut unlogged) {
             let may_come_back =
-                matches!(error, StoreError::Unreachable(_) | StoreError::Lost(_) | StoreError::Busy);
+                matches!(error, StoreError::Unreachable(_) | StoreError::Gone(_) | StoreError::Busy);
             let is_given_up = matches!(self.control.halted(), Some(Halt::Lost | Halt::GiveBack));
             if !may_come_back || is_given_up || now().as_nanos() >= until {
                 break;

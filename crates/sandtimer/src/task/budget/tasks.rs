@@ -16,7 +16,7 @@ const MAX_NAME_CHARACTERS: usize = 200;
 /// Why a task is not begun.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TaskError {
-    #[error("task_name `{0}` is not a name: use 1 to {LONGEST_NAME} printable characters")]
+    #[error("task_name `{0}` is not a name: use 1 to {MAX_NAME_CHARACTERS} printable characters")]
     Name(String),
     #[error("max_duration {max:?} is less than estimated_duration {estimated:?}: the longest comes last")]
     DurationsReversed { estimated: Duration, max: Duration },

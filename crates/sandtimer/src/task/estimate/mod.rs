@@ -142,7 +142,7 @@ pub enum EstimateError {
     UnknownTask { given: String, nearest: Vec<&'static str> },
     #[error("complexity: `{0}` is not one of simple, moderate, complex")]
     UnknownComplexity(String),
-    #[error("data_size_mb: `{0:?}` is not a number of megabytes from 0 to {MOST_MEGABYTES:?}")]
+    #[error("data_size_mb: `{0:?}` is not a number of megabytes from 0 to {MAX_MEGABYTES:?}")]
     BadSize(f64),
     #[error("task_type is missing; give it, or a command, or both")]
     NothingAsked,

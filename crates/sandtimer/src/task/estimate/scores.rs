@@ -18,7 +18,7 @@ const STEP: f32 = 0.618_034;
 
 /// The scores of one rung and one size of history.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(into = "Written", from = "Written")]
+#[serde(into = "StoredPool", from = "StoredPool")]
 pub(super) struct ScorePool {
     newest: VecDeque<Score>,
     sorted: Vec<f32>,
