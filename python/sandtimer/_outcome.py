@@ -397,9 +397,9 @@ class Outcome:
     def remarks(self) -> list[dict[str, Any]]:
         """Facts about the run that a caller may not expect.
 
-        Each has a `kind` ("killed_leftovers", "no_network", "shortened_grace", "output_not_stored",
-        "shortened") and a `message`: what happened, and what leads to another result. `str()` of the
-        outcome includes the messages.
+        Each has a `kind` ("killed_leftovers", "no_network", "network_denied", "shortened_grace",
+        "output_not_stored", "shortened") and a `message`: what happened, and what leads to another
+        result. `str()` of the outcome includes the messages.
         """
         return list(self._wait().get("remarks", ()))
 

@@ -6,6 +6,8 @@ import asyncio
 import json
 import pathlib
 import subprocess
+import urllib.request
+from typing import Any
 
 import pytest
 import sandtimer
@@ -45,6 +47,39 @@ def test_sandbox_is_awaited(client: sandtimer.Client) -> None:
             return [*said, (await box.arun("sort all | tr -d '\\n'", timeout=20.0)).stdout]
 
     assert asyncio.run(main()) == ["0\n", "1\n", "2\n", "012"]
+
+
+def test_ports_of_a_sandbox_are_reached_by_a_link(client: sandtimer.Client) -> None:
+    async def awaited(box: sandtimer.ClientSandbox) -> tuple[list[dict[str, Any]], bool, str]:
+        return await box.aports(), await box.await_for_port(8001, timeout=0.1), await box.aexpose(8000, lifetime=60.0)
+
+    with client.sandbox() as box:
+        assert (box.ports(), box.wait_for_port(8000, timeout=0.1)) == ([], False)
+        assert box.run("echo served >file", timeout=20.0).ok
+        box.start(["python3", "-m", "http.server", "--bind", "127.0.0.1", "8000"], timeout=60.0)
+        assert box.wait_for_port(8000, timeout=20.0)
+        host = box.expose(8000).removeprefix("http://").split("/")[0]
+        assert host.startswith(f"8000-{box.id}.localhost:")
+        ports, other, link = asyncio.run(awaited(box))
+        assert (ports, other) == ([{"port": 8000, "addresses": ["127.0.0.1"]}], False)
+        # Not every system resolves names below localhost.
+        address = link.replace(host, f"127.0.0.1:{host.rsplit(':')[-1]}").replace("/?", "/file?")
+        with urllib.request.urlopen(urllib.request.Request(address, headers={"Host": host})) as answer:
+            assert answer.read() == b"served\n"
+        for port in (0, 65536):
+            with pytest.raises(sandtimer.ServerError, match=f"port: `{port}` is not a number from 1 to 65535"):
+                box.expose(port)
+
+
+def test_network_of_a_sandbox_is_its_allow_list(client: sandtimer.Client) -> None:
+    with client.sandbox(network=["a.example"]) as box:
+        assert box.info()["network"] == ["a.example"]
+        outcome = box.run("curl -sS -m 20 http://b.example; echo $https_proxy", timeout=30.0)
+        assert outcome.stdout.endswith("http://127.0.0.1:3128\n")
+        [remark] = outcome.remarks
+        assert remark["kind"] == "network_denied" and 'add "b.example" to the list' in remark["message"]
+    with pytest.raises(sandtimer.ServerError, match="write the host alone"):
+        client.sandbox(network=["https://a.example"])
 
 
 def test_sandbox_survives_a_killed_server(tmp_path: pathlib.Path) -> None:

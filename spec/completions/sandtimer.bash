@@ -196,6 +196,9 @@ _sandtimer() {
             sandtimer__subcmd__sandbox,export)
                 cmd="sandtimer__subcmd__sandbox__subcmd__export"
                 ;;
+            sandtimer__subcmd__sandbox,expose)
+                cmd="sandtimer__subcmd__sandbox__subcmd__expose"
+                ;;
             sandtimer__subcmd__sandbox,fork)
                 cmd="sandtimer__subcmd__sandbox__subcmd__fork"
                 ;;
@@ -1980,7 +1983,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__sandbox)
-            opts="-h --help create list exec copy snapshot fork diff export delete"
+            opts="-h --help create list exec copy snapshot fork diff export expose delete"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2027,13 +2030,21 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__sandbox__subcmd__create)
-            opts="-h --template --server --token-file --json --help"
+            opts="-h --template --network --allow --server --token-file --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --template)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --network)
+                    COMPREPLY=($(compgen -W "none host" -- "${cur}"))
+                    return 0
+                    ;;
+                --allow)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2185,6 +2196,43 @@ _sandtimer() {
                 return 0
             fi
             case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__sandbox__subcmd__expose)
+            opts="-h --for --server --token-file --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --server)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -469,21 +469,25 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -l server -d
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -s h -l help -d 'Print help'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy snapshot fork diff export delete" -s h -l help -d 'Print help'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy snapshot fork diff export delete" -f -a "create" -d 'Make a sandbox, and print its id'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy snapshot fork diff export delete" -f -a "list" -d 'List your sandboxes, the oldest first'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy snapshot fork diff export delete" -f -a "exec" -d 'Run a command in a sandbox, and wait for its end'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy snapshot fork diff export delete" -f -a "copy" -d 'Copy a file or a directory into a sandbox, or out of one'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy snapshot fork diff export delete" -f -a "snapshot" -d 'Make a template of the files of a sandbox, and print its name'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy snapshot fork diff export delete" -f -a "fork" -d 'Make sandboxes with the files of another one, and print their ids'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy snapshot fork diff export delete" -f -a "diff" -d 'List what has changed in a sandbox against its template'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy snapshot fork diff export delete" -f -a "export" -d 'Write the files of a sandbox to stdout, as a tar archive'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy snapshot fork diff export delete" -f -a "delete" -d 'End all runs in a sandbox, and delete it with all of its files'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy snapshot fork diff export expose delete" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy snapshot fork diff export expose delete" -f -a "create" -d 'Make a sandbox, and print its id'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy snapshot fork diff export expose delete" -f -a "list" -d 'List your sandboxes, the oldest first'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy snapshot fork diff export expose delete" -f -a "exec" -d 'Run a command in a sandbox, and wait for its end'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy snapshot fork diff export expose delete" -f -a "copy" -d 'Copy a file or a directory into a sandbox, or out of one'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy snapshot fork diff export expose delete" -f -a "snapshot" -d 'Make a template of the files of a sandbox, and print its name'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy snapshot fork diff export expose delete" -f -a "fork" -d 'Make sandboxes with the files of another one, and print their ids'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy snapshot fork diff export expose delete" -f -a "diff" -d 'List what has changed in a sandbox against its template'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy snapshot fork diff export expose delete" -f -a "export" -d 'Write the files of a sandbox to stdout, as a tar archive'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy snapshot fork diff export expose delete" -f -a "expose" -d 'Print a link to a port of a sandbox, which needs no token until it expires'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and not __fish_seen_subcommand_from create list exec copy snapshot fork diff export expose delete" -f -a "delete" -d 'End all runs in a sandbox, and delete it with all of its files'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l template -d 'What it is made from: `host`, or another template of `sandtimer template list` [default: host]' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l network -d 'What all that runs in it can reach outside [default: none]' -r -f -a "none\t''
+host\t''"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l allow -d 'A host that what runs in it can reach; repeat it for more' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l json -d 'Print JSON'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from list" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from list" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from list" -l json -d 'Print JSON'
@@ -518,6 +522,11 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from export" -l changes -d 'Only what was added or changed against its template'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from export" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from export" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from expose" -l for -d 'How long the link is valid, such as 30m [default: 1h]' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from expose" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from expose" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from expose" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from expose" -s h -l help -d 'Print help'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from delete" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from delete" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand sandbox; and __fish_seen_subcommand_from delete" -l json -d 'Print JSON'

@@ -1086,6 +1086,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{id}/expose": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Make a link to a port of a sandbox, which needs no token until it expires */
+        post: operations["post_sandboxes_expose"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{id}/fork": {
         parameters: {
             query?: never;
@@ -1097,6 +1114,23 @@ export interface paths {
         put?: never;
         /** Make sandboxes with the files of one in which nothing runs, which then change independently */
         post: operations["post_sandboxes_fork"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/ports": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The ports that something in a sandbox listens on; with `port` whether that one is, waiting for it at most `wait_ms` */
+        get: operations["get_sandboxes_ports"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1752,7 +1786,7 @@ export interface components {
         Ending: "exited" | "signaled" | "returned" | "raised" | "no_result" | "timeout" | "stalled" | "out_of_memory" | "output_limit" | "process_limit" | "disk_limit" | "budget" | "cancelled" | "infra_error";
         Error: {
             /** @enum {string} */
-            code: "bad_http" | "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "bad_archive" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "json_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "operator_only" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "schedule_not_found" | "sandbox_not_found" | "template_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "answer_unavailable" | "no_terminal" | "sandbox_busy" | "template_exists" | "too_many_layers" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "context_ended" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "store_gone" | "shutting_down" | "internal";
+            code: "bad_http" | "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "bad_archive" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "json_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "operator_only" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "schedule_not_found" | "sandbox_not_found" | "template_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "answer_unavailable" | "no_terminal" | "sandbox_busy" | "template_exists" | "too_many_layers" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "context_ended" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "budget_over" | "port_unavailable" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "store_gone" | "shutting_down" | "internal";
             details: Record<string, never>;
             /** @description What would work. */
             hint: string;
@@ -2720,7 +2754,7 @@ export interface components {
         /** @description Something that the owner of a run may not expect. */
         Remark: {
             /** @enum {string} */
-            kind: "killed_leftovers" | "no_network" | "shortened_grace" | "output_not_stored" | "shortened";
+            kind: "killed_leftovers" | "no_network" | "network_denied" | "shortened_grace" | "output_not_stored" | "shortened";
             /** @description What happened, and what to do for another result. */
             message: string;
         };
@@ -2862,6 +2896,8 @@ export interface components {
             durability: "certain" | "uncertain";
             /** @description The ids of the layers under what it has written since its last snapshot, the lowest first. */
             layers: string[];
+            /** @description What all that runs in it can reach outside. */
+            network: ("none" | "host") | string[];
             /** @description Runs that are in it now. Files outlive the server; runs do not. */
             runs: number;
             sandbox_id: string;
@@ -2882,10 +2918,36 @@ export interface components {
             /** @description There are more changes than were listed; which are left out is not defined. */
             truncated: boolean;
         };
+        SandboxLink: {
+            /** @description Milliseconds since 1970. */
+            expires_at_ms: number;
+            /** @description The same below this server's own address: for programs. */
+            path: string;
+            port: number;
+            /** @description At PORT-ID.localhost, where pages have an origin of their own. */
+            url: string;
+        };
+        SandboxLinkRequest: {
+            /** @description From 1 to 65535. Nothing has to listen on it yet. */
+            port?: number;
+            /** @description How long the link is valid: an hour unless given, at most 30 days. A restart of the server ends it. */
+            ttl_ms?: number;
+        };
         SandboxList: {
             sandboxes: components["schemas"]["Sandbox"][];
         };
+        SandboxPorts: {
+            /** @description Whether something listens on the `port` of the request, if it has one. */
+            listening: boolean | null;
+            ports: {
+                /** @description The local addresses of its sockets. */
+                addresses: string[];
+                port: number;
+            }[];
+        };
         SandboxRequest: {
+            /** @description What all that runs in it can reach outside, by a proxy: nothing (`none`, unless given); the host's network (`host`); or these hosts. */
+            network?: ("none" | "host") | string[];
             /** @description What it is made from: `host`, the host's programs, unless given; or another of GET /v1/templates, by its name or id. */
             template?: string;
         };
@@ -10164,7 +10226,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            /** @description `peer_refused`, `host_refused`, `origin_refused`, `network_refused` */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -10788,6 +10850,104 @@ export interface operations {
             };
         };
     };
+    post_sandboxes_expose: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["SandboxLinkRequest"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SandboxLink"];
+                };
+            };
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large`, `json_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     post_sandboxes_fork: {
         parameters: {
             query?: never;
@@ -10904,6 +11064,87 @@ export interface operations {
             };
             /** @description `capacity`, `system`, `storage` */
             503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_sandboxes_ports: {
+        parameters: {
+            query?: {
+                /** @description The port that is asked for. */
+                port?: number;
+                /** @description How long it is waited for; not at all unless given. */
+                wait_ms?: number;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SandboxPorts"];
+                };
+            };
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -1,4 +1,4 @@
-//! Which crate may use which: `os ← engine ← store ← {server, py, cli}`, `cli → {server, bwrap}`, `bwrap → os`, `proxy` alone; and where `unsafe` may be.
+//! Which crate may use which: `os ← engine ← agents ← records ← jobs ← {server, py, cli}`, `cli → {server, bwrap}`, `bwrap → os`, `server → proxy`; and where `unsafe` may be.
 //!
 //! Read from `cargo metadata`. Dependencies of tests alone are not arrows: they are in nothing that ships.
 
@@ -16,12 +16,35 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sandtimer", &["sandtimer-os"]),
     ("sandtimer-bwrap", &["sandtimer-os"]),
     ("sandtimer-proxy", &[]),
-    ("sandtimer-store", &["sandtimer-os", "sandtimer"]),
-    ("sandtimer-server", &["sandtimer-os", "sandtimer", "sandtimer-store"]),
-    ("sandtimer-py", &["sandtimer-os", "sandtimer", "sandtimer-store"]),
+    ("sandtimer-agents", &["sandtimer-os", "sandtimer"]),
+    ("sandtimer-records", &["sandtimer-os", "sandtimer", "sandtimer-agents"]),
+    ("sandtimer-jobs", &["sandtimer-os", "sandtimer", "sandtimer-agents", "sandtimer-records"]),
+    (
+        "sandtimer-server",
+        &[
+            "sandtimer-os",
+            "sandtimer",
+            "sandtimer-agents",
+            "sandtimer-records",
+            "sandtimer-jobs",
+            "sandtimer-proxy",
+        ],
+    ),
+    (
+        "sandtimer-py",
+        &["sandtimer-os", "sandtimer", "sandtimer-agents", "sandtimer-records", "sandtimer-jobs"],
+    ),
     (
         "sandtimer-cli",
-        &["sandtimer-os", "sandtimer", "sandtimer-store", "sandtimer-server", "sandtimer-bwrap"],
+        &[
+            "sandtimer-os",
+            "sandtimer",
+            "sandtimer-agents",
+            "sandtimer-records",
+            "sandtimer-jobs",
+            "sandtimer-server",
+            "sandtimer-bwrap",
+        ],
     ),
 ];
 
@@ -172,9 +195,9 @@ mod tests {
     fn the_designed_arrows_are_accepted() {
         let uses = [
             ("sandtimer", "sandtimer-os", None),
-            ("sandtimer-store", "sandtimer", None),
+            ("sandtimer-jobs", "sandtimer", None),
             ("sandtimer-cli", "sandtimer-server", None),
-            ("sandtimer-server", "sandtimer-store", None),
+            ("sandtimer-server", "sandtimer-jobs", None),
             ("sandtimer", "tokio", None),
             ("sandtimer-os", "sandtimer", Some("dev")),
         ];
@@ -183,11 +206,11 @@ mod tests {
 
     #[test]
     fn arrow_against_the_layers_is_named() {
-        let uses = [("sandtimer", "sandtimer-store", None), ("sandtimer-os", "sandtimer", Some("build"))];
+        let uses = [("sandtimer", "sandtimer-jobs", None), ("sandtimer-os", "sandtimer", Some("build"))];
         assert_eq!(
             arrows(&metadata(&uses)),
             [
-                "sandtimer uses sandtimer-store; it may use only sandtimer-os",
+                "sandtimer uses sandtimer-jobs; it may use only sandtimer-os",
                 "sandtimer-os uses sandtimer; it may use no crate of this repository",
             ]
         );

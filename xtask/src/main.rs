@@ -16,6 +16,7 @@ mod flaky;
 mod generate;
 mod lint;
 mod module_arrows;
+mod module_cycles;
 mod prove;
 mod setup;
 mod step;
@@ -25,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask COMMAND
-  deps                check that crates and modules use only what they may
+  deps                check that crates and modules use only what they may, without cycles
   fmt                 format the Rust code
   lint                check words by xtask/words.toml; then clippy, with warnings as errors
   lint --commits RANGE
@@ -86,6 +87,7 @@ fn main() -> ExitCode {
 fn deps() -> Result {
     let mut wrong = crate_arrows::check(&root())?;
     wrong.extend(module_arrows::check(&root())?);
+    wrong.extend(module_cycles::check(&root())?);
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }
 

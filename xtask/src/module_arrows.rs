@@ -18,18 +18,30 @@ const MODULE_GROUPS: &[&[&str]] = &[
     &["supervise"],
     &["zygote"],
     &["context", "session"],
-    &["task"],
-    &["resilience"],
-    &["job"],
+    &["progress"],
     &["engine"],
-    &["sentences"],
 ];
 
 /// Every use that is against the order, as `file:line: …`.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let source = root.join("crates/sandtimer/src");
     let mut wrong = Vec::new();
-    let mut open = vec![source.clone()];
+    for path in source_files(&source)? {
+        let failed = |error| format!("cannot read {}: {error}", path.display());
+        let content = fs::read_to_string(&path).map_err(failed)?;
+        let module = module_path(path.strip_prefix(&source).unwrap_or(&path));
+        let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+        let found = check_file(&module, &content).into_iter();
+        wrong.extend(found.map(|(line, message)| format!("{shown}:{line}: {message}")));
+    }
+    wrong.sort();
+    Ok(wrong)
+}
+
+/// The files of Rust below a directory.
+pub(crate) fn source_files(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut open = vec![directory.to_owned()];
     while let Some(path) = open.pop() {
         let failed = |error| format!("cannot read {}: {error}", path.display());
         if path.is_dir() {
@@ -37,22 +49,17 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
                 open.push(entry.map_err(failed)?.path());
             }
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let content = fs::read_to_string(&path).map_err(failed)?;
-            let module = module_path(path.strip_prefix(&source).unwrap_or(&path));
-            let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
-            let found = check_file(&module, &content).into_iter();
-            wrong.extend(found.map(|(line, message)| format!("{shown}:{line}: {message}")));
+            files.push(path);
         }
     }
-    wrong.sort();
-    Ok(wrong)
+    Ok(files)
 }
 
 /// `supervise/output.rs` is the module `supervise::output`; lib.rs is the crate itself.
-fn module_path(file: &Path) -> Vec<String> {
+pub(crate) fn module_path(file: &Path) -> Vec<String> {
     let stem: PathBuf = file.with_extension("");
     let names = stem.iter().map(|name| name.to_string_lossy().into_owned());
-    names.filter(|name| !matches!(name.as_str(), "lib" | "mod")).collect()
+    names.filter(|name| !matches!(name.as_str(), "lib" | "main" | "mod")).collect()
 }
 
 fn group_index(module: &str) -> Option<usize> {
@@ -249,7 +256,7 @@ mod tests {
         );
         assert!(wrong("model.rs", "use crate::error::Error;").is_empty());
         assert_eq!(wrong("limits.rs", "\n\nuse crate::engine::Engine;"), [3]);
-        assert_eq!(wrong("limits/parse.rs", "fn f() { crate::job::x() }"), [1]);
+        assert_eq!(wrong("limits/parse.rs", "fn f() { crate::engine::x() }"), [1]);
         assert!(wrong("lib.rs", "pub use crate::engine::Engine;").is_empty());
     }
 
@@ -262,8 +269,8 @@ mod tests {
     #[test]
     fn the_root_is_also_reached_by_super() {
         assert_eq!(wrong("limits.rs", "use super::engine::Engine;"), [1]);
-        assert_eq!(wrong("isolate/plan.rs", "use super::super::job;\nuse super::job;"), [1]);
-        assert!(wrong("isolate/plan/tests.rs", "use super::super::job;").is_empty());
+        assert_eq!(wrong("isolate/plan.rs", "use super::super::engine;\nuse super::engine;"), [1]);
+        assert!(wrong("isolate/plan/tests.rs", "use super::super::engine;").is_empty());
         assert!(wrong("limits.rs", "mod tests { use super::*; use super::parse; }").is_empty());
     }
 

@@ -64,7 +64,7 @@ const PROOFS: &[Proof] = &[
             "--quiet",
             "--release",
             "-p",
-            "sandtimer-store",
+            "sandtimer-jobs",
             "--features",
             "nats",
             "--example",
@@ -80,7 +80,7 @@ const PROOFS: &[Proof] = &[
             "--quiet",
             "--release",
             "--package",
-            "sandtimer",
+            "sandtimer-agents",
             "--test",
             "estimates",
             "--",
@@ -112,7 +112,7 @@ const PROOFS: &[Proof] = &[
     // The part of it that kills workers and servers of jobs, and plays their interleavings.
     Proof {
         name: "tests-jobs-full-size",
-        command: &tests_of("--test-threads", "4", "package(sandtimer-store) or binary(jobs_machines)"),
+        command: &tests_of("--test-threads", "4", "package(sandtimer-jobs) or binary(jobs_machines)"),
         minutes: 120,
     },
     // A NATS server whose disk is full.
@@ -131,7 +131,7 @@ const PROOFS: &[Proof] = &[
         command: &tests_of(
             "--test-threads",
             "2",
-            "package(sandtimer) and (binary(look) or binary(quiet) or binary(estimates))",
+            "package(/^sandtimer(-agents)?$/) and (binary(look) or binary(quiet) or binary(estimates))",
         ),
         minutes: 60,
     },

@@ -268,6 +268,10 @@ pub(crate) struct McpArguments {
     /// /workspace is a link to it
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: Option<PathBuf>,
+    /// Make a sandbox of this template, such as `host`, in which everything that this connection starts works; it is deleted when the
+    /// connection ends
+    #[arg(long, value_name = "TEMPLATE", conflicts_with = "workspace")]
+    pub(crate) sandbox: Option<String>,
     /// Give everything that this connection starts the host's network, including loopback
     #[arg(long)]
     pub(crate) network: bool,

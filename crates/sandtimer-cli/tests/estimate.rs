@@ -7,8 +7,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use sandtimer::task::estimate::{Conditions, FinishedRun, History, Question};
-use sandtimer_store::DurationStore;
+use sandtimer_agents::estimate::{Conditions, FinishedRun, History, Question};
+use sandtimer_records::DurationStore;
 use serde_json::Value;
 
 fn estimate(state: &Path, arguments: &[&str]) -> Output {

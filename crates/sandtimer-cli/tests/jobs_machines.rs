@@ -9,13 +9,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use sandtimer::job::{Filter, JobLine, JobRecord, JobSpec, JobState, JobStore, Submission};
+use sandtimer_jobs::job::{Filter, JobLine, JobRecord, JobSpec, JobState, JobStore, Submission};
+use sandtimer_jobs::{NatsAddress, NatsJobs};
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_store::{NatsAddress, NatsJobs};
 use serde_json::json;
 
 mod machines;
-#[path = "../../sandtimer-store/tests/support/nats.rs"]
+#[path = "../../sandtimer-jobs/tests/support/nats.rs"]
 mod support;
 
 use machines::NetworkMachine;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-#[path = "../../sandtimer-store/tests/support/nats.rs"]
+#[path = "../../sandtimer-jobs/tests/support/nats.rs"]
 mod support;
 
 mod serving;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-#[path = "../../sandtimer-store/tests/support/nats.rs"]
+#[path = "../../sandtimer-jobs/tests/support/nats.rs"]
 mod support;
 
 use support::Server;

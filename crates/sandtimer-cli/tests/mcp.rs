@@ -282,7 +282,7 @@ fn failing_server_is_started_once_and_its_output_reported() {
 fn newer_durations_stay_unchanged_and_estimates_report_it() {
     let state = state();
     let path = state.0.path().join("durations.sqlite");
-    drop(sandtimer_store::DurationStore::open(state.0.path(), 0).expect("it opens"));
+    drop(sandtimer_records::DurationStore::open(state.0.path(), 0).expect("it opens"));
     let mut bytes = fs::read(&path).expect("there");
     // `user_version` in the header of an SQLite file.
     bytes[60..64].copy_from_slice(&99_u32.to_be_bytes());

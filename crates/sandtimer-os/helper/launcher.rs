@@ -131,17 +131,23 @@ fn spawn(request: &Request, fds: &[Fd], birth: &mut Birth, is_network_unused: &m
         }
         *birth = Birth::Lives;
     }
+    let is_in_sandbox = fds.len() > request.mounts as usize;
+    let mut own_network = None;
     if let Some(network) = fds.get(request.network as usize) {
-        // This process stays there until the next start: what it clones is there from its first instruction on.
+        // What this process clones is there from its first instruction on. It stays there until the next start, unless the namespace
+        // is a sandbox's, which is to be freed with the sandbox.
         *is_network_unused = false;
+        own_network = is_in_sandbox.then(OwnNetwork::open).flatten();
         let entered = call!(nr::SETNS, *network, CLONE_NEWNET);
         if entered < 0 {
+            own_network.into_iter().for_each(OwnNetwork::close);
             reply(entered, 0, None);
             return;
         }
     }
     let own = match fds.get(request.mounts as usize).map(|mounts| OwnMounts::leave_for(*mounts)) {
         Some(Err(error)) => {
+            own_network.into_iter().for_each(OwnNetwork::enter);
             reply(error, 0, None);
             return;
         }
@@ -149,6 +155,12 @@ fn spawn(request: &Request, fds: &[Fd], birth: &mut Birth, is_network_unused: &m
         None => None,
     };
     let pid = clone::process(request.flags | CLONE_PARENT | CLONE_PIDFD, &mut pidfd, cgroup, 0);
+    if let Some(own) = own_network {
+        match pid {
+            0 => own.close(),
+            _ => own.enter(),
+        }
+    }
     if let Some(own) = own {
         match pid {
             0 => own.close(),
@@ -171,6 +183,27 @@ fn spawn(request: &Request, fds: &[Fd], birth: &mut Birth, is_network_unused: &m
     }
     reply(0, pid as i32, Some(pidfd));
     sys::close(pidfd);
+}
+
+/// The way back to the network namespace that this process was in.
+struct OwnNetwork(Fd);
+
+impl OwnNetwork {
+    /// Without a descriptor for it this process stays in the other one until the next start.
+    fn open() -> Option<Self> {
+        let path = c"/proc/self/ns/net".as_ptr().cast();
+        let namespace = sys::open_at(sys::AT_FDCWD, path, sys::O_RDONLY | sys::O_CLOEXEC, 0);
+        (namespace >= 0).then_some(OwnNetwork(namespace as Fd))
+    }
+
+    fn enter(self) {
+        call!(nr::SETNS, self.0, CLONE_NEWNET);
+        self.close();
+    }
+
+    fn close(self) {
+        sys::close(self.0);
+    }
 }
 
 /// The way back to this process's own mount namespace, and to its root there.

@@ -15,6 +15,7 @@ mod group;
 mod init;
 mod launcher;
 mod network_residue;
+mod network_sockets;
 mod networks;
 mod proc;
 mod runtime;

@@ -1,8 +1,9 @@
-//! Makes network namespaces ahead of need, and looks whether a used one can serve again.
+//! Makes network namespaces ahead of need, inspects whether a used one can serve again, and opens sockets in one.
 //!
 //! ```text
 //! MAKE, MAKE_SPARE ─▶ made, lo up ─┐
 //! CHECK ─▶ nothing left in it ─────┴─▶ its descriptor        anything left in it, or refused ─▶ an errno
+//! OPEN ─▶ a socket that was made in it
 //! ```
 //! A process of its own, forked by the launcher, so that no start waits while the kernel makes or looks: it is in the launcher's
 //! user namespace, as every process that enters these namespaces must be. It ends with the launcher and with its socket.
@@ -10,6 +11,7 @@
 use crate::network_residue::NetworkFiles;
 use crate::steps;
 use crate::sys::{self, Fd, PollFd, call, nr};
+use crate::network_sockets;
 use crate::wire::{NetworkOrder, NetworkReply, network_order};
 
 const CLONE_NEWNET: usize = 0x4000_0000;
@@ -22,10 +24,12 @@ pub fn main(socket: Fd, is_unused: bool) -> ! {
     let mut opened = OpenedFiles::default();
     let mut first = is_unused;
     let mut spares = 0u32;
+    let mut home = Home::default();
     loop {
         if spares > 0 && sys::poll(&mut [PollFd { fd: socket, events: sys::POLLIN, revents: 0 }], IDLE_WINDOW_MILLISECONDS) == 0 {
             spares -= 1;
             reply(socket, make(&mut first));
+            home.enter();
             continue;
         }
         let mut order = NetworkOrder { kind: 0, count: 0 };
@@ -50,10 +54,34 @@ pub fn main(socket: Fd, is_unused: bool) -> ! {
                 first = false;
                 reply(socket, check(&mut opened, received.fds[0]));
             }
+            network_order::OPEN if received.fd_count == 2 => {
+                first = false;
+                let made = network_sockets::open(received.fds[0], order.count).map(|fd| (fd, 0));
+                // A namespace that has been left is freed with its last socket.
+                home.enter();
+                reply(received.fds[1], made);
+            }
             _ => reply(socket, Err(sys::EINVAL)),
         }
         for fd in &received.fds[..received.fd_count] {
             sys::close(*fd);
+        }
+    }
+}
+
+/// A namespace of this process's own, so that it keeps no other one alive. It is made at the first use: a command line that runs one
+/// command needs none.
+#[derive(Default)]
+struct Home(Option<Fd>);
+
+impl Home {
+    /// Returns to it. A process that cannot stays where it is.
+    fn enter(&mut self) {
+        if let Some(namespace) = self.0 {
+            call!(nr::SETNS, namespace, CLONE_NEWNET);
+        } else if call!(nr::UNSHARE, CLONE_NEWNET) >= 0 {
+            let namespace = sys::open_at(sys::AT_FDCWD, c"/proc/self/ns/net".as_ptr().cast(), sys::O_RDONLY, 0);
+            self.0 = (namespace >= 0).then_some(namespace as Fd);
         }
     }
 }

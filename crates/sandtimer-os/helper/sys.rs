@@ -63,6 +63,8 @@ pub mod nr {
     pub const GETPPID: usize = 110;
     pub const GETRUSAGE: usize = 98;
     pub const SENDMSG: usize = 46;
+    pub const BIND: usize = 49;
+    pub const LISTEN: usize = 50;
     pub const RECVMSG: usize = 47;
     pub const CLONE: usize = 56;
     pub const FORK: usize = 57;

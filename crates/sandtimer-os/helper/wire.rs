@@ -169,7 +169,29 @@ pub mod network_order {
     pub const MAKE_SPARE: u32 = 2;
     /// Give the one that comes along back if nothing was left in it, else ENOTEMPTY. Its processes are dead.
     pub const CHECK: u32 = 3;
+    /// Open what `count` names ([`super::network_object`]) in the namespace that comes along, and answer on the socket that comes
+    /// with it: with a descriptor in place of a namespace.
+    pub const OPEN: u32 = 4;
 }
+
+/// What can be opened in a network namespace, for a process that is not in it.
+pub mod network_object {
+    /// A socket that listens on 127.0.0.1, and one on ::1, at [`super::PROXY_PORT`].
+    pub const PROXY_V4: u32 = 1;
+    pub const PROXY_V6: u32 = 2;
+    /// A datagram socket at 127.0.0.1, port 53, and one that listens there.
+    pub const NAMES_DATAGRAM: u32 = 3;
+    pub const NAMES_STREAM: u32 = 4;
+    /// A socket for streams that is not connected.
+    pub const CLIENT_V4: u32 = 5;
+    pub const CLIENT_V6: u32 = 6;
+    /// The table of TCP sockets, proc_pid_net(5).
+    pub const TABLE_V4: u32 = 7;
+    pub const TABLE_V6: u32 = 8;
+}
+
+/// Where a sandbox finds the proxy that carries its connections.
+pub const PROXY_PORT: u16 = 3128;
 
 /// What the engine asks of the process that makes network namespaces. Answered by a [`NetworkReply`] for each namespace.
 #[repr(C)]

@@ -23,6 +23,8 @@ pub enum DenialReason {
     Address { address: IpAddr, description: &'static str },
     /// The TLS connection to an allowed host asks for another server.
     ServerName { name: String },
+    /// The operator's list does not have the host, the port or the address.
+    Operator,
     /// The sandbox has sent or received as many bytes as it may.
     BytesUsed,
 }
@@ -62,6 +64,11 @@ impl fmt::Display for Denial {
                 "The TLS connection to {host} asks for the server \"{name}\". To reach that server, connect to its own name, \
                  and add the name to the network allow-list of the sandbox."
             ),
+            DenialReason::Operator => write!(
+                formatter,
+                "The operator's network allow-list does not allow {host}, port {port}. To allow the connection, ask the operator \
+                 for \"{entry}\" in the list of the token."
+            ),
             DenialReason::BytesUsed => write!(
                 formatter,
                 "The sandbox has used the bytes that its network may carry, so the connection to {host}, port {port}, was \
@@ -93,6 +100,7 @@ mod tests {
             (denial("a.example:5432", address.clone()), "add \"10.0.0.1:5432\" to"),
             (denial("10.0.0.1:80", address), "add \"10.0.0.1\" to"),
             (denial("a.example:443", DenialReason::ServerName { name: "b.example".into() }), "\"b.example\""),
+            (denial("a.example:443", DenialReason::Operator), "\"a.example\""),
             (denial("a.example:443", DenialReason::BytesUsed), "raise the limit"),
         ];
         for (sentences, expected) in cases {

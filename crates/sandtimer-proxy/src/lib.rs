@@ -9,12 +9,14 @@
 //! 3. resolves the name ([`Resolver`]), and checks every address;
 //! 4. connects to an address that was checked, and copies bytes in both directions within [`Bounds`].
 //!
-//! What it refuses and what it carries is reported to an [`EventSink`]. The crate does not know the
+//! In addition, a [`NameServer`] answers that no name exists, since all names are resolved here. What they
+//! refuse and what the proxy carries is reported to an [`EventSink`]. The crate does not know the
 //! engine.
 #![forbid(unsafe_code)]
 
 mod bounds;
 mod buffered;
+mod capacity;
 mod client_hello;
 mod connection;
 mod context;
@@ -23,6 +25,7 @@ mod dial;
 mod event;
 mod http;
 mod listener;
+mod names;
 mod policy;
 mod proxy;
 mod resolve;
@@ -32,9 +35,11 @@ mod traffic;
 mod tunnel;
 
 pub use bounds::ProxyBounds;
+pub use capacity::Capacity;
 pub use denial::{Denial, DenialReason};
 pub use event::{ConnectionEnd, Event, EventSink, Protocol};
 pub use listener::ProxyListener;
+pub use names::NameServer;
 pub use policy::{EntryError, ProxyPolicy};
 pub use proxy::{Proxy, ProxyConfig, Usage};
 pub use resolve::{Resolver, ResolverFuture, SystemResolver};

@@ -10,7 +10,7 @@ use entry::{PolicyEntry, Pattern};
 use ranges::{SpecialRange, embedded_v4};
 
 use crate::denial::DenialReason;
-use crate::target::Target;
+use crate::target::{Host, Target};
 
 /// The entries of an allow-list. An empty one allows nothing.
 ///
@@ -31,13 +31,39 @@ use crate::target::Target;
 #[derive(Clone, Debug, Default)]
 pub struct ProxyPolicy {
     entries: Vec<PolicyEntry>,
+    /// What targets must pass as well: the operator's.
+    ceiling: Option<Box<ProxyPolicy>>,
 }
 
 impl ProxyPolicy {
     /// Fails at the first entry that is not one, with the entry, what is wrong, and what to write.
     pub fn parse<S: AsRef<str>>(entries: impl IntoIterator<Item = S>) -> Result<ProxyPolicy, EntryError> {
         let entries = entries.into_iter().map(|entry| PolicyEntry::parse(entry.as_ref()));
-        Ok(ProxyPolicy { entries: entries.collect::<Result<_, _>>()? })
+        Ok(ProxyPolicy { entries: entries.collect::<Result<_, _>>()?, ceiling: None })
+    }
+
+    /// Returns the policy that allows what both allow.
+    #[must_use]
+    pub fn under(self, ceiling: ProxyPolicy) -> ProxyPolicy {
+        ProxyPolicy { ceiling: Some(Box::new(ceiling)), ..self }
+    }
+
+    /// Returns an entry that allows more than the ceiling does, if there is one.
+    pub fn entry_above(&self, ceiling: &ProxyPolicy) -> Option<String> {
+        let is_within = |entry: &PolicyEntry| {
+            let mut ports = entry.ports().iter();
+            ports.all(|port| {
+                let mut outer = ceiling.entries.iter();
+                outer.any(|outer| outer.allows_port(*port) && entry.pattern.is_within(&outer.pattern))
+            })
+        };
+        self.entries.iter().find(|entry| !is_within(entry)).map(ToString::to_string)
+    }
+
+    /// Whether it allows a host on any port.
+    pub(crate) fn has_host(&self, host: &Host) -> bool {
+        self.entries.iter().any(|entry| entry.matches_host(host))
+            && self.ceiling.as_ref().is_none_or(|ceiling| ceiling.has_host(host))
     }
 
     /// Returns the entry that allows the target, before any name is resolved.
@@ -45,6 +71,14 @@ impl ProxyPolicy {
     /// An address is allowed only by an entry with an address or a network, and is checked as one
     /// that was resolved.
     pub(crate) fn entry_for(&self, target: &Target) -> Result<&PolicyEntry, DenialReason> {
+        let entry = self.own_entry_for(target)?;
+        if let Some(ceiling) = &self.ceiling {
+            ceiling.own_entry_for(target).map_err(|_| DenialReason::Operator)?;
+        }
+        Ok(entry)
+    }
+
+    fn own_entry_for(&self, target: &Target) -> Result<&PolicyEntry, DenialReason> {
         let mut matching = self.entries.iter().filter(|entry| entry.matches_host(&target.host)).peekable();
         let Some(first) = matching.peek().copied() else { return Err(DenialReason::NoEntry) };
         matching
@@ -55,6 +89,9 @@ impl ProxyPolicy {
     /// Checks an address that is about to be connected to. Public addresses pass; special ones, and
     /// those of the own machine, need an entry that names them.
     pub(crate) fn check_address(&self, address: IpAddr, port: u16, is_own: bool) -> Result<(), DenialReason> {
+        if let Some(ceiling) = &self.ceiling {
+            ceiling.check_address(address, port, is_own).map_err(|_| DenialReason::Operator)?;
+        }
         let own = is_own.then(|| SpecialRange::of_own_machine(address));
         let Some(range) = own.or_else(|| SpecialRange::of(address)) else { return Ok(()) };
         let refused = DenialReason::Address { address, description: range.description };
@@ -155,6 +192,43 @@ mod tests {
         assert!(checked(&["[64:ff9b::/96]", "10.1.0.0/16"], "64:ff9b::10.1.2.3"));
         assert!(checked(&["[64:ff9b::a01:203]"], "64:ff9b::10.1.2.3"));
         assert!(!checked(&["[2002::/16]"], "2002:7f00:1::1"));
+    }
+
+    #[test]
+    fn ceiling_bounds_entries_and_targets() {
+        let ceiling = ["pypi.org", "*.example.com:443", "10.0.0.0/8:5432", "0.0.0.0/0"];
+        let above = |entry: &str| policy(&[entry]).entry_above(&policy(&ceiling));
+        for entry in [
+            "pypi.org",
+            "pypi.org:80",
+            "a.example.com:443",
+            "*.b.example.com:443",
+            "10.1.0.0/16:5432",
+            "8.8.8.8",
+        ] {
+            assert_eq!(above(entry), None, "{entry}");
+        }
+        let outside = [
+            "evil.org",
+            "pypi.org:22",
+            "a.example.com",
+            "example.com:443",
+            "*.com:443",
+            "10.0.0.0/7:5432",
+            "[::1]",
+        ];
+        for entry in outside {
+            assert_eq!(above(entry), Some(entry.to_owned()));
+        }
+        // An operator whose list has changed since: what was allowed before is refused now.
+        let bounded = policy(&["a.org", "b.org", "10.1.2.3"]).under(policy(&["a.org", "0.0.0.0/0"]));
+        let target = |written: &str| Target::parse(written, None).unwrap();
+        assert!(bounded.entry_for(&target("a.org:443")).is_ok());
+        assert_eq!(bounded.entry_for(&target("b.org:443")), Err(DenialReason::Operator));
+        // A network of everything names no private address, of a ceiling either.
+        let address: IpAddr = "10.1.2.3".parse().unwrap();
+        assert_eq!(bounded.check_address(address, 443, false), Err(DenialReason::Operator));
+        assert!(policy(&["10.1.2.3"]).check_address(address, 443, false).is_ok());
     }
 
     #[test]

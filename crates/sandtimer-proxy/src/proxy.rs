@@ -11,6 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::bounds::ProxyBounds;
+use crate::capacity::Capacity;
 use crate::connection;
 use crate::context::ConnectionContext;
 use crate::event::{Event, EventSink};
@@ -28,6 +29,8 @@ pub struct ProxyConfig {
     pub bounds: ProxyBounds,
     pub resolver: Arc<dyn Resolver>,
     pub events: Arc<dyn EventSink>,
+    /// What it shares with the other proxies.
+    pub capacity: Capacity,
 }
 
 impl fmt::Debug for ProxyConfig {
@@ -75,7 +78,8 @@ impl Proxy {
             events: config.events,
             meter: Arc::clone(&meter),
         };
-        let task = tokio::spawn(accept_all(listeners, context, Arc::clone(&slots), bound));
+        let all = config.capacity.connections;
+        let task = tokio::spawn(accept_all(listeners, context, (Arc::clone(&slots), bound), all));
         Ok(Proxy { task, meter, slots, bound })
     }
 
@@ -101,7 +105,13 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept_all(listeners: Vec<AsyncListener>, context: ConnectionContext, slots: Arc<Semaphore>, bound: usize) {
+/// `slots` are those of this proxy, of which there were `bound`; `all` are those of all proxies.
+async fn accept_all(
+    listeners: Vec<AsyncListener>,
+    context: ConnectionContext,
+    (slots, bound): (Arc<Semaphore>, usize),
+    all: Arc<Semaphore>,
+) {
     let mut connections = JoinSet::new();
     let mut number = 0;
     loop {
@@ -112,17 +122,17 @@ async fn accept_all(listeners: Vec<AsyncListener>, context: ConnectionContext, s
                 continue;
             }
         };
-        let permit = take_slot(&slots, &context, bound).await;
+        let permits = [take_slot(&slots, &context, bound).await, acquire(&all).await];
         while connections.try_join_next().is_some() {}
         number += 1;
         let context = context.of_connection(number);
-        connections.spawn(serve(context, client, permit));
+        connections.spawn(serve(context, client, permits));
     }
 }
 
-async fn serve(context: ConnectionContext, client: ClientConnection, permit: OwnedSemaphorePermit) {
+async fn serve(context: ConnectionContext, client: ClientConnection, permits: [OwnedSemaphorePermit; 2]) {
     connection::serve(&context, client).await;
-    drop(permit);
+    drop(permits);
 }
 
 /// Takes a slot of the bound. A client that has been accepted waits for one; the next ones wait in

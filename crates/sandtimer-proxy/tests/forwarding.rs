@@ -8,7 +8,9 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandtimer_proxy::{ProxyBounds, ConnectionEnd, Event, ProxyPolicy, Protocol, Proxy, ProxyConfig, SystemResolver};
+use sandtimer_proxy::{
+    ProxyBounds, Capacity, ConnectionEnd, Event, ProxyPolicy, Protocol, Proxy, ProxyConfig, SystemResolver,
+};
 use support::{
     ALLOWED, Server, World, any_port, client_hello, patiently, read_all, read_until, server_name,
     socks_address, socks_name,
@@ -384,8 +386,9 @@ async fn unix_listener_and_system_resolver_serve() {
         policy: ProxyPolicy::parse([format!("localhost:{}", server.address.port()), server.address.to_string()])
             .unwrap(),
         bounds: ProxyBounds::default(),
-        resolver: Arc::new(SystemResolver::default()),
+        resolver: Arc::new(SystemResolver::new(&Capacity::default())),
         events: Arc::new(|_| ()),
+        capacity: Capacity::default(),
     };
     let second = StdListener::bind((ALLOWED, 0)).unwrap();
     let second_address = second.local_addr().unwrap();

@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sandtimer::limits::{Ceilings, Key, Limits, ScopeLocation, Setting, nest, precedence};
 use sandtimer::model::{Layer, LimitKind, Source};
-use sandtimer::task::budget::{self, Check, OnTaskTimeout, BudgetOptions, TaskError, TaskOf, TurnKind};
 use sandtimer::time::Moment;
+use sandtimer_agents::budget::{self, Check, OnTaskTimeout, BudgetOptions, TaskError, TaskOf, TurnKind};
 
 use crate::calls::{Engine, Scope};
 use crate::errors;
@@ -228,5 +228,5 @@ pub(crate) fn parse_estimate(text: &str) -> Option<(String, f64, f64, Option<f64
 /// `45s`, `12m 0s`, `1h 30m`.
 #[pyfunction]
 pub(crate) fn duration_text(seconds: f64) -> String {
-    sandtimer::task::estimate::format_duration(seconds)
+    sandtimer_agents::estimate::duration_text(seconds)
 }

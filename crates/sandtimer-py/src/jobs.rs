@@ -15,15 +15,18 @@ use std::time::Duration;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use sandtimer::engine::jobs::{self, HandlerResult, Handler, HandlerCall, Handlers, WorkerContext, HandlerMessage, WorkerSettings};
-use sandtimer::job::{
+use sandtimer::limits::Limits;
+use sandtimer::model::Source;
+use sandtimer_jobs::executor::{
+    HandlerResult, Handler, HandlerCall, Handlers, WorkerContext, HandlerMessage, Worker, WorkerSettings,
+};
+use sandtimer_jobs::job::{
     self, FILE_PIECE, FileOf, Filter, JobSpec, JobState, LOCAL_OWNER, LineTimes, MAX_FAN_OUT_BYTES,
     ShownState, SpecError, StoreError, Submission, anchored, embedded, expanded, is_queue_name, parse_file,
     schedule_from,
 };
-use sandtimer::limits::Limits;
-use sandtimer::model::Source;
-use sandtimer_store::{NatsAddress, NatsJobs, SqliteJobs, default_state_directory, named_state_directory};
+use sandtimer_jobs::{NatsAddress, NatsJobs, SqliteJobs};
+use sandtimer_records::{default_state_directory, named_state_directory};
 use serde::Serialize;
 
 use crate::calls::{Call, Engine, Scope};
@@ -416,7 +419,7 @@ fn complain(text: &str) {
 /// A thread that executes jobs.
 #[pyclass(frozen, module = "sandtimer._sandtimer")]
 pub(crate) struct JobWorker {
-    worker: UnlockedDrop<Arc<jobs::Worker>>,
+    worker: UnlockedDrop<Arc<Worker>>,
     /// Nothing is ever said; it closes when the worker is over.
     over: Mutex<Receiver<()>>,
 }
@@ -445,7 +448,7 @@ impl JobWorker {
         };
         let handlers = Handlers(handlers.into_iter().map(handler).collect());
         let settings = WorkerSettings { slots, queues, only, lease, ..WorkerSettings::new(complain) };
-        let worker = Arc::new(jobs::Worker::new(place, settings).with_handlers(handlers));
+        let worker = Arc::new(Worker::new(place, settings).with_handlers(handlers));
         let (working, over) = channel();
         let ours = Arc::clone(&worker);
         std::thread::Builder::new().name("sandtimer-jobs".to_owned()).spawn(move || {

@@ -1,16 +1,16 @@
-//! Retries and breakers of `sandtimer::resilience` and the guard of loops, for Python, which says what time it is.
+//! Retries and breakers of `sandtimer_agents::resilience` and the guard of loops, for Python, which says what time it is.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use sandtimer::job::TurnGuard;
-use sandtimer::resilience::{
+use sandtimer::time::Moment;
+use sandtimer_agents::loop_guard::TurnGuard;
+use sandtimer_agents::resilience::{
     self, Backoff, BreakerSettings, Budgets, CallEnd, AttemptFailure, Hold, AttemptResult, OpenBreaker, Rate, Retry, CallStep,
     Ticket, Way, Why,
 };
-use sandtimer::time::Moment;
 
 /// Breakers by key, and what retries of these keys may cost.
 #[pyclass]

@@ -21,6 +21,7 @@ use crate::connection::Connection;
 use crate::error::{Code, ApiRejection};
 use crate::intake::{self, HeldReservations};
 use crate::listen::ConnectionPermit;
+use crate::sandboxes::{ByHost, owner_by_link};
 use crate::{SharedApp, api, page};
 
 pub use tokens::{TokenError, Tokens};
@@ -68,7 +69,8 @@ pub(crate) async fn admit(
     mut request: Request<Body>,
     next: Next,
 ) -> Response {
-    let owner = asks(&app, &connection, request.uri(), request.headers()).await;
+    let by_host = request.extensions().get::<ByHost>().is_some();
+    let owner = asks(&app, &connection, request.uri(), by_host, request.headers()).await;
     if let Ok(Some(owner)) = &owner
         && let Err(rejection) = connection_permit.claim(owner)
     {
@@ -103,11 +105,15 @@ async fn asks(
     app: &SharedApp,
     connection: &Connection,
     uri: &Uri,
+    by_host: bool,
     headers: &HeaderMap,
 ) -> Result<Option<OwnerId>, ApiRejection> {
-    origin::check(uri, headers, connection.local())?;
+    origin::check(uri, by_host, headers, connection.local())?;
     if PUBLIC_PATHS.contains(&uri.path()) {
         return Ok(None);
+    }
+    if let Some(owner) = owner_by_link(app, uri, headers)? {
+        return Ok(Some(owner));
     }
     match &app.tokens {
         Some(tokens) => by_token(tokens, uri.path(), headers).map(Some),
@@ -152,6 +158,16 @@ fn token_from_protocols(headers: &HeaderMap) -> Option<Vec<u8>> {
     let token =
         lists.flat_map(|list| list.split(',')).find_map(|offer| offer.trim().strip_prefix(TOKEN_PROTOCOL_PREFIX))?;
     BASE64_URL_SAFE_NO_PAD.decode(token).ok()
+}
+
+/// Removes the token from the protocols that a WebSocket offers.
+pub(crate) fn remove_offered_token(headers: &mut HeaderMap) {
+    let lists = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|list| list.to_str().ok());
+    let offers = lists.flat_map(|list| list.split(',').map(str::trim));
+    let kept: Vec<&str> = offers.filter(|offer| !offer.starts_with(TOKEN_PROTOCOL_PREFIX)).collect();
+    let kept = HeaderValue::from_str(&kept.join(", ")).ok().filter(|kept| !kept.is_empty());
+    headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
+    headers.extend(kept.map(|kept| (header::SEC_WEBSOCKET_PROTOCOL, kept)));
 }
 
 #[cfg(test)]

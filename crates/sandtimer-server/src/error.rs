@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use sandtimer::engine::SandboxError;
 use sandtimer::isolate::files::FilesError;
 use sandtimer::scope::ScopeError;
+use sandtimer_agents::BudgetError;
 use serde_json::{Map, Value, json};
 
 macro_rules! codes {
@@ -85,7 +86,7 @@ codes! {
     /// The request comes from a web page of another origin.
     OriginRefused = "origin_refused", 403, 125, false, "leave Origin out, or serve the page from this server's own origin";
     /// The token may not give runs the host's network.
-    NetworkRefused = "network_refused", 403, 125, false, "omit `network`, or have the operator add `network` to the token's line in the server's token file";
+    NetworkRefused = "network_refused", 403, 125, false, "omit `network`, or have the operator add `network`, or `network=HOST,HOST` for the allow-lists of sandboxes, to the token's line in the server's token file";
     /// The token does not belong to an operator.
     OperatorOnly = "operator_only", 403, 125, false, "use a token whose line in the server's token file has the word `operator`";
     /// The mode of the file, or of a directory in its path, does not permit this to the owner of the files.
@@ -128,8 +129,8 @@ codes! {
     RunQueued = "run_queued", 409, 125, true, "wait for its turn: GET /v1/runs/{id} shows its status; POST /v1/runs/{id}/kill cancels it";
     /// The run is still running, and the request needs one that has finished.
     RunRunning = "run_running", 409, 125, false, "wait for its end, or POST /v1/runs/{id}/kill first";
-    /// The run is not in the state that this needs: paused already, not paused, or past its limit.
-    WrongState = "wrong_state", 409, 125, false, "GET /v1/runs/{id} shows its state";
+    /// The run or the sandbox is not in the state that this needs: paused already, not paused, or past its limit.
+    WrongState = "wrong_state", 409, 125, false, "GET /v1/runs/{id} or /v1/sandboxes/{id} shows its state";
     /// The context has no earlier state to return to.
     NothingToUndo = "nothing_to_undo", 409, 125, false, "only the last run can be undone, and only if a checkpoint could be made; GET the context for the reason";
     /// The context cannot be branched, because a branch would differ from it; the message says why.
@@ -146,6 +147,8 @@ codes! {
     /// The sandbox is in use. For a snapshot or a fork `details.runs` names its runs, `details.contexts` is how many live contexts
     /// and sessions it has besides, and `details.files` how many reads and writes of its files are being made.
     SandboxBusy = "sandbox_busy", 409, 125, true, "try again when the runs in it have ended, and its contexts and sessions are closed";
+    /// The sandbox is paused: nothing can be started in it, and its files can only be read.
+    SandboxPaused = "sandbox_paused", 409, 125, false, "POST /v1/sandboxes/{id}/resume first";
     /// You have a template of this name.
     TemplateExists = "template_exists", 409, 125, false, "GET /v1/templates lists yours; delete that one, or give another name";
     /// The sandbox is stacked from as many layers as there can be, so that no snapshot or fork of it can be made.
@@ -162,6 +165,9 @@ codes! {
     FileBusy = "file_busy", 409, 125, true, "try again when the runs that change it have ended";
     /// The context or session ended with an earlier server; `details` has the time and the workspace that remains.
     ContextEnded = "context_ended", 410, 125, false, "open another; GET /v1/runs has the records of its runs";
+    /// The sandbox ended at one of its limits, and its files were deleted: `details.limit` is `wall` or `idle`, `details.limit_ms` its
+    /// length, and `details.ended_at_ms` the time.
+    SandboxEnded = "sandbox_ended", 410, 125, false, "create another, with a longer `wall_ms` or `idle_ms`; a snapshot keeps files beyond the end";
     /// The file is larger than the server writes or reads at once, or a sandbox has more files.
     FileTooLarge = "file_too_large", 413, 125, false, "write at most 4 GiB at a time; read large files by GET /v1/files in parts, and many files as archives of parts of them";
     /// The range begins after the end of the file.
@@ -178,6 +184,8 @@ codes! {
     Quota = "quota", 429, 125, true, "try again when one of yours has ended, or end one; `details.quota` names what is counted";
     /// The budget of the agent's connection is used up.
     BudgetOver = "budget_over", 429, 125, false, "running runs continue under their limits and can be read; open another connection to start more";
+    /// Nothing listens on the port of the sandbox, or what listens there gave no answer.
+    PortUnavailable = "port_unavailable", 502, 125, true, "start a server in the sandbox on 127.0.0.1, ::1 or 0.0.0.0, and wait for it: GET /v1/sandboxes/{id}/ports?port=N&wait_ms=10000";
     /// All slots for runs are taken.
     Capacity = "capacity", 503, 125, true, "try again when a run has ended";
     /// An interpreter or a shell did not start in time; nothing of it is left alive.
@@ -315,7 +323,7 @@ impl From<&sandtimer::Error> for Code {
             Error::Files(FilesError::Missing { .. }) => Code::CommandNotFound,
             Error::Files(FilesError::NotExecutable { .. }) => Code::CommandNotExecutable,
             Error::Files(_) | Error::Script(_) | Error::Directory { .. } => Code::BadField,
-            Error::Limit(_) | Error::Budget(_) => Code::BadLimit,
+            Error::Limit(_) => Code::BadLimit,
             Error::Scope(ScopeError::Unknown(_)) => Code::RunEnded,
             Error::Scope(_) => Code::WrongState,
             Error::Refused(_) => Code::Refused,
@@ -334,6 +342,9 @@ impl From<&sandtimer::Error> for Code {
 fn of_sandbox(error: &SandboxError) -> Code {
     match error {
         SandboxError::NotFound(_) => Code::SandboxNotFound,
+        SandboxError::Ended(_) => Code::SandboxEnded,
+        SandboxError::Paused(_) => Code::SandboxPaused,
+        SandboxError::NotPaused(_) => Code::WrongState,
         SandboxError::NoTemplate(_) => Code::TemplateNotFound,
         SandboxError::TemplateExists(_) => Code::TemplateExists,
         SandboxError::TooDeep { .. } => Code::TooManyLayers,
@@ -344,7 +355,8 @@ fn of_sandbox(error: &SandboxError) -> Code {
         SandboxError::Overlay { .. }
         | SandboxError::OnOverlay { .. }
         | SandboxError::OtherPrivileges { .. }
-        | SandboxError::NoNamespaces(_) => Code::Refused,
+        | SandboxError::NoNamespaces(_)
+        | SandboxError::NoNetwork(_) => Code::Refused,
         SandboxError::Locked | SandboxError::Busy(_) | SandboxError::HasRuns { .. } => Code::SandboxBusy,
         SandboxError::TooManyFiles { .. } => Code::FileTooLarge,
         SandboxError::PathTooLong { .. } => Code::TooLong,
@@ -353,11 +365,24 @@ fn of_sandbox(error: &SandboxError) -> Code {
     }
 }
 
+impl From<BudgetError> for ApiRejection {
+    fn from(error: BudgetError) -> Self {
+        match error {
+            BudgetError::Engine(error) => error.into(),
+            error => ApiRejection::new(Code::BadLimit, error.to_string()),
+        }
+    }
+}
+
 impl From<sandtimer::Error> for ApiRejection {
     fn from(error: sandtimer::Error) -> Self {
         if let sandtimer::Error::Sandbox(error) = &error {
             let rejection = ApiRejection::new(of_sandbox(error), sandbox_message(error));
             return match error {
+                SandboxError::Ended(end) => rejection
+                    .with("limit", json!(end.limit))
+                    .with("limit_ms", end.limit_ms)
+                    .with("ended_at_ms", end.at_ms),
                 SandboxError::Template { .. } => rejection.with("key", "template"),
                 SandboxError::Conflict { field, .. } => rejection.with("key", *field),
                 SandboxError::TemplateName { name, .. } | SandboxError::TemplateExists(name) => {

@@ -62,6 +62,7 @@ fn of_all(app: &SharedApp) -> String {
         kept,
         quarantined: app.engine.quarantined(),
         pools: app.contexts.pool_stats(),
+        networks: app.sandbox_service.network_counts.clone(),
         shell_prewarm_failures: app.contexts.shell_prewarm_failures(),
     })
 }

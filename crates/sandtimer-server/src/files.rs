@@ -74,6 +74,17 @@ pub(crate) fn routes() -> Router<SharedApp> {
         .route("/v1/files/tar", get(pack).put(unpack))
 }
 
+/// As [`addressed`], of files that are to be changed.
+fn addressed_to_change(
+    app: &SharedApp,
+    owner: &OwnerId,
+    fields: &mut RequestFields,
+) -> Result<Arc<dyn FileSource>, ApiRejection> {
+    let files = addressed(app, owner, fields)?;
+    files.check_writable()?;
+    Ok(files)
+}
+
 /// Whose files: exactly one of `workspace`, `context`, `session` and `sandbox`.
 fn addressed(app: &SharedApp, owner: &OwnerId, fields: &mut RequestFields) -> Result<Arc<dyn FileSource>, ApiRejection> {
     let given = (
@@ -161,7 +172,7 @@ async fn replace(
     mut fields: RequestFields,
     (declared, body): (Option<u64>, &mut Body),
 ) -> Result<Value, ApiRejection> {
-    let files = addressed(app, owner, &mut fields)?;
+    let files = addressed_to_change(app, owner, &mut fields)?;
     let path = placed(&files, &mut fields, "path")?;
     let options = WriteOptions {
         parents: fields.boolean("parents")?.unwrap_or(false),
@@ -187,7 +198,7 @@ async fn append(
     // Before anything is refused: it is not long, and its sender hears the answer when all of it is read.
     let bytes = body::bytes(request, &app, None).await?;
     let Parameters(mut fields) = parameters?;
-    let files = addressed(&app, &owner, &mut fields)?;
+    let files = addressed_to_change(&app, &owner, &mut fields)?;
     let path = placed(&files, &mut fields, "path")?;
     let create = fields.boolean("create")?.unwrap_or(true);
     fields.finish()?;
@@ -201,7 +212,7 @@ async fn delete(
     Extension(owner): Extension<OwnerId>,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, ApiRejection> {
-    let files = addressed(&app, &owner, &mut fields)?;
+    let files = addressed_to_change(&app, &owner, &mut fields)?;
     let path = placed(&files, &mut fields, "path")?;
     let recursive = fields.boolean("recursive")?.unwrap_or(false);
     fields.finish()?;
@@ -250,7 +261,7 @@ async fn rename(
     Extension(owner): Extension<OwnerId>,
     Object(mut fields): Object,
 ) -> Result<Response, ApiRejection> {
-    let files = addressed(&app, &owner, &mut fields)?;
+    let files = addressed_to_change(&app, &owner, &mut fields)?;
     let (from, to) = (placed(&files, &mut fields, "from")?, placed(&files, &mut fields, "to")?);
     let overwrite = fields.boolean("overwrite")?.unwrap_or(false);
     fields.finish()?;
@@ -266,7 +277,7 @@ async fn make_directory(
     Extension(owner): Extension<OwnerId>,
     Object(mut fields): Object,
 ) -> Result<Response, ApiRejection> {
-    let files = addressed(&app, &owner, &mut fields)?;
+    let files = addressed_to_change(&app, &owner, &mut fields)?;
     let path = placed(&files, &mut fields, "path")?;
     let parents = fields.boolean("parents")?.unwrap_or(false);
     fields.finish()?;
@@ -326,7 +337,7 @@ async fn receive_archive(
     mut fields: RequestFields,
     (declared, body): (Option<u64>, &mut Body),
 ) -> Result<Value, ApiRejection> {
-    let files = addressed(app, owner, &mut fields)?;
+    let files = addressed_to_change(app, owner, &mut fields)?;
     let path = directory(&files, &mut fields)?;
     let options = UnpackOptions {
         parents: fields.boolean("parents")?.unwrap_or(false),

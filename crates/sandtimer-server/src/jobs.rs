@@ -11,7 +11,7 @@
 //! schedules    jobs that recur
 //! counts       what is counted
 //! ```
-//! States and failures are those of `sandtimer::job`; nothing about a job is kept here. Another owner's jobs are not there, and
+//! States and failures are those of `sandtimer_jobs::job`; nothing about a job is kept here. Another owner's jobs are not there, and
 //! each token has queues of its own.
 
 mod counts;
@@ -31,10 +31,10 @@ use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
-use sandtimer::job::{
+use sandtimer::supervise::output::Chunk;
+use sandtimer_jobs::job::{
     CancelResult, JobStore, LineTimes, JobLog, MAX_SCHEDULES, MAX_QUEUES, ShownState, StoreError, is_queue_name,
 };
-use sandtimer::supervise::output::Chunk;
 use serde_json::{Value, json};
 
 use crate::SharedApp;

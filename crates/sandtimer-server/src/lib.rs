@@ -69,11 +69,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandtimer::job::JobStore;
-use sandtimer::task::estimate::FinishedRun;
 use sandtimer::{Engine, Limits};
+use sandtimer_agents::estimate::FinishedRun;
+use sandtimer_jobs::job::JobStore;
 use sandtimer_os::clock::calendar_milliseconds;
-use sandtimer_store::{RunStore, StoreError};
+use sandtimer_records::{RunStore, StoreError};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -261,7 +261,7 @@ pub enum StartError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    Jobs(#[from] sandtimer::job::StoreError),
+    JobService(#[from] sandtimer_jobs::job::StoreError),
     #[error(transparent)]
     Engine(#[from] sandtimer::Error),
     #[error("cannot start threads: {0}")]
@@ -382,7 +382,7 @@ impl ServerHandle {
             .map_err(StartError::Threads)?;
         let tenants = Arc::new(Tenants::open(&engine, settings.tokens.as_ref())?);
         let sandbox_service = SandboxService::open(
-            &engine,
+            (&engine, runtime.handle()),
             &settings.state_directory,
             (settings.templates, &tenants),
             &settings.host.log_error,
@@ -434,6 +434,7 @@ impl ServerHandle {
         runtime.spawn(runs::sync_records(app.clone()));
         runtime.spawn(runs::prepare_records(app.clone()));
         runtime.spawn(contexts::reap_idle(app.clone()));
+        runtime.spawn(sandboxes::remove_expired_records(app.clone()));
         runtime.spawn(api::maintain_records(app.clone()));
         let filling = app.clone();
         runtime.spawn_blocking(move || contexts::fill(&filling));

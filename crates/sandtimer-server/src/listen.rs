@@ -224,6 +224,7 @@ async fn converse(stream: BoxedByteStream, (connection, seat): (Connection, Arc<
     let of_requests = seat.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let connection_permit = ConnectionPermit::of(&of_requests);
+        sandboxes::route_by_host(&mut request);
         request.extensions_mut().insert(connection.clone());
         request.extensions_mut().insert(connection_permit.clone());
         let answer = router.clone().call(request);

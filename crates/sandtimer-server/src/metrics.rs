@@ -11,6 +11,8 @@ use sandtimer::model::{LimitKind, Outcome};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde::Serialize;
 
+use crate::sandboxes::NetworkCounts;
+
 /// Upper bounds of the buckets, in seconds.
 const LATENESS: [f64; 10] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.3, 1.0];
 /// The same of waits, which may be for another run's end.
@@ -112,6 +114,8 @@ pub(crate) struct Gauges {
     pub quarantined: usize,
     /// What the pools of interpreters have done, by language.
     pub pools: Vec<(&'static str, Stats)>,
+    /// What the networks of sandboxes have done.
+    pub networks: Arc<NetworkCounts>,
     /// Pre-warm scripts of shells that have failed; nothing stands ready of these.
     pub shell_prewarm_failures: u64,
 }
@@ -204,9 +208,24 @@ impl Metrics {
             "Places for runs that hold something unkillable.",
             quarantined,
         );
+        networks(&mut text, &gauges.networks);
         pools(&mut text, &gauges.pools);
         prewarm_failures(&mut text, &gauges);
         text
+    }
+}
+
+fn networks(text: &mut String, counts: &NetworkCounts) {
+    let families = [
+        ("connections", &counts.allowed, "Connections of sandboxes that their network allow-lists allowed."),
+        ("denials", &counts.denied, "Connections and lookups of sandboxes that were refused."),
+        ("sent_bytes", &counts.sent, "Bytes of ended connections that sandboxes sent."),
+        ("received_bytes", &counts.received, "Bytes of ended connections that sandboxes received."),
+    ];
+    for (name, count, help) in families {
+        let name = format!("sandtimer_sandbox_network_{name}_total");
+        head(text, &name, "counter", help);
+        let _ = writeln!(text, "{name} {}", count.load(Ordering::Relaxed));
     }
 }
 

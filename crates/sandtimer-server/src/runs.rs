@@ -42,7 +42,9 @@ pub(crate) use drive::{
 pub(crate) use lines::{OutputLine, LineSink, LineSearch, expression, search_end, walk};
 pub(crate) use live::{LiveRun, LoadedOutcome, RunPhase, RunView, Runs, enter_large, remove_expired_records};
 pub(crate) use output::{Piece, EncodingErrorMode, cut_at_end};
-pub(crate) use request::{LIMITS, ProgramRun, RunRequest, environment, interpreted, warn_of, warn_signal};
+pub(crate) use request::{
+    AgentPlace, LIMITS, ProgramRun, RunRequest, environment, interpreted, warn_of, warn_signal,
+};
 pub(crate) use stream::RunEvents;
 pub(crate) use wait::listens;
 

@@ -1,12 +1,16 @@
 //! `/v1/sandboxes`: file systems in which many runs work, and which outlive them and the server.
 //!
 //! ```text
-//! created ─▶ used by any number of runs at a time ─▶ deleted, which ends those that are in it
+//! created ─▶ used by any number of runs at a time ⇄ paused ─▶ deleted, or at a limit, which ends those that are in it
 //! ```
 //! What they are is the engine's business (docs/design/sandboxes.md); here is who may ask for what.
 
 mod export;
 mod import;
+mod life;
+mod network;
+mod owned;
+mod ports;
 mod templates;
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,9 +24,17 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use sandtimer::Engine;
-use sandtimer::engine::{Durability, Sandbox, SandboxSpec, Sandboxes, Template};
+use sandtimer::engine::{Durability, Sandbox, SandboxNetwork, SandboxSpec, Sandboxes, Template};
+use sandtimer::limits::Limits;
+use sandtimer::model::LimitKind;
+use sandtimer_proxy::Capacity;
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 
+pub(crate) use self::life::keep_house;
+pub(crate) use self::network::NetworkCounts;
+pub(crate) use self::owned::OwnedSandbox;
+pub(crate) use self::ports::{ByHost, LinkKey, is_port_host, owner_by_link, route_by_host};
 use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, refused};
@@ -50,19 +62,35 @@ pub(crate) struct SandboxService {
     templates: BTreeMap<String, PathBuf>,
     /// What each takes of what there is for all.
     shares: Mutex<HashMap<String, Share>>,
+    /// What links to their ports are signed with.
+    pub link_key: LinkKey,
+    /// What their networks have done.
+    pub network_counts: Arc<NetworkCounts>,
 }
 
 impl SandboxService {
-    /// Opens those below a state directory that no other server uses.
+    /// Opens those below a state directory that no other server uses. What their networks need runs in `runtime`.
     pub fn open(
-        engine: &Engine,
+        (engine, runtime): (&Engine, &Handle),
         state_directory: &Path,
-        (templates, tenants): (BTreeMap<String, PathBuf>, &Tenants),
+        (templates, tenants): (BTreeMap<String, PathBuf>, &Arc<Tenants>),
         report: &dyn Fn(&str),
     ) -> Result<Self, sandtimer::Error> {
+        let network_counts = Arc::new(NetworkCounts::default());
+        engine.serve_networks(Arc::new(network::Networks {
+            runtime: runtime.clone(),
+            tenants: tenants.clone(),
+            counts: network_counts.clone(),
+            capacity: Capacity::default(),
+        }));
         let scope = |owner: &str| tenants.scope(&OwnerId::recorded(owner));
         let sandboxes = engine.sandboxes(&state_directory.join("sandboxes"), &scope, report)?;
-        let service = SandboxService { sandboxes, templates, shares: Mutex::default() };
+        let link_key = LinkKey::new().map_err(|source| {
+            let doing = "cannot make the key of links to ports";
+            sandtimer::Error::System { doing, source }
+        })?;
+        let shares = Mutex::default();
+        let service = SandboxService { sandboxes, templates, shares, link_key, network_counts };
         for sandbox in service.sandboxes.all() {
             // A sandbox over the quota is kept.
             if let Ok(share) = SANDBOXES.take(&OwnerId::recorded(&sandbox.owner())) {
@@ -86,6 +114,11 @@ impl SandboxService {
         self.shares.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
+    /// The owner of a sandbox; `None` if there is no such sandbox.
+    fn owner_of(&self, id: &str) -> Option<OwnerId> {
+        self.sandboxes.owner_of(id).map(|owner| OwnerId::recorded(&owner))
+    }
+
     fn template(&self, name: &str, owner: &OwnerId) -> Result<Template, ApiRejection> {
         if name == HOST_TEMPLATE {
             return Ok(Template::Host);
@@ -107,12 +140,20 @@ impl SandboxService {
     }
 
     /// Blocks.
-    fn create(&self, owner: &OwnerId, template: &str, tenants: &Tenants) -> Result<Sandbox, ApiRejection> {
+    fn create(
+        &self,
+        owner: &OwnerId,
+        (template, network, limits): (&str, SandboxNetwork, Limits),
+        tenants: &Tenants,
+    ) -> Result<Sandbox, ApiRejection> {
+        network::check(tenants, owner, &network)?;
         let spec = SandboxSpec {
             template: self.template(template, owner)?,
             template_name: template.to_owned(),
             owner: owner.as_str().to_owned(),
             parent: tenants.scope(owner),
+            network,
+            limits,
         };
         let share = SANDBOXES.take(owner)?;
         let sandbox = self.sandboxes.create(spec)?;
@@ -133,7 +174,9 @@ pub(crate) fn routes() -> Router<SharedApp> {
         .route("/v1/sandboxes", post(create).get(list))
         .route("/v1/sandboxes/{id}", get(show).delete(delete))
         .route("/v1/sandboxes/{id}/exec", post(execute))
+        .merge(life::routes())
         .merge(templates::routes())
+        .merge(ports::routes())
         .merge(export::routes())
         .merge(import::routes())
 }
@@ -145,16 +188,25 @@ pub(crate) fn find(app: &SharedApp, id: &str, owner: &OwnerId) -> Result<Sandbox
 
 /// Waits while its record is being written.
 fn view(sandbox: &Sandbox) -> Value {
+    let life = sandbox.life();
+    let milliseconds =
+        |time: Option<Duration>| time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
     json!({
         "sandbox_id": sandbox.id(),
         "template": sandbox.template_name(),
         "layers": sandbox.layers(),
+        "network": network::view(sandbox.network()),
         "created_at_ms": sandbox.created_at_ms(),
         "runs": sandbox.runs(),
         "durability": match sandbox.durability() {
             Durability::Certain => "certain",
             Durability::Uncertain => "uncertain",
         },
+        "paused": life.is_paused,
+        "idle_ms": milliseconds(life.idle),
+        "idle_left_ms": milliseconds(life.idle_left),
+        "wall_ms": milliseconds(life.wall),
+        "wall_left_ms": milliseconds(life.wall_left),
     })
 }
 
@@ -164,9 +216,12 @@ async fn create(
     Object(mut fields): Object,
 ) -> Result<Response, ApiRejection> {
     let template = fields.string("template")?.unwrap_or_else(|| HOST_TEMPLATE.to_owned());
+    let network = network::parse(&mut fields)?;
+    let limits = fields.limits(&[LimitKind::Idle.into(), LimitKind::Wall.into()])?;
     fields.finish()?;
-    let made =
-        tokio::task::spawn_blocking(move || app.sandbox_service.create(&owner, &template, &app.tenants));
+    let made = tokio::task::spawn_blocking(move || {
+        app.sandbox_service.create(&owner, (&template, network, limits), &app.tenants)
+    });
     let made = made.await.map_err(|_| ApiRejection::new(Code::Internal, "the sandbox could not be made"))??;
     Ok((StatusCode::CREATED, body::json(&view(&made))).into_response())
 }
@@ -196,19 +251,31 @@ async fn delete(
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
 ) -> Result<Response, ApiRejection> {
-    find(&app, &id, &owner)?;
+    // One that ended at a limit is deleted already: then its owner has seen that.
+    find(&app, &id, &owner).map(drop).or_else(|refusal| match refusal.code {
+        Code::SandboxEnded => Ok(()),
+        _ => Err(refusal),
+    })?;
     let (service, deleted_id) = (app.clone(), id.clone());
-    let deleting = move || service.sandbox_service.delete(&deleted_id, &owner);
-    let mut deleting = tokio::task::spawn_blocking(deleting);
+    close(&app, &id, move || service.sandbox_service.delete(&deleted_id, &owner)).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Does what removes a sandbox, and meanwhile closes the contexts in it.
+async fn close<T: Send + 'static>(
+    app: &SharedApp,
+    id: &str,
+    remove: impl FnOnce() -> Result<T, ApiRejection> + Send + 'static,
+) -> Result<T, ApiRejection> {
+    let mut removing = tokio::task::spawn_blocking(remove);
     // Contexts hold it, also those that are opened at the last moment.
-    let deleted = loop {
-        match tokio::time::timeout(CLOSING_INTERVAL, &mut deleting).await {
-            Ok(deleted) => break deleted,
-            Err(_) => contexts::close_in_sandbox(&app, &id).await,
+    let removed = loop {
+        match tokio::time::timeout(CLOSING_INTERVAL, &mut removing).await {
+            Ok(removed) => break removed,
+            Err(_) => contexts::close_in_sandbox(app, id).await,
         }
     };
-    deleted.map_err(|_| ApiRejection::new(Code::Internal, "the sandbox could not be removed"))??;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    removed.map_err(|_| ApiRejection::new(Code::Internal, "the sandbox could not be removed"))?
 }
 
 /// A run in the sandbox of the path: `POST /v1/runs` with its id as `sandbox`.

@@ -14,7 +14,7 @@ use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use sandtimer::task::estimate::{EstimateRequest, EstimateError, MAX_MEGABYTES};
+use sandtimer_agents::estimate::{EstimateRequest, EstimateError, MAX_MEGABYTES};
 use serde_json::{Value, json};
 
 use crate::SharedApp;

@@ -9,6 +9,7 @@ use sandtimer::engine::ScopeHandle;
 use sandtimer::limits::{Format, Key, Setting, parse_string};
 use sandtimer::scope::ScopeId;
 use sandtimer::{Engine, Limits};
+use sandtimer_proxy::Policy;
 
 use crate::auth::{OwnerId, Tokens};
 use crate::error::{Code, ApiRejection};
@@ -18,11 +19,15 @@ use crate::error::{Code, ApiRejection};
 pub(crate) struct Grant {
     pub maxima: Limits,
     pub network: bool,
+    /// What sandboxes may reach by their network allow-lists, without the option `network`.
+    pub hosts: Option<Policy>,
     pub operator: bool,
 }
 
 /// What stands before the name of a limit, as on the wire: `max_wall_ms=10m`.
 const LIMIT_PREFIX: &str = "max_";
+/// The prefix of the hosts that sandboxes may reach: `network=pypi.org,*.example.com:443`.
+const HOSTS: &str = "network=";
 
 impl Grant {
     /// Takes a word of a line; false where it is none of these, an error where its value is none.
@@ -37,6 +42,15 @@ impl Grant {
                 Err("network or operator is there twice")
             } else {
                 Ok(true)
+            };
+        }
+        if let Some(entries) = option.strip_prefix(HOSTS) {
+            let hosts = Policy::parse(entries.split(','));
+            let hosts = hosts
+                .map_err(|_| "network= has hosts such as pypi.org,*.example.com:443,10.1.0.0/16:5432")?;
+            return match self.hosts.replace(hosts) {
+                Some(_) => Err("network= is given twice"),
+                None => Ok(true),
             };
         }
         let Some((name, value)) = option.strip_prefix(LIMIT_PREFIX).and_then(|rest| rest.split_once('=')) else {
@@ -66,6 +80,8 @@ pub(crate) struct Tenants {
     known: Vec<OwnerId>,
     /// `None`: without tokens, where who asks could use the network without a run.
     networked: Option<Vec<OwnerId>>,
+    /// The network allow-lists of owners that may not use the whole network.
+    hosts: HashMap<OwnerId, Policy>,
     /// `None`: without tokens, where only the server's own user is answered.
     operators: Option<Vec<OwnerId>>,
 }
@@ -88,8 +104,10 @@ impl Tenants {
             })
         };
         let (networked, operators) = (with(|grant| grant.network), with(|grant| grant.operator));
+        let hosts =
+            grants.iter().filter_map(|(owner, grant)| Some((owner.clone(), grant.hosts.clone()?))).collect();
         let known = grants.iter().map(|(owner, _)| owner.clone()).collect();
-        Ok(Tenants { scopes, maxima, known, networked, operators })
+        Ok(Tenants { scopes, maxima, known, networked, hosts, operators })
     }
 
     /// What its token allows an owner's runs of one kind; `None` if the token says nothing of it.
@@ -125,6 +143,14 @@ impl Tenants {
     /// Whether the runs of this owner may have the host's network.
     pub fn may_have_network(&self, owner: &OwnerId) -> bool {
         self.networked.as_ref().is_none_or(|networked| networked.contains(owner))
+    }
+
+    /// What the sandboxes of this owner may reach at most; `None` is everything.
+    pub fn hosts(&self, owner: &OwnerId) -> Option<Policy> {
+        if self.may_have_network(owner) {
+            return None;
+        }
+        Some(self.hosts.get(owner).cloned().unwrap_or_default())
     }
 
     /// Whether it sees the server as a whole: its host, its settings, and what is counted of all owners.

@@ -12,9 +12,9 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, Method};
 use axum::middleware::Next;
 use axum::response::Response;
-use sandtimer::engine::jobs::{EndedScope, Observer};
 use sandtimer::model::{Layer, Outcome};
 use sandtimer::scope::ScopeId;
+use sandtimer_jobs::executor::{EndedScope, Observer};
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use serde_json::{Map, Value, json};
 

@@ -13,8 +13,8 @@ use std::time::Duration;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
-use sandtimer::engine::jobs::{WebhookSender, SendResult};
-use sandtimer::job::{Delivery, hexadecimal, signing_key};
+use sandtimer_jobs::executor::{WebhookSender, SendResult};
+use sandtimer_jobs::job::{Delivery, hexadecimal, signing_key};
 use sandtimer_os::clock::calendar_milliseconds;
 use sha2::Sha256;
 use ureq::http::Uri;
@@ -207,7 +207,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use sandtimer::job::Webhook;
+    use sandtimer_jobs::job::Webhook;
 
     use super::*;
 

@@ -104,7 +104,7 @@ fn end_is_delivered_signed_and_recorded() {
     use hmac::{Hmac, KeyInit, Mac};
     let mut mac = Hmac::<sha2::Sha256>::new_from_slice(b"s3cret").expect("a key");
     mac.update(&request.body);
-    let digest = sandtimer::job::hexadecimal(&mac.finalize().into_bytes());
+    let digest = sandtimer_jobs::job::hexadecimal(&mac.finalize().into_bytes());
     assert_eq!(request.header("sandtimer-signature"), Some(format!("sha256={digest}").as_str()));
     let delivery = until_settled(&client, &id);
     assert_eq!((&delivery["attempts"], &delivery["error"]), (&json!(1), &Value::Null), "{delivery}");

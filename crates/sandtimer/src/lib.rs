@@ -42,10 +42,12 @@
 //!
 //! # More than one run
 //!
-//! [`Engine::contexts`] opens live interpreters and shells that keep their state over timeouts and crashes,
-//! [`Engine::open_scope`] bounds several runs by one set of limits, and an [`AgentBudget`](engine::AgentBudget) those of an
-//! agent by time and turns. [`job`] describes durable work and [`resilience`] has retries and circuit breakers. The crates `sandtimer-store`,
-//! `sandtimer-server` and `sandtimer-cli` build on this one.
+//! [`Engine::contexts`] opens live interpreters and shells that keep their state over timeouts and crashes, and
+//! [`Engine::open_scope`] bounds several runs by one set of limits.
+//!
+//! Other crates build on this one: `sandtimer-agents` has budgets of agents, estimates, retries and circuit breakers;
+//! `sandtimer-jobs` has durable work; `sandtimer-records` stores the records of runs; `sandtimer-server` and `sandtimer-cli` serve
+//! and run the engine.
 //!
 //! The other modules are for those who build a front end of their own; their types may change between minor versions.
 #![forbid(unsafe_code)]
@@ -53,17 +55,13 @@
 pub(crate) mod context;
 pub mod engine;
 pub mod isolate;
-pub mod job;
 pub mod limits;
 pub mod model;
-pub mod resilience;
+pub mod progress;
 pub mod scope;
 #[cfg(feature = "javascript")]
 pub mod script;
-#[doc(hidden)]
-pub mod sentences;
 pub mod supervise;
-pub mod task;
 pub mod time;
 #[doc(hidden)]
 pub mod vocabulary;

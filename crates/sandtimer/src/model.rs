@@ -3,7 +3,7 @@
 //! Plain data, serialised in the same way on every wire. Nothing here decides, waits or makes system calls.
 
 mod interpreted;
-pub(crate) mod json;
+pub mod json;
 mod remark;
 
 use std::fmt;

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods)] // tests start programs and look at what is left
 
 mod as_user;
+mod waiting;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
@@ -18,6 +19,7 @@ use sandtimer::engine::{
 use sandtimer::model::{Ending, Layer, LimitKind, Outcome, RemainingState};
 use sandtimer::zygote::Profile;
 use sandtimer::{Engine, Error, Limits, Spec};
+use waiting::wait_until;
 
 const OWNER: &str = "token-a";
 
@@ -31,6 +33,8 @@ fn host_spec(owner: &str) -> SandboxSpec {
         template_name: "host".to_owned(),
         owner: owner.to_owned(),
         parent: None,
+        network: sandtimer::engine::SandboxNetwork::None,
+        limits: Limits::new(),
     }
 }
 
@@ -51,18 +55,6 @@ fn output(engine: &Engine, sandbox: &Sandbox, line: &str) -> String {
     let outcome = run(engine, sandbox, line);
     assert_eq!((outcome.ending, outcome.exit_code), (Ending::Exited, Some(0)), "{outcome:?}");
     outcome.stdout.clone()
-}
-
-/// Waits for a condition that comes to hold soon.
-#[track_caller]
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..1_000 {
-        if holds() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("not within ten seconds: {what}");
 }
 
 /// Whether a run has printed `ready`.

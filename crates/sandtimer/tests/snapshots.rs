@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods)] // tests look at what is left
 
 mod as_user;
+mod waiting;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,10 +11,11 @@ use std::time::Duration;
 use as_user::as_a_user;
 use sandtimer::engine::{
     Change, ContextSpec, Durability, MAX_FORKS, MAX_LAYERS, Origin, Reading, Sandbox, SandboxError,
-    SandboxSpec, Sandboxes, StoredTemplate, Stream, Template,
+    SandboxNetwork, SandboxSpec, Sandboxes, StoredTemplate, Stream, Template,
 };
 use sandtimer::model::{Ending, Outcome};
 use sandtimer::{Engine, Error, Limits, Spec};
+use waiting::wait_until;
 
 const OWNER: &str = "token-a";
 
@@ -22,7 +24,14 @@ fn open(engine: &Engine, directory: &Path) -> Sandboxes {
 }
 
 fn spec_of(template: Template) -> SandboxSpec {
-    SandboxSpec { template, template_name: "template".to_owned(), owner: OWNER.to_owned(), parent: None }
+    SandboxSpec {
+        template,
+        template_name: "template".to_owned(),
+        owner: OWNER.to_owned(),
+        parent: None,
+        network: SandboxNetwork::None,
+        limits: Limits::new(),
+    }
 }
 
 fn stored(template: &StoredTemplate) -> SandboxSpec {
@@ -44,17 +53,6 @@ fn output(engine: &Engine, sandbox: &Sandbox, line: &str) -> String {
     let outcome = run(engine, sandbox, line);
     assert_eq!((outcome.ending, outcome.exit_code), (Ending::Exited, Some(0)), "{outcome:?}");
     outcome.stdout.clone()
-}
-
-#[track_caller]
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..1_000 {
-        if holds() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("not within ten seconds: {what}");
 }
 
 fn names(directory: &Path) -> Vec<String> {

@@ -1,7 +1,7 @@
 """Budgets of an agent's run: its duration, its turns, the durations of its tasks, and the messages for
 the agent.
 
-The state machine of the engine decides (crates/sandtimer/src/task/budget); this module has its
+The state machine of the engine decides (crates/sandtimer-agents/src/budget); this module has its
 names and its clock, and reads what the tools of a loop print. Nothing here waits or ends a process:
 `Sandbox.within` makes the engine end the runs of an agent at these limits.
 """

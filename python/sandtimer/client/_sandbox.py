@@ -12,7 +12,7 @@ from .._outcome import Outcome
 from .._vocabulary import named_parameters
 from ..errors import ServerError, ServerNotFoundError
 from ._files import ClientFiles
-from ._request import RunOptions, fields, program
+from ._request import RunOptions, fields, milliseconds, program
 from ._run import WAIT_MS, ClientRun, outcome_of
 from ._wire import AWAITING, BLOCKING, Io, Server, iterate, now, server_error
 
@@ -30,7 +30,8 @@ class ClientSandbox:
     other or at the same time, each under its own limits.
 
     Made by `Client.sandbox`. `/tmp`, `/home/user`, `/workspace` and `/var` last until it is
-    deleted, also over a restart of the server. It is a context manager; at its end it is deleted.
+    deleted or reaches its `timeout` or `idle` limit, also over a restart of the server. It is a context
+    manager; at its end it is deleted.
 
     Attributes:
         id: The id of the sandbox.
@@ -138,8 +139,9 @@ class ClientSandbox:
         return ClientRun(self._server, (await self._ask(io, "POST", "/exec", body))["run_id"])
 
     def info(self) -> dict[str, Any]:
-        """Returns its state, as the server sends it: `template`, `layers`, `created_at_ms`,
-        `durability`, and how many `runs` are in it now.
+        """Returns its state, as the server sends it: `template`, `layers`, `network`,
+        `created_at_ms`, `durability`, how many `runs` are in it now, whether it is `paused`,
+        `idle_left_ms`, `wall_left_ms` and more.
 
         Examples:
             >>> import sandtimer
@@ -152,6 +154,81 @@ class ClientSandbox:
     async def ainfo(self) -> dict[str, Any]:
         """Awaited form of `info`."""
         return await self._ask(AWAITING, "GET", "")
+
+    def ports(self) -> list[dict[str, Any]]:
+        """Returns the ports that something in it listens on, the lowest first: `port`, and the
+        `addresses` of its sockets.
+
+        Examples:
+            >>> import sandtimer
+            >>> with sandtimer.Client().sandbox() as box:
+            ...     box.ports()
+            []
+        """
+        return now(self._ports(BLOCKING))
+
+    async def aports(self) -> list[dict[str, Any]]:
+        """Awaited form of `ports`."""
+        return await self._ports(AWAITING)
+
+    async def _ports(self, io: Io) -> list[dict[str, Any]]:
+        ports: list[dict[str, Any]] = (await self._ask(io, "GET", "/ports"))["ports"]
+        return ports
+
+    def wait_for_port(self, port: int, *, timeout: float = 30.0) -> bool:
+        """Waits until something in it listens on a port, and returns whether that is so.
+
+        Args:
+            port: The port, from 1 to 65535.
+            timeout: Seconds after which False is returned.
+
+        Raises:
+            ServerError: It is not a port, or the sandbox has the host's network.
+
+        Examples:
+            >>> import sandtimer
+            >>> with sandtimer.Client().sandbox() as box:
+            ...     run = box.start(["python3", "-m", "http.server", "--bind", "127.0.0.1", "8000"])
+            ...     box.wait_for_port(8000)
+            True
+        """
+        return now(self._wait_for_port(BLOCKING, port, timeout))
+
+    async def await_for_port(self, port: int, *, timeout: float = 30.0) -> bool:
+        """Awaited form of `wait_for_port`."""
+        return await self._wait_for_port(AWAITING, port, timeout)
+
+    async def _wait_for_port(self, io: Io, port: int, timeout: float) -> bool:
+        wait_ms = max(0, round(timeout * 1000))
+        listening: bool = (await self._ask(io, "GET", f"/ports?port={port}&wait_ms={wait_ms}"))["listening"]
+        return listening
+
+    def expose(self, port: int, *, lifetime: float = 3600.0) -> str:
+        """Returns a URL of a port that needs no token until its time has passed, or the server is started
+        again.
+
+        Args:
+            port: The port, from 1 to 65535. Nothing has to listen on it yet.
+            lifetime: Seconds for which the URL is valid, at most 30 days.
+
+        Raises:
+            ServerError: It is not a port, or the sandbox has the host's network.
+
+        Examples:
+            >>> import sandtimer
+            >>> with sandtimer.Client().sandbox() as box:
+            ...     box.expose(8000).startswith(f"http://8000-{box.id}.localhost")
+            True
+        """
+        return now(self._expose(BLOCKING, port, lifetime))
+
+    async def aexpose(self, port: int, *, lifetime: float = 3600.0) -> str:
+        """Awaited form of `expose`."""
+        return await self._expose(AWAITING, port, lifetime)
+
+    async def _expose(self, io: Io, port: int, lifetime: float) -> str:
+        url: str = (await self._ask(io, "POST", "/expose", {"port": port, "ttl_ms": round(lifetime * 1000)}))["url"]
+        return url
 
     def snapshot(self, name: Optional[str] = None) -> str:
         r"""Makes a template of its files, which nothing changes any more, and returns the name of the
@@ -280,9 +357,78 @@ class ClientSandbox:
         what = "changes" if flag("changes", changes) else "all"
         return self._server.pieces(io, f"{self._path}/export?what={what}")
 
+    def pause(self) -> None:
+        """Stops all processes in it, and the clocks of its limits and theirs. Until it is resumed,
+        nothing can be started in it, and its files can only be read.
+
+        Raises:
+            ServerError: It is paused already (`sandbox_paused`), or it ended at a limit
+                (`sandbox_ended`).
+
+        Examples:
+            >>> import sandtimer
+            >>> with sandtimer.Client().sandbox(timeout=3600.0) as box:
+            ...     box.pause()
+            ...     try:
+            ...         box.run("true")
+            ...     except sandtimer.ServerError as error:
+            ...         print(error.code)
+            ...     box.resume()
+            sandbox_paused
+        """
+        now(self._ask(BLOCKING, "POST", "/pause", {}))
+
+    async def apause(self) -> None:
+        """Awaited form of `pause`."""
+        await self._ask(AWAITING, "POST", "/pause", {})
+
+    def resume(self) -> None:
+        """Continues what `pause` has stopped: its limits end later by the length of the pause.
+
+        Raises:
+            ServerError: It is not paused (`wrong_state`).
+
+        Examples:
+            >>> import sandtimer
+            >>> with sandtimer.Client().sandbox() as box:
+            ...     box.pause()
+            ...     box.resume()
+            ...     box.info()["paused"]
+            False
+        """
+        now(self._ask(BLOCKING, "POST", "/resume", {}))
+
+    async def aresume(self) -> None:
+        """Awaited form of `resume`."""
+        await self._ask(AWAITING, "POST", "/resume", {})
+
+    def extend(self, seconds: float) -> dict[str, Any]:
+        """Extends its timeout, if it has one, and begins its idle limit again.
+
+        Args:
+            seconds: By how many seconds.
+
+        Returns:
+            Its state, as `info` returns it; `wall_left_ms` is the time that is left.
+
+        Raises:
+            ServerError: It ended at a limit (`sandbox_ended`).
+
+        Examples:
+            >>> import sandtimer
+            >>> with sandtimer.Client().sandbox(timeout=60.0) as box:
+            ...     box.extend(60)["wall_left_ms"] > 60_000
+            True
+        """
+        return now(self._ask(BLOCKING, "POST", "/extend", {"by_ms": milliseconds("seconds", seconds)}))
+
+    async def aextend(self, seconds: float) -> dict[str, Any]:
+        """Awaited form of `extend`."""
+        return await self._ask(AWAITING, "POST", "/extend", {"by_ms": milliseconds("seconds", seconds)})
+
     def delete(self) -> None:
-        """Ends all runs in it, and deletes it with all of its files. If it was deleted already, the call
-        has no effect.
+        """Ends all runs in it, and deletes it with all of its files. If it was deleted already, or ended at
+        a limit, the call has no effect.
 
         Examples:
             >>> import sandtimer

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
-use sandtimer::job::{OPEN_STATES, RETRIED_STATES, ShownState, is_queue_name};
+use sandtimer_jobs::job::{OPEN_STATES, RETRIED_STATES, ShownState, is_queue_name};
 
 use super::EncodingErrors;
 

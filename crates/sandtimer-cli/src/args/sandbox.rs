@@ -19,6 +19,7 @@ pub(crate) struct SandboxArguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum SandboxAction {
     /// Make a sandbox, and print its id
+    #[command(after_long_help = CREATE_NOTES)]
     Create(SandboxCreate),
     /// List your sandboxes, the oldest first
     List(SandboxList),
@@ -40,9 +41,23 @@ pub(crate) enum SandboxAction {
     /// Write the files of a sandbox to stdout, as a tar archive
     #[command(after_long_help = EXPORT_NOTES)]
     Export(SandboxExport),
+    /// Print a link to a port of a sandbox, which needs no token until it expires
+    Expose(SandboxExpose),
+    /// Stop all that runs in a sandbox, and the clocks of its limits
+    #[command(after_long_help = PAUSE_NOTES)]
+    Pause(OneSandbox),
+    /// Resume a paused sandbox
+    Resume(OneSandbox),
+    /// Extend the wall-clock limit of a sandbox
+    Extend(SandboxExtend),
     /// End all runs in a sandbox, and delete it with all of its files
-    Delete(SandboxDelete),
+    Delete(OneSandbox),
 }
+
+const CREATE_NOTES: &str = "\
+HOST of --allow is a host (`pypi.org`), the sub-domains of one (`*.example.com`), an address or a network (`10.1.0.0/16`), with a \
+port after a colon or for the ports 80 and 443. Programs reach it by the proxy that the variables `http_proxy` and `https_proxy` \
+name.";
 
 const EXEC_NOTES: &str = "\
 Exit codes are those of `sandtimer run`: the command's own; 128 + n when signal n ended it; 124 when a limit ended it; 137 out \
@@ -69,11 +84,38 @@ pub(crate) struct SandboxCopy {
     pub(crate) server: ServerFlags,
 }
 
+const PAUSE_NOTES: &str = "\
+Until it is resumed, nothing can be started in the sandbox, and its files can only be read. The processes stay in memory, and do not \
+outlive the server. A paused sandbox stays until it is resumed or deleted.";
+
+#[derive(Debug, Args)]
+pub(crate) struct SandboxExtend {
+    /// The sandbox, by its id
+    pub(crate) id: String,
+    /// The time to add, such as 30m; a bare number is seconds
+    #[arg(value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) by: String,
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct SandboxCreate {
     /// What it is made from: `host`, or another template of `sandtimer template list` [default: host]
     #[arg(long, value_name = "NAME")]
     pub(crate) template: Option<String>,
+    /// What all that runs in it can reach outside [default: none]
+    #[arg(long, value_name = "none|host", value_parser = ["none", "host"])]
+    pub(crate) network: Option<String>,
+    /// A host that what runs in it can reach; repeat it for more
+    #[arg(long, value_name = "HOST", conflicts_with = "network")]
+    pub(crate) allow: Vec<String>,
+    /// Delete it once nothing has used it for this long, such as 1h; runs, contexts, sessions and work with its files are use
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) idle: Option<OsString>,
+    /// Delete it after this long, such as 1d, pauses not counted; what runs in it then ends
+    #[arg(long, visible_alias = "timeout", value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) wall: Option<OsString>,
     #[command(flatten)]
     pub(crate) server: ServerFlags,
 }
@@ -102,7 +144,20 @@ pub(crate) struct SandboxExec {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct SandboxDelete {
+pub(crate) struct SandboxExpose {
+    /// The sandbox, by its id
+    pub(crate) id: String,
+    /// The port, from 1 to 65535
+    pub(crate) port: u64,
+    /// How long the link is valid, such as 30m [default: 1h]
+    #[arg(long = "for", value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) lifetime: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OneSandbox {
     /// The sandbox, by its id
     pub(crate) id: String,
     #[command(flatten)]

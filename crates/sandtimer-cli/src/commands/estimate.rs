@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use sandtimer::limits::{Format, Setting, Unit, Zero, parse_string};
-use sandtimer::task::estimate::{EstimateRequest, Conditions, Estimator, TaskType, format_duration};
+use sandtimer_agents::estimate::{EstimateRequest, Conditions, Estimator, TaskType, format_duration};
 use sandtimer_os::clock::calendar_milliseconds;
-use sandtimer_store::{DurationStore, own_name};
+use sandtimer_records::{DurationStore, own_name};
 use serde_json::{Value, json};
 
 use super::CommandFailure;
@@ -69,7 +69,7 @@ fn list(as_json: bool) -> Result<String, CommandFailure> {
         entries.push((task, unknowing.answer(asked, "", Conditions::default()).map_err(refused)?.estimate));
     }
     if as_json {
-        let object = |(task, estimate): &(TaskType, sandtimer::task::estimate::Estimate)| -> Value {
+        let object = |(task, estimate): &(TaskType, sandtimer_agents::estimate::Estimate)| -> Value {
             json!({
                 "task_type": task.name(),
                 "group": task.group(),

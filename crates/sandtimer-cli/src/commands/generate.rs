@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use clap_complete::Shell as Generator;
 
-use super::CommandFailure;
+use super::{CommandFailure, sentences};
 use crate::args::{CliArguments, CompletionShell};
 use crate::config::{DEFAULT_FILE, NAMES, POOLED, PREWARMED, SHARED_NAMES, STARTS};
 use crate::render;
@@ -46,7 +46,7 @@ pub(crate) fn all(directory: &Path) -> Result<ExitCode, CommandFailure> {
     write(&directory.join("cli.md"), &command_line_reference())?;
     write(&directory.join("config.md"), &configuration_reference())?;
     write(&directory.join("errors.md"), &sandtimer_server::error::reference())?;
-    write(&directory.join("sentences.md"), &sandtimer::sentences::reference())?;
+    write(&directory.join("sentences.md"), &sentences::reference())?;
     write(&directory.join("openapi.json"), &format!("{:#}\n", sandtimer_server::openapi()))?;
     write(&directory.join("mcp-tools.json"), &format!("{:#}\n", sandtimer_server::mcp_tools()))?;
     Ok(ExitCode::SUCCESS)

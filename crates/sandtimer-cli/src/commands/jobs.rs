@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandtimer::job::{JobRecord, JobStore, StoreError, StoredBreaker};
 use sandtimer::limits::{Format, Setting, Unit, parse_string};
+use sandtimer_jobs::job::{JobRecord, JobStore, StoreError, StoredBreaker};
+use sandtimer_jobs::{NatsAddress, NatsJobs, SqliteJobs};
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_store::{NatsAddress, NatsJobs, SqliteJobs};
 use serde::Serialize;
 use serde_json::json;
 

@@ -22,8 +22,8 @@ use rustix::net::sockopt::socket_peercred;
 use sandtimer::limits::{Format, Setting, parse_string};
 use sandtimer::model::LimitKind;
 use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_records::{MCP_DIRECTORY, named_state_directory};
 use sandtimer_server::ToolNames;
-use sandtimer_store::{MCP_DIRECTORY, named_state_directory};
 
 use super::{CommandFailure, serve};
 use crate::args::McpArguments;
@@ -105,6 +105,9 @@ fn query(given: &McpArguments) -> Result<String, CommandFailure> {
     }
     if given.network {
         query.push("network=true".to_owned());
+    }
+    if let Some(template) = &given.sandbox {
+        query.push(format!("sandbox={}", encoded(template)));
     }
     if let Some(directory) = &given.workspace {
         let failed = |why: &dyn std::fmt::Display| {

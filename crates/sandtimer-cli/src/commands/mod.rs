@@ -14,6 +14,7 @@ pub(crate) mod progress;
 pub(crate) mod read;
 pub(crate) mod remote;
 pub(crate) mod run;
+mod sentences;
 pub(crate) mod serve;
 
 /// Why a command could not do its work: one line for stderr, and the exit code.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use sandtimer::engine::PROGRESS_VARIABLE;
-use sandtimer::task::progress::ProgressReport;
+use sandtimer::progress::ProgressReport;
 use sandtimer_os::process::inherited;
 use serde_json::json;
 

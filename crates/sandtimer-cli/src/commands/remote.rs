@@ -52,16 +52,21 @@ pub(crate) fn kill(given: &KillArguments) -> Result<ExitCode, CommandFailure> {
     Ok(print_reply(given.server.json, &answer, &text))
 }
 
+/// The time that is added to a wall-clock limit, in nanoseconds.
+fn added(by: &str) -> Result<u64, CommandFailure> {
+    let usage =
+        "BY: a limit is extended by a time such as `30s`; one without a limit has to be started as such";
+    match parse_string("BY", Format::flag(LimitKind::Wall), by, "the command line")? {
+        Setting::At(by) => Ok(by),
+        _ => Err(CommandFailure::usage(usage)),
+    }
+}
+
 /// Moves a run's wall limit later.
 pub(crate) fn extend(given: &ExtendArguments) -> Result<ExitCode, CommandFailure> {
     let id = checked_id(&given.id)?;
     let client = Client::having(&given.server, id)?;
-    let by = parse_string("BY", Format::flag(LimitKind::Wall), &given.by, "the command line")?;
-    let Setting::At(by) = by else {
-        return Err(CommandFailure::usage(
-            "BY: a run is extended by a time such as `30s`; a new one can be started without a limit",
-        ));
-    };
+    let by = added(&given.by)?;
     let body = json!({"by_ms": by.div_ceil(1_000_000)});
     let answer = client.post(&format!("/v1/runs/{id}/extend"), &body)?;
     let text = match answer["wall_left_ms"].as_u64() {

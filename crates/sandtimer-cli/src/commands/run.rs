@@ -13,7 +13,7 @@ use sandtimer::limits::Setting;
 use sandtimer::model::{Ending, FileCommand, InterpretedCommand, KillClass, LimitKind, ProgramSource, RemainingState, Tier};
 use sandtimer::script::{JavaScriptProgram, SyntaxError};
 use sandtimer::{Engine, Options, Output, Spec, Stdin, engine};
-use sandtimer_store::bare_outcome;
+use sandtimer_records::bare_outcome;
 
 use super::{CommandFailure, INSIDE_A_RUN, is_inside_a_run, read};
 use crate::args::{LanguageArguments, OmittedLayer, OnOutputLimit, Require, RunArguments, Settings, StallBy};

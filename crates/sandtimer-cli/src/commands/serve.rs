@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sandtimer::engine::jobs::{MAX_JOB_FILE_BYTES, usable_memory};
-use sandtimer::job::JobStore;
 use sandtimer::limits::{Format, Setting, Unit, Zero, parse_string};
+use sandtimer_jobs::executor::{MAX_JOB_FILE_BYTES, usable_memory};
+use sandtimer_jobs::job::JobStore;
+use sandtimer_jobs::{NatsAddress, SqliteJobs};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_server::{
     Collector, Defaults, HostProgram, Interpreters, JobSettings, Listen, PoolSettings, Retention, ServerHandle, Settings, Tokens,
     ToolNames,
 };
-use sandtimer_store::{NatsAddress, SqliteJobs};
 use serde_json::{Value, json};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -444,11 +444,11 @@ fn address(given: &ServerSetting) -> Result<Listen, CommandFailure> {
 
 /// Where records are kept unless it is said where.
 pub(crate) fn default_state_directory() -> Result<PathBuf, CommandFailure> {
-    let home = sandtimer_store::default_state_directory();
+    let home = sandtimer_records::default_state_directory();
     home.ok_or_else(|| CommandFailure::usage("there is no home to keep records in; give --state-dir"))
 }
 
 /// The state directory that SANDTIMER_STATE_DIR names, else the default one.
 pub(super) fn state_directory() -> Result<PathBuf, CommandFailure> {
-    sandtimer_store::named_state_directory().map_or_else(default_state_directory, Ok)
+    sandtimer_records::named_state_directory().map_or_else(default_state_directory, Ok)
 }

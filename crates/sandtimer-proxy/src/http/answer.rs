@@ -39,6 +39,7 @@ impl FinalResponse {
         };
         // Many clients show this line and nothing else of the answer to CONNECT.
         let reason = match denial.reason {
+            DenialReason::Operator => "Not in the operator's network allow-list",
             DenialReason::BytesUsed => "The sandbox has used the bytes of its network",
             _ => "Not in the sandbox's network allow-list",
         };

@@ -38,16 +38,31 @@ impl PolicyEntry {
     pub(crate) fn matches_host(&self, host: &Host) -> bool {
         match (&self.pattern, host) {
             (Pattern::Name(own), Host::Name(name)) => own == name,
-            (Pattern::Subdomains(domain), Host::Name(name)) => name
-                .strip_suffix(domain.as_str())
-                .is_some_and(|labels| labels.len() > 1 && labels.ends_with('.')),
+            (Pattern::Subdomains(domain), Host::Name(name)) => is_below(name, domain),
             (Pattern::Network(network), Host::Address(address)) => network.contains(*address),
             _ => false,
         }
     }
 
+    pub(crate) fn ports(&self) -> &[u16] {
+        self.port.as_ref().map_or(&DEFAULT_PORTS, std::slice::from_ref)
+    }
+
     pub(crate) fn allows_port(&self, port: u16) -> bool {
-        self.port.map_or_else(|| DEFAULT_PORTS.contains(&port), |own| own == port)
+        self.ports().contains(&port)
+    }
+}
+
+impl Pattern {
+    /// Whether all hosts of this one are among those of the other.
+    pub(crate) fn is_within(&self, outer: &Pattern) -> bool {
+        match (self, outer) {
+            (Pattern::Name(name), Pattern::Name(other)) => name == other,
+            (Pattern::Name(name), Pattern::Subdomains(domain)) => is_below(name, domain),
+            (Pattern::Subdomains(own), Pattern::Subdomains(domain)) => own == domain || is_below(own, domain),
+            (Pattern::Network(own), Pattern::Network(other)) => own.is_within(*other),
+            _ => false,
+        }
     }
 }
 
@@ -60,6 +75,10 @@ impl fmt::Display for PolicyEntry {
         }
         self.port.map_or(Ok(()), |port| write!(formatter, ":{port}"))
     }
+}
+
+fn is_below(name: &str, domain: &str) -> bool {
+    name.strip_suffix(domain).is_some_and(|labels| labels.len() > 1 && labels.ends_with('.'))
 }
 
 fn parse(written: &str) -> Result<PolicyEntry, String> {

@@ -42,7 +42,7 @@ impl IpNetwork {
         }
     }
 
-    fn is_within(self, outer: IpNetwork) -> bool {
+    pub(crate) fn is_within(self, outer: IpNetwork) -> bool {
         outer.prefix <= self.prefix && outer.contains(self.address)
     }
 }

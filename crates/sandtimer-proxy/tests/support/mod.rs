@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sandtimer_proxy::{ProxyBounds, Event, ProxyPolicy, Proxy, ProxyConfig, Resolver, ResolverFuture};
+use sandtimer_proxy::{ProxyBounds, Capacity, Event, ProxyPolicy, Proxy, ProxyConfig, Resolver, ResolverFuture};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -105,6 +105,7 @@ impl World {
                 sink.list.lock().unwrap().push(event);
                 sink.changed.notify_one();
             }),
+            capacity: Capacity::default(),
         };
         let proxy = Some(Proxy::start([listener.into()], config).unwrap());
         World { proxy, address, resolver, events }

@@ -6,14 +6,15 @@ use std::net::{IpAddr, SocketAddr};
 use axum::http::{HeaderMap, Uri, header};
 
 use crate::error::{Code, ApiRejection};
+use crate::sandboxes::is_port_host;
 
 /// Refuses a Host, or an authority in the request's own line, that is neither loopback nor the address of the connection,
-/// and an Origin that is not the Host.
-pub(super) fn check(uri: &Uri, headers: &HeaderMap, local: SocketAddr) -> Result<(), ApiRejection> {
+/// and an Origin that is not the Host. `by_host`: the request goes to a port of a sandbox that its Host names.
+pub(super) fn check(uri: &Uri, by_host: bool, headers: &HeaderMap, local: SocketAddr) -> Result<(), ApiRejection> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next().and_then(|host| host.to_str().ok()).unwrap_or_default();
     let named = uri.authority().is_none_or(|authority| is_ours(authority.as_str(), local.ip()));
-    if hosts.next().is_some() || !named || !is_ours(host, local.ip()) {
+    if hosts.next().is_some() || !named || !(by_host && is_port_host(host) || is_ours(host, local.ip())) {
         return Err(ApiRejection::new(
             Code::HostRefused,
             "the Host header is neither loopback nor the address of this server",
@@ -66,7 +67,8 @@ mod tests {
         if let Some(origin) = origin {
             headers.insert(header::ORIGIN, HeaderValue::from_str(origin).expect("a value"));
         }
-        check(&Uri::from_static("/v1"), &headers, "10.1.2.3:7880".parse().expect("an address"))
+        let by_host = is_port_host(host);
+        check(&Uri::from_static("/v1"), by_host, &headers, "10.1.2.3:7880".parse().expect("an address"))
             .err()
             .map(|rejection| rejection.code)
     }
@@ -81,6 +83,7 @@ mod tests {
             "[::1]:80",
             "[::1]",
             "10.1.2.3:7880",
+            "8000-abc.localhost:7880",
         ] {
             assert_eq!(checked(host, None), None, "{host}");
         }
@@ -98,9 +101,14 @@ mod tests {
             assert_eq!(checked(host, None), Some(Code::HostRefused), "{host}");
         }
         assert_eq!(
-            check(&Uri::from_static("/v1"), &HeaderMap::new(), "127.0.0.1:1".parse().expect("an address"))
-                .expect_err("none")
-                .code,
+            check(
+                &Uri::from_static("/v1"),
+                false,
+                &HeaderMap::new(),
+                "127.0.0.1:1".parse().expect("an address")
+            )
+            .expect_err("none")
+            .code,
             Code::HostRefused
         );
     }
@@ -108,6 +116,11 @@ mod tests {
     #[test]
     fn an_origin_must_be_the_host() {
         assert_eq!(checked("localhost:7880", Some("http://localhost:7880")), None);
+        let of_port = |host| checked(host, Some("http://8000-abc.localhost:7880"));
+        assert_eq!(of_port("8000-abc.localhost:7880"), None);
+        for other in ["localhost:7880", "8001-abc.localhost:7880"] {
+            assert_eq!(of_port(other), Some(Code::OriginRefused), "{other}");
+        }
         for origin in ["http://localhost:3000", "http://evil.example", "null", "localhost:7880"] {
             assert_eq!(checked("localhost:7880", Some(origin)), Some(Code::OriginRefused), "{origin}");
         }

@@ -138,6 +138,11 @@ impl LiveContext {
         }
     }
 
+    /// Whether its sandbox is paused.
+    fn is_in_paused_sandbox(&self) -> bool {
+        matches!(&self.files, ContextFiles::Sandbox(sandbox) if sandbox.is_paused())
+    }
+
     /// The files that it works with.
     pub fn files(&self) -> Arc<dyn FileSource> {
         match &self.files {
@@ -396,7 +401,7 @@ fn make(
         owner: Some(owner.as_str().into()),
         environment: request.environment,
         directory: request.directory,
-        network: request.network,
+        network: request.network || sandbox.as_ref().is_some_and(Sandbox::has_network_of_host),
         typescript: request.language == ContextLanguage::TypeScript,
         images: Some(app.contexts.images.account(&owner)),
         ..ContextSpec::default()
@@ -636,7 +641,10 @@ pub(crate) async fn reap_idle(app: SharedApp) {
         app.contexts.pools.log_failures(&app);
         app.contexts.shells.log_failures(&app);
         for context in app.contexts.registry.all() {
-            if context.is_free() && context.idle_left() == Some(Duration::ZERO) {
+            if context.is_in_paused_sandbox() {
+                // Its clock begins again when that is resumed.
+                context.touch();
+            } else if context.is_free() && context.idle_left() == Some(Duration::ZERO) {
                 close(&app, &context).await;
             }
         }

@@ -34,6 +34,14 @@ pub(crate) trait FileSource: Debug + Send + Sync {
     /// It leads out of them, or cannot be a path.
     fn parse_path(&self, text: &str) -> Result<FilePath, ApiRejection>;
 
+    /// Whether they may be changed now.
+    ///
+    /// # Errors
+    /// Their sandbox is paused.
+    fn check_writable(&self) -> Result<(), ApiRejection> {
+        Ok(())
+    }
+
     /// Whether they are being removed: what is under way is to be given up.
     fn is_closed(&self) -> bool {
         false
@@ -51,6 +59,10 @@ impl<T: FileSource + ?Sized> FileSource for Arc<T> {
 
     fn parse_path(&self, text: &str) -> Result<FilePath, ApiRejection> {
         (**self).parse_path(text)
+    }
+
+    fn check_writable(&self) -> Result<(), ApiRejection> {
+        (**self).check_writable()
     }
 
     fn is_closed(&self) -> bool {
@@ -106,6 +118,10 @@ impl FileSource for SandboxRoot {
 
     fn parse_path(&self, text: &str) -> Result<FilePath, ApiRejection> {
         FilePath::parse_absolute(text)
+    }
+
+    fn check_writable(&self) -> Result<(), ApiRejection> {
+        Ok(self.sandbox.check_running()?)
     }
 
     fn is_closed(&self) -> bool {

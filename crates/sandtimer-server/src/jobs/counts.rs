@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use sandtimer::job::QueueFacts;
+use sandtimer_jobs::job::QueueFacts;
 
 use super::view::{StoreOwner, store_owner};
 use crate::SharedApp;

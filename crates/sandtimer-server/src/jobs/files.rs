@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
-use sandtimer::job::{FILE_PIECE, FileOf, JobFile, JobStore};
+use sandtimer_jobs::job::{FILE_PIECE, FileOf, JobFile, JobStore};
 use serde_json::json;
 
 use super::view::store_owner;

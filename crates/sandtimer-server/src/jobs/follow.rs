@@ -7,8 +7,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use sandtimer::job::{JobRecord, JobState};
 use sandtimer::supervise::output::Chunk;
+use sandtimer_jobs::job::{JobRecord, JobState};
 use serde_json::{Value, json};
 
 use super::view::StoreOwner;

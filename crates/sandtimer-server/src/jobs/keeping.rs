@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use sandtimer::Engine;
 use sandtimer::engine::Interpreters;
-use sandtimer::engine::jobs::{Admission, Observer, WorkerContext, Worker, WorkerSettings};
-use sandtimer::job::{JobRecord, JobSpec, JobStore, StoreError};
 use sandtimer::limits::Limits;
 use sandtimer::model::Source;
 use sandtimer::scope::ScopeId;
-use sandtimer_store::SqliteJobs;
+use sandtimer_jobs::SqliteJobs;
+use sandtimer_jobs::executor::{Admission, Observer, WorkerContext, Worker, WorkerSettings};
+use sandtimer_jobs::job::{JobRecord, JobSpec, JobStore, StoreError};
 use tokio::sync::watch;
 
 use super::submission::check_paths;

@@ -2,7 +2,7 @@
 
 use axum::extract::{Extension, State};
 use axum::response::Response;
-use sandtimer::job::{
+use sandtimer_jobs::job::{
     CancelResult, Filter, JobStore, OPEN_STATES, RETRIED_STATES, ShownState, StoreError, each_open,
     each_retried, requeue_dead,
 };

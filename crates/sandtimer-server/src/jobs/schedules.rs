@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::http::Request;
 use axum::response::Response;
-use sandtimer::job::{ScheduleRecord, ScheduleSpec, SpecError, UnambiguousValue};
+use sandtimer_jobs::job::{ScheduleRecord, ScheduleSpec, SpecError, UnambiguousValue};
 use serde_json::{Value, json};
 
 use super::submission::{bad_spec, check_paths};

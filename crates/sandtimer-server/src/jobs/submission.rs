@@ -1,6 +1,6 @@
 //! From a body to submissions. A batch is taken whole or not at all, so each is checked before any is submitted.
 
-use sandtimer::job::{JobSpec, MAX_FAN_OUT_BYTES, SpecError, Submission, UnambiguousValue, expanded};
+use sandtimer_jobs::job::{JobSpec, MAX_FAN_OUT_BYTES, SpecError, Submission, UnambiguousValue, expanded};
 use serde_json::Value;
 
 use super::view::StoreOwner;

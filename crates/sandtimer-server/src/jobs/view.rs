@@ -3,7 +3,7 @@
 //! The jobs of the server's own user are those of the command line on the same store. A token's queues are stored with its
 //! owner before the name and a space, which no name of a token has in it: so no token pauses another's.
 
-use sandtimer::job::{JobLine, JobRecord, QueueFacts};
+use sandtimer_jobs::job::{JobLine, JobRecord, QueueFacts};
 use serde::Serialize;
 use serde_json::Value;
 

@@ -9,13 +9,14 @@ use std::time::Duration;
 use axum::http::request::Parts;
 use rmcp::model::Extensions;
 use sandtimer::Limits;
-use sandtimer::engine::{AgentBudget, BudgetSpec};
 use sandtimer::limits::Key;
 use sandtimer::model::LimitKind;
-use sandtimer::task::budget::{Check, BudgetOptions, TaskError, TaskOf, TurnKind};
-use sandtimer::task::estimate::EstimateAnswer;
-use sandtimer::task::progress::Tracker;
+use sandtimer::progress::Tracker;
+use sandtimer::scope::ScopeId;
 use sandtimer::time::Moment;
+use sandtimer_agents::budget::{Check, BudgetOptions, TaskError, TaskOf, TurnKind};
+use sandtimer_agents::estimate::EstimateAnswer;
+use sandtimer_agents::{AgentBudget, BudgetSpec};
 use tokio::sync::Mutex as TurnMutex;
 
 use super::render::closing;
@@ -24,13 +25,16 @@ use crate::body::{RequestFields, refused};
 use crate::contexts::{self, ContextRequest, ContextLanguage, LiveContext};
 use crate::error::{Code, ApiRejection};
 use crate::registry::OwnedResource;
-use crate::runs::LiveRun;
+use crate::runs::{AgentPlace, LiveRun};
+use crate::sandboxes::OwnedSandbox;
 use crate::tasks::Task;
 use crate::workspaces::{TemporaryDirectory, Workspace};
 use crate::{SharedApp, ToolNames};
 
 /// What the workspace of an owner's agents is called; no client of another interface can.
 const WORKSPACE: &str = "/mcp";
+/// How long the sandbox of a conversation may be unused; it also ends that of a server that was killed.
+const SANDBOX_IDLE: Duration = Duration::from_secs(4 * 3600);
 /// Keys of calls that are remembered of one owner; the oldest are forgotten.
 const MAX_KEYS: usize = 1000;
 /// Runs of which a conversation knows how far it has read.
@@ -135,6 +139,39 @@ impl ShownTools {
     }
 }
 
+/// What a conversation works in, as its client has chosen.
+#[derive(Debug)]
+pub(crate) enum ChosenPlace {
+    /// The workspace of its owner's agents.
+    UsualScale,
+    /// A directory of the user's.
+    Directory(PathBuf),
+    /// A sandbox of its own.
+    Sandbox(OwnedSandbox),
+}
+
+/// What a conversation is to work in.
+pub(crate) async fn place(
+    app: &SharedApp,
+    owner: &OwnerId,
+    template: Option<String>,
+    directory: Option<PathBuf>,
+) -> Result<ChosenPlace, ApiRejection> {
+    match (template, directory) {
+        (None, None) => Ok(ChosenPlace::UsualScale),
+        (None, Some(directory)) => Ok(ChosenPlace::Directory(directory)),
+        (Some(template), Some(_)) => {
+            let wanted = "left out with `workspace`, which is not in a sandbox";
+            Err(refused("sandbox", &template.into(), wanted))
+        }
+        (Some(template), None) => {
+            let limits = Limits::new().idle(SANDBOX_IDLE);
+            let made = OwnedSandbox::create(app.clone(), owner.clone(), template, limits).await?;
+            Ok(ChosenPlace::Sandbox(made))
+        }
+    }
+}
+
 /// The directory of the user's that a conversation works in.
 pub(crate) fn directory(app: &SharedApp, fields: &mut RequestFields) -> Result<Option<PathBuf>, ApiRejection> {
     let Some(given) = fields.string("workspace")? else { return Ok(None) };
@@ -168,6 +205,8 @@ struct ClientState {
     read: Mutex<HashMap<String, [u64; 2]>>,
     /// The directory of the user's that it works in, instead of its owner's workspace.
     directory: Option<Arc<Workspace>>,
+    /// The sandbox that it works in, instead of a directory; it is deleted with this.
+    sandbox: Option<OwnedSandbox>,
     /// All that it starts has the host's network.
     network: bool,
     /// Its /tmp and home directory, made with the first call that starts something.
@@ -209,20 +248,29 @@ impl Conversation {
         Conversation { owner, kept }
     }
 
-    /// One with limits, whose clock begins now, that works in a directory of the user's where one is given.
+    /// One with limits, whose clock begins now, that works in a directory of the user's or a sandbox where one is given.
     pub fn with(
         owner: Arc<OwnerState>,
         limits: Limits,
-        directory: Option<PathBuf>,
+        place: ChosenPlace,
         network: bool,
         shown: ShownTools,
     ) -> Result<Self, ApiRejection> {
-        let budget = OnceLock::from(open_budget(&owner, limits)?);
-        let directory = directory.map(|path| owner.app.workspaces.of_directory(&owner.owner, path));
+        let (directory, sandbox) = match place {
+            ChosenPlace::UsualScale => (None, None),
+            ChosenPlace::Directory(path) => {
+                (Some(owner.app.workspaces.of_directory(&owner.owner, path)), None)
+            }
+            ChosenPlace::Sandbox(sandbox) => (None, Some(sandbox)),
+        };
+        // Inside: a run's parent has to be in the scope of its sandbox.
+        let scope = sandbox.as_ref().map(OwnedSandbox::scope);
+        let budget = OnceLock::from(open_budget(&owner, limits, scope)?);
         let ShownTools { estimates, names } = shown;
         let kept = ClientState {
             budget,
             directory,
+            sandbox,
             network,
             estimate_tools: estimates,
             tool_names: names,
@@ -246,13 +294,16 @@ impl Conversation {
         self.kept.network
     }
 
-    /// The id of the workspace that it works in, and what its runs have as their /tmp.
-    pub async fn directories(&self) -> Result<(String, Arc<TemporaryDirectory>), ApiRejection> {
+    /// Whose files all has that it starts.
+    pub async fn place(&self) -> Result<AgentPlace, ApiRejection> {
+        if let Some(sandbox) = &self.kept.sandbox {
+            return Ok(AgentPlace::Sandbox(sandbox.id().to_owned()));
+        }
         let workspace = match &self.kept.directory {
             Some(directory) => directory.id_str().to_owned(),
             None => self.owner.workspace().await?,
         };
-        Ok((workspace, self.temporary().await?))
+        Ok(AgentPlace::Workspace(workspace, self.temporary().await?))
     }
 
     async fn temporary(&self) -> Result<Arc<TemporaryDirectory>, ApiRejection> {
@@ -273,7 +324,7 @@ impl Conversation {
         if let Some(budget) = self.kept.budget.get() {
             return Ok(budget);
         }
-        let opened = open_budget(&self.owner, Limits::new())?;
+        let opened = open_budget(&self.owner, Limits::new(), None)?;
         Ok(self.kept.budget.get_or_init(|| opened))
     }
 
@@ -362,10 +413,14 @@ impl Conversation {
     /// Opens an interpreter in the workspace.
     pub async fn open(&self, language: ContextLanguage) -> Result<Arc<LiveContext>, ApiRejection> {
         let (app, owner) = (self.owner.app.clone(), self.owner.owner.clone());
-        let (workspace, temporary) = self.directories().await?;
-        let (workspace, temporary) = (Some(workspace), Some(temporary));
         let network = self.has_network();
-        let request = ContextRequest { workspace, temporary, network, ..ContextRequest::usual(language) };
+        let mut request = ContextRequest { network, ..ContextRequest::usual(language) };
+        match self.place().await? {
+            AgentPlace::Sandbox(id) => request.sandbox = Some(id),
+            AgentPlace::Workspace(workspace, temporary) => {
+                (request.workspace, request.temporary) = (Some(workspace), Some(temporary));
+            }
+        }
         contexts::open(app, owner, request).await
     }
 
@@ -390,9 +445,13 @@ fn over(check: Check) -> ApiRejection {
     ApiRejection::new(Code::BudgetOver, message + &closing).with("reason", check.reason)
 }
 
-fn open_budget(owner: &OwnerState, limits: Limits) -> Result<Arc<AgentBudget>, ApiRejection> {
+fn open_budget(
+    owner: &OwnerState,
+    limits: Limits,
+    scope: Option<ScopeId>,
+) -> Result<Arc<AgentBudget>, ApiRejection> {
     let name = format!("mcp-{}", crate::new_id());
-    let parent = owner.app.tenants.scope(&owner.owner);
+    let parent = scope.or_else(|| owner.app.tenants.scope(&owner.owner));
     // Nobody begins anew here, and clients without sessions share one: what is over with a task must not stay so.
     // Between runs it is the person who is silent, perhaps; what runs is under the stall limit itself.
     // Its turns are not seen, but the calls that it makes in them.
@@ -403,7 +462,7 @@ fn open_budget(owner: &OwnerState, limits: Limits) -> Result<Arc<AgentBudget>, A
         ..BudgetOptions::default()
     };
     let spec = BudgetSpec { name, limits, parent, options, ..BudgetSpec::default() };
-    Ok(Arc::new(owner.app.engine.open_budget(spec)?))
+    Ok(Arc::new(AgentBudget::open(&owner.app.engine, spec)?))
 }
 
 /// Whether a run that has ended was killed, by a limit or by a signal, its last command's included.

@@ -2,8 +2,8 @@
 
 use sandtimer::engine::Stream;
 use sandtimer::model::{Ending, Outcome, RemarkKind, RemainingState, time};
-use sandtimer::task::budget::Check;
 use sandtimer::time::instant;
+use sandtimer_agents::budget::Check;
 use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Map, Value, json};
 
@@ -455,7 +455,7 @@ fn state(outcome: &Outcome) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use sandtimer_store::bare_outcome;
+    use sandtimer_records::bare_outcome;
 
     use super::*;
 

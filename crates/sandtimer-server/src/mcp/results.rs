@@ -109,7 +109,7 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use sandtimer::model::Ending;
-    use sandtimer_store::bare_outcome;
+    use sandtimer_records::bare_outcome;
     use serde_json::json;
 
     use super::*;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandtimer::Limits;
-use sandtimer::engine::{AgentBudget, ScopeHandle};
+use sandtimer::engine::ScopeHandle;
 use sandtimer::limits::{Key, Setting, from_json_as};
 use sandtimer::model::LimitKind;
+use sandtimer_agents::AgentBudget;
 
 use super::call::{ToolCall, WaitResult};
 use super::render::{self, ToolAnswer};
@@ -109,7 +110,7 @@ async fn asked(call: &ToolCall, mut fields: RequestFields, has_key: bool) -> Res
     let wait = call.wait_of(&mut fields, DEFAULT_WAIT)?;
     let limits = limits(&mut fields, &LIMITS)?;
     let mut request = RunRequest::parse(fields)?;
-    request.for_agent(limits, call.conversation.directories().await?);
+    request.for_agent(limits, call.conversation.place().await?)?;
     request.detach = stays;
     request.network = call.conversation.has_network();
     Ok(CommandCall { request, wait: if background { BACKGROUND_WAIT } else { wait }, background, stays })

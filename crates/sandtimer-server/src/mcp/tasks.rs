@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use sandtimer::model::Progress;
-use sandtimer::task::budget::TaskOf;
-use sandtimer::task::estimate::EstimateAnswer as Estimated;
-use sandtimer::task::progress::ProgressReport;
+use sandtimer::progress::ProgressReport;
+use sandtimer_agents::budget::TaskOf;
+use sandtimer_agents::estimate::ToolAnswer as Estimated;
 use serde_json::{Value, json};
 
 use super::call::{ToolCall, required};

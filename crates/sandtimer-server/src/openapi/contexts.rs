@@ -18,6 +18,8 @@ const OPEN_CODES: &[Code] = &[
     Code::NulByte,
     Code::WorkspaceNotFound,
     Code::SandboxNotFound,
+    Code::SandboxEnded,
+    Code::SandboxPaused,
     Code::SandboxBusy,
     Code::Refused,
     Code::Quota,
@@ -32,6 +34,7 @@ const EXECUTE_CODES: &[Code] = &[
     Code::NulByte,
     Code::TooLong,
     Code::AnswerUnavailable,
+    Code::SandboxPaused,
     Code::Quota,
     Code::Capacity,
     Code::SpawnTimeout,
@@ -40,8 +43,15 @@ const EXECUTE_CODES: &[Code] = &[
     Code::ShuttingDown,
 ];
 
-const UNDO_CODES: &[Code] =
-    &[Code::NothingToUndo, Code::Quota, Code::Capacity, Code::SpawnTimeout, Code::System, Code::ShuttingDown];
+const UNDO_CODES: &[Code] = &[
+    Code::NothingToUndo,
+    Code::SandboxPaused,
+    Code::Quota,
+    Code::Capacity,
+    Code::SpawnTimeout,
+    Code::System,
+    Code::ShuttingDown,
+];
 
 const BRANCH_CODES: &[Code] = &[
     Code::BadLimit,

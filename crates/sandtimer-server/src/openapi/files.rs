@@ -20,6 +20,8 @@ const FILE_CODES: &[Code] = &[
     Code::FilePermission,
     Code::WorkspaceNotFound,
     Code::SandboxNotFound,
+    Code::SandboxEnded,
+    Code::SandboxPaused,
     Code::SandboxBusy,
     Code::Refused,
     Code::ContextNotFound,

@@ -1,6 +1,6 @@
 //! Jobs in the description of the API.
 
-use sandtimer::job::{JobEnd, JobState, OPEN_STATES, RETRIED_STATES, ShownState};
+use sandtimer_jobs::job::{JobEnd, JobState, OPEN_STATES, RETRIED_STATES, ShownState};
 use serde_json::{Value, json};
 
 use super::SuccessAnswer::{Json, Content};

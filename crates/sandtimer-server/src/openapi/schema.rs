@@ -354,7 +354,7 @@ fn outcome() -> Value {
             "remarks": list(reference("Remark")),
         })),
         "Remark": with(answer(json!({
-            "kind": enumeration(&["killed_leftovers", "no_network", "shortened_grace", "output_not_stored", "shortened"]),
+            "kind": enumeration(&["killed_leftovers", "no_network", "network_denied", "shortened_grace", "output_not_stored", "shortened"]),
             "message": string("What happened, and what to do for another result."),
         })), "Something that the owner of a run may not expect."),
         "Notice": answer(json!({

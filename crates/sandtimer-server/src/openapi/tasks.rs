@@ -1,6 +1,6 @@
 //! Estimates and tasks in the description of the API.
 
-use sandtimer::task::estimate::{Complexity, MAX_MEGABYTES, TaskType};
+use sandtimer_agents::estimate::{Complexity, MAX_MEGABYTES, TaskType};
 use serde_json::{Value, json};
 
 use super::SuccessAnswer::Json;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use sandtimer::Run;
 use sandtimer::engine::Stream;
 use sandtimer::model::LimitKind;
-use sandtimer_store::{Journal, RunStore};
+use sandtimer_records::{Journal, RunStore};
 
 /// How old what is not copied may be.
 const COPY_INTERVAL: Duration = Duration::from_millis(100);

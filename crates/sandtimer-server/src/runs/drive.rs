@@ -18,7 +18,7 @@ use futures_util::future::FusedFuture;
 use sandtimer::Run;
 use sandtimer::model::{Outcome, Proof, Source};
 use sandtimer_os::clock::calendar_milliseconds;
-use sandtimer_store::RunStart;
+use sandtimer_records::RunStart;
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::time::MissedTickBehavior;

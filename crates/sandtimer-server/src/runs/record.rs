@@ -8,7 +8,7 @@ use sandtimer::engine::Stream;
 use sandtimer::model::{Ending, Outcome, RemainingState, Usage};
 use sandtimer::supervise::output::Chunk;
 use sandtimer_os::clock::calendar_milliseconds;
-use sandtimer_store::{StoredRun, bare_outcome};
+use sandtimer_records::{StoredRun, bare_outcome};
 use serde_json::json;
 
 use crate::body::json_bytes;

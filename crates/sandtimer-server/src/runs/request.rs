@@ -13,8 +13,8 @@ use sandtimer::model::{
 use sandtimer::scope::ScopeId;
 use sandtimer::script::JavaScriptProgram;
 use sandtimer::supervise::signal_number;
-use sandtimer::task::estimate::{Conditions, Question, TaskType};
 use sandtimer::{Engine, Limits, Run, Spec, Stdin};
+use sandtimer_agents::estimate::{Conditions, Question, TaskType};
 use serde_json::Value;
 
 use super::attached_runs;
@@ -141,6 +141,15 @@ pub(crate) fn warn_of(limits: &Limits) -> Duration {
 const JOIN_COMMAND: [&str; 4] = ["sh", "-c", "exec 2>&1; exec \"$@\"", "sh"];
 /// What relative paths of directories begin in.
 const WORKSPACE: &str = "/workspace";
+
+/// Whose files an agent's runs and interpreters have.
+#[derive(Debug)]
+pub(crate) enum AgentPlace {
+    /// The workspace with this id, and their /tmp.
+    Workspace(String, Arc<TemporaryDirectory>),
+    /// The sandbox with this id.
+    Sandbox(String),
+}
 
 impl RunRequest {
     pub fn parse(mut fields: RequestFields) -> Result<Self, ApiRejection> {
@@ -291,13 +300,18 @@ impl RunRequest {
     }
 
     /// Makes it an agent's, in its directories. It may report its progress and hear of its limits, as no caller asks for that.
-    pub fn for_agent(&mut self, limits: Limits, (workspace, temporary): (String, Arc<TemporaryDirectory>)) {
+    pub fn for_agent(&mut self, limits: Limits, quota_permit: AgentPlace) -> Result<(), ApiRejection> {
         self.warn = self.warn.or_else(|| Some(warn_of(&limits)));
         self.progress_channel = true;
         self.limits = limits;
-        self.workspace = Some(workspace);
-        self.temporary = Some(temporary);
         self.joins_streams = true;
+        match quota_permit {
+            AgentPlace::Sandbox(id) => self.enter_sandbox(id)?,
+            AgentPlace::Workspace(workspace, temporary) => {
+                (self.workspace, self.temporary) = (Some(workspace), Some(temporary));
+            }
+        }
+        Ok(())
     }
 
     /// Has code read that has to be, within the run's wall limit and its owner's scope. Blocks.

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sandtimer::model::{Ending, Outcome};
-use sandtimer::task::estimate::{
+use sandtimer_agents::estimate::{
     EstimateAnswer, EstimateRequest, Conditions, Estimator, FinishedRun, History, HistoryError, Question,
 };
 use sandtimer_os::clock::calendar_milliseconds;
-use sandtimer_store::{DurationStore, StoreError};
+use sandtimer_records::{DurationStore, StoreError};
 
 use crate::auth::OwnerId;
 use crate::error::ApiRejection;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sandtimer::task::estimate::{EstimateAnswer, FinishedRun};
+use sandtimer_agents::estimate::{EstimateAnswer, FinishedRun};
 use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Value, json};
 

@@ -269,7 +269,9 @@ impl Context {
     /// What is known of it once the checkpoint is made, or why not, that follows the last run; at once where another is on.
     pub fn settled_info(&self) -> ContextInfo {
         let _alone = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(_turn) = self.turns.enter_free() {
+        if !self.is_paused()
+            && let Some(_turn) = self.turns.enter_free()
+        {
             let mut holder = self.standing();
             if holder.is_some() {
                 // What goes wrong is noted, and met again by the next run.
@@ -300,6 +302,16 @@ impl Context {
             (standing.checkpoint(), standing.can_undo());
     }
 
+    /// Whether something can be asked of its interpreter: its sandbox is not paused.
+    fn check_running(&self) -> Result<(), Error> {
+        self.spec.sandbox.as_ref().map_or(Ok(()), Sandbox::check_running)
+    }
+
+    /// Whether its sandbox is paused: its interpreter answers nothing.
+    fn is_paused(&self) -> bool {
+        self.spec.sandbox.as_ref().is_some_and(Sandbox::is_paused)
+    }
+
     /// A place in the order of its runs, for a caller who waits on another thread than he asks on.
     pub fn queue(&self) -> ContextTurn {
         self.turns.enter()
@@ -308,7 +320,8 @@ impl Context {
     /// Has the interpreter make the checkpoint that is due since the last cell that was tried, unless that has been asked for.
     /// For when the answer is on its way: a copy that is made beside it keeps a processor from whoever takes it.
     pub fn prepare(&self) {
-        if let Ok(_alone) = self.settling.try_lock()
+        if !self.is_paused()
+            && let Ok(_alone) = self.settling.try_lock()
             && let Some(_turn) = self.turns.enter_free()
             && let Some(standing) = self.standing().as_mut()
         {
@@ -319,6 +332,7 @@ impl Context {
     /// Sees that an interpreter stands there and has made its checkpoint.
     fn ready(&self, holder: &mut Option<LiveInterpreter>, is_withdrawn: &dyn Fn() -> bool) -> Result<(), Error> {
         self.check_wanted(is_withdrawn)?;
+        self.check_running()?;
         if let Some(standing) = holder.as_mut() {
             match standing.ready() {
                 Ok(None) => {}
@@ -410,6 +424,7 @@ impl Context {
     /// # Errors
     /// As [`Context::undo`].
     pub fn undo_unless(&self, turn: ContextTurn, is_withdrawn: &dyn Fn() -> bool) -> Result<bool, Error> {
+        self.check_running()?;
         self.wait_for(&turn, is_withdrawn)?;
         let mut holder = self.standing();
         self.ready(&mut holder, is_withdrawn)?;
@@ -467,6 +482,10 @@ fn in_sandbox(mut spec: ContextSpec, language: Option<Language>) -> Result<Conte
     for (name, value) in sandboxes::user_variables() {
         spec.environment.entry(name.to_owned()).or_insert_with(|| value.to_owned());
     }
+    for (name, value) in sandbox.network_variables() {
+        spec.environment.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
+    }
+    spec.network |= sandbox.has_network_of_host();
     Ok(spec)
 }
 

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::Spec;
+use super::sandboxes::Sandbox;
 use super::spec::Stdin;
 use crate::isolate::files::{FilesPlan, HOME, USER_NAME};
 use crate::isolate::sandbox::{SANDBOX_HOME, SANDBOX_USER};
@@ -125,7 +126,12 @@ fn unattended(spec: &Spec) -> impl Iterator<Item = (&'static str, &'static str)>
     };
     let has_input = has_terminal || !is_empty;
     let input: &[_] = if has_input { &[] } else { &WITHOUT_INPUT };
-    let network: &[_] = if spec.network { &[] } else { &WITHOUT_NETWORK };
+    let proxy = spec.sandbox.as_ref().map_or(&[][..], Sandbox::network_variables);
+    let network = match proxy {
+        _ if spec.network => &[],
+        [] => &WITHOUT_NETWORK[..],
+        variables => variables,
+    };
     terminal.iter().chain(input).chain(network).copied()
 }
 

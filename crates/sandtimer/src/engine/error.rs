@@ -9,7 +9,6 @@ use crate::isolate::files::FilesError;
 use crate::isolate::plan::PlanRejection;
 use crate::limits::LimitError;
 use crate::scope::ScopeError;
-use crate::task::budget::OptionsError;
 
 /// Workspaces of one run: the descriptors of one message to the launcher bound them.
 pub(crate) const WORKSPACES: usize = 16;
@@ -42,9 +41,6 @@ pub enum Error {
     /// A notice by signal has no time.
     #[error("a notice by signal needs a time before the limit")]
     NoticeTime,
-    /// Options of a budget contradict its limits.
-    #[error(transparent)]
-    Budget(#[from] OptionsError),
     /// The host cannot give the isolation that was required.
     #[error(transparent)]
     Refused(#[from] PlanRejection),

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::model::Progress;
+use crate::progress::{ProgressReport, Tracker};
 use crate::supervise::follower::{Follower, OutputPiece};
-use crate::task::progress::{ProgressReport, Tracker};
 use crate::time::Moment;
 
 /// Pieces whose order is remembered until it is read; of earlier ones it is lost. Most runs have no reader of it.

@@ -110,6 +110,7 @@ pub(super) fn running_at(
     let follower = spec.is_followed().then(|| Arc::new(ProgressFollower::default()) as _);
     let effective = opened.effective;
     let deadline_layers = deadline_layers(inner, &effective);
+    let denials = spec.jail.as_ref().and_then(|jail| jail.denials());
     Arc::new(SharedRun {
         id: opened.id,
         slot_index: jail_handle.slot.index,
@@ -144,7 +145,8 @@ pub(super) fn running_at(
         optional_steps: jail_handle.optional.clone(),
         path: jail_handle.path,
         network: spec.network || jail_handle.has_network,
-        lacks_network: !spec.network,
+        lacks_network: !spec.network && denials.is_none(),
+        denials,
         missing: jail_handle.missing.clone(),
         hidden: jail_handle.hidden.clone(),
         sweeps_itself: jail_handle.is_adopted || inner.sweeps_itself(),

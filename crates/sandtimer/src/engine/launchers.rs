@@ -15,7 +15,7 @@ use sandtimer_os::{process, thread};
 use super::error::Error;
 use super::templates::LauncherTemplates;
 use crate::isolate::host::{self, NamespaceSupport};
-use crate::isolate::networks::{LentNetwork, Networks};
+use crate::isolate::networks::{LentNetwork, NetworkUse, Networks};
 
 /// How long a start waits for a network namespace before the process that makes them is replaced: it may be stopped. Making one
 /// takes half a millisecond; while the kernel frees many, some ten.
@@ -141,10 +141,10 @@ impl Launchers {
     ///
     /// # Errors
     /// As [`Networks::take`].
-    pub(super) fn network(&self) -> Result<LentNetwork, Error> {
+    pub(super) fn network(&self, for_use: NetworkUse) -> Result<LentNetwork, Error> {
         let networks = || self.networks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let used = networks();
-        match used.as_ref().map(|networks| networks.take(NETWORK_STALL)) {
+        match used.as_ref().map(|networks| networks.take(NETWORK_STALL, for_use)) {
             Some(Err(error)) if is_loss(&error) || error.kind() == std::io::ErrorKind::TimedOut => {}
             Some(taken) => return taken.map_err(Error::system("cannot make a network namespace")),
             None => {}
@@ -161,7 +161,7 @@ impl Launchers {
             Ok(())
         })?;
         let gone = || Err(std::io::ErrorKind::BrokenPipe.into());
-        let taken = networks().map_or_else(gone, |networks| networks.take(NETWORK_TIMEOUT));
+        let taken = networks().map_or_else(gone, |networks| networks.take(NETWORK_TIMEOUT, for_use));
         taken.map_err(Error::system("cannot make a network namespace"))
     }
 

@@ -1,4 +1,4 @@
-//! How much memory there is, and how much of it runs and jobs may have together unless the operator sets another limit.
+//! How much memory there is, and how much of it runs may have together unless the operator sets another limit.
 
 use std::path::{Path, PathBuf};
 
@@ -7,8 +7,6 @@ use sandtimer_os::probe::{read_string, total_memory_bytes};
 use crate::limits::{Limits, Setting};
 use crate::model::LimitKind;
 
-/// Share of all jobs of a worker, in percent: that of one run without an operator's ceiling.
-const JOBS_PERCENT: u64 = 80;
 /// Share of all runs of an engine, in percent. More than one run has by default, so that a run reaches its own limit first.
 const ALL_RUNS_PERCENT: u64 = 90;
 
@@ -16,11 +14,6 @@ const ALL_RUNS_PERCENT: u64 = 90;
 pub fn machine_memory() -> u64 {
     let cgroups = read_string("/proc/self/cgroup").unwrap_or_default();
     limits(&cgroups, Path::new("/sys/fs/cgroup")).into_iter().fold(total_memory_bytes(), u64::min)
-}
-
-/// Returns 80 % of [`machine_memory`], in bytes.
-pub fn usable_memory() -> u64 {
-    machine_memory() / 100 * JOBS_PERCENT
 }
 
 /// Returns the memory of all runs together in bytes: 90 % of `machine`, or the operator's ceiling of one run where that is more.
@@ -73,7 +66,7 @@ mod tests {
         write("memory/c/memory.limit_in_bytes", "700\n");
         assert_eq!(limits("4:cpu,memory:/c/d\n3:pids:/x\n0::/a/b\n", scratch.path()), [700, 5000]);
         assert!(limits("0::/\nnonsense\n", scratch.path()).is_empty());
-        assert!(usable_memory() <= total_memory_bytes());
+        assert!(machine_memory() <= total_memory_bytes());
     }
 
     #[test]

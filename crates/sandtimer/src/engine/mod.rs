@@ -7,7 +7,6 @@
 
 mod adopted_runs;
 mod answered_jobs;
-mod budgets;
 mod calls;
 mod children;
 mod contexts;
@@ -16,7 +15,6 @@ mod environment;
 mod error;
 mod follow;
 mod interpreters;
-pub mod jobs;
 mod launchers;
 mod memory;
 mod opened;
@@ -58,7 +56,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use adopted_runs::{AdoptedInit, StartSettings};
-pub use budgets::{AgentBudget, BudgetSpec};
 pub use calls::{CallHandle, CallSpec, Calls, CallCompletion, CallEvent};
 pub use contexts::{
     BranchSpec, CellSpec, Context, ContextSpec, Contexts, Execution, ImageAccount, ContextInfo, ShellPrewarm, CellEvent,
@@ -75,15 +72,22 @@ pub use pool::CAPACITY;
 pub use pre_warmer::Stats;
 pub use run::{OutputFuture, Run, RunOutput, SettledFuture, StartFuture, Stream, OutcomeFuture, WarningFuture};
 pub use sandboxes::{
-    Change, ChangedFile, Durability, Import, MAX_FORKS, MAX_LAYERS, Origin, Reading, Sandbox, SandboxError,
-    SandboxFiles, SandboxSpec, Sandboxes, StoredTemplate, Template,
+    Change, ChangedFile, Durability, Import, ListeningPort, MAX_FORKS, MAX_LAYERS, NetworkRequest,
+    NetworkServer, NetworkSockets, Origin, Reading, Sandbox, SandboxEnd, SandboxError, SandboxFiles,
+    SandboxLife, SandboxLimit, SandboxNetwork, SandboxSpec, Sandboxes, ServedNetwork, StoredTemplate,
+    Template,
 };
 pub use scopes::ScopeHandle;
 pub use spec::{Output, Require, Spec, Stdin};
 pub use start::PROGRESS_VARIABLE;
 pub use terminal::{Terminal, TerminalOutputs};
 pub use threads::EnforcementStatus;
-pub use workspace::{make_temporary_directory, make_workspace, remove, workspace_owner};
+pub use workspace::{
+    as_files_owner, make_temporary_directory, make_workspace, open_workspace, remove, remove_workspace,
+    workspace_owner,
+};
+
+pub use crate::supervise::denials::NetworkDenials;
 
 use sandtimer_os::probe::read_string;
 
@@ -183,6 +187,8 @@ pub(crate) struct Inner {
     /// The same of cells and branches.
     cells: Arc<which_processor::Callers>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// What carries the connections of sandboxes with a network allow-list.
+    network_server: OnceLock<Arc<dyn NetworkServer>>,
     /// Threads that remove the files of sandboxes.
     removals: Mutex<Vec<JoinHandle<()>>>,
     recycler: Mutex<Option<Recycler>>,
@@ -246,6 +252,7 @@ impl Engine {
             callers: Arc::default(),
             cells: Arc::default(),
             threads: Mutex::new(threads.handles),
+            network_server: OnceLock::new(),
             removals: Mutex::default(),
             recycler: Mutex::new(threads.recycler),
             pool,
@@ -253,6 +260,11 @@ impl Engine {
             options,
         };
         Ok(Engine { inner: Arc::new(inner) })
+    }
+
+    /// Sets what carries the connections of sandboxes with a network allow-list; the first that is set stays.
+    pub fn serve_networks(&self, server: Arc<dyn NetworkServer>) {
+        let _ = self.inner.network_server.set(server);
     }
 
     /// Starts a run and returns its handle, without waiting for the command.

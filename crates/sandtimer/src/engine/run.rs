@@ -19,16 +19,16 @@ use super::error::Error;
 use super::terminal;
 use crate::limits::{Effect, EffectiveLimits, nanoseconds};
 use crate::model::{LimitKind, Outcome, Progress, Remark, StartDelays, WaitingFor, Warning};
+use crate::progress::ProgressReport;
 use crate::scope::{Deadline, Extension, ScopeId, ScopeTree};
 use crate::supervise::RunInspection;
 use crate::supervise::follower::OutputPiece;
 use crate::supervise::look::inspect_wait;
-use crate::supervise::commands::EnforcerCommand;
+use crate::supervise::commands::{EnforcerCommand, Pauser};
 use crate::supervise::output::{Chunk, SharedSpool};
 use crate::supervise::run::{WallExtension, SharedRun};
 use crate::supervise::run_inspection::inspect_run;
 use crate::supervise::{ports, remarks};
-use crate::task::progress::ProgressReport;
 use crate::time::Moment;
 
 /// The handle of a run that was started.
@@ -297,7 +297,7 @@ impl Run {
 
     fn send_pause(&self, paused: bool) {
         let (slot_index, id) = (self.running.slot_index, self.running.id.clone());
-        self.inner.enforcer.send(EnforcerCommand::Pause { slot_index, id, paused });
+        self.inner.enforcer.send(EnforcerCommand::Pause { slot_index, id, paused, by: Pauser::Run });
     }
 
     /// Sends a signal to every process of the run.
@@ -412,7 +412,7 @@ impl Run {
     }
 
     /// In which order it has written to its captured streams since this was last asked: where each piece ends in its stream.
-    pub(crate) fn take_write_sequence(&self) -> Vec<OutputPiece> {
+    pub fn take_write_sequence(&self) -> Vec<OutputPiece> {
         self.running.follower.as_ref().map(|follower| follower.take_write_sequence()).unwrap_or_default()
     }
 
@@ -474,6 +474,14 @@ pub struct OutcomeFuture {
     running: Arc<SharedRun>,
     settled: bool,
     key: Option<u64>,
+}
+
+impl OutcomeFuture {
+    /// Returns the Outcome if it exists already; never waits for it.
+    pub fn outcome(&self) -> Option<Arc<Outcome>> {
+        let waiting = &self.running.waiting;
+        waiting.wait_for(Duration::ZERO, true, self.settled).then(|| waiting.wait_outcome(self.settled))
+    }
 }
 
 impl Future for OutcomeFuture {

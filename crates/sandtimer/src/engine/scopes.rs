@@ -6,7 +6,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::error::Error;
 use super::{Engine, Inner};
-use crate::limits::{Limits, precedence};
+use crate::limits::{Effective, Limits, precedence};
 use crate::model::{Layer, Source};
 use crate::scope::{CarriedDeadline, Opening, ScopeId};
 use crate::time::Moment;
@@ -46,7 +46,7 @@ impl Engine {
     ) -> Result<ScopeHandle, Error> {
         let own = precedence(&[(Source::Call, limits)]);
         let opening = Opening { parent, layer, name: name.into(), own, warn: None };
-        ScopeHandle::open(&self.inner, opening, carried)
+        ScopeHandle::open(self, opening, carried)
     }
 
     /// As [`Engine::open_carried_scope`], of work in which there are several runs one after the other: a ceiling of the wall
@@ -79,19 +79,28 @@ impl Engine {
 }
 
 impl ScopeHandle {
-    /// Opens one: with a clock that begins now, or with the one that was `carried` over.
-    pub(super) fn open(
-        inner: &Arc<Inner>,
-        opening: Opening,
-        carried: Option<CarriedDeadline>,
-    ) -> Result<Self, Error> {
+    /// Opens a scope: with a clock that begins now, or with the one that was `carried` over.
+    ///
+    /// # Errors
+    /// As [`Engine::open_scope`].
+    pub fn open(engine: &Engine, opening: Opening, carried: Option<CarriedDeadline>) -> Result<Self, Error> {
         let now = Moment::from_nanos(monotonic_nanoseconds());
-        let mut scopes = inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scopes = engine.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
         let id = match carried {
             Some(carried) => scopes.open_with_deadline(opening, carried, now)?,
             None => scopes.open(opening, now)?,
         };
-        Ok(ScopeHandle { inner: inner.clone(), id })
+        drop(scopes);
+        Ok(ScopeHandle { inner: engine.inner.clone(), id })
+    }
+
+    /// Returns every limit that bounds a run inside it now.
+    ///
+    /// # Errors
+    /// If the scope is gone.
+    pub fn effective(&self) -> Result<Effective, Error> {
+        let scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(scopes.effective(self.id, Moment::from_nanos(monotonic_nanoseconds()))?)
     }
 
     /// For runs inside it; see [`Spec::parent`](super::Spec::parent).

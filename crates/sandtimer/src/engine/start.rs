@@ -36,7 +36,7 @@ use crate::isolate::files::Executable;
 use crate::isolate::host::{HostCapabilities, NamespaceSupport};
 use crate::isolate::lease::{WORKSPACES, has_uids};
 use crate::isolate::machine::format_meminfo;
-use crate::isolate::networks::LentNetwork;
+use crate::isolate::networks::{LentNetwork, NetworkUse};
 use crate::isolate::plan::{self, Identity, InitClock, Network, Plan, IsolationPolicy, ProcessLimits, PlanRejection, IsolationLayer};
 use crate::isolate::ptys::{self, PtyShare};
 use crate::isolate::sandbox::USER_ID;
@@ -56,7 +56,8 @@ const NOTICE_VARIABLE: &str = "SANDTIMER_NOTICE_FD";
 pub const PROGRESS_VARIABLE: &str = "SANDTIMER_PROGRESS_FD";
 
 /// Starts a run.
-pub(super) fn start(inner: &Arc<Inner>, spec: Spec) -> Result<Run, Error> {
+pub(super) fn start(inner: &Arc<Inner>, mut spec: Spec) -> Result<Run, Error> {
+    spec.network |= spec.sandbox.as_ref().is_some_and(|sandbox| sandbox.has_network_of_host());
     let opened = open(inner, &spec)?;
     let scope = opened.scope;
     begin(inner, spec, opened).inspect_err(|_| close(inner, scope))
@@ -128,7 +129,7 @@ pub(super) struct PreparedJail {
     pub plan: Plan,
     template: Option<usize>,
     pub private: Option<PrivateDirectory>,
-    network: Option<LentNetwork>,
+    network: Option<Arc<LentNetwork>>,
     ptys: Option<Arc<PtyShare>>,
     pub tasks: Vec<OwnedFd>,
     idmaps: Vec<Arc<OwnedFd>>,
@@ -269,8 +270,7 @@ pub(super) fn prepare_to<T>(
         None => plans::plan_files_of(inner, spec, most)?,
     };
     let view = sandbox.as_ref().and_then(SandboxUse::view);
-    let is_shared = spec.shares_directory();
-    if is_shared {
+    if spec.shares_directory() {
         inner.pool.note_shared(slot_index);
     }
     // Only now: the launcher was being started meanwhile.
@@ -299,12 +299,10 @@ pub(super) fn prepare_to<T>(
             SlotLimits { memory_bytes: value(LimitKind::Memory), processes: value(LimitKind::Processes) }
         }
     });
-    let mut own = lend_network(inner, spec, host)?;
-    if let Some(own) = own.as_mut().filter(|_| is_shared) {
-        // By a socket in a directory that it shares, the run can give an open file of /proc/self/net to another, which would read
-        // there what the next run does.
-        own.keep_from_pool();
-    }
+    let own = match &sandbox {
+        Some(sandbox) if !spec.network => sandbox.network(),
+        _ => lend_network(inner, spec, host)?.map(Arc::new),
+    };
     let network = match (&own, &host.private_network) {
         _ if spec.network => Network::Host,
         (Some(own), _) => {
@@ -346,10 +344,16 @@ pub(super) fn prepare_to<T>(
     Ok((PreparedJail { files, plan, template, private, network: own, ptys, tasks, idmaps, sandbox }, finished))
 }
 
-/// The network namespace of a sandbox, if it is to have one.
+/// The network namespace of a jail, if it is to have one.
 fn lend_network(inner: &Inner, spec: &Spec, host: &HostCapabilities) -> Result<Option<LentNetwork>, Error> {
     let has_one = !spec.network && host.private_network.is_ok() && !spec.without.contains(&IsolationLayer::Net);
-    has_one.then(|| inner.launchers.network()).transpose()
+    let mut lent = has_one.then(|| inner.launchers.network(NetworkUse::Jail)).transpose()?;
+    if let Some(lent) = lent.as_mut().filter(|_| spec.shares_directory()) {
+        // By a socket in a directory that it shares, the run can give an open file of /proc/self/net to another, which would read
+        // there what the next run does.
+        lent.keep_from_pool();
+    }
+    Ok(lent)
 }
 
 /// Root's uid outside of any namespace of its own is no uid for a run, with whatever capabilities: devices and files are root's.
@@ -599,7 +603,7 @@ pub(super) fn spawn_by(
         cgroup = Some(extra.len());
         extra.push(unified);
     }
-    let namespace = prepared.network.as_ref().and_then(LentNetwork::namespace);
+    let namespace = prepared.network.as_ref().and_then(|network| network.namespace());
     let network_index = namespace.map(|namespace| {
         extra.push(namespace);
         extra.len() - 1
@@ -672,12 +676,9 @@ impl PreparedJail {
         let pidfd = Arc::new(pidfd);
         // Only a pid namespace ends with its init as a whole.
         let ends_whole = self.plan.flags & plan::NEWPID != 0;
-        let network = self.network.map(|network| {
-            if ends_whole {
-                network.set_init(pidfd.clone());
-            }
-            Arc::new(network)
-        });
+        if let Some(network) = self.network.as_ref().filter(|_| ends_whole) {
+            network.set_init(pidfd.clone());
+        }
         Jail {
             slot,
             control: Arc::new(control.into()),
@@ -688,7 +689,7 @@ impl PreparedJail {
             spawned_at: monotonic_nanoseconds(),
             path,
             namespace: None,
-            network,
+            network: self.network,
             shown: None,
             ptys: self.ptys,
             memory_file: None,

@@ -135,13 +135,13 @@ impl Engine {
 }
 
 /// A workspace's directory, for those who come by descriptor. The path to it is the engine's user's own.
-pub(super) fn open_workspace(path: &Path) -> io::Result<OwnedFd> {
+pub fn open_workspace(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat(CWD, path, flags, Mode::empty())?)
 }
 
 /// Does something with the files of workspaces, on a thread of its own that may do what their owner may and nothing else.
-pub(super) fn as_files_owner<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+pub fn as_files_owner<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let with_their_rights = || {
             block_signals();
@@ -157,7 +157,7 @@ pub(super) fn as_files_owner<T: Send>(work: impl FnOnce() -> io::Result<T> + Sen
 }
 
 /// Removes a workspace and all that is in it.
-pub(super) fn remove_workspace(path: &Path) -> io::Result<()> {
+pub fn remove_workspace(path: &Path) -> io::Result<()> {
     // One whose maker died before it could give it away is not the files' owner's, and has none.
     if std::fs::remove_dir(path).is_ok() {
         return Ok(());

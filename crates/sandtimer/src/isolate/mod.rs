@@ -15,4 +15,5 @@ pub mod plan;
 pub mod ptys;
 pub mod root;
 pub mod sandbox;
+pub mod sandbox_proxy;
 pub mod toolchain;

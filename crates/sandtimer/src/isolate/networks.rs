@@ -1,4 +1,4 @@
-//! Network namespaces for sandboxes: one for each that lives, made ahead of need.
+//! Network namespaces: one for each jail, made ahead of need, or for all runs of a sandbox.
 //!
 //! ```text
 //!          MAKE                      take                      its init is dead
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::launcher::Launcher;
-use sandtimer_os::networks::Maker;
+use sandtimer_os::networks::{Maker, NetworkObject};
 use sandtimer_os::process;
 
 /// Namespaces that are ready, or asked for; a third of a MiB each.
@@ -37,9 +37,20 @@ pub struct Networks {
     process: rustix::process::Pid,
 }
 
+/// What a namespace is taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NetworkUse {
+    /// A jail: it may serve again.
+    Jail,
+    /// All runs of a sandbox, and nothing after it. The launcher's own does not do: it would outlive the sandbox.
+    Sandbox,
+}
+
 #[derive(Debug, Default)]
 struct PoolState {
     ready: Vec<OwnedFd>,
+    /// The inode of the launcher's own namespace, which is the first that is made.
+    first: Option<u64>,
     /// Requests that have no answer yet.
     unanswered: usize,
     /// How many are to be ready, or requested, after one was taken.
@@ -51,7 +62,7 @@ struct PoolState {
     loopback: i32,
 }
 
-/// A namespace that is lent to one sandbox. Dropping it gives it back, if the sandbox's init is dead by then.
+/// A namespace that is lent to one jail, or to a sandbox and never again. Dropping it gives it back, if the jail's init is dead by then.
 #[derive(Debug)]
 pub struct LentNetwork {
     namespace: Option<OwnedFd>,
@@ -83,13 +94,13 @@ impl Networks {
     /// # Errors
     /// The kernel's, where it gives no more of them (ENOSPC: `user.max_net_namespaces`); BrokenPipe when the process that makes
     /// them is gone; TimedOut.
-    pub fn take(self: &Arc<Self>, timeout: Duration) -> io::Result<LentNetwork> {
+    pub fn take(self: &Arc<Self>, timeout: Duration, for_use: NetworkUse) -> io::Result<LentNetwork> {
         let until = monotonic_nanoseconds() + timeout.as_nanos() as u64;
         let (mut has_asked, mut has_waited) = (false, false);
         loop {
             let mut state = self.lock();
             self.collect(&mut state)?;
-            if let Some(namespace) = state.ready.pop() {
+            if let Some(namespace) = state.pop(for_use) {
                 state.is_used = true;
                 let missing = state.target.saturating_sub(state.ready.len() + state.unanswered);
                 if missing > 0 && self.maker.preallocate(missing as u32).is_ok() {
@@ -101,7 +112,7 @@ impl Networks {
                     namespace,
                     networks: self.clone(),
                     init,
-                    is_reusable: true,
+                    is_reusable: for_use == NetworkUse::Jail,
                     loopback,
                 });
             }
@@ -150,6 +161,9 @@ impl Networks {
                     if namespace.loopback != 0 {
                         state.loopback = namespace.loopback;
                     }
+                    if state.first.is_none() {
+                        state.first = inode(&namespace.fd);
+                    }
                     if state.ready.len() < MAX_READY {
                         state.ready.push(namespace.fd);
                     }
@@ -174,6 +188,18 @@ impl Networks {
     }
 }
 
+impl PoolState {
+    fn pop(&mut self, for_use: NetworkUse) -> Option<OwnedFd> {
+        let is_fit = |namespace: &OwnedFd| for_use == NetworkUse::Jail || inode(namespace) != self.first;
+        let at = self.ready.iter().rposition(is_fit)?;
+        Some(self.ready.remove(at))
+    }
+}
+
+fn inode(namespace: &OwnedFd) -> Option<u64> {
+    rustix::fs::fstat(namespace).ok().map(|status| status.st_ino)
+}
+
 impl LentNetwork {
     /// The namespace.
     pub fn namespace(&self) -> Option<BorrowedFd<'_>> {
@@ -188,6 +214,15 @@ impl LentNetwork {
     /// Has it freed instead of checked and lent again when it is given back.
     pub fn keep_from_pool(&mut self) {
         self.is_reusable = false;
+    }
+
+    /// Opens something in it. Waits at most two seconds.
+    ///
+    /// # Errors
+    /// As [`Maker::open`].
+    pub fn open(&self, object: NetworkObject) -> io::Result<OwnedFd> {
+        let namespace = self.namespace().ok_or(io::ErrorKind::NotFound)?;
+        self.networks.maker.open(namespace, object)
     }
 
     /// Names the process whose death is the death of all processes in it: a pid namespace's first process.

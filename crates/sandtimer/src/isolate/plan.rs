@@ -38,7 +38,7 @@ pub enum IsolationLayer {
 pub enum Network {
     /// The host's, which was granted.
     Host,
-    /// A namespace of its own, and why the loopback in it is down, if it is.
+    /// A namespace of its own, or its sandbox's, and why the loopback in it is down, if it is.
     Own { loopback_error: Option<String> },
     /// No namespace of its own, for this reason: internet sockets are refused.
     Refused(String),
@@ -248,7 +248,7 @@ pub fn serve(plan: &mut Plan, host: &HostCapabilities, policy: &IsolationPolicy<
     // The first descriptor behind the plan's own is the timer of its deadline.
     let timer = builder.first_given(cgroup_files);
     let clock = InitClock { wall: u64::MAX, grace: 0 };
-    let owns_network = matches!(policy.network, Network::Own { .. });
+    let owns_network = matches!(policy.network, Network::Own { .. }) && policy.sandbox.is_none();
     builder.end_of_init("serve", op::SERVE, clock, &[timer, u64::from(owns_network)], &private);
     *plan = builder.plan;
 }
@@ -520,8 +520,14 @@ impl Builder<'_> {
         // Landlock keeps the file shut, except for what CUDA writes next to it.
         if let Some(sandbox) = self.policy.sandbox {
             self.plan.degraded.extend(sandbox.degraded.iter().cloned());
-            let reason = "each run has processes, ports and a /dev/shm of its own: runs of a sandbox share its files alone";
-            self.degrade("sandbox", reason.to_owned());
+            let shared = match self.policy.network {
+                Network::Own { .. } => "its files and its loopback",
+                _ => "its files",
+            };
+            let reason = format!(
+                "each run has processes and a /dev/shm of its own: runs of a sandbox share {shared} alone"
+            );
+            self.degrade("sandbox", reason);
         }
         if !host.fixes_oom_score && (host.landlock_abi == 0 || self.policy.files.gpus.is_some()) {
             let reason = "the run can lower its oom_score_adj: only CAP_SYS_RESOURCE fixes it";

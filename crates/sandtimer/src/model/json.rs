@@ -18,14 +18,14 @@ const PER_STRING: usize = 1;
 
 /// How many values may still be parsed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct JsonAllowance {
+pub struct JsonAllowance {
     limit: usize,
     left: usize,
 }
 
 /// Why a text was not parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum JsonRejection {
+pub enum JsonRejection {
     /// It has more values than are allowed: so many.
     Values {
         counted: usize,

@@ -46,6 +46,7 @@ pub(crate) enum EnforcerCommand {
         slot_index: usize,
         id: String,
         paused: bool,
+        by: Pauser,
     },
     /// End a run because a limit that other threads measure is passed.
     Limit {
@@ -63,6 +64,16 @@ pub(crate) enum EnforcerCommand {
     /// None could be started.
     NoWatchdog,
     Shutdown,
+}
+
+/// What has paused a run: it continues when neither does any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Pauser {
+    /// The run was paused by itself.
+    Run = 1,
+    /// Its init_pidfd is paused.
+    Sandbox = 2,
 }
 
 /// What an epoll event of a row is about; the row is the upper part of the token.

@@ -24,6 +24,7 @@ use sandtimer_os::wire::order;
 use overdue::PendingProof;
 
 use super::deliveries::ToCollector;
+use super::orders::Pauser;
 use super::run::{Cause, RunFacts, Job, SharedRun};
 use super::sentence;
 use super::waiting::OwnerEvent;
@@ -111,6 +112,8 @@ pub(crate) struct RunEnding {
     /// When it was killed in a harder way than before.
     harder_kill_at: u64,
     pause: Option<Stopwatch>,
+    /// Who has it paused: bits of [`Pauser`].
+    paused_by: u8,
     /// Processors of the machine; 1 without a limit of processor time, which alone needs the number.
     processors: u64,
     /// What the owner was not told because another thread had the lock.
@@ -157,6 +160,7 @@ impl RunEnding {
             overdue: PendingProof::default(),
             harder_kill_at: 0,
             pause: None,
+            paused_by: 0,
             processors,
             owner_events: Vec::with_capacity(MAX_OWNER_EVENTS),
             has_tasks_to_wake: false,
@@ -433,14 +437,29 @@ impl RunEnding {
     }
 
     /// Stops or continues the processes and the run's own clocks.
-    pub fn pause(&mut self, paused: bool, now: u64) {
-        if self.phase != EndingPhase::Running || paused == self.pause.is_some() {
+    pub fn pause(&mut self, paused: bool, by: Pauser, now: u64) {
+        if paused {
+            self.paused_by |= by as u8;
+        } else {
+            self.paused_by &= !(by as u8);
+        }
+        self.follow_pausers(now);
+    }
+
+    /// Pauses it if it is to be, or continues it. One that has not started is paused when it has.
+    pub(super) fn follow_pausers(&mut self, now: u64) {
+        let paused = self.paused_by != 0;
+        if self.phase != EndingPhase::Running {
             return;
         }
+        // Also if nothing has changed: its sandbox continues all that is in it.
         if !self.run.slot.freeze(paused) {
             // Without a freezer: what init can reach is stopped by signal, which the run's processes may see.
             let signal = if paused { Signal::STOP } else { Signal::CONT };
             let _ = process::send_command(&*self.run.control, order::SIGNAL_ALL, signal.as_raw(), 0);
+        }
+        if paused == self.pause.is_some() {
+            return;
         }
         if paused {
             let mut watch = Stopwatch::started(Moment::from_nanos(now));

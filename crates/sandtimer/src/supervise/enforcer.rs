@@ -236,8 +236,8 @@ impl Enforcer {
                     self.discard(DiscardedValue::OwnedString(id));
                     self.discard(DiscardedValue::OwnedString(reason));
                 }
-                EnforcerCommand::Pause { slot_index, id, paused } => {
-                    self.with(slot_index, Some(&id), |ending| ending.pause(paused, monotonic_nanoseconds()));
+                EnforcerCommand::Pause { slot_index, id, paused, by } => {
+                    self.with(slot_index, Some(&id), |ending| ending.pause(paused, by, monotonic_nanoseconds()));
                     self.discard(DiscardedValue::OwnedString(id));
                 }
                 EnforcerCommand::Limit { slot_index, id, kind } => self.limit(slot_index, id, kind),

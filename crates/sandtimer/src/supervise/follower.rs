@@ -25,7 +25,7 @@ pub(crate) trait Follower: std::fmt::Debug + Send + Sync {
 
 /// A piece of output: where it ends in its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OutputPiece {
+pub struct OutputPiece {
     pub stream: usize,
     pub end: u64,
 }

@@ -12,6 +12,7 @@ pub(crate) mod at_once;
 pub(crate) mod deferred_reap;
 pub(crate) mod collector;
 pub(crate) mod deliveries;
+pub mod denials;
 pub(crate) mod ending;
 pub(crate) mod enforcer;
 pub(crate) mod follower;
@@ -36,5 +37,9 @@ pub(crate) mod verdict_sentences;
 pub(crate) mod waiting;
 pub(crate) mod displays;
 
+pub use follower::Written;
 pub use run_inspection::{RunInspection, ProcessInspection};
 pub use sentence::{signal_name, signal_number};
+#[doc(hidden)]
+pub use verdict_examples::sections as example_sentences;
+pub use verdict_sentences::bytes;

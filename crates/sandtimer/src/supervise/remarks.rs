@@ -2,6 +2,7 @@
 //! a grace that was cut.
 
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 use memchr::memmem;
 
@@ -55,7 +56,13 @@ pub(super) fn remarks(
         outputs.chain([traceback.as_bytes()]).any(names_network_error)
     };
     let network = (run.lacks_network && is_network_error()).then(no_network);
-    leftovers.into_iter().chain(network).chain(shortened_grace(run)).chain(not_stored(spools)).collect()
+    leftovers
+        .into_iter()
+        .chain(network)
+        .chain(denied(run))
+        .chain(shortened_grace(run))
+        .chain(not_stored(spools))
+        .collect()
 }
 
 /// The remark for a run whose last output this is, where the engine does not see its output.
@@ -65,6 +72,18 @@ pub(crate) fn of_output(run: &SharedRun, output: &[u8]) -> Option<Remark> {
 
 fn no_network() -> Remark {
     Remark { kind: RemarkKind::NoNetwork, message: NO_NETWORK.to_owned() }
+}
+
+/// Which hosts the network of its sandbox was refused while it ran.
+fn denied(run: &SharedRun) -> Vec<Remark> {
+    let Some(denials) = &run.denials else { return Vec::new() };
+    let started = run.started_at.load(Ordering::Acquire);
+    let (messages, more) = denials.since(if started > 0 { started } else { run.spawned_at });
+    let more = (more > 0).then(|| {
+        format!("Connections to {more} more hosts were refused by the network allow-list of the sandbox.")
+    });
+    let remark = |message| Remark { kind: RemarkKind::NetworkDenied, message };
+    messages.into_iter().chain(more).map(remark).collect()
 }
 
 /// What is said of output that the disk did not take.

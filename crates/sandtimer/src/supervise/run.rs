@@ -16,6 +16,7 @@ use sandtimer_os::control::InitControl;
 use sandtimer_os::process;
 use sandtimer_os::remove::remove_tree;
 
+use super::denials::NetworkDenials;
 use super::follower::Follower;
 use super::look::number_of;
 use super::commands::WatchdogId;
@@ -356,8 +357,10 @@ pub(crate) struct SharedRun {
     pub path: Path,
     /// Whether something in it can listen on a port: in its own network namespace, or the host's.
     pub network: bool,
-    /// It has not got the host's network.
+    /// It has neither the host's network nor an allow-list.
     pub lacks_network: bool,
+    /// What the network of its sandbox is refused.
+    pub denials: Option<Arc<NetworkDenials>>,
     /// What of the host is not shown, for the caller.
     pub missing: Vec<String>,
     /// The same for what few callers miss: installations, entries of PATH.

@@ -50,7 +50,7 @@ const WAITING: [WaitingFor; 9] = [
 ];
 
 /// Returns the sentences in sections, each with its title.
-pub(crate) fn sections() -> Vec<(&'static str, Vec<String>)> {
+pub fn sections() -> Vec<(&'static str, Vec<String>)> {
     vec![
         ("Limits of a run", own_limits()),
         ("Limits of outer scopes", outer_limits()),

@@ -226,7 +226,7 @@ fn amount(kind: LimitKind, value: u64) -> String {
 }
 
 /// `512 B`, `1.5 KiB`, `64 MiB`.
-pub(crate) fn bytes(count: u64) -> String {
+pub fn bytes(count: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = count as f64;
     let mut unit = 0;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use sandtimer::job::{CancelResult, JobState, StoreError, each_open, each_retried, requeue_dead};
+use sandtimer_jobs::job::{CancelResult, JobState, StoreError, each_open, each_retried, requeue_dead};
 use serde_json::json;
 
 use super::{answer, choosing, open};

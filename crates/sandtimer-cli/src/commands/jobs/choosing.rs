@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use sandtimer::job::{Filter, JobLine, JobStore, ShownState, StoreError, each_open};
+use sandtimer_jobs::job::{Filter, JobLine, JobStore, ShownState, StoreError, each_open};
 
 use super::text;
 use crate::args::jobs::OpenJobs;
@@ -92,7 +92,7 @@ mod tests {
             name: "a\nname".to_owned(),
             queue: "default".to_owned(),
             priority: 0,
-            state: sandtimer::job::JobState::Queued,
+            state: sandtimer_jobs::job::JobState::Queued,
             ok: None,
             error: None,
             submitted_ms: 0,

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::process::ExitCode;
 
-use sandtimer::job::{FILE_PIECE, FileOf, JobRecord, JobStore, StoreError};
+use sandtimer_jobs::job::{FILE_PIECE, FileOf, JobRecord, JobStore, StoreError};
 use serde_json::json;
 
 use super::{answer, choosing, open, text};

@@ -6,8 +6,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sandtimer::job::{JobRecord, JobStore, JobStatus, StoreError};
 use sandtimer::model::LimitKind;
+use sandtimer_jobs::job::{JobRecord, JobStore, JobStatus, StoreError};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::{acting, answer_job, choosing, duration, open, text};

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use sandtimer::job::{JobStore, LOCAL_OWNER, ScheduleRecord, rfc3339, schedule_from};
+use sandtimer_jobs::job::{JobStore, LOCAL_OWNER, ScheduleRecord, rfc3339, schedule_from};
 use serde_json::json;
 
 use super::text::columns;

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use sandtimer::job::{
+use sandtimer_jobs::job::{
     JobSpec, JobStore, LOCAL_OWNER, MAX_FAN_OUT_BYTES, Submission, UnambiguousValue, anchored, embedded, expanded,
     parse_file,
 };

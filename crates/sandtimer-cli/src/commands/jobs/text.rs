@@ -1,10 +1,10 @@
 //! Jobs as people read them.
 
-use sandtimer::job::{
+use sandtimer::model::{Progress, counted};
+use sandtimer_jobs::job::{
     BreakerPage, JobBlocker, JobFile, JobFileRefused, JobLine, JobRecord, JobState, LiveWorker, Page,
     QueueFacts, StoredBreaker, UnreadableSpec, WebhookState,
 };
-use sandtimer::model::{Progress, counted};
 
 /// A table, the latest job first.
 pub(super) fn listing(page: &Page, now_ms: u64) -> String {

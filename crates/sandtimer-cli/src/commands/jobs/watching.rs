@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use rustix::stdio::stderr;
 use rustix::termios::tcgetwinsize;
-use sandtimer::job::{JobRecord, JobState, JobStore, StoreError};
-use sandtimer::task::progress::Tracker;
+use sandtimer::progress::Tracker;
 use sandtimer::time::Moment;
+use sandtimer_jobs::job::{JobRecord, JobState, JobStore, StoreError};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::following::{POLL_INTERVAL, LOG_PIECE_BYTES, OutageTracker, ending, exit_of, worst};

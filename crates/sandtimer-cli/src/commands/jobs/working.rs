@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandtimer::engine::jobs::{WorkerContext, Worker, WorkerSettings};
-use sandtimer::job::{JobStore, StoreError};
 use sandtimer::limits::Limits;
 use sandtimer::{Engine, Options};
+use sandtimer_jobs::executor::{WorkerContext, Worker, WorkerSettings};
+use sandtimer_jobs::job::{JobStore, StoreError};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_server::HttpWebhookSender;
 

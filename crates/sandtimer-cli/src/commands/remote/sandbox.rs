@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use sandtimer::limits::{Format, Setting, parse_string};
+use sandtimer::limits::{Format, Key, Setting, parse_string};
 use sandtimer::model::{LimitKind, Outcome};
 use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Map, Value, json};
@@ -10,9 +10,10 @@ use serde_json::{Map, Value, json};
 use super::super::CommandFailure;
 use super::super::run::exit::exit_code;
 use super::client::{Client, printable};
-use super::{archive, copy, print_reply, template};
+use super::{added, archive, copy, print_reply, template};
 use crate::args::sandbox::{
-    SandboxAction, SandboxArguments, SandboxCreate, SandboxDelete, SandboxExec, SandboxList,
+    OneSandbox, SandboxAction, SandboxArguments, SandboxCreate, SandboxExec, SandboxExpose, SandboxExtend,
+    SandboxList,
 };
 use crate::config::written;
 use crate::render::{self, To};
@@ -31,13 +32,32 @@ pub(crate) fn main(given: &SandboxArguments) -> Result<ExitCode, CommandFailure>
         SandboxAction::Fork(given) => template::fork(given),
         SandboxAction::Diff(given) => archive::diff(given),
         SandboxAction::Export(given) => archive::export(given),
+        SandboxAction::Expose(given) => expose(given),
+        SandboxAction::Pause(given) => change(given, "pause", "paused"),
+        SandboxAction::Resume(given) => change(given, "resume", "resumed"),
+        SandboxAction::Extend(given) => extend(given),
         SandboxAction::Delete(given) => delete(given),
     }
 }
 
 fn create(given: &SandboxCreate) -> Result<ExitCode, CommandFailure> {
-    let body = given.template.as_ref().map_or(json!({}), |template| json!({"template": template}));
-    let made = Client::new(&given.server)?.post("/v1/sandboxes", &body)?;
+    let mut body = Map::new();
+    if let Some(template) = &given.template {
+        body.insert("template".to_owned(), template.as_str().into());
+    }
+    if !given.allow.is_empty() {
+        body.insert("network".to_owned(), given.allow.clone().into());
+    } else if let Some(network) = &given.network {
+        body.insert("network".to_owned(), network.as_str().into());
+    }
+    for (kind, flag, given) in
+        [(LimitKind::Idle, "--idle", &given.idle), (LimitKind::Wall, "--wall", &given.wall)]
+    {
+        if let Some(given) = given {
+            body.insert(Key::from(kind).wire().to_owned(), milliseconds(kind, flag, given)?);
+        }
+    }
+    let made = Client::new(&given.server)?.post("/v1/sandboxes", &Value::Object(body))?;
     Ok(print_reply(given.server.json, &made, made["sandbox_id"].as_str().unwrap_or_default()))
 }
 
@@ -63,10 +83,37 @@ fn list(given: &SandboxList) -> Result<ExitCode, CommandFailure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn delete(given: &SandboxDelete) -> Result<ExitCode, CommandFailure> {
+fn change(given: &OneSandbox, action: &str, done: &str) -> Result<ExitCode, CommandFailure> {
+    let id = checked(&given.id)?;
+    let changed = Client::new(&given.server)?.post(&format!("/v1/sandboxes/{id}/{action}"), &json!({}))?;
+    Ok(print_reply(given.server.json, &changed, done))
+}
+
+fn extend(given: &SandboxExtend) -> Result<ExitCode, CommandFailure> {
+    let (id, by) = (checked(&given.id)?, added(&given.by)?);
+    let body = json!({"by_ms": by.div_ceil(1_000_000)});
+    let extended = Client::new(&given.server)?.post(&format!("/v1/sandboxes/{id}/extend"), &body)?;
+    let text = match extended["wall_left_ms"].as_u64() {
+        Some(left) => format!("{} left", written(LimitKind::Wall.into(), Some(left * 1_000_000))),
+        None => "the sandbox has no wall-clock limit".to_owned(),
+    };
+    Ok(print_reply(given.server.json, &extended, &text))
+}
+
+fn delete(given: &OneSandbox) -> Result<ExitCode, CommandFailure> {
     let id = checked(&given.id)?;
     Client::new(&given.server)?.delete(&format!("/v1/sandboxes/{id}"))?;
     Ok(print_reply(given.server.json, &json!({"sandbox_id": id, "deleted": true}), "deleted"))
+}
+
+fn expose(given: &SandboxExpose) -> Result<ExitCode, CommandFailure> {
+    let id = checked(&given.id)?;
+    let mut body = json!({"port": given.port});
+    if let Some(lifetime) = &given.lifetime {
+        body["ttl_ms"] = milliseconds(LimitKind::Wall, "--for", lifetime)?;
+    }
+    let made = Client::new(&given.server)?.post(&format!("/v1/sandboxes/{id}/expose"), &body)?;
+    Ok(print_reply(given.server.json, &made, made["url"].as_str().unwrap_or_default()))
 }
 
 fn execute(given: &SandboxExec) -> Result<ExitCode, CommandFailure> {
@@ -81,7 +128,7 @@ fn execute(given: &SandboxExec) -> Result<ExitCode, CommandFailure> {
         body.insert("cwd".to_owned(), cwd.as_str().into());
     }
     if let Some(wall) = &given.wall {
-        body.insert("wall_ms".to_owned(), wall_milliseconds(wall)?);
+        body.insert("wall_ms".to_owned(), milliseconds(LimitKind::Wall, "--wall", wall)?);
     }
     let mut run = client.post(&format!("/v1/sandboxes/{id}/exec"), &Value::Object(body))?;
     while run["status"] != "ended" {
@@ -112,9 +159,10 @@ fn execute(given: &SandboxExec) -> Result<ExitCode, CommandFailure> {
     Ok(ExitCode::from(exit_code(&outcome)))
 }
 
-fn wall_milliseconds(wall: &std::ffi::OsStr) -> Result<Value, CommandFailure> {
-    let text = wall.to_str().ok_or_else(|| CommandFailure::usage("--wall: the value is not text"))?;
-    Ok(match parse_string("--wall", Format::flag(LimitKind::Wall), text, "the command line")? {
+/// A duration as it was given by a flag.
+fn milliseconds(kind: LimitKind, flag: &str, given: &std::ffi::OsStr) -> Result<Value, CommandFailure> {
+    let text = given.to_str().ok_or_else(|| CommandFailure::usage(format!("{flag}: the value is not text")))?;
+    Ok(match parse_string(flag, Format::flag(kind), text, "the command line")? {
         Setting::At(nanoseconds) => nanoseconds.div_ceil(1_000_000).into(),
         Setting::Unlimited => "unlimited".into(),
         Setting::Inherit => Value::Null,

@@ -1,6 +1,6 @@
 //! What each tool takes, for the schemas that clients read and for telling what is unknown or missing.
 
-use sandtimer::task::estimate::MAX_MEGABYTES;
+use sandtimer_agents::estimate::MAX_MEGABYTES;
 use serde_json::{Value, json};
 
 use crate::contexts::LANGUAGES;

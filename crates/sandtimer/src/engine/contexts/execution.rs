@@ -112,6 +112,7 @@ impl Context {
     /// # Errors
     /// What stops Sandtimer before a run exists; a closed context.
     pub fn execute(&self, mut cell: CellSpec, emit: &mut dyn FnMut(CellEvent)) -> Result<Arc<Outcome>, Error> {
+        self.check_running()?;
         let asked_at = monotonic_nanoseconds();
         let turn = cell.turn.take().unwrap_or_else(|| self.queue());
         self.wait_for(&turn, &|| is_withdrawn(&cell.withdrawn))?;
@@ -131,6 +132,7 @@ impl Context {
         most: Duration,
         emit: &mut dyn FnMut(CellEvent),
     ) -> Result<ExecutionAttempt, Error> {
+        self.check_running()?;
         let asked_at = monotonic_nanoseconds();
         let until = asked_at.saturating_add(nanoseconds(most));
         let turn = cell.turn.take().unwrap_or_else(|| self.queue());
@@ -229,6 +231,10 @@ impl Context {
         if stands {
             // Made while nobody waits for it.
             interpreter.finish_cell(prepare, under_way.is_alone());
+            if let Some(sandbox) = &self.spec.sandbox {
+                // A ceiling may have ended the run in a pause.
+                sandbox.keep_paused(&interpreter.holder);
+            }
             *self.standing() = Some(interpreter);
         }
         drop(under_way);

@@ -53,7 +53,7 @@ const INLINE_SOURCE: usize = 32 * 1024;
 pub(super) struct LiveInterpreter {
     inner: Arc<Inner>,
     pub jail_handle: JailHandle,
-    _jail_resources: JailResources,
+    jail_resources: JailResources,
     channel: Channel,
     /// What the packets about the execution that is on, or comes next, begin with.
     nonce: Nonce,
@@ -143,10 +143,13 @@ impl LiveInterpreter {
     }
 
     pub(super) fn new(inner: Arc<Inner>, parts: InterpreterParts, shell: Option<ShellHandle>) -> Self {
+        if let Some(sandbox) = &parts.jail_resources.sandbox {
+            sandbox.note_place(&parts.jail_handle);
+        }
         LiveInterpreter {
             inner,
             jail_handle: parts.jail_handle,
-            _jail_resources: parts.jail_resources,
+            jail_resources: parts.jail_resources,
             channel: Channel::new(parts.channel, parts.process.pidfd),
             nonce: Nonce::default(),
             is_inits: shell.is_some(),
@@ -550,6 +553,10 @@ impl Drop for LiveInterpreter {
         if !jail_handle.slot.kill_all() {
             // Gone already is as good.
             let _ = process::kill(jail_handle.pidfd.as_fd());
+        }
+        if self.jail_resources.sandbox.is_some() {
+            // It may be paused, and the next one in the slot is not.
+            jail_handle.slot.freeze(false);
         }
         // Init's end waits for it to be reaped, and that is for its parent to do.
         process::wait_readable(self.channel.interpreter.as_fd(), 1000);

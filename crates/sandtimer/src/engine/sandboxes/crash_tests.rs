@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::super::{Engine, Spec};
 use super::stored::TEMPLATES;
-use super::{Sandbox, SandboxSpec, Sandboxes, Template};
+use super::{Sandbox, SandboxNetwork, SandboxSpec, Sandboxes, Template};
 use crate::limits::Limits;
 use crate::model::Ending;
 
@@ -32,6 +32,8 @@ fn host() -> SandboxSpec {
         template_name: "host".to_owned(),
         owner: OWNER.to_owned(),
         parent: None,
+        network: SandboxNetwork::None,
+        limits: Limits::new(),
     }
 }
 

@@ -2,6 +2,10 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
+
+use super::ended::SandboxEnd;
+use crate::time::instant;
 
 /// Why a sandbox cannot be made, used or removed.
 #[derive(Debug, thiserror::Error)]
@@ -10,6 +14,18 @@ pub enum SandboxError {
     /// There is none, or it was deleted.
     #[error("there is no sandbox `{0}`")]
     NotFound(String),
+    /// It ended at a limit of its own.
+    #[error(
+        "the sandbox `{}` ended at {}, when it reached its {} of {:?}, and its files were deleted",
+        .0.id, instant(.0.at_ms), .0.limit.text(), Duration::from_millis(.0.limit_ms)
+    )]
+    Ended(SandboxEnd),
+    /// It is paused.
+    #[error("the sandbox `{0}` is paused; resume it first")]
+    Paused(String),
+    /// It is to be resumed, and is not paused.
+    #[error("the sandbox `{0}` is not paused")]
+    NotPaused(String),
     /// The template cannot be shown.
     #[error("the template directory `{}` {problem}", path.display())]
     Template { path: PathBuf, problem: String },
@@ -31,6 +47,9 @@ pub enum SandboxError {
     /// The host has no namespaces.
     #[error("a sandbox needs a mount namespace, and {0}")]
     NoNamespaces(String),
+    /// It cannot have a network with an allow-list.
+    #[error("network: a sandbox with a network allow-list is not possible here: {0}; leave `network` out")]
+    NoNetwork(String),
     /// Processes of an engine that has ended still use it.
     #[error("the sandbox is in use by another engine, or by processes of one that was killed; try again")]
     Locked,

@@ -26,7 +26,8 @@ use super::super::pool::Pool;
 use super::super::start::{self, Descriptors, PreparedJail};
 use super::super::{Inner, Spec, new_run_id, park};
 use super::error::SandboxError;
-use super::layers::{Base, Layers, Stack};
+use super::layers::{Base, Layers};
+use super::network::{MountedNetwork, SandboxNetwork};
 use super::record::{Home, Record};
 use crate::isolate::cgroup::Slot;
 use crate::isolate::files::{FilesPlan, Mount};
@@ -36,6 +37,7 @@ use crate::isolate::plan::{NEWNS, NEWPID, Plan};
 use crate::isolate::sandbox::{
     OVERLAY_STEP, RootRequest, RootView, SANDBOX_PATH, TemplateTree, own_mounts, root_steps,
 };
+use crate::isolate::sandbox_proxy::{OWN_SETTINGS, add_proxy_files};
 use crate::model::{Degradation, Path as RunPath};
 
 /// How long the processes of an engine that was killed may take to end.
@@ -50,6 +52,7 @@ const WRITABLE: [&str; 5] = ["/home", "/tmp", "/var", "/workspace", "/dev/shm"];
 /// A mounted root, and what is held for it.
 #[derive(Debug)]
 pub(super) struct MountedRoot {
+    pub network: MountedNetwork,
     pub namespace: OwnedFd,
     /// Names the root directory.
     pub root: OwnedFd,
@@ -86,10 +89,11 @@ pub(super) fn mount(inner: &Inner, home: &Home, layers: &Layers, record: &Record
     // A sandbox's runs can keep descriptors in its files, and with them what is charged to its uid.
     inner.pool.note_shared(slot.index);
     let (slot_index, mut slot) = (slot.index, Some(slot));
-    let built = build(inner, home, (layers, &record.stack), &mut slot);
+    let built = build(inner, home, (layers, record), &mut slot);
     match built {
         Ok((BuiltRoot { namespace, root }, view)) => {
-            Ok(MountedRoot { namespace, root, lock: lock.into(), view, slot, pool: inner.pool.clone() })
+            let (network, lock, pool) = (MountedNetwork::default(), lock.into(), inner.pool.clone());
+            Ok(MountedRoot { network, namespace, root, lock, view, slot, pool })
         }
         Err(error) => {
             drop(slot);
@@ -152,10 +156,10 @@ fn template_tree(layers: &Layers, base: &Base) -> Option<TemplateTree> {
 fn build(
     inner: &Inner,
     home: &Home,
-    (layers, stack): (&Layers, &Stack),
+    (layers, record): (&Layers, &Record),
     holder: &mut Option<Slot>,
 ) -> Result<(BuiltRoot, RootView), Error> {
-    let host = inner.host()?;
+    let (host, stack) = (inner.host()?, &record.stack);
     let in_user_namespace = host.namespaces == NamespaceSupport::User;
     if stack.has_user_attributes != in_user_namespace {
         return Err(SandboxError::OtherPrivileges { was_privileged: in_user_namespace }.into());
@@ -167,13 +171,17 @@ fn build(
     let access = access(inner, &layer, slot.index)?;
     let template = template_tree(layers, &stack.base);
     let root = template.as_ref().map(TemplateTree::root);
-    let accounts = root.as_deref().map(accounts_of).transpose()?;
+    let accounts = root.as_deref().map(|root| read_files(root, ["etc/passwd", "etc/group"])).transpose()?;
     let files = host_files(inner)?;
     let path_variable = match &root {
         None => files.path_variable.clone(),
         Some(_) => SANDBOX_PATH.into(),
     };
-    let mounts = own_mounts(files.mounts.clone(), accounts);
+    let mut mounts = own_mounts(files.mounts.clone(), accounts);
+    if let SandboxNetwork::Allowed(_) = record.network {
+        let own = root.as_deref().map(|root| read_files(root, OWN_SETTINGS)).transpose()?;
+        add_proxy_files(&mut mounts, own.unwrap_or_default());
+    }
     let view = RootView {
         uid: access.uid,
         writable: writable(root.as_deref())?,
@@ -270,10 +278,10 @@ fn failed_step(name: &str, source: io::Error) -> Error {
     Error::System { doing: "cannot build the sandbox's root", source }
 }
 
-/// The files of a directory template that say who its users are; empty where there is none. No link in the template leads out of it.
-fn accounts_of(template: &Path) -> Result<[Vec<u8>; 2], Error> {
+/// Files of a directory template; empty where there is none. No link in the template leads out of it.
+fn read_files(template: &Path, names: [&str; 2]) -> Result<[Vec<u8>; 2], Error> {
     use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
-    /// Of a file of accounts; no system has a larger one.
+    /// Of a file; no system has a larger one.
     const MAX_BYTES: u64 = 1 << 20;
     let problem = |error: Errno| {
         Error::from(SandboxError::Template {
@@ -296,7 +304,8 @@ fn accounts_of(template: &Path) -> Result<[Vec<u8>; 2], Error> {
             .map_err(|error| problem(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
         Ok(contents)
     };
-    Ok([read("etc/passwd")?, read("etc/group")?])
+    let [first, second] = names;
+    Ok([read(first)?, read(second)?])
 }
 
 /// The directories directly below the root that Landlock opens for writing. What is in them still has owners and modes.

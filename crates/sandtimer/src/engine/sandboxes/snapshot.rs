@@ -90,7 +90,8 @@ impl Sandboxes {
         let (mut forks, mut failed) = (Vec::new(), None);
         while forks.len() < count && failed.is_none() {
             let created_at_ms = calendar_milliseconds();
-            let record = Record { created_at_ms, boot_id: record::boot_id(), ..origin.clone() };
+            let life = origin.life.renewed(created_at_ms);
+            let record = Record { created_at_ms, life, boot_id: record::boot_id(), ..origin.clone() };
             self.layers.retain(record.stack.references());
             match self.make(record, parent) {
                 Ok(fork) => forks.push(fork),

@@ -183,5 +183,8 @@ impl RunEnding {
         let first = |interval| if counts_from_sample { at } else { at + interval };
         self.next_sample = self.sample_interval().map(first);
         self.notify_owner(OwnerEvent::Started);
+        if self.paused_by != 0 {
+            self.follow_pausers(at);
+        }
     }
 }

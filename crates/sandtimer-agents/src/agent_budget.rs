@@ -1,0 +1,134 @@
+//! An agent's run under a budget: a scope of the loop's, and scopes inside it that its runs are begun in.
+//!
+//! The budget decides and tells; runs begun in its scopes are ended by the engine at its limits, also while the agent
+//! waits for one of them and cannot ask. The hard fact: a run that goes on is under the budget's stall limit itself, and
+//! the engine sees more of it than an agent does. So as long as one goes on, the agent is not silent.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sandtimer_os::clock::monotonic_nanoseconds;
+
+use sandtimer::engine::{Engine, Error, Run, ScopeHandle, Wait};
+use sandtimer::limits::{Limits, precedence};
+use sandtimer::model::{Layer, Source};
+use sandtimer::scope::{CarriedDeadline, Opening, ScopeId};
+use sandtimer::time::Moment;
+
+use crate::budget::{Budget, BudgetOptions, OptionsError};
+
+/// A budget to be opened.
+#[derive(Debug, Clone, Default)]
+pub struct BudgetSpec {
+    /// Its part of the path of scopes, such as `connection-7`.
+    pub name: String,
+    /// The scope that the agent itself runs in.
+    pub parent: Option<ScopeId>,
+    /// The limits that were asked for: wall, turns, stall, failures.
+    pub limits: Limits,
+    /// Limits from further out, by source.
+    pub defaults: Vec<(Source, Limits)>,
+    pub options: BudgetOptions,
+}
+
+/// The reason why a budget could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BudgetError {
+    /// The options contradict the limits.
+    #[error(transparent)]
+    BudgetOptions(#[from] OptionsError),
+    /// The outer scope has ended or has no time left.
+    #[error(transparent)]
+    Engine(#[from] Error),
+}
+
+/// The budget of one agent's run, with its scopes.
+#[derive(Debug)]
+pub struct AgentBudget {
+    engine: Engine,
+    parent: Option<ScopeId>,
+    scope: ScopeHandle,
+    budget: Mutex<Budget>,
+    runs: Mutex<Vec<WatchedRun>>,
+}
+
+/// A run of the agent's that was not seen to end.
+#[derive(Debug)]
+struct WatchedRun {
+    since: u64,
+    wait: Wait,
+}
+
+impl AgentBudget {
+    /// Opens a budget, whose clock begins now.
+    ///
+    /// # Errors
+    /// When the outer scope is gone or its time is over; for options that contradict the limits.
+    pub fn open(engine: &Engine, spec: BudgetSpec) -> Result<AgentBudget, BudgetError> {
+        let mut layers: Vec<(Source, &Limits)> = vec![(Source::Call, &spec.limits)];
+        layers.extend(spec.defaults.iter().map(|(source, limits)| (*source, limits)));
+        let own = precedence(&layers);
+        let opening = Opening { parent: spec.parent, layer: Layer::Loop, name: spec.name, own, warn: None };
+        let scope = ScopeHandle::open(engine, opening, None)?;
+        let now = Moment::from_nanos(monotonic_nanoseconds());
+        let budget = Mutex::new(Budget::new(scope.effective()?, spec.options, now)?);
+        Ok(AgentBudget { engine: engine.clone(), parent: spec.parent, scope, budget, runs: Mutex::default() })
+    }
+
+    /// The budget itself, brought up to now, and the moment that is. Held for as long as no other call may come between.
+    pub fn lock(&self) -> (MutexGuard<'_, Budget>, Moment) {
+        let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Moment::from_nanos(monotonic_nanoseconds());
+        self.note_finished_runs(&mut budget, now);
+        (budget, now)
+    }
+
+    /// A scope for a run that the agent begins now, in this task or in none; see [`Spec::parent`](sandtimer::Spec::parent). It
+    /// is for one run: what bounds the next one is to be asked again.
+    ///
+    /// # Errors
+    /// When the scope that the agent runs in is gone.
+    pub fn run_scope(&self, task: Option<&str>) -> Result<ScopeHandle, Error> {
+        let (mut budget, now) = self.lock();
+        let bound = budget.run_bound(task, now);
+        drop(budget);
+        let mut limits = Limits::new();
+        if let Some(end) = bound.end {
+            limits = limits.wall(end.since(bound.start));
+        }
+        let (name, parent) = match bound.layer {
+            Layer::Task => (format!("task-{}", task.unwrap_or_default()), Some(self.scope.id())),
+            // What is kept for it may lie behind the wall of an agent that asked too late.
+            Layer::Turn => ("wrap-up".to_owned(), self.parent),
+            _ => ("work".to_owned(), Some(self.scope.id())),
+        };
+        let opening = Opening {
+            parent,
+            layer: bound.layer,
+            name,
+            own: precedence(&[(Source::Call, &limits)]),
+            warn: None,
+        };
+        ScopeHandle::open(&self.engine, opening, Some(CarriedDeadline { start: bound.start, own_end: bound.end }))
+    }
+
+    /// Counts a run as one of the agent's: as long as it goes on, the agent is not silent.
+    pub fn watch(&self, run: &Run) {
+        let watched = WatchedRun { since: monotonic_nanoseconds(), wait: run.wait() };
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(watched);
+    }
+
+    /// Takes what became of the agent's runs into account.
+    fn note_finished_runs(&self, budget: &mut Budget, now: Moment) {
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        runs.retain(|run| {
+            let ended = run.wait.outcome().map(|outcome| {
+                let lasted = Duration::from_millis(outcome.usage.wall_ms);
+                Moment::from_nanos(run.since).after(lasted).min(now)
+            });
+            budget.note_run(Moment::from_nanos(run.since), ended, now);
+            ended.is_none()
+        });
+    }
+}

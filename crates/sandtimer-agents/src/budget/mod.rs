@@ -1,0 +1,372 @@
+//! What an agent's run may use: wall time, turns, silence, failures, and the longest time of each named task.
+//!
+//! A state machine without clock, lock or thread: callers say what time it is. It decides and tells; what ends processes
+//! is the engine, under what [`Budget::run_bound`] gives. The hard fact: an agent asks once per turn, and
+//! whatever it did before asking must not hide a limit. So a limit is passed when its moment passes, not when somebody
+//! looks: every call first brings the budget up to its time, and activity that comes too late changes nothing.
+//!
+//! ```text
+//! Going ─▶ Hit ─▶ WrapUp ─▶ Over
+//!            told by check()  └ its one turn was taken (or not, where only its time counts), or its time has run out
+//! ```
+
+mod check;
+mod estimate_text;
+mod kinds;
+mod repetition;
+mod tasks;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use std::time::Duration;
+
+use sandtimer::limits::{Effect, EffectiveLimits, nanoseconds};
+use sandtimer::model::{Layer, LimitKind, Source};
+use sandtimer::time::Moment;
+
+pub use check::{Check, LimitUse, Quantity, BudgetState, WrapUp};
+pub use estimate_text::{ParsedEstimate, parse_estimate};
+pub use kinds::{Cause, END_FACTOR, OnTaskTimeout, BudgetOptions, OptionsError, RunBound, TaskOf, TurnKind};
+pub use repetition::RepetitionKind;
+use repetition::Repetition;
+use tasks::{Task, Tasks};
+pub use tasks::{TaskError, TaskStatus};
+
+/// Share of the wall that is kept for the wrap-up turn, as a divisor.
+const WRAP_UP_SHARE: u32 = 20;
+/// Time of the wrap-up turn where there is no wall.
+const WRAP_UP_ALONE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum BudgetPhase {
+    Going,
+    /// A limit was passed; nobody has been told yet.
+    Hit(Cause),
+    WrapUp {
+        cause: Cause,
+        granted: Moment,
+        until: Moment,
+        /// Its turn, once that was begun.
+        turn: Option<u64>,
+    },
+    Over(Cause),
+}
+
+/// The budget of one agent's run.
+#[derive(Debug, Clone)]
+pub struct Budget {
+    limits: EffectiveLimits,
+    options: BudgetOptions,
+    started: Moment,
+    /// The latest moment it was told of; it does not go back.
+    now: Moment,
+    turns: u64,
+    failures: u64,
+    last_activity: Moment,
+    tasks: Tasks,
+    repetition: Repetition,
+    phase: BudgetPhase,
+}
+
+impl Budget {
+    /// A budget whose clock begins now. Of the limits it keeps wall, turns, stall and failures.
+    ///
+    /// # Errors
+    /// Options that contradict themselves or the limits.
+    pub fn new(limits: EffectiveLimits, options: BudgetOptions, now: Moment) -> Result<Self, OptionsError> {
+        if !(options.max_duration_factor.is_finite() && options.max_duration_factor > 0.0) {
+            return Err(OptionsError::Factor(options.max_duration_factor));
+        }
+        let wall = limits.get(LimitKind::Wall).map(|effect| Duration::from_nanos(effect.value));
+        if let (Some(wrap_up), Some(wall)) = (options.wrap_up, wall)
+            && wrap_up >= wall
+        {
+            return Err(OptionsError::WrapUp { wrap_up, wall });
+        }
+        Ok(Budget {
+            limits,
+            options,
+            started: now,
+            now,
+            turns: 0,
+            failures: 0,
+            last_activity: now,
+            tasks: Tasks::default(),
+            repetition: Repetition::default(),
+            phase: BudgetPhase::Going,
+        })
+    }
+
+    /// Begins a turn. That is activity; a silence that was too long before it counts all the same.
+    pub fn start_turn(&mut self, now: Moment) -> TurnKind {
+        self.advance(now);
+        let next = self.turns.saturating_add(1);
+        let turn = match &mut self.phase {
+            BudgetPhase::Going | BudgetPhase::Hit(_) => TurnKind::Work,
+            BudgetPhase::WrapUp { turn: turn @ None, .. } => {
+                *turn = Some(next);
+                TurnKind::WrapUp
+            }
+            BudgetPhase::WrapUp { cause: Cause::Wall, .. } if self.options.wrap_up_is_timed => TurnKind::WrapUp,
+            BudgetPhase::WrapUp { cause, .. } => {
+                self.phase = BudgetPhase::Over(cause.clone());
+                TurnKind::Refused
+            }
+            BudgetPhase::Over(_) => TurnKind::Refused,
+        };
+        if turn != TurnKind::Refused {
+            self.turns = next;
+            self.last_activity = self.now;
+        }
+        turn
+    }
+
+    /// Something was heard of what the agent does: output, progress, an answer.
+    pub fn note_activity(&mut self, now: Moment) {
+        self.advance(now);
+        self.last_activity = self.now;
+    }
+
+    /// The same for what was heard earlier, at `at`, by somebody who tells of it only now. What counts is when it was: a
+    /// silence that it broke in time was none.
+    pub fn note_activity_at(&mut self, at: Moment, now: Moment) {
+        self.advance(at);
+        self.last_activity = self.last_activity.max(at);
+        self.advance(now);
+    }
+
+    /// A run of the agent's went on from `since` until it `ended`, or goes on now: meanwhile it was not silent, for the run
+    /// is under the same stall limit itself. Of several runs the one begun first comes first; silence after the last is
+    /// counted by whatever is asked next.
+    pub fn note_run(&mut self, since: Moment, ended: Option<Moment>, now: Moment) {
+        self.advance(since.min(now));
+        self.last_activity = self.last_activity.max(ended.map_or(now, |ended| ended.min(now)));
+    }
+
+    /// Something the agent did went wrong.
+    pub fn note_failure(&mut self, now: Moment) {
+        self.note_activity(now);
+        self.failures = self.failures.saturating_add(1);
+        self.advance(now);
+    }
+
+    /// The agent did this and got that. A repetition is told by the next check.
+    pub fn note_action(&mut self, action: &str, observation: &str, failed: bool, now: Moment) {
+        self.note_activity(now);
+        self.repetition.note(action, observation, failed);
+    }
+
+    /// Begins a task, in seconds of its typical and its longest duration as they were estimated. Unless it is
+    /// `alongside` them, what was tracked before counts as completed.
+    ///
+    /// # Errors
+    /// A name or durations that no task can have; a task of this name goes on; too many go on.
+    pub fn start_task(&mut self, task: TaskOf<'_>, alongside: bool, now: Moment) -> Result<(), TaskError> {
+        self.note_activity(now);
+        let started = self.now;
+        self.tasks.start(Task::new(task, self.options.max_duration_factor, started)?, alongside)?;
+        self.forget_task_hit();
+        Ok(())
+    }
+
+    /// The task of this name, or the one begun last, is done. Gives its name and how long it took; None where there is none.
+    pub fn complete_task(&mut self, name: Option<&str>, now: Moment) -> Option<(String, Duration)> {
+        self.note_activity(now);
+        let completed = self.tasks.complete(name, self.now);
+        self.forget_task_hit();
+        completed
+    }
+
+    /// As [`complete_task`](Self::complete_task), for a task whose process was killed: it does not count as completed.
+    pub fn stop_task(&mut self, name: Option<&str>, now: Moment) -> Option<(String, Duration)> {
+        self.note_activity(now);
+        let stopped = self.tasks.stop(name, self.now);
+        self.forget_task_hit();
+        stopped
+    }
+
+    /// How the task of this name, or the one begun last, stands.
+    pub fn task_status(&mut self, name: Option<&str>, now: Moment) -> Option<TaskStatus> {
+        self.advance(now);
+        self.tasks.find(name).map(|task| task.status(self.now))
+    }
+
+    /// Whether limits are kept, and by how much. The first call behind a limit that was passed grants the wrap-up turn.
+    pub fn check(&mut self, now: Moment) -> Check {
+        self.advance(now);
+        if let BudgetPhase::Hit(cause) = &self.phase {
+            let (cause, reserve) = (cause.clone(), self.reserve());
+            self.phase = match reserve {
+                Duration::ZERO => BudgetPhase::Over(cause),
+                _ => {
+                    let until = self.wrap_up_end(reserve);
+                    BudgetPhase::WrapUp { cause, granted: self.now, until, turn: None }
+                }
+            };
+        }
+        Check::of(self)
+    }
+
+    /// As [`check`](Self::check), for whoever only looks: it grants nothing.
+    pub fn inspect(&self, now: Moment) -> Check {
+        let mut copy = self.clone();
+        copy.advance(now);
+        Check::of(&copy)
+    }
+
+    /// What is said at the end.
+    pub fn summary(&self, now: Moment) -> String {
+        let mut copy = self.clone();
+        copy.advance(now);
+        words::summary(&copy)
+    }
+
+    /// What bounds a run that is begun now, in this task or in none. The wrap-up turn has what is kept for it; before it,
+    /// runs end in time for it.
+    pub fn run_bound(&mut self, task: Option<&str>, now: Moment) -> RunBound {
+        self.advance(now);
+        let (layer, start, end) = match &self.phase {
+            BudgetPhase::Going | BudgetPhase::Hit(_) => {
+                let work = self.work_end();
+                match self.ending_task(task) {
+                    Some((start, end)) if work.is_none_or(|work| end < work) => {
+                        (Layer::Task, start, Some(end))
+                    }
+                    _ => (Layer::Loop, self.started, work),
+                }
+            }
+            BudgetPhase::WrapUp { granted, until, .. } => (Layer::Turn, *granted, Some(*until)),
+            BudgetPhase::Over(_) => (Layer::Turn, self.now, Some(self.now)),
+        };
+        let stall = self.stall_limit(task);
+        let now = self.now;
+        RunBound { layer, start, end, now, stall }
+    }
+
+    /// The next moment at which a check says something new if nothing happens until then: a limit, a warning, the end of
+    /// the wrap-up turn.
+    pub fn next_event(&self) -> Option<Moment> {
+        let ends = match &self.phase {
+            BudgetPhase::Going => {
+                let mut ends: Vec<Moment> = self.work_end().into_iter().chain(self.stall_end()).collect();
+                ends.extend(self.tasks.active().flat_map(|task| [task.due(), task.end()]).flatten());
+                ends
+            }
+            BudgetPhase::WrapUp { until, .. } => vec![*until],
+            BudgetPhase::Hit(_) | BudgetPhase::Over(_) => Vec::new(),
+        };
+        ends.into_iter().filter(|end| *end > self.now).min()
+    }
+
+    fn limit(&self, kind: LimitKind) -> Option<&Effect> {
+        self.limits.get(kind)
+    }
+
+    /// Time kept for the wrap-up turn.
+    fn reserve(&self) -> Duration {
+        let wall = self.limit(LimitKind::Wall).map(|effect| Duration::from_nanos(effect.value));
+        self.options.wrap_up.unwrap_or_else(|| wall.map_or(WRAP_UP_ALONE, |wall| wall / WRAP_UP_SHARE))
+    }
+
+    fn wall_end(&self) -> Option<Moment> {
+        self.limit(LimitKind::Wall).map(|effect| self.started.after(Duration::from_nanos(effect.value)))
+    }
+
+    /// When normal work ends: the wall, less what is kept.
+    fn work_end(&self) -> Option<Moment> {
+        self.wall_end().map(|end| end.before(self.reserve()))
+    }
+
+    /// How long nothing was heard.
+    fn idle_time(&self) -> Duration {
+        if self.options.counts_idle_time { self.now.since(self.last_activity) } else { Duration::ZERO }
+    }
+
+    /// The longest silence, of what runs in this task, or at all. A built-in limit is widened to the time that the tasks
+    /// which are going on may take, since work of that length may be quiet for long; a limit that was chosen stands.
+    fn stall_limit(&self, task: Option<&str>) -> Option<Duration> {
+        let effect = self.limit(LimitKind::Stall)?;
+        let own = Duration::from_nanos(effect.value);
+        if effect.source != Source::Builtin {
+            return Some(own);
+        }
+        let tasks = self.tasks.active().filter(|active| task.is_none_or(|name| active.name() == name));
+        Some(tasks.filter_map(Task::quiet).fold(own, Duration::max))
+    }
+
+    fn stall_end(&self) -> Option<Moment> {
+        self.stall_limit(None)
+            .filter(|_| self.options.counts_idle_time)
+            .map(|limit| self.last_activity.after(limit))
+    }
+
+    /// The beginning and the end of a task whose runs the engine ends.
+    fn ending_task(&self, task: Option<&str>) -> Option<(Moment, Moment)> {
+        let ends = self.options.on_task_timeout == OnTaskTimeout::End;
+        let task = task.filter(|_| ends).and_then(|name| self.tasks.find(Some(name)))?;
+        Some((task.started(), task.runs_end()?))
+    }
+
+    /// When a wrap-up turn granted now is over. Whoever asked in time has it within the wall; whoever asked too late has
+    /// half of it all the same, for it was promised.
+    fn wrap_up_end(&self, reserve: Duration) -> Moment {
+        let end = self.now.after(reserve);
+        self.wall_end().map_or(end, |wall| end.min(wall.max(self.now.after(reserve / 2))))
+    }
+
+    /// Brings it up to this moment.
+    fn advance(&mut self, now: Moment) {
+        self.now = self.now.max(now);
+        match &self.phase {
+            BudgetPhase::Going => {
+                if let Some(cause) = self.passed() {
+                    self.phase = BudgetPhase::Hit(cause);
+                }
+            }
+            BudgetPhase::WrapUp { cause, until, .. } if *until <= self.now => {
+                self.phase = BudgetPhase::Over(cause.clone());
+            }
+            _ => {}
+        }
+    }
+
+    /// The limit that was passed, of several the first; of equals the outermost, but a task's before the silence in it.
+    fn passed(&self) -> Option<Cause> {
+        let used_up = |kind, used| self.limit(kind).is_some_and(|effect| used >= effect.value);
+        if used_up(LimitKind::Turns, self.turns) {
+            return Some(Cause::Turns);
+        }
+        if used_up(LimitKind::Failures, self.failures) {
+            return Some(Cause::Failures);
+        }
+        let mut ends = vec![(self.work_end(), Cause::Wall)];
+        ends.extend(self.tasks.active().map(|task| (task.end(), task.overrun())));
+        ends.push((self.stall_end(), Cause::Stall));
+        let passed = ends.into_iter().filter_map(|(end, cause)| Some((end?, cause)));
+        passed.filter(|(end, _)| *end <= self.now).min_by_key(|(end, _)| *end).map(|(_, cause)| cause)
+    }
+
+    /// A task that is done before anybody was told of its overrun is no reason to stop; nor is one later, where that was chosen.
+    fn forget_task_hit(&mut self) {
+        let cause = match &self.phase {
+            BudgetPhase::Hit(cause) => Some(cause),
+            BudgetPhase::WrapUp { cause, .. } | BudgetPhase::Over(cause) if self.options.resumes_after_task => {
+                Some(cause)
+            }
+            _ => None,
+        };
+        if let Some(Cause::Task { name, .. }) = cause
+            && self.tasks.find(Some(name)).is_none()
+        {
+            self.phase = BudgetPhase::Going;
+            self.advance(self.now);
+        }
+    }
+}
+
+/// A duration times a factor, at most thirty years.
+fn scaled(duration: Duration, factor: f64) -> Duration {
+    let nanos = nanoseconds(duration) as f64 * factor;
+    Duration::from_nanos(nanos.min(nanoseconds(sandtimer::limits::FAR_FUTURE) as f64) as u64)
+}

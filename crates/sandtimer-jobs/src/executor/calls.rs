@@ -1,0 +1,402 @@
+//! One call: asks [`Call`] what is next, and does it.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+use sandtimer::engine::{Run, ScopeHandle, Spec, Stream};
+use sandtimer::limits::{Key, Setting};
+use sandtimer::model::{Ending, InterpretedCommand, Layer, LimitKind, Outcome, Source};
+use sandtimer::supervise::OutputPiece;
+use sandtimer_agents::resilience::{Call, CallEnd, AttemptFailure, AttemptResult, SpentOn, CallStep, Way, Why, judge};
+use serde_json::Value;
+
+use super::clock::now;
+use super::level::Level;
+use super::{JobExecution, StopCause};
+use crate::job::sentences::JobActivity;
+use crate::job::{Action, CallRecord, JobVerdict, JobLanguage, JobPhase, JobProgram, WaySpec, JobWork};
+
+/// How often the output of a run is copied to the job's log while it goes on.
+const COPY: Duration = Duration::from_millis(100);
+/// How long the start of a sandbox and the proof that all of it is dead may take, in a breaker's eyes.
+const JAIL_OVERHEAD: Duration = Duration::from_secs(5);
+/// How much of it at a time.
+const PIECE: usize = 64 << 10;
+
+/// What a call came to.
+pub(super) struct JobCallCompletion {
+    pub record: CallRecord,
+    /// Of its last attempt.
+    pub outcome: Option<Arc<Outcome>>,
+    /// The line for a model, where breakers refused.
+    pub feedback: Option<String>,
+    /// The limit that ended it, where one did.
+    pub verdict: Option<JobVerdict>,
+}
+
+impl JobCallCompletion {
+    /// What a handler returned.
+    pub fn value(&self) -> Option<&Value> {
+        self.outcome.as_ref().filter(|_| self.record.ok)?.value.as_ref()
+    }
+}
+
+/// Which of a run's streams are the job's log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LoggedStreams {
+    Both,
+    /// A driver's stdout is for the loop.
+    Stderr,
+}
+
+impl JobExecution<'_> {
+    /// One call from its first attempt to its end. `of`: its name, and the turn it is made in.
+    pub(super) fn call(
+        &mut self,
+        around: &Level,
+        of: (&str, Option<u32>),
+        action: &Action,
+        stdin: &[u8],
+    ) -> Result<JobCallCompletion, StopCause> {
+        let (name, turn) = of;
+        self.check(around, JobPhase::Running, JobActivity::BeforeCall(name))?;
+        let level = around.open(&self.context.engine, Layer::Call, name, action.wall)?;
+        let ways = action.ways.iter().map(|way| self.way(way)).collect();
+        let mut call = GuardedCall::new(ways, level.end()).seed(now().as_nanos());
+        let mut last = None;
+        let ended = self.attempts((name, &level), action, stdin, (&mut call, &mut last));
+        if ended.is_err() {
+            level.fails();
+            call.abandon(&mut self.breakers(), now());
+        }
+        self.count(call.spent(), turn.is_some() && name == super::turns::DRIVER);
+        let end = match ended {
+            Ok(end) => end,
+            Err(stopped) => {
+                // What was tried before it was stopped is a part of where the time went.
+                let message = Some("it was stopped".to_owned());
+                let spent = call.spent().to_vec();
+                self.note(CallRecord {
+                    name: name.to_owned(),
+                    turn,
+                    ok: false,
+                    degraded: false,
+                    said: message,
+                    spent,
+                });
+                return Err(stopped);
+            }
+        };
+        let (ok, degraded, message) = match &end {
+            CallEnd::Succeeded { way } => (true, *way > 0, None),
+            CallEnd::Ignored => (false, false, last.as_deref().map(limit_message)),
+            CallEnd::Failed(why @ Why::WouldExceedDeadline { .. }) => {
+                let limit_note = level.first().map_or_else(String::new, |bound| format!(" ({bound})"));
+                (false, false, Some(format!("{why}{limit_note}")))
+            }
+            CallEnd::Failed(why) => (false, false, Some(why.to_string())),
+        };
+        if !ok {
+            level.fails();
+        }
+        let feedback = call.feedback();
+        let spent = call.spent().to_vec();
+        let record = CallRecord { name: name.to_owned(), turn, ok, degraded, said: message, spent };
+        // A fallback that did it does not hide that what was wanted is not tried any more.
+        if let Some(message) = record.said.as_ref().or(feedback.as_ref()) {
+            let turn = turn.map_or_else(String::new, |turn| format!("turn {turn}: "));
+            self.remark(&format!("{turn}{name}: {message}"));
+        }
+        let verdict = last.as_deref().filter(|_| !record.ok).and_then(|last| verdict((name, &level), last));
+        Ok(JobCallCompletion { record, outcome: last, feedback, verdict })
+    }
+
+    fn attempts(
+        &mut self,
+        (name, level): (&str, &Level),
+        action: &Action,
+        stdin: &[u8],
+        (call, last): (&mut GuardedCall, &mut Option<Arc<Outcome>>),
+    ) -> Result<CallEnd, StopCause> {
+        loop {
+            let next = call.next(&mut self.breakers(), now());
+            match next {
+                CallStep::Over(end) => return Ok(end),
+                CallStep::Wait { until } => {
+                    let until = level.end().map_or(until, |end| end.min(until));
+                    self.control.wait(until);
+                    self.check(level, JobPhase::Backoff, JobActivity::BetweenAttempts(name))?;
+                }
+                CallStep::Attempt { way, number } => {
+                    let way = &action.ways[way];
+                    let attempted = self.attempt((name, level), way, number, stdin);
+                    let judged = match &attempted {
+                        Ok(outcome) => judged(outcome, way),
+                        Err(_) => AttemptResult::Ignored,
+                    };
+                    call.ended(judged, &mut self.breakers(), &mut self.budgets(), now());
+                    let outcome = attempted?;
+                    *last = Some(Arc::clone(&outcome));
+                    self.check_outcome(level, &outcome, name)?;
+                }
+            }
+        }
+    }
+
+    /// A way, with the longest that it may take where its runs have a wall.
+    fn way(&self, spec: &WaySpec) -> Way {
+        let limits = spec.limits.over(&self.spec.limits);
+        let grace = match limits.get(Key::Grace) {
+            Setting::At(grace) => Duration::from_nanos(grace),
+            Setting::Unlimited | Setting::Inherit => Duration::ZERO,
+        };
+        let limit = match limits.get(LimitKind::Wall) {
+            Setting::At(wall) => {
+                let attempt = Duration::from_nanos(wall).saturating_add(grace).saturating_add(JAIL_OVERHEAD);
+                Some(spec.retry.longest(attempt))
+            }
+            Setting::Unlimited | Setting::Inherit => None,
+        };
+        Way { key: spec.key.clone(), retry: spec.retry.clone(), limit }
+    }
+
+    /// One attempt: a run.
+    fn attempt(
+        &mut self,
+        (name, level): (&str, &Level),
+        way: &WaySpec,
+        number: u32,
+        stdin: &[u8],
+    ) -> Result<Arc<Outcome>, StopCause> {
+        self.check(level, JobPhase::Running, JobActivity::BeforeAttempt(name))?;
+        let attempt = level.open(&self.context.engine, Layer::Attempt, &format!("attempt-{number}"), None)?;
+        let (scope, notifier) = attempt.into_parts();
+        let attempted = self.attempt_in((name, level), scope, way, stdin);
+        if !attempted.as_ref().is_ok_and(|outcome| outcome.ok) {
+            notifier.fails();
+        }
+        if let Ok(outcome) = &attempted {
+            self.outcome = Some(Arc::clone(outcome));
+        }
+        attempted
+    }
+
+    fn attempt_in(
+        &self,
+        (name, level): (&str, &Level),
+        scope: ScopeHandle,
+        way: &WaySpec,
+        stdin: &[u8],
+    ) -> Result<Arc<Outcome>, StopCause> {
+        // What a loop's driver says on stdout is for the loop.
+        let is_driver = name == super::turns::DRIVER && matches!(self.spec.work, JobWork::Loop(_));
+        let logged = if is_driver { LoggedStreams::Stderr } else { LoggedStreams::Both };
+        let limits = way.limits.over(&self.spec.limits).with_origin("the job's spec");
+        if let JobProgram::Handler { name, input } = &way.program {
+            // What a driver says comes before what the spec says.
+            let parsed = serde_json::from_slice(stdin).ok().filter(|parsed: &Value| !parsed.is_null());
+            let input = parsed.unwrap_or_else(|| input.clone());
+            return self.handle((level, scope), (name, input), limits, logged);
+        }
+        let InterpretedCommand { command, program } = self.command(level, &way.program)?;
+        let mut spec = Spec { program, ..Spec::command(command).limits(limits).stdin_bytes(stdin) };
+        spec.defaults.clone_from(&self.context.defaults);
+        spec.parent = Some(scope.id());
+        spec.environment =
+            self.spec.environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        spec.environment.push(("SANDTIMER_TIME_SCALE".into(), self.spec.time_scale.to_string().into()));
+        spec.environment.push(("SANDTIMER_JOB".into(), self.held.id.as_str().into()));
+        if let Some(scheduled) = &self.spec.scheduled {
+            let moment = scheduled.moment_ms.to_string();
+            spec.environment.push(("SANDTIMER_SCHEDULED_MS".into(), moment.into()));
+        }
+        spec.working_directory.clone_from(&self.spec.working_directory);
+        spec.read_only.extend(self.spec.working_directory.clone());
+        // The worker's own directory is nobody's business.
+        spec.private_workspace = true;
+        spec.workspaces.clone_from(&self.spec.workspaces);
+        spec.workspace = self.directory.as_ref().map(|directory| directory.path().to_owned());
+        spec.network = self.spec.network;
+        let run = Arc::new(self.start(spec, &way.program)?);
+        self.control.began(&run);
+        let outcome = self.follow(&run, logged);
+        self.control.ended(&run);
+        Ok(outcome)
+    }
+
+    /// Starts a run; a Python program in an interpreter that stands ready, where one does.
+    fn start(&self, mut spec: Spec, program: &JobProgram) -> Result<Run, StopCause> {
+        if let JobProgram::Code { language: JobLanguage::Python, code } = program
+            && let Some(run) = self.context.interpreters.start(self.owner, &mut spec, code)?
+        {
+            return Ok(run);
+        }
+        Ok(self.context.engine.start(spec)?)
+    }
+
+    /// What is executed, TypeScript read before the level's end.
+    #[cfg_attr(not(feature = "javascript"), expect(unused_variables, reason = "nothing is read"))]
+    fn command(&self, level: &Level, program: &JobProgram) -> Result<InterpretedCommand, StopCause> {
+        match (program.command().map_err(StopCause::failed)?, program) {
+            (Some(command), _) => Ok(command),
+            #[cfg(feature = "javascript")]
+            (None, JobProgram::Code { code, .. }) => {
+                let within = level.end().map(|end| end.since(now()));
+                Ok(self.context.engine.typescript(code, within, Some(level.id()))?.interpreted())
+            }
+            (None, _) => Err(StopCause::failed("there is nothing to execute".to_owned())),
+        }
+    }
+
+    /// Waits until everything of a run is dead, and copies what it writes to the log meanwhile.
+    pub(super) fn follow(&self, run: &Run, logged: LoggedStreams) -> Arc<Outcome> {
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut settled = run.settled();
+        let (mut cursors, mut writes) = ([0, 0], VecDeque::new());
+        loop {
+            let polled = Pin::new(&mut settled).poll(&mut Context::from_waker(&waker));
+            writes.extend(run.take_write_sequence());
+            self.copy_as_written(run, logged, (&mut cursors, &mut writes));
+            match polled {
+                Poll::Ready(outcome) => {
+                    for stream in [Stream::Stdout, Stream::Stderr] {
+                        self.copy(run, (stream, logged), &mut cursors, u64::MAX);
+                    }
+                    return outcome;
+                }
+                Poll::Pending => std::thread::park_timeout(COPY),
+            }
+        }
+    }
+
+    /// Copies what is known to have come next, as far as it is there.
+    fn copy_as_written(
+        &self,
+        run: &Run,
+        logged: LoggedStreams,
+        (cursors, writes): (&mut [u64; 2], &mut VecDeque<OutputPiece>),
+    ) {
+        while let Some(OutputPiece { stream, end }) = writes.front().copied() {
+            let which = if stream == 0 { Stream::Stdout } else { Stream::Stderr };
+            self.copy(run, (which, logged), cursors, end);
+            if cursors[stream] < end && (which, logged) != (Stream::Stdout, LoggedStreams::Stderr) {
+                return;
+            }
+            writes.pop_front();
+        }
+    }
+
+    /// Copies a stream up to a position.
+    fn copy(&self, run: &Run, (stream, logged): (Stream, LoggedStreams), cursors: &mut [u64; 2], end: u64) {
+        if stream == Stream::Stdout && logged == LoggedStreams::Stderr {
+            return;
+        }
+        let cursor = &mut cursors[stream as usize];
+        while *cursor < end {
+            let most = usize::try_from(end - *cursor).unwrap_or(PIECE).min(PIECE);
+            // Output that cannot be read back is missing in the Outcome too, which says so.
+            let Ok(chunk) = run.output(stream, *cursor, most) else {
+                // What comes next is not to wait for it.
+                *cursor = end;
+                return;
+            };
+            if chunk.next_cursor <= *cursor {
+                return;
+            }
+            let mut chunk = chunk;
+            if self.spec.parallel > 1 && end != u64::MAX && chunk.bytes.len() < PIECE {
+                // Lines of steps that run at the same time are not mixed: the rest of a line waits for its end.
+                let whole = chunk.bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+                if whole == 0 {
+                    return;
+                }
+                chunk.next_cursor -= (chunk.bytes.len() - whole) as u64;
+                chunk.bytes.truncate(whole);
+            }
+            *cursor = chunk.next_cursor;
+            if chunk.dropped_before > 0 {
+                self.remark(&format!("{} bytes were dropped here", chunk.dropped_before));
+            }
+            self.log(&chunk.bytes);
+        }
+    }
+
+    /// Stops where a run's Outcome is the end of more than its attempt.
+    fn check_outcome(&self, level: &Level, outcome: &Outcome, name: &str) -> Result<(), StopCause> {
+        if let Some(halt) = self.control.halted() {
+            return Err(StopCause::Halted(halt));
+        }
+        if outcome.ending == Ending::InfraError {
+            return Err(StopCause::Infrastructure(limit_message(outcome)));
+        }
+        let verdict = outcome.verdict.as_ref().filter(|verdict| verdict.source == Source::Ancestor);
+        let bound = verdict.and_then(|verdict| level.bound(verdict.layer));
+        match bound.filter(|bound| bound.layer <= Layer::Loop) {
+            Some(bound) => {
+                let verdict = bound.verdict(JobPhase::Running, JobActivity::InAttempt(name));
+                Err(StopCause::Limit(Box::new(verdict)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Adds to where the time went.
+    fn count(&mut self, spent: &[SpentOn], is_driver: bool) {
+        let total = &mut self.result.spent;
+        for piece in spent {
+            match piece {
+                SpentOn::Attempt { ms, .. } if is_driver => total.driver_ms += ms,
+                SpentOn::Attempt { ms, .. } => {
+                    (total.attempts_ms, total.attempts) = (total.attempts_ms + ms, total.attempts + 1)
+                }
+                SpentOn::Backoff { ms } => total.backoff_ms += ms,
+                SpentOn::BreakerOpen { .. } => total.refused += 1,
+            }
+        }
+    }
+}
+
+/// Wakes the thread that waits.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The limit that ended the last run of a call: one of the job's own is told as such.
+fn verdict((name, level): (&str, &Level), outcome: &Outcome) -> Option<JobVerdict> {
+    let verdict = outcome.verdict.as_ref()?;
+    let bound = level.bound(verdict.layer).filter(|_| verdict.source == Source::Ancestor);
+    let activity = JobActivity::InAttempt(name);
+    bound.map_or_else(|| JobVerdict::of_run(outcome), |bound| Some(bound.verdict(JobPhase::Running, activity)))
+}
+
+/// As [`judge`], of an attempt in a call: the call's own limit is one of what is tried in it, and no attempt mends it.
+fn judged(outcome: &Outcome, way: &WaySpec) -> AttemptResult {
+    match &outcome.verdict {
+        Some(verdict) if verdict.source == Source::Ancestor && verdict.layer == Layer::Call => {
+            let said = verdict.sentence.clone();
+            AttemptResult::Failure(AttemptFailure { retryable: false, is_timeout: true, ..AttemptFailure::new(said) })
+        }
+        _ => match judge(outcome, &way.expected) {
+            AttemptResult::Failure(failure) if way.not_retried.names(outcome) => {
+                AttemptResult::Failure(AttemptFailure { retryable: false, ..failure })
+            }
+            judged => judged,
+        },
+    }
+}
+
+/// One line on why an Outcome is no success.
+fn limit_message(outcome: &Outcome) -> String {
+    let sentence = outcome.verdict.as_ref().map(|verdict| verdict.sentence.clone());
+    let message = || outcome.error.as_ref().and_then(|error| error["message"].as_str()).map(str::to_owned);
+    sentence.or_else(message).unwrap_or_else(|| "it could not continue".to_owned())
+}

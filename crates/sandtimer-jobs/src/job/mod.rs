@@ -1,0 +1,82 @@
+//! Jobs: durable work, as data, and the trait of its stores. Nothing here starts, waits for or stores anything.
+//!
+//! ```text
+//! error       the field that is rejected, and why
+//! spec        what is to be done, read from TOML or JSON; every rejection names the field
+//! files       the files that a job is given, and which of the files it leaves are stored
+//! json        JSON without duplicate keys
+//! source      the file that a spec is read from, and the directory of its relative paths
+//! program     what a run executes
+//! table       the reader that all of these use
+//! fan_out     one job for each item of a list
+//! graph       steps, each after those that it needs
+//! result      how a job ended
+//! ways        how a call is carried out: retries, fallbacks
+//! live        workers as a store lists them
+//! queueing    relations to other jobs: keys, rates, dependencies
+//! recurrence  when a recurring job is due
+//! schedule    jobs that recur
+//! webhook     who is notified of its end
+//! store       the trait of stores, and the states of a job
+//! log         a part of a job's log, and the times of its lines
+//! matching    what is done to all jobs that match a filter
+//! ```
+//! `executor` executes them; `sqlite` and `nats` store them.
+
+mod error;
+mod fan_out;
+mod files;
+mod graph;
+mod json;
+mod live;
+mod log;
+mod matching;
+mod program;
+mod queueing;
+mod recurrence;
+mod result;
+mod schedule;
+mod sentence_examples;
+pub(crate) mod sentences;
+mod shared_breakers;
+mod source;
+mod spec;
+mod store;
+mod table;
+#[cfg(test)]
+mod tests;
+mod ways;
+mod webhook;
+
+pub use error::SpecError;
+pub use fan_out::{MAX_FAN_OUT_BYTES, expanded};
+pub use files::{
+    MAX_PATH_DEPTH, InputFile, MAX_JOB_FILES, MAX_INPUT_BYTES, OutputSpec, digest, embedded, hexadecimal,
+};
+pub use json::UnambiguousValue;
+pub use live::{LIVE_TIME, LiveWorker, WorkerFacts};
+pub use log::{LineTimes, JobLog, LogTime};
+pub use matching::{OPEN_STATES, RETRIED_STATES, each_open, each_retried, requeue_dead};
+pub use program::{JobLanguage, JobProgram};
+pub use queueing::{
+    After, Concurrency, JobBlocker, MAX_BLOCKING_JOBS, RateLimit, UnreadableSpec, resolve_names,
+};
+pub use recurrence::{Recurrence, rfc3339};
+pub use result::{
+    CallRecord, JobFile, JobFileRefused, JobResult, JobSpent, JobVerdict, JobPhase, JobStatus, StepRecord,
+};
+pub use schedule::{MAX_MISSED, MissedPolicy, OverlapPolicy, ScheduleSpec, ScheduledMoment, Tick};
+#[doc(hidden)]
+pub use sentence_examples::sentences as example_sentences;
+pub use shared_breakers::{BreakerPage, StoredBreaker, breaker_key};
+pub use source::{LOCAL_OWNER, anchored, parse_file, schedule_from};
+pub use spec::{BreakerChoice, BreakerScope, JobSpec, LoopSpec, StepSpec, Times, JobWork};
+pub use store::{
+    CancelResult, FILE_PIECE, FileOf, Filter, Finish, FinishResult, JobLease, JobLine, JobRecord, JobState, JobStore,
+    LeaseRequest, JobAssignment, MAX_SCHEDULES, MAX_QUEUES, Page, QueueFacts, Renewal, Room, ScheduleRecord,
+    ShownState, StoreError, Submission, SubmittedJob, is_queue_name,
+};
+pub use ways::{Action, RetryExclusions, WaySpec};
+pub use webhook::{
+    DeliveryResult, Delivery, Destination, JobEnd, Webhook, WebhookShares, WebhookState, signing_key, webhook_body,
+};

@@ -1,0 +1,318 @@
+//! What a spec says of other jobs: how many with one key run at the same time, how many start in a period, and which have to
+//! end before.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::{SpecError, missing};
+use super::files::check_path;
+use super::store::Submission;
+use super::table::{SpecTable, refused};
+
+/// Jobs that one may wait for.
+const MAX_AFTER: usize = 10_000;
+/// A period is longer than what workers need to find a job.
+const MIN_RATE_PERIOD: Duration = Duration::from_secs(1);
+const MAX_RATE_PERIOD: Duration = Duration::from_secs(24 * 3600);
+/// Starts of a period that a store remembers.
+const MAX_RATE: u32 = 10_000;
+/// Jobs that those of one submission wait for, counted for each of them.
+const MAX_WAITS: usize = 20_000;
+
+/// Ids that `JobBlocker::Jobs` has at most.
+pub const MAX_BLOCKING_JOBS: usize = 20;
+
+/// A reason why no worker can lease a scheduled or queued job now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum JobBlocker {
+    /// Its queue is paused.
+    QueuePaused { queue: String },
+    /// Jobs of its `after` have not ended: `count` of them, of which `ids` has the first.
+    Jobs { ids: Vec<String>, count: u64 },
+    /// Its start, or the pause before its next attempt, is in the future. Milliseconds since 1970.
+    NotBefore { at_ms: u64 },
+    /// Its rate key is used up; the next job with the key may start at `at_ms`.
+    Rate { key: String, at_ms: Option<u64> },
+    /// Its concurrency key is used up.
+    Concurrency { key: String },
+    /// A run of it may have more memory than any live worker of its queue has.
+    Memory { bytes: u64, largest_bytes: u64 },
+    /// No live worker takes jobs from its queue.
+    NoWorker { queue: String },
+    /// The worker that had it last could not read its spec, and returned it.
+    UnreadableSpec(UnreadableSpec),
+}
+
+/// A spec that a worker cannot read, because a later version has written it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreadableSpec {
+    pub worker: String,
+    /// The version of the worker's program.
+    pub version: String,
+    /// The path of the field that the worker does not know.
+    pub field: String,
+    /// Why the field was rejected.
+    pub problem: String,
+}
+
+/// At most `most` jobs with this key run at the same time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Concurrency {
+    pub key: String,
+    pub most: u32,
+}
+
+impl Concurrency {
+    pub(super) fn read(table: &mut SpecTable) -> Result<Option<Self>, SpecError> {
+        let Some(mut inner) = table.table("concurrency")? else { return Ok(None) };
+        let (path, most) = (inner.at("key"), inner.small("most", 1)?.unwrap_or(1));
+        let key = inner.name("key")?;
+        let key = key.ok_or_else(|| missing(&path, "a string; jobs with the same one count together"))?;
+        inner.done()?;
+        Ok(Some(Concurrency { key, most }))
+    }
+}
+
+/// At most `most` jobs with this key start in any `per_ms`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RateLimit {
+    pub key: String,
+    pub most: u32,
+    pub per_ms: u64,
+}
+
+impl RateLimit {
+    /// Reads `rate`: `{ key, most, per_ms }`.
+    pub(super) fn read(table: &mut SpecTable) -> Result<Option<Self>, SpecError> {
+        let Some(mut inner) = table.table("rate")? else { return Ok(None) };
+        let (key_path, most_path, per_path) = (inner.at("key"), inner.at("most"), inner.at("per_ms"));
+        let key = inner.name("key")?;
+        let key = key.ok_or_else(|| missing(&key_path, "a string; jobs with the same one count together"))?;
+        let most = inner.small("most", 1)?;
+        let most = most.ok_or_else(|| missing(&most_path, "how many jobs start in the time of `per_ms`"))?;
+        let per = inner.time("per_ms")?.unwrap_or(Duration::from_secs(1));
+        inner.done()?;
+        if !(MIN_RATE_PERIOD..=MAX_RATE_PERIOD).contains(&per) {
+            return Err(refused(&per_path, &(per.as_millis() as u64).into(), "1s to 24h"));
+        }
+        if most > MAX_RATE {
+            return Err(refused(&most_path, &most.into(), "1 to 10000; for more, use a shorter `per_ms`"));
+        }
+        Ok(Some(RateLimit { key, most, per_ms: per.as_millis() as u64 }))
+    }
+}
+
+/// The jobs that one waits for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct After {
+    /// Ids of the store, or names of jobs that are submitted with it.
+    pub jobs: Vec<String>,
+    /// It runs also when one of those did not succeed.
+    pub runs_after_failure: bool,
+    /// Where it finds their results, below its directory.
+    pub results: Option<String>,
+}
+
+/// Reads `after`, `after_failure` and `after_results`.
+pub(super) fn after(table: &mut SpecTable) -> Result<After, SpecError> {
+    let (path, failure_path) = (table.at("after"), table.at("after_failure"));
+    let results_path = table.at("after_results");
+    let after = table.strings("after")?.unwrap_or_default();
+    if after.len() > MAX_AFTER {
+        let problem = format!("has {} jobs; use at most {MAX_AFTER}", after.len());
+        return Err(SpecError { path, problem });
+    }
+    let runs = match table.string("after_failure")?.as_deref() {
+        None | Some("cancel") => false,
+        Some("run") if after.is_empty() => {
+            let problem = "has no effect without `after`; name the jobs there, or leave it out";
+            return Err(SpecError { path: failure_path, problem: problem.to_owned() });
+        }
+        Some("run") => true,
+        Some(other) => return Err(refused(&failure_path, &other.into(), "`cancel` or `run`")),
+    };
+    let results = table.string("after_results")?;
+    if let Some(results) = &results {
+        let refuse = |problem: String| SpecError { path: results_path.clone(), problem };
+        if after.is_empty() {
+            return Err(refuse(
+                "has no effect without `after`; name the jobs there, or leave it out".to_owned(),
+            ));
+        }
+        check_path(results).map_err(|problem| refuse(format!("{results:?} {problem}")))?;
+    }
+    Ok(After { jobs: after, runs_after_failure: runs, results })
+}
+
+/// The ids of the jobs that each submission waits for. A name is that of a job that is submitted together with it; everything
+/// else is an id of the store, which knows whether it is there.
+///
+/// # Errors
+/// A name that several of the jobs have, and jobs that wait for each other in a circle.
+pub fn resolve_names(submissions: &[Submission], ids: &[String]) -> Result<Vec<Vec<String>>, SpecError> {
+    if submissions.iter().all(|one| one.spec.after.jobs.is_empty()) {
+        return Ok(vec![Vec::new(); submissions.len()]);
+    }
+    let mut named: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (index, one) in submissions.iter().enumerate() {
+        named.entry(&one.spec.name).or_default().push(index);
+    }
+    let mut needs: Vec<Vec<usize>> = vec![Vec::new(); submissions.len()];
+    let mut resolved = vec![Vec::new(); submissions.len()];
+    let mut waits = 0;
+    for (index, one) in submissions.iter().enumerate() {
+        let mut distinct = HashSet::new();
+        for (position, name) in one.spec.after.jobs.iter().enumerate() {
+            if !distinct.insert(name.as_str()) {
+                continue;
+            }
+            waits += 1;
+            match named.get(name.as_str()).map(Vec::as_slice) {
+                None => resolved[index].push(name.clone()),
+                Some([other]) => {
+                    needs[index].push(*other);
+                    resolved[index].push(ids[*other].clone());
+                }
+                Some(several) => {
+                    let problem = format!(
+                        "`{name}` is the name of {} jobs that are submitted together (jobs of a `map` are named after it); give each a `name`",
+                        several.len()
+                    );
+                    return Err(SpecError { path: format!("after[{position}]"), problem });
+                }
+            }
+        }
+    }
+    if waits > MAX_WAITS {
+        let problem = format!(
+            "the jobs that are submitted together wait for {waits} jobs, counted for each of them; use at most {MAX_WAITS}, such as \
+             one job that waits for all and others that wait for that one"
+        );
+        return Err(SpecError { path: "after".to_owned(), problem });
+    }
+    check_circle(submissions, &needs)?;
+    Ok(resolved)
+}
+
+/// Refuses jobs of which each waits for another one of them, naming one way around.
+fn check_circle(submissions: &[Submission], needs: &[Vec<usize>]) -> Result<(), SpecError> {
+    let mut waiting: Vec<usize> = needs.iter().map(Vec::len).collect();
+    let mut waited_for_by: Vec<Vec<usize>> = vec![Vec::new(); needs.len()];
+    for (index, needed) in needs.iter().enumerate() {
+        needed.iter().for_each(|other| waited_for_by[*other].push(index));
+    }
+    let mut free: Vec<usize> = (0..needs.len()).filter(|index| waiting[*index] == 0).collect();
+    while let Some(index) = free.pop() {
+        for other in &waited_for_by[index] {
+            waiting[*other] -= 1;
+            if waiting[*other] == 0 {
+                free.push(*other);
+            }
+        }
+    }
+    let Some(start) = waiting.iter().position(|count| *count > 0) else { return Ok(()) };
+    let mut walked = vec![start];
+    let mut here = start;
+    while let Some(next) = needs[here].iter().copied().find(|other| waiting[*other] > 0) {
+        if let Some(first) = walked.iter().position(|index| *index == next) {
+            walked.drain(..first);
+            walked.push(next);
+            break;
+        }
+        walked.push(next);
+        here = next;
+    }
+    let names: Vec<&str> = walked.iter().map(|index| submissions[*index].spec.name.as_str()).collect();
+    let problem = format!("jobs wait for each other in a circle: {}", names.join(" → "));
+    Err(SpecError { path: "after".to_owned(), problem })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::spec::JobSpec;
+    use super::*;
+
+    fn spec(more: Value) -> Result<JobSpec, SpecError> {
+        let mut source = json!({"command": ["true"]});
+        source.as_object_mut().expect("a table").extend(more.as_object().expect("a table").clone());
+        JobSpec::read(source)
+    }
+
+    fn batch(jobs: &[(&str, &[&str])]) -> Result<Vec<Vec<String>>, SpecError> {
+        let one = |(name, after): &(&str, &[&str])| Submission {
+            spec: spec(json!({"name": name, "after": after})).expect("valid"),
+            owner: "o".to_owned(),
+        };
+        let submissions: Vec<Submission> = jobs.iter().map(one).collect();
+        let ids: Vec<String> = (0..jobs.len()).map(|index| format!("id{index}")).collect();
+        resolve_names(&submissions, &ids)
+    }
+
+    #[test]
+    fn names_of_a_batch_become_ids() {
+        let resolved = batch(&[("c", &["a", "b", "0123456789ab"]), ("a", &[]), ("b", &["a"])]);
+        let resolved = resolved.expect("resolved");
+        assert_eq!(resolved, [vec!["id1", "id2", "0123456789ab"], vec![], vec!["id1"]]);
+        // Names that no job waits for may be there twice.
+        assert!(batch(&[("a", &[]), ("a", &[]), ("b", &["0123456789ab"])]).is_ok());
+    }
+
+    #[test]
+    fn circles_and_ambiguous_names_are_refused() {
+        let circle =
+            batch(&[("x", &["a"]), ("a", &["b"]), ("b", &["c"]), ("c", &["a"])]).expect_err("a circle");
+        assert_eq!(circle.path, "after");
+        assert!(circle.problem.ends_with("a → b → c → a"), "{circle}");
+        assert!(batch(&[("a", &["a"])]).expect_err("itself").problem.ends_with("a → a"));
+        let twice = batch(&[("a", &[]), ("a", &[]), ("b", &["a"])]).expect_err("ambiguous");
+        assert!(twice.path == "after[0]" && twice.problem.contains("2 jobs"), "{twice}");
+    }
+
+    #[test]
+    fn waits_are_counted_once_and_bounded() {
+        assert_eq!(
+            batch(&[("a", &[]), ("b", &["a", "a", "x", "a", "x"])]).expect("resolved")[1],
+            ["id0", "x"]
+        );
+        let names: Vec<String> = (0..150).map(|number| number.to_string()).collect();
+        let after: Vec<&str> = names.iter().map(String::as_str).collect();
+        let jobs: Vec<(&str, &[&str])> = after.iter().map(|name| (*name, &after[..])).collect();
+        let refused = batch(&jobs).expect_err("22,500 waits");
+        assert!(refused.path == "after" && refused.problem.contains("at most 20000"), "{refused}");
+    }
+
+    #[test]
+    fn malformed_values_are_refused() {
+        let many: Vec<String> = (0..=MAX_AFTER).map(|number| number.to_string()).collect();
+        for (more, path, part) in [
+            (json!({"rate": 5}), "rate", "a table"),
+            (json!({"rate": {"most": 5}}), "rate.key", "is missing"),
+            (json!({"rate": {"key": "k"}}), "rate.most", "is missing"),
+            (json!({"rate": {"key": "k", "most": 0}}), "rate.most", "from 1 to"),
+            (json!({"rate": {"key": "k", "most": -1}}), "rate.most", "from 1 to"),
+            (json!({"rate": {"key": "k", "most": 1, "per_ms": 0}}), "rate.per_ms", "0"),
+            (json!({"rate": {"key": "k", "most": 1, "per_ms": "48h"}}), "rate.per_ms", "1s to 24h"),
+            (json!({"rate": {"key": "k", "most": 1, "per_ms": 10}}), "rate.per_ms", "1s to 24h"),
+            (json!({"rate": {"key": "k", "most": 20_000}}), "rate.most", "1 to 10000"),
+            (json!({"rate": {"key": "k", "most": 1, "burst": 3}}), "rate.burst", "unknown field"),
+            (json!({"after": "0123456789ab"}), "after", "a list of texts"),
+            (json!({"after": [5]}), "after", "a list of texts"),
+            (json!({"after": many}), "after", "at most 10000"),
+            (json!({"after": ["a"], "after_failure": "go"}), "after_failure", "`cancel` or `run`"),
+            (json!({"after_failure": "run"}), "after_failure", "no effect without `after`"),
+            (json!({"after_results": "r.json"}), "after_results", "no effect without `after`"),
+            (json!({"after": ["a"], "after_results": "../r"}), "after_results", "not a plain path"),
+            (json!({"after": ["a"], "after_results": "r", "inputs": {"r": "x"}}), "after_results", "inputs"),
+            (json!({"release_on_failure": true}), "release_on_failure", "idempotency_key"),
+        ] {
+            let error = spec(more.clone()).expect_err("refused");
+            assert_eq!(error.path, path, "{more}: {error}");
+            assert!(error.problem.contains(part), "{more}: {error}");
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! From one state to the next. Each function is a part of one transaction.
+
+use crate::job::{
+    CancelResult, Filter, Finish, FinishResult, JobEnd, JobResult, JobState, LeaseRequest, JobStatus, StoreError,
+};
+use rusqlite::{OptionalExtension, Row, Transaction, params, params_from_iter};
+
+use super::values::{ResultKind, broken, execute, integer, natural, rank, state_number, state_of, unreadable};
+use super::webhooks::{self, WebhookRules};
+use super::{rates, waits};
+
+/// Of each kind of thing that time does, so many in one transaction.
+const CHUNK: i64 = 512;
+/// Results of earlier deliveries that are kept.
+const MAX_EARLIER_RESULTS: i64 = 3;
+
+/// How long a job waits that could not be executed, and at most after several times.
+const MIN_PAUSE_MS: i64 = 1_000;
+const MAX_PAUSE_MS: i64 = 60_000;
+
+/// The columns that a move needs.
+#[derive(Debug)]
+struct MovingJob {
+    seq: i64,
+    id: String,
+    state: JobState,
+    /// 1 in the index of what can be leased, 2 held back by its rate, 0 neither.
+    ready: i64,
+    epoch: i64,
+    concurrency: Option<String>,
+    deliveries: i64,
+    max_deliveries: i64,
+    submitted: i64,
+    deadline: Option<i64>,
+    retention: Option<i64>,
+    cancel: Option<String>,
+    worker: Option<String>,
+    ok: Option<bool>,
+    /// Whether it waits for other jobs.
+    has_waits: bool,
+    /// Whether other jobs wait for it.
+    is_awaited: bool,
+}
+
+const COLUMNS: &str = "seq, id, state, ready, epoch, concurrency, deliveries, deliveries_most, submitted_ms, deadline_ms, \
+    retention_ms, cancel, worker, ok, waits, awaited";
+
+fn row(row: &Row<'_>) -> rusqlite::Result<MovingJob> {
+    Ok(MovingJob {
+        seq: row.get(0)?,
+        id: row.get(1)?,
+        state: state_of(row.get(2)?),
+        ready: row.get(3)?,
+        epoch: row.get(4)?,
+        concurrency: row.get(5)?,
+        deliveries: row.get(6)?,
+        max_deliveries: row.get(7)?,
+        submitted: row.get(8)?,
+        deadline: row.get(9)?,
+        retention: row.get(10)?,
+        cancel: row.get(11)?,
+        worker: row.get(12)?,
+        ok: row.get(13)?,
+        has_waits: row.get(14)?,
+        is_awaited: row.get(15)?,
+    })
+}
+
+fn by_id(tx: &Transaction<'_>, id: &str) -> Result<Option<MovingJob>, StoreError> {
+    let mut select =
+        tx.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE id = ?1")).map_err(broken)?;
+    select.query_row([id], row).optional().map_err(broken)
+}
+
+fn by_seq(tx: &Transaction<'_>, seq: i64) -> Result<MovingJob, StoreError> {
+    let mut select =
+        tx.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE seq = ?1")).map_err(broken)?;
+    select.query_row([seq], row).map_err(broken)
+}
+
+/// Some jobs, by the index of just those: the planner would take the one of all states, and walk over all that wait.
+fn rows(tx: &Transaction<'_>, which: &str, bound: i64) -> Result<Vec<MovingJob>, StoreError> {
+    let sql = format!("SELECT {COLUMNS} FROM jobs INDEXED BY {which} LIMIT {CHUNK}");
+    let mut select = tx.prepare_cached(&sql).map_err(broken)?;
+    let found = select.query_map([bound], row).map_err(broken)?;
+    found.collect::<Result<_, _>>().map_err(broken)
+}
+
+/// Queues a job: at once if its concurrency key and its rate have room, else next to the queue.
+pub(crate) fn enter(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<(), StoreError> {
+    let select = "SELECT concurrency, most, rate IS NOT NULL FROM jobs WHERE seq = ?1";
+    let mut select = tx.prepare_cached(select).map_err(broken)?;
+    let read = |row: &Row<'_>| {
+        Ok((row.get::<_, Option<String>>(0)?, row.get::<_, Option<i64>>(1)?, row.get::<_, bool>(2)?))
+    };
+    let (key, most, has_rate) = select.query_row([seq], read).map_err(broken)?;
+    let has_room = match &key {
+        None => true,
+        Some(key) => take(tx, key, most.unwrap_or(1))?,
+    };
+    if has_room && has_rate {
+        return rates::enter(tx, seq, now);
+    }
+    execute(tx, "UPDATE jobs SET state = 1, ready = ?2 WHERE seq = ?1", (seq, has_room)).map(drop)
+}
+
+/// Takes one of a key's places, if one is free.
+fn take(tx: &Transaction<'_>, key: &str, most: i64) -> Result<bool, StoreError> {
+    execute(tx, "INSERT INTO concurrency (key, taken) VALUES (?1, 0) ON CONFLICT DO NOTHING", [key])?;
+    let update = "UPDATE concurrency SET taken = taken + 1 WHERE key = ?1 AND taken < ?2";
+    Ok(execute(tx, update, (key, most))? == 1)
+}
+
+/// Gives a key's place back, to the job that waits for it first.
+fn leave(tx: &Transaction<'_>, key: Option<&str>, now: i64) -> Result<(), StoreError> {
+    let Some(key) = key else { return Ok(()) };
+    execute(tx, "UPDATE concurrency SET taken = taken - 1 WHERE key = ?1", [key])?;
+    let first = "SELECT seq, most FROM jobs WHERE state = 1 AND ready = 0 AND concurrency = ?1 ORDER BY rank, seq LIMIT 1";
+    let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+    // More than one where those that wait allow more at a time than those before them.
+    while let Some((seq, most)) = tx
+        .prepare_cached(first)
+        .and_then(|mut select| select.query_row([key], read).optional())
+        .map_err(broken)?
+    {
+        if !take(tx, key, most)? {
+            return Ok(());
+        }
+        rates::enter(tx, seq, now)?;
+    }
+    execute(tx, "DELETE FROM concurrency WHERE key = ?1 AND taken <= 0", [key]).map(drop)
+}
+
+/// Writes a result down.
+fn keep(
+    tx: &Transaction<'_>,
+    job: &MovingJob,
+    kind: ResultKind,
+    result: &JobResult,
+    now: i64,
+) -> Result<(), StoreError> {
+    let body = serde_json::to_string(result).map_err(unreadable)?;
+    let insert = "INSERT INTO results (job, epoch, kind, at_ms, body) VALUES (?1, ?2, ?3, ?4, ?5)";
+    execute(tx, insert, params![job.seq, job.epoch, kind as i64, now, body])?;
+    if kind == ResultKind::Earlier {
+        let old = "DELETE FROM results WHERE job = ?1 AND kind = 1 AND rowid NOT IN
+            (SELECT rowid FROM results WHERE job = ?1 AND kind = 1 ORDER BY rowid DESC LIMIT ?2)";
+        execute(tx, old, (job.seq, MAX_EARLIER_RESULTS))?;
+    }
+    Ok(())
+}
+
+/// Ends a job in this state with this result.
+fn end(
+    tx: &Transaction<'_>,
+    job: &MovingJob,
+    state: JobState,
+    result: &JobResult,
+    now: i64,
+) -> Result<(), StoreError> {
+    keep(tx, job, ResultKind::Recorded, result, now)?;
+    let expires = job.retention.map(|retention| now.saturating_add(retention));
+    let update = "UPDATE jobs SET state = ?2, ready = 0, ended_ms = ?3, expires_ms = ?4, ok = ?5, error = ?6,
+        lease_ms = NULL, took_ms = CASE WHEN ?5 THEN ?3 - leased_ms END WHERE seq = ?1";
+    execute(tx, update, params![job.seq, state_number(state), now, expires, result.ok, result.error])?;
+    let status = serde_json::to_value(result.status).map_err(unreadable)?;
+    let count = "INSERT INTO outcomes VALUES (?1, 1) ON CONFLICT DO UPDATE SET count = count + 1";
+    execute(tx, count, [status.as_str()])?;
+    webhooks::ended(tx, job.seq, JobEnd::of(state, result.status), now)?;
+    waits::ended(tx, job.seq, (job.has_waits, job.is_awaited), result.ok)?;
+    if job.ready == 1 {
+        rates::withdrawn(tx, job.seq, now)?;
+    }
+    // Its key's room: of a leased job, and of one whose key had room for it.
+    match job.ready != 0 || job.state == JobState::Leased {
+        true => leave(tx, job.concurrency.as_deref(), now),
+        false => Ok(()),
+    }
+}
+
+/// Whether a worker may find something to lease, now or once time has done its part. Reads only.
+pub(crate) fn is_something_to_do(
+    tx: &Transaction<'_>,
+    request: &LeaseRequest,
+    now: i64,
+) -> Result<bool, StoreError> {
+    let found: rusqlite::Result<bool> = if let Some(id) = &request.only {
+        // Who asks for one job gets it whatever is free.
+        let select = "SELECT EXISTS (SELECT 1 FROM jobs JOIN queues USING (queue)
+            WHERE id = ?1 AND state = 1 AND ready = 1 AND paused = 0)";
+        tx.prepare_cached(select).and_then(|mut select| select.query_row([id], |row| row.get(0)))
+    } else {
+        let select = "SELECT EXISTS (SELECT 1 FROM queues WHERE paused = 0
+            AND (?2 IS NULL OR queue IN (SELECT value FROM json_each(?2))) AND EXISTS
+            (SELECT 1 FROM jobs WHERE state = 1 AND ready = 1 AND jobs.queue = queues.queue AND memory <= ?1))";
+        let free = request.memory.map_or(i64::MAX, |room| integer(room.free));
+        let queues = (!request.queues.is_empty()).then(|| serde_json::json!(request.queues).to_string());
+        tx.prepare_cached(select).and_then(|mut select| select.query_row((free, queues), |row| row.get(0)))
+    };
+    if found.map_err(broken)? { Ok(true) } else { has_time_done_something(tx, now) }
+}
+
+/// What time may have done since the last look. Reads only.
+pub(crate) fn has_time_done_something(tx: &Transaction<'_>, now: i64) -> Result<bool, StoreError> {
+    let select = "SELECT EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_due WHERE state = 0 AND waits = 0 AND due_ms <= ?1)
+        OR EXISTS (SELECT 1 FROM rates INDEXED BY rates_wake WHERE wake_ms <= ?1)
+        OR EXISTS (SELECT 1 FROM settled)
+        OR EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_leased WHERE state = 2 AND lease_ms <= ?1)
+        OR EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_scheduled_deadline WHERE state = 0 AND deadline_ms <= ?1)
+        OR EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_queued_deadline WHERE state = 1 AND deadline_ms <= ?1)
+        OR EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_expiry WHERE expires_ms <= ?1)";
+    tx.prepare_cached(select).and_then(|mut select| select.query_row([now], |row| row.get(0))).map_err(broken)
+}
+
+/// What time alone does, in pieces.
+pub(crate) fn sweep(tx: &Transaction<'_>, rules: WebhookRules, now: i64) -> Result<(), StoreError> {
+    for job in rows(tx, "jobs_leased WHERE state = 2 AND lease_ms <= ?1 ORDER BY lease_ms", now)? {
+        lose(tx, &job, "the lease ran out", now)?;
+    }
+    for which in [
+        "jobs_scheduled_deadline WHERE state = 0 AND deadline_ms <= ?1",
+        "jobs_queued_deadline WHERE state = 1 AND deadline_ms <= ?1",
+    ] {
+        for job in rows(tx, which, now)? {
+            // The end of the one before it may have given this one its key's place.
+            overdue(tx, &by_seq(tx, job.seq)?, now)?;
+        }
+    }
+    waits::sweep(tx, now)?;
+    for job in rows(tx, "jobs_due WHERE state = 0 AND waits = 0 AND due_ms <= ?1 ORDER BY due_ms", now)? {
+        enter(tx, job.seq, now)?;
+    }
+    rates::sweep(tx, now)?;
+    for job in rows(tx, "jobs_expiry WHERE expires_ms <= ?1", now)? {
+        forget(tx, job.seq, (rules, now))?;
+    }
+    Ok(())
+}
+
+/// Ends the leases of a worker that is dead.
+pub(super) fn take_back(tx: &Transaction<'_>, worker: &str, now: i64) -> Result<usize, StoreError> {
+    let sql = format!("SELECT {COLUMNS} FROM jobs INDEXED BY jobs_leased WHERE state = 2 AND worker = ?1");
+    let mut select = tx.prepare_cached(&sql).map_err(broken)?;
+    let found = select.query_map([worker], row).map_err(broken)?;
+    let found: Vec<MovingJob> = found.collect::<Result<_, _>>().map_err(broken)?;
+    found.iter().try_for_each(|job| lose(tx, job, "it is dead", now))?;
+    Ok(found.len())
+}
+
+/// A job's worker is lost.
+fn lose(tx: &Transaction<'_>, job: &MovingJob, how: &str, now: i64) -> Result<(), StoreError> {
+    let worker = job.worker.as_deref().unwrap_or("unknown");
+    let loss = format!(
+        "worker {worker} was lost ({how}), in delivery {} of {}",
+        job.deliveries, job.max_deliveries
+    );
+    if let Some(reason) = &job.cancel {
+        let result = JobResult::bare(JobStatus::Cancelled, Some(format!("Cancelled: {reason}; {loss}.")));
+        return end(tx, job, JobState::Cancelled, &result, now);
+    }
+    give_back(tx, job, (&JobResult::bare(JobStatus::Lost, Some(loss)), None), now)
+}
+
+/// Queues a leased job again, at once or after a pause, or ends it: past its deadline, or handed out too often.
+fn give_back(
+    tx: &Transaction<'_>,
+    job: &MovingJob,
+    (result, pause_ms): (&JobResult, Option<i64>),
+    now: i64,
+) -> Result<(), StoreError> {
+    if job.deadline.is_some_and(|deadline| deadline <= now) {
+        keep(tx, job, ResultKind::Earlier, result, now)?;
+        return overdue(tx, job, now);
+    }
+    if job.deliveries >= job.max_deliveries {
+        return end(tx, job, JobState::Dead, result, now);
+    }
+    keep(tx, job, ResultKind::Earlier, result, now)?;
+    if let Some(pause_ms) = pause_ms {
+        return defer(tx, job, now.saturating_add(pause_ms), now);
+    }
+    let update = "UPDATE jobs SET due_ms = ?2, worker = NULL, lease_ms = NULL WHERE seq = ?1";
+    execute(tx, update, (job.seq, now))?;
+    // It keeps its concurrency key's room; its next start counts for its rate like any other.
+    rates::enter(tx, job.seq, now)
+}
+
+/// The pause of a job that could not be executed: a second, two, four …
+fn pause_after_failure(job: &MovingJob) -> i64 {
+    MIN_PAUSE_MS.saturating_mul(1 << (job.deliveries - 1).clamp(0, 20)).min(MAX_PAUSE_MS)
+}
+
+/// Schedules a job again.
+fn defer(tx: &Transaction<'_>, job: &MovingJob, due: i64, now: i64) -> Result<(), StoreError> {
+    let update =
+        "UPDATE jobs SET state = 0, ready = 0, due_ms = ?2, worker = NULL, lease_ms = NULL WHERE seq = ?1";
+    execute(tx, update, (job.seq, due))?;
+    leave(tx, job.concurrency.as_deref(), now)
+}
+
+fn overdue(tx: &Transaction<'_>, job: &MovingJob, now: i64) -> Result<(), StoreError> {
+    let limit = natural(job.deadline.unwrap_or(now) - job.submitted);
+    let deliveries = u32::try_from(job.deliveries).unwrap_or(u32::MAX);
+    let result = JobResult::overdue(&job.id, limit, natural(now - job.submitted), deliveries);
+    end(tx, job, JobState::Ended, &result, now)
+}
+
+/// Ends a queued job that could not be done any more.
+pub(super) fn end_too_late(tx: &Transaction<'_>, seq: i64, shortest: i64, now: i64) -> Result<(), StoreError> {
+    let job = by_seq(tx, seq)?;
+    let limit = natural(job.deadline.unwrap_or(now) - job.submitted);
+    let result = JobResult::too_late(&job.id, limit, natural(now - job.submitted), natural(shortest));
+    end(tx, &job, JobState::Ended, &result, now)
+}
+
+/// Records what became of a leased job, if the lease is still this one. One that could not be executed may be deferred.
+pub(crate) fn finish(
+    tx: &Transaction<'_>,
+    (finish, may_defer): (&Finish, bool),
+    now: i64,
+) -> Result<FinishResult, StoreError> {
+    let Some(job) = by_id(tx, &finish.held.id)? else { return Ok(FinishResult::Duplicate) };
+    let result = &finish.result;
+    if job.state != JobState::Leased || natural(job.epoch) != finish.held.epoch {
+        let late = MovingJob { epoch: integer(finish.held.epoch), ..job };
+        keep(tx, &late, ResultKind::Duplicate, result, now)?;
+        return Ok(FinishResult::Duplicate);
+    }
+    if finish.again && job.cancel.is_none() {
+        // That its worker ends says nothing about the job.
+        let returned = i64::from(result.status == JobStatus::Drained);
+        let job = MovingJob { deliveries: job.deliveries - returned, ..job };
+        execute(tx, "UPDATE jobs SET deliveries = ?2 WHERE seq = ?1", (job.seq, job.deliveries))?;
+        let pause_ms = match result.status {
+            JobStatus::InfraError if may_defer => Some(pause_after_failure(&job)),
+            JobStatus::Drained if finish.pause_ms > 0 => {
+                rates::returned(tx, job.seq, now)?;
+                Some(integer(finish.pause_ms))
+            }
+            _ => None,
+        };
+        give_back(tx, &job, (result, pause_ms), now)?;
+        return Ok(FinishResult::Returned);
+    }
+    let state = if result.status == JobStatus::Cancelled { JobState::Cancelled } else { JobState::Ended };
+    end(tx, &job, state, result, now)?;
+    Ok(FinishResult::Recorded)
+}
+
+/// Ends a job, or asks its worker to.
+pub(crate) fn cancel(
+    tx: &Transaction<'_>,
+    id: &str,
+    reason: &str,
+    now: i64,
+) -> Result<CancelResult, StoreError> {
+    let job = by_id(tx, id)?.ok_or_else(|| StoreError::Unknown(id.to_owned()))?;
+    match job.state {
+        JobState::Scheduled | JobState::Queued => {
+            let when = if job.deliveries == 0 { "before it began" } else { "before it was handed out again" };
+            let result = JobResult::bare(JobStatus::Cancelled, Some(format!("Cancelled {when}: {reason}.")));
+            end(tx, &job, JobState::Cancelled, &result, now)?;
+            Ok(CancelResult::Cancelled)
+        }
+        JobState::Leased => {
+            execute(tx, "UPDATE jobs SET cancel = coalesce(cancel, ?2) WHERE seq = ?1", (job.seq, reason))?;
+            Ok(CancelResult::Asked)
+        }
+        JobState::Ended | JobState::Dead | JobState::Cancelled => Ok(CancelResult::TooLate),
+    }
+}
+
+/// Cancels a job because one that it waits for did not succeed.
+pub(super) fn cancel_waiting(tx: &Transaction<'_>, seq: i64, on: &str, now: i64) -> Result<(), StoreError> {
+    let reason = format!("Cancelled before it began: job {on}, which it waits for, did not succeed.");
+    let result = JobResult::bare(JobStatus::Cancelled, Some(reason));
+    end(tx, &by_seq(tx, seq)?, JobState::Cancelled, &result, now)
+}
+
+/// Queues a job again that is over and did not succeed.
+pub(crate) fn retry(tx: &Transaction<'_>, id: &str, now: i64) -> Result<JobState, StoreError> {
+    let job = by_id(tx, id)?.ok_or_else(|| StoreError::Unknown(id.to_owned()))?;
+    let refused = |remedy| StoreError::WrongState { id: id.to_owned(), state: job.state, remedy };
+    if !job.state.is_over() {
+        return Err(refused("it has not ended: cancel it first"));
+    }
+    if job.ok == Some(true) {
+        return Err(refused("it succeeded: submit its spec again for another one"));
+    }
+    let has_moment = "SELECT wall_ms IS NULL FROM jobs WHERE seq = ?1";
+    let has_moment: bool = tx.query_row(has_moment, [job.seq], |row| row.get(0)).map_err(broken)?;
+    if has_moment && job.deadline.is_some_and(|deadline| deadline <= now) {
+        return Err(refused("its `deadline_ms` has passed: submit its spec again with a later one"));
+    }
+    // What waited for its end before is settled by that end.
+    waits::settle_all(tx, job.seq, now)?;
+    execute(tx, "UPDATE results SET kind = 1 WHERE job = ?1 AND kind = 0", [job.seq])?;
+    webhooks::reopened(tx, job.seq)?;
+    let priority = "SELECT priority FROM jobs WHERE seq = ?1";
+    let priority: i64 = tx.query_row(priority, [job.seq], |row| row.get(0)).map_err(broken)?;
+    let update =
+        "UPDATE jobs SET submitted_ms = ?2, due_ms = ?2, rank = ?3, deliveries = 0, cancel = NULL, ok = NULL,
+        error = NULL, worker = NULL, ended_ms = NULL, expires_ms = NULL, waits = 0, start_ms = NULL,
+        deadline_ms = CASE WHEN wall_ms IS NULL THEN deadline_ms ELSE ?2 + wall_ms END WHERE seq = ?1";
+    execute(tx, update, (job.seq, now, rank(now, priority)))?;
+    enter(tx, job.seq, now)?;
+    Ok(JobState::Queued)
+}
+
+/// Forgets jobs that are over.
+pub(crate) fn purge(
+    tx: &Transaction<'_>,
+    filter: &Filter,
+    (most, rules): (usize, WebhookRules),
+    now: i64,
+) -> Result<u64, StoreError> {
+    let (which, values) = super::reading::wanted(filter);
+    let sql =
+        format!("SELECT seq FROM jobs WHERE state >= 3 AND {which} LIMIT {}", most.min(i64::MAX as usize));
+    let mut select = tx.prepare(&sql).map_err(broken)?;
+    let found = select.query_map(params_from_iter(values), |row| row.get::<_, i64>(0)).map_err(broken)?;
+    let found: Vec<i64> = found.collect::<Result<_, _>>().map_err(broken)?;
+    for seq in &found {
+        forget(tx, *seq, (rules, now))?;
+    }
+    Ok(found.len() as u64)
+}
+
+/// Lets a queue hand out nothing, or go on.
+pub(crate) fn pause(tx: &Transaction<'_>, queue: &str, paused: bool) -> Result<(), StoreError> {
+    let set = "INSERT INTO queues (queue, paused) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET paused = ?2";
+    execute(tx, set, (queue, paused)).map(drop)
+}
+
+fn forget(tx: &Transaction<'_>, seq: i64, (rules, now): (WebhookRules, i64)) -> Result<(), StoreError> {
+    waits::settle_all(tx, seq, now)?;
+    webhooks::part(tx, seq, rules)?;
+    let tables = ["DELETE FROM jobs WHERE seq = ?1", "DELETE FROM specs WHERE job = ?1"];
+    let more = [
+        "DELETE FROM results WHERE job = ?1",
+        "DELETE FROM log WHERE job = ?1",
+        "DELETE FROM files WHERE job = ?1",
+    ];
+    tables.into_iter().chain(more).try_for_each(|sql| execute(tx, sql, [seq]).map(drop))
+}

@@ -1,0 +1,21 @@
+//! What of runs outlives a process: their records, in files of one directory, and their durations,
+//! in an SQLite database.
+//!
+//! It starts nothing, waits for nothing but the disk, and knows neither HTTP nor who may see a
+//! record.
+#![forbid(unsafe_code)]
+
+mod directory;
+mod durations;
+mod journal;
+mod record;
+mod runs;
+mod spares;
+mod write_ahead;
+
+pub use directory::{MCP_DIRECTORY, default_state_directory, named_state_directory, own_name};
+pub use durations::{DurationStore, KnownDurations, OpenedDurations};
+pub use journal::Journal;
+pub use record::{RunStart, RunEnd, StoredRun};
+pub use runs::{OpenedRunStore, RunStore, StoreError, bare_outcome};
+pub use write_ahead::write_ahead;

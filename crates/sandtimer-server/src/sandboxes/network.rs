@@ -1,0 +1,156 @@
+//! What sandboxes may reach outside: what a request asks for, what its token allows, and the proxy of each sandbox that is mounted.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sandtimer::engine::{NetworkDenials, NetworkRequest, NetworkServer, SandboxNetwork, ServedNetwork};
+use sandtimer_proxy::{
+    Bounds, Capacity, Event, EventSink, NameServer, Policy, Proxy, ProxyConfig, ProxyListener, SystemResolver,
+};
+use serde_json::{Value, json};
+use tokio::runtime::Handle;
+
+use crate::auth::Owner;
+use crate::body::{Fields, refused};
+use crate::error::{Code, Refusal};
+use crate::tenants::Tenants;
+
+/// Entries of one allow-list.
+const MAX_ENTRIES: usize = 200;
+const WANTED: &str = "`none`, `host`, or a list of hosts such as [\"pypi.org\", \"*.example.com:443\"]";
+
+/// The field `network` of a request; nothing outside is reached without it.
+pub(super) fn parse(fields: &mut Fields) -> Result<SandboxNetwork, Refusal> {
+    let entries = match fields.value("network") {
+        None => return Ok(SandboxNetwork::None),
+        Some(Value::String(word)) if word == "none" => return Ok(SandboxNetwork::None),
+        Some(Value::String(word)) if word == "host" => return Ok(SandboxNetwork::Host),
+        Some(Value::Array(entries)) if entries.len() <= MAX_ENTRIES => entries,
+        Some(other) => return Err(refused("network", &other, WANTED)),
+    };
+    let entries: Vec<String> = entries
+        .into_iter()
+        .map(|entry| match entry {
+            Value::String(entry) => Ok(entry),
+            other => Err(refused("network", &other, "a host such as \"pypi.org\"")),
+        })
+        .collect::<Result<_, _>>()?;
+    Policy::parse(&entries).map_err(|error| {
+        let shown: String = error.entry.chars().take(100).collect();
+        let message = format!("network: {}", error.to_string().chars().take(400).collect::<String>());
+        Refusal::new(Code::BadField, message).with("key", "network").with("value", shown)
+    })?;
+    Ok(SandboxNetwork::Allowed(entries))
+}
+
+/// Checks that an owner may give a sandbox this network.
+pub(super) fn check(tenants: &Tenants, owner: &Owner, network: &SandboxNetwork) -> Result<(), Refusal> {
+    match network {
+        SandboxNetwork::Host => tenants.check_network(owner, "sandboxes"),
+        SandboxNetwork::Allowed(entries) => {
+            let policy = Policy::parse(entries).unwrap_or_default();
+            match tenants.hosts(owner).and_then(|hosts| policy.entry_above(&hosts)) {
+                None => Ok(()),
+                Some(entry) => {
+                    let message = format!("network: this token may not let sandboxes reach \"{entry}\"");
+                    let refusal = Refusal::new(Code::NetworkRefused, message).with("key", "network");
+                    Err(refusal.with("value", entry))
+                }
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+/// As a request has it.
+pub(super) fn view(network: &SandboxNetwork) -> Value {
+    match network {
+        SandboxNetwork::None => json!("none"),
+        SandboxNetwork::Host => json!("host"),
+        SandboxNetwork::Allowed(entries) => json!(entries),
+    }
+}
+
+/// What the networks of all sandboxes have done.
+#[derive(Debug, Default)]
+pub(crate) struct NetworkCounts {
+    pub allowed: AtomicU64,
+    pub denied: AtomicU64,
+    pub sent: AtomicU64,
+    pub received: AtomicU64,
+}
+
+/// Serves the networks of sandboxes.
+#[derive(Debug)]
+pub(super) struct Networks {
+    pub runtime: Handle,
+    pub tenants: Arc<Tenants>,
+    pub counts: Arc<NetworkCounts>,
+    pub capacity: Capacity,
+}
+
+/// What serves one sandbox.
+#[derive(Debug)]
+struct OwnerService {
+    _proxy: Proxy,
+    _names: NameServer,
+}
+
+impl NetworkServer for Networks {
+    fn serve(&self, request: NetworkRequest<'_>) -> io::Result<ServedNetwork> {
+        let policy = Policy::parse(request.entries).map_err(io::Error::other)?;
+        let policy = match self.tenants.hosts(&Owner::recorded(request.owner)) {
+            Some(ceiling) => policy.under(ceiling),
+            None => policy,
+        };
+        let events: Arc<dyn EventSink> = Arc::new(recorder(request.denials, self.counts.clone()));
+        let config = ProxyConfig {
+            policy: policy.clone(),
+            bounds: Bounds::default(),
+            resolver: Arc::new(SystemResolver::new(&self.capacity)),
+            events: events.clone(),
+            capacity: self.capacity.clone(),
+        };
+        let _runtime = self.runtime.enter();
+        let sockets = request.sockets;
+        let proxy = Proxy::start(sockets.proxy.into_iter().map(ProxyListener::from), config)?;
+        let names = NameServer::start(sockets.datagrams, sockets.names, policy, events)?;
+        Ok(Box::new(OwnerService { _proxy: proxy, _names: names }))
+    }
+}
+
+/// Records what is refused for the runs in the sandbox, and counts.
+fn recorder(denials: Arc<NetworkDenials>, counts: Arc<NetworkCounts>) -> impl Fn(Event) + Send + Sync {
+    let count = |counter: &AtomicU64, by| {
+        counter.fetch_add(by, Ordering::Relaxed);
+    };
+    move |event| match event {
+        Event::Allowed { .. } => count(&counts.allowed, 1),
+        Event::Denied { denial, .. } => {
+            count(&counts.denied, 1);
+            denials.record(&denial.target.to_string(), denial.to_string());
+        }
+        Event::NameAsked { name, is_allowed } => {
+            count(&counts.denied, u64::from(!is_allowed));
+            denials.record(&format!("name {name}"), asked(&name, is_allowed));
+        }
+        Event::Closed { sent, received, .. } => {
+            count(&counts.sent, sent);
+            count(&counts.received, received);
+        }
+        _ => {}
+    }
+}
+
+/// What is remarked of a program that looked a name up by itself.
+fn asked(name: &str, is_allowed: bool) -> String {
+    let remedy = match is_allowed {
+        true => "have the program use the proxy that `https_proxy` names".to_owned(),
+        false => format!("add \"{name}\" to the network allow-list of the sandbox, which does not have it"),
+    };
+    format!(
+        "The name {name} was looked up in the sandbox, where no name resolves: connections are made by the sandbox's proxy. To reach \
+         the host, {remedy}."
+    )
+}
