@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use sandtimer::engine::{Engine, Error, Run, ScopeHandle, Wait};
+use sandtimer::engine::{Engine, Error, Run, ScopeHandle, OutcomeFuture};
 use sandtimer::limits::{Limits, precedence};
 use sandtimer::model::{Layer, Source};
 use sandtimer::scope::{CarriedDeadline, Opening, ScopeId};
@@ -57,7 +57,7 @@ pub struct AgentBudget {
 #[derive(Debug)]
 struct WatchedRun {
     since: u64,
-    wait: Wait,
+    wait: OutcomeFuture,
 }
 
 impl AgentBudget {

@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 use crate::event::{Event, EventSink};
-use crate::policy::Policy;
+use crate::policy::ProxyPolicy;
 use crate::target::Host;
 
 /// The longest query that is read; RFC 6891.
@@ -38,7 +38,7 @@ impl NameServer {
     pub fn start(
         datagrams: net::UdpSocket,
         streams: net::TcpListener,
-        policy: Policy,
+        policy: ProxyPolicy,
         events: Arc<dyn EventSink>,
     ) -> io::Result<NameServer> {
         datagrams.set_nonblocking(true)?;
@@ -57,7 +57,7 @@ impl Drop for NameServer {
 }
 
 struct Reporter {
-    policy: Policy,
+    policy: ProxyPolicy,
     events: Arc<dyn EventSink>,
 }
 
@@ -231,7 +231,7 @@ mod tests {
                 kept.lock().expect("whole").push((name, is_allowed));
             }
         };
-        let policy = Policy::parse(["pypi.org"]).expect("an entry");
+        let policy = ProxyPolicy::parse(["pypi.org"]).expect("an entry");
         let _server = NameServer::start(datagrams, streams, policy, Arc::new(events)).expect("started");
         let client = UdpSocket::bind("127.0.0.1:0").await.expect("bound");
         client.send_to(&query("evil.example"), by_datagrams).await.expect("sent");

@@ -228,5 +228,5 @@ pub(crate) fn parse_estimate(text: &str) -> Option<(String, f64, f64, Option<f64
 /// `45s`, `12m 0s`, `1h 30m`.
 #[pyfunction]
 pub(crate) fn duration_text(seconds: f64) -> String {
-    sandtimer_agents::estimate::duration_text(seconds)
+    sandtimer_agents::estimate::format_duration(seconds)
 }

@@ -434,7 +434,7 @@ impl ServerHandle {
         runtime.spawn(runs::sync_records(app.clone()));
         runtime.spawn(runs::prepare_records(app.clone()));
         runtime.spawn(contexts::reap_idle(app.clone()));
-        runtime.spawn(sandboxes::remove_expired_records(app.clone()));
+        runtime.spawn(sandboxes::end_expired(app.clone()));
         runtime.spawn(api::maintain_records(app.clone()));
         let filling = app.clone();
         runtime.spawn_blocking(move || contexts::fill(&filling));

@@ -181,7 +181,7 @@ async fn upgrade(
     let directory = conversation::directory(&mcp.app, &mut fields)?;
     let network = conversation::network(&mcp.app, &owner, &mut fields)?;
     let shown = conversation::ShownTools::parse(&mut fields)?;
-    let template = fields.text("sandbox")?;
+    let template = fields.string("sandbox")?;
     fields.finish()?;
     let asked = request.headers().get(header::UPGRADE).and_then(|name| name.to_str().ok());
     if !asked.is_some_and(|name| name.eq_ignore_ascii_case(LINES_PROTOCOL)) {
@@ -190,7 +190,7 @@ async fn upgrade(
     }
     let served = mcp.owners.get(&owner).ok_or_else(unknown_owner)?;
     let requester = (mcp.app.clone(), owner.clone());
-    let place_of_work = conversation::connection_permit(&mcp.app, &owner, template, directory).await?;
+    let place_of_work = conversation::place(&mcp.app, &owner, template, directory).await?;
     let conversation = Conversation::with(served.state.clone(), limits, place_of_work, network, shown)?;
     let upgraded = hyper::upgrade::on(&mut request);
     connection.meter.begin(&mcp.app, &owner);

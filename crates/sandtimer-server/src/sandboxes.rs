@@ -31,7 +31,7 @@ use sandtimer_proxy::Capacity;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
-pub(crate) use self::life::keep_house;
+pub(crate) use self::life::end_expired;
 pub(crate) use self::network::NetworkCounts;
 pub(crate) use self::owned::OwnedSandbox;
 pub(crate) use self::ports::{ByHost, LinkKey, is_port_host, owner_by_link, route_by_host};

@@ -9,7 +9,7 @@ use sandtimer::engine::ScopeHandle;
 use sandtimer::limits::{Format, Key, Setting, parse_string};
 use sandtimer::scope::ScopeId;
 use sandtimer::{Engine, Limits};
-use sandtimer_proxy::Policy;
+use sandtimer_proxy::ProxyPolicy;
 
 use crate::auth::{OwnerId, Tokens};
 use crate::error::{Code, ApiRejection};
@@ -20,7 +20,7 @@ pub(crate) struct Grant {
     pub maxima: Limits,
     pub network: bool,
     /// What sandboxes may reach by their network allow-lists, without the option `network`.
-    pub hosts: Option<Policy>,
+    pub hosts: Option<ProxyPolicy>,
     pub operator: bool,
 }
 
@@ -45,7 +45,7 @@ impl Grant {
             };
         }
         if let Some(entries) = option.strip_prefix(HOSTS) {
-            let hosts = Policy::parse(entries.split(','));
+            let hosts = ProxyPolicy::parse(entries.split(','));
             let hosts = hosts
                 .map_err(|_| "network= has hosts such as pypi.org,*.example.com:443,10.1.0.0/16:5432")?;
             return match self.hosts.replace(hosts) {
@@ -81,7 +81,7 @@ pub(crate) struct Tenants {
     /// `None`: without tokens, where who asks could use the network without a run.
     networked: Option<Vec<OwnerId>>,
     /// The network allow-lists of owners that may not use the whole network.
-    hosts: HashMap<OwnerId, Policy>,
+    hosts: HashMap<OwnerId, ProxyPolicy>,
     /// `None`: without tokens, where only the server's own user is answered.
     operators: Option<Vec<OwnerId>>,
 }
@@ -146,7 +146,7 @@ impl Tenants {
     }
 
     /// What the sandboxes of this owner may reach at most; `None` is everything.
-    pub fn hosts(&self, owner: &OwnerId) -> Option<Policy> {
+    pub fn hosts(&self, owner: &OwnerId) -> Option<ProxyPolicy> {
         if self.may_have_network(owner) {
             return None;
         }

@@ -40,9 +40,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             data = self.rfile.read(min(left, 1 << 20)); left -= len(data); count += len(data)
         body = str(count).encode()
         self.send_response(200); self.send_header('Content-Length', str(len(body))); self.end_headers(); self.wfile.write(body)
-class Server(http.server.ThreadingHTTPServer):
+class ServerHandle(http.server.ThreadingHTTPServer):
     address_family = socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET
-Server((sys.argv[1], int(sys.argv[2])), Handler).serve_forever()
+ServerHandle((sys.argv[1], int(sys.argv[2])), Handler).serve_forever()
 "#;
 
 fn made(client: &Client, body: &Value) -> String {

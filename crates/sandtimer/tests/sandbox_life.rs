@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use as_user::as_a_user;
 use sandtimer::engine::{
-    Cell, Context, ContextSpec, Run, Sandbox, SandboxError, SandboxLimit, SandboxNetwork, SandboxSpec,
+    CellSpec, Context, ContextSpec, Run, Sandbox, SandboxError, SandboxLimit, SandboxNetwork, SandboxSpec,
     Sandboxes, Stream, Template,
 };
 use sandtimer::model::{Ending, LimitKind, Outcome};
@@ -65,7 +65,7 @@ fn printed(run: &Run) -> usize {
 
 fn execute(context: &Context, source: &str) -> Result<Arc<Outcome>, Error> {
     let limits = Limits::new().wall(seconds(30));
-    context.execute(Cell { source: source.to_owned(), limits, ..Cell::default() }, &mut |_| {})
+    context.execute(CellSpec { source: source.to_owned(), limits, ..CellSpec::default() }, &mut |_| {})
 }
 
 /// Ends it as soon as it is due.
@@ -107,7 +107,7 @@ fn wall_limit_ends_runs_and_is_reported() {
     assert_ended(&sandboxes, sandbox.id(), SandboxLimit::Wall);
     let id = sandbox.id().to_owned();
     wait_until("its files are removed", || !state.path().join(&id).exists());
-    assert!(!other.is_over() && sandboxes.due().is_empty(), "the control has no limit");
+    assert!(!other.has_finished() && sandboxes.due().is_empty(), "the control has no limit");
     drop((sandbox, run, other, endless, sandboxes));
     drop(engine);
 
@@ -218,7 +218,7 @@ fn pause_stops_runs_contexts_and_clocks() {
     std::thread::sleep(Duration::from_millis(1_600));
     assert_eq!(before, (printed(&inside), size()), "they stay still");
     assert!(printed(&outside) > outside_before, "the control continues");
-    assert!(!short.is_over() && short.is_paused(), "its clock stands still");
+    assert!(!short.has_finished() && short.is_paused(), "its clock stands still");
     assert_eq!(sandbox.life().wall_left, left);
     let refused = engine.run_blocking(spec_in(&sandbox, "true"));
     assert!(matches!(refused, Err(Error::Sandbox(SandboxError::Paused(_)))), "{refused:?}");

@@ -12,7 +12,7 @@ use std::time::Duration;
 use as_user::as_a_user;
 use namespaces::{PRINT_NAMESPACE, holders};
 use sandtimer::engine::{
-    Cell, Context, ContextSpec, Run, Sandbox, SandboxError, SandboxNetwork, SandboxSpec, Sandboxes, Stream,
+    CellSpec, Context, ContextSpec, Run, Sandbox, SandboxError, SandboxNetwork, SandboxSpec, Sandboxes, Stream,
     Template,
 };
 use sandtimer::model::{Ending, Outcome};
@@ -86,7 +86,7 @@ fn serving(engine: &Engine, sandbox: &Sandbox) -> Run {
 
 fn executed(context: &Context, source: &str) -> String {
     let limits = Limits::new().wall(Duration::from_secs(30));
-    let cell = Cell { source: source.to_owned(), limits, ..Cell::default() };
+    let cell = CellSpec { source: source.to_owned(), limits, ..CellSpec::default() };
     context.execute(cell, &mut |_| {}).expect("a cell").stdout.clone()
 }
 
@@ -113,7 +113,7 @@ fn loopback_is_shared_in_one_sandbox_alone() {
     assert!(shared.is_some_and(|line| line.reason.contains("its files and its loopback")), "{outcome:?}");
     run.cancel("enough");
     // The port of a run that has ended is free again.
-    wait_until("it has ended", || run.is_over());
+    wait_until("it has ended", || run.has_finished());
     assert_eq!(asked(&engine, Some(&sandbox)), "ConnectionRefusedError");
 }
 

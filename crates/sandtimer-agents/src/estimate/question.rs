@@ -94,7 +94,7 @@ impl Question {
     /// With so many megabytes of data.
     ///
     /// # Errors
-    /// [`EstimateError::BadSize`] for what is negative, above [`MOST_MEGABYTES`], or not a number.
+    /// [`EstimateError::BadSize`] for what is negative, above [`MAX_MEGABYTES`], or not a number.
     pub fn data_size_mb(self, size: f64) -> Result<Self, EstimateError> {
         if !(0.0..=MAX_MEGABYTES).contains(&size) {
             return Err(EstimateError::BadSize(size));

@@ -12,7 +12,7 @@ use sandtimer::engine::{Run, ScopeHandle, Spec, Stream};
 use sandtimer::limits::{Key, Setting};
 use sandtimer::model::{Ending, InterpretedCommand, Layer, LimitKind, Outcome, Source};
 use sandtimer::supervise::OutputPiece;
-use sandtimer_agents::resilience::{Call, CallEnd, AttemptFailure, AttemptResult, SpentOn, CallStep, Way, Why, judge};
+use sandtimer_agents::resilience::{GuardedCall, CallEnd, AttemptFailure, AttemptResult, SpentOn, CallStep, Way, Why, judge};
 use serde_json::Value;
 
 use super::clock::now;

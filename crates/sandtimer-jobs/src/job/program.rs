@@ -114,7 +114,7 @@ impl JobProgram {
 
 #[cfg(feature = "javascript")]
 fn node(code: &str) -> Result<Option<InterpretedCommand>, String> {
-    let program = sandtimer::script::JobProgram::of(code, false).map_err(|error| error.to_string())?;
+    let program = sandtimer::script::JavaScriptProgram::of(code, false).map_err(|error| error.to_string())?;
     Ok(Some(program.interpreted()))
 }
 

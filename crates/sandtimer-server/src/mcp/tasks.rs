@@ -5,7 +5,7 @@ use std::time::Duration;
 use sandtimer::model::Progress;
 use sandtimer::progress::ProgressReport;
 use sandtimer_agents::budget::TaskOf;
-use sandtimer_agents::estimate::ToolAnswer as Estimated;
+use sandtimer_agents::estimate::EstimateAnswer as Estimated;
 use serde_json::{Value, json};
 
 use super::call::{ToolCall, required};

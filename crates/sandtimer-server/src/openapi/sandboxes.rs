@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::SuccessAnswer::{Json, Nothing};
 use super::schema::{
-    answer, body, limit_fields, list, nullable, number, reference, string, truth, with, enumeration,
+    answer, body, limit_fields, list, nullable, number, reference, string, boolean, with, enumeration,
 };
 use super::{START_CODES, Operation};
 use crate::error::Code;
@@ -126,7 +126,7 @@ pub(super) fn schemas() -> Value {
             "created_at_ms": number("Milliseconds since 1970."),
             "runs": number("Runs that are in it now. Files outlive the server; runs do not."),
             "durability": with(enumeration(&["certain", "uncertain"]), "`uncertain` once the machine was started again after its files were used: what had not reached the disk by then is lost."),
-            "paused": truth("Whether nothing runs in it, or can be started, until it is resumed."),
+            "paused": boolean("Whether nothing runs in it, or can be started, until it is resumed."),
             "idle_ms": nullable(number("Its idle limit.")),
             "idle_left_ms": nullable(number("What is left of it; all of it while it is used.")),
             "wall_ms": nullable(number("Its wall-clock limit, with its extensions.")),
@@ -137,7 +137,7 @@ pub(super) fn schemas() -> Value {
                 "port": number(""),
                 "addresses": with(list(string("")), "The local addresses of its sockets."),
             }))),
-            "listening": nullable(truth("Whether something listens on the `port` of the request, if it has one.")),
+            "listening": nullable(boolean("Whether something listens on the `port` of the request, if it has one.")),
         })),
         "SandboxLinkRequest": body(json!({
             "port": number("From 1 to 65535. Nothing has to listen on it yet."),

@@ -10,9 +10,9 @@ use sandtimer::engine::Sandbox;
 
 use super::{close, find, view};
 use crate::SharedApp;
-use crate::auth::Owner;
+use crate::auth::OwnerId;
 use crate::body::{self, Id, Object};
-use crate::error::{Code, Refusal};
+use crate::error::{Code, ApiRejection};
 
 /// How often limits of sandboxes are looked at. Runs inside end on time by themselves.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_millis(500);
@@ -26,34 +26,34 @@ pub(super) fn routes() -> Router<SharedApp> {
 
 async fn pause(
     State(app): State<SharedApp>,
-    Extension(owner): Extension<Owner>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
     change(&app, &owner, &id, |sandbox| sandbox.pause())
 }
 
 async fn resume(
     State(app): State<SharedApp>,
-    Extension(owner): Extension<Owner>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
     change(&app, &owner, &id, |sandbox| sandbox.resume())
 }
 
 async fn extend(
     State(app): State<SharedApp>,
-    Extension(owner): Extension<Owner>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(mut fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let by = fields.milliseconds("by_ms")?;
     fields.finish()?;
     let by = by.filter(|by| *by > Duration::ZERO).ok_or_else(|| {
-        Refusal::new(Code::BadField, "by_ms: give a positive number of milliseconds").with("key", "by_ms")
+        ApiRejection::new(Code::BadField, "by_ms: give a positive number of milliseconds").with("key", "by_ms")
     })?;
     change(&app, &owner, &id, |sandbox| sandbox.extend(by))
 }
@@ -61,18 +61,18 @@ async fn extend(
 /// Changes a sandbox, and shows it.
 fn change(
     app: &SharedApp,
-    owner: &Owner,
+    owner: &OwnerId,
     id: &str,
     change: impl FnOnce(&Sandbox) -> Result<(), sandtimer::Error>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let sandbox = find(app, id, owner)?;
     // Its record is written, and a mount is waited for.
     tokio::task::block_in_place(|| change(&sandbox).map(|()| body::json(&view(&sandbox))))
-        .map_err(Refusal::from)
+        .map_err(ApiRejection::from)
 }
 
 /// Ends sandboxes that have reached a limit, until the server ends.
-pub(crate) async fn keep_house(app: SharedApp) {
+pub(crate) async fn end_expired(app: SharedApp) {
     let mut closing = app.closing.subscribe();
     loop {
         let told = closing.wait_for(|closing| *closing);

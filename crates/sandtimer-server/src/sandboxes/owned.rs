@@ -7,30 +7,30 @@ use tokio::runtime::Handle;
 
 use super::close;
 use crate::SharedApp;
-use crate::auth::Owner;
-use crate::error::{Code, Refusal};
+use crate::auth::OwnerId;
+use crate::error::{Code, ApiRejection};
 
 /// A sandbox that is deleted when this is dropped. If the server is killed before, the sandbox's own limits end it.
 #[derive(Debug)]
 pub(crate) struct OwnedSandbox {
     app: SharedApp,
-    owner: Owner,
+    owner: OwnerId,
     sandbox: Sandbox,
 }
 
 impl OwnedSandbox {
     pub async fn create(
         app: SharedApp,
-        owner: Owner,
+        owner: OwnerId,
         template: String,
         limits: Limits,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, ApiRejection> {
         let made = tokio::task::spawn_blocking(move || {
             let wanted = (template.as_str(), SandboxNetwork::None, limits);
             let sandbox = app.sandbox_service.create(&owner, wanted, &app.tenants)?;
             Ok(OwnedSandbox { app, owner, sandbox })
         });
-        made.await.map_err(|_| Refusal::new(Code::Internal, "the sandbox could not be made"))?
+        made.await.map_err(|_| ApiRejection::new(Code::Internal, "the sandbox could not be made"))?
     }
 
     pub fn id(&self) -> &str {

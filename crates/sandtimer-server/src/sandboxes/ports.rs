@@ -25,10 +25,10 @@ use tokio::time::Instant;
 
 use super::find;
 use crate::SharedApp;
-use crate::auth::Owner;
-use crate::body::{self, Fields, Id, Object, Parameters, refused};
+use crate::auth::OwnerId;
+use crate::body::{self, RequestFields, Id, Object, Parameters, refused};
 use crate::connection::{Connection, while_there};
-use crate::error::{Code, Refusal};
+use crate::error::{Code, ApiRejection};
 
 pub(crate) use forward::{ByHost, is_port_host, route_by_host};
 pub(crate) use link::{LinkKey, owner_by_link};
@@ -49,7 +49,7 @@ pub(super) fn routes() -> Router<SharedApp> {
 }
 
 /// A port as a field has it.
-fn port_of(value: &Value) -> Result<u16, Refusal> {
+fn port_of(value: &Value) -> Result<u16, ApiRejection> {
     let number = match value {
         Value::String(text) if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse().ok(),
         other => other.as_u64(),
@@ -58,23 +58,23 @@ fn port_of(value: &Value) -> Result<u16, Refusal> {
     port.ok_or_else(|| refused("port", value, "a number from 1 to 65535"))
 }
 
-fn given_port(fields: &mut Fields) -> Result<Option<u16>, Refusal> {
+fn given_port(fields: &mut RequestFields) -> Result<Option<u16>, ApiRejection> {
     fields.value("port").map(|port| port_of(&port)).transpose()
 }
 
-async fn ports(sandbox: &Sandbox) -> Result<Vec<ListeningPort>, Refusal> {
+async fn ports(sandbox: &Sandbox) -> Result<Vec<ListeningPort>, ApiRejection> {
     let sandbox = sandbox.clone();
     let read = tokio::task::spawn_blocking(move || sandbox.listening_ports());
-    Ok(read.await.map_err(|_| Refusal::new(Code::Internal, "the ports could not be read"))??)
+    Ok(read.await.map_err(|_| ApiRejection::new(Code::Internal, "the ports could not be read"))??)
 }
 
 /// The ports; with `port` whether that one is listened on, waiting for it at most `wait_ms`.
 async fn list(
     State(app): State<SharedApp>,
-    (Extension(owner), Extension(connection)): (Extension<Owner>, Extension<Arc<Connection>>),
+    (Extension(owner), Extension(connection)): (Extension<OwnerId>, Extension<Arc<Connection>>),
     Id(id): Id,
     Parameters(mut fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let wanted = given_port(&mut fields)?;
     let max_wait = fields.milliseconds("wait_ms")?.unwrap_or_default();
     fields.finish()?;
@@ -95,7 +95,7 @@ async fn list(
         });
     };
     while_there(&connection, poll, || {}).await;
-    let gone = || Refusal::new(Code::RequestTimeout, "the client went away");
+    let gone = || ApiRejection::new(Code::RequestTimeout, "the client went away");
     let found = answered.ok_or_else(gone)??;
     let shown: Vec<Value> =
         found.iter().map(|one| json!({"port": one.port, "addresses": one.addresses})).collect();
@@ -106,13 +106,13 @@ async fn list(
 /// Makes a link by which a port is reached without a token, for a time.
 async fn expose(
     State(app): State<SharedApp>,
-    Extension(owner): Extension<Owner>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     headers: HeaderMap,
     Object(mut fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let port = given_port(&mut fields)?
-        .ok_or_else(|| Refusal::new(Code::BadField, "port is missing").with("key", "port"))?;
+        .ok_or_else(|| ApiRejection::new(Code::BadField, "port is missing").with("key", "port"))?;
     let lifetime = fields.milliseconds("ttl_ms")?.unwrap_or(LINK_LIFETIME);
     fields.finish()?;
     if lifetime.is_zero() || lifetime > MAX_LINK_LIFETIME {

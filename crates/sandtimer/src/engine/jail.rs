@@ -110,7 +110,7 @@ pub(super) fn running_at(
     let follower = spec.is_followed().then(|| Arc::new(ProgressFollower::default()) as _);
     let effective = opened.effective;
     let deadline_layers = deadline_layers(inner, &effective);
-    let denials = spec.jail.as_ref().and_then(|jail| jail.denials());
+    let denials = spec.sandbox.as_ref().and_then(|sandbox| sandbox.denials());
     Arc::new(SharedRun {
         id: opened.id,
         slot_index: jail_handle.slot.index,

@@ -6,7 +6,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::error::Error;
 use super::{Engine, Inner};
-use crate::limits::{Effective, Limits, precedence};
+use crate::limits::{EffectiveLimits, Limits, precedence};
 use crate::model::{Layer, Source};
 use crate::scope::{CarriedDeadline, Opening, ScopeId};
 use crate::time::Moment;
@@ -98,7 +98,7 @@ impl ScopeHandle {
     ///
     /// # Errors
     /// If the scope is gone.
-    pub fn effective(&self) -> Result<Effective, Error> {
+    pub fn effective(&self) -> Result<EffectiveLimits, Error> {
         let scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(scopes.effective(self.id, Moment::from_nanos(monotonic_nanoseconds()))?)
     }

@@ -24,7 +24,7 @@ use sandtimer_os::wire::order;
 use overdue::PendingProof;
 
 use super::deliveries::ToCollector;
-use super::orders::Pauser;
+use super::commands::Pauser;
 use super::run::{Cause, RunFacts, Job, SharedRun};
 use super::sentence;
 use super::waiting::OwnerEvent;

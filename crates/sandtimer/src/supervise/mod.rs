@@ -37,7 +37,7 @@ pub(crate) mod verdict_sentences;
 pub(crate) mod waiting;
 pub(crate) mod displays;
 
-pub use follower::Written;
+pub use follower::OutputPiece;
 pub use run_inspection::{RunInspection, ProcessInspection};
 pub use sentence::{signal_name, signal_number};
 #[doc(hidden)]

@@ -23,9 +23,9 @@ use tokio::net::{TcpSocket, TcpStream};
 use super::super::find;
 use super::{link, port_of};
 use crate::SharedApp;
-use crate::auth::{self, Owner};
-use crate::error::{Code, Refusal};
-use crate::listen::Place;
+use crate::auth::{self, OwnerId};
+use crate::error::{Code, ApiRejection};
+use crate::listen::ConnectionPermit;
 
 const PREFIX: &str = "/v1/sandboxes/";
 const DOMAIN: &str = ".localhost";
@@ -91,18 +91,18 @@ pub(crate) fn route_by_host<B>(request: &mut axum::http::Request<B>) {
 
 pub(super) async fn forward(
     State(app): State<SharedApp>,
-    (Extension(owner), Extension(place)): (Extension<Owner>, Extension<Place>),
+    (Extension(owner), Extension(permit)): (Extension<OwnerId>, Extension<ConnectionPermit>),
     request: Request,
 ) -> Response {
     let is_for_person = accepts_html(request.headers());
-    let answered = answer(&app, &owner, place, request).await;
+    let answered = answer(&app, &owner, permit, request).await;
     answered.unwrap_or_else(|refusal| if is_for_person { page(&refusal) } else { refusal.into_response() })
 }
 
-async fn answer(app: &SharedApp, owner: &Owner, place: Place, request: Request) -> Result<Response, Refusal> {
+async fn answer(app: &SharedApp, owner: &OwnerId, permit: ConnectionPermit, request: Request) -> Result<Response, ApiRejection> {
     let by_host = request.extensions().get::<ByHost>().is_some();
     let path = request.uri().path().to_owned();
-    let not_found = || Refusal::new(Code::NotFound, "the path names no port");
+    let not_found = || ApiRejection::new(Code::NotFound, "the path names no port");
     let (id, port, rest) = port_path(&path).ok_or_else(not_found)?;
     let port = port_of(&Value::from(port))?;
     let sandbox = find(app, id, owner)?;
@@ -113,7 +113,7 @@ async fn answer(app: &SharedApp, owner: &Owner, place: Place, request: Request) 
     }
     let target = Target { port, rest: rest.to_owned(), by_host };
     let stream = connect(&sandbox, port).await?;
-    send(app, place, stream, request, &target).await
+    send(app, permit, stream, request, &target).await
 }
 
 /// To the same page without the link, which becomes a cookie; and with the slash that links of the page are relative to.
@@ -151,11 +151,11 @@ struct Target {
 }
 
 /// A connection to a port, of IPv4 if that is listened on.
-async fn connect(sandbox: &Sandbox, port: u16) -> Result<TcpStream, Refusal> {
+async fn connect(sandbox: &Sandbox, port: u16) -> Result<TcpStream, ApiRejection> {
     let id = sandbox.id();
     let closed = || {
         let message = format!("nothing in the sandbox `{id}` listens on port {port}");
-        Refusal::new(Code::PortUnavailable, message).with("port", port)
+        ApiRejection::new(Code::PortUnavailable, message).with("port", port)
     };
     if sandbox.is_own_port(port) {
         return Err(closed());
@@ -163,7 +163,7 @@ async fn connect(sandbox: &Sandbox, port: u16) -> Result<TcpStream, Refusal> {
     for address in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
         let made = sandbox.clone();
         let socket = tokio::task::spawn_blocking(move || made.port_socket(address.is_ipv6())).await;
-        let socket = socket.map_err(|_| Refusal::new(Code::Internal, "no socket could be made"))??;
+        let socket = socket.map_err(|_| ApiRejection::new(Code::Internal, "no socket could be made"))??;
         let Some(socket) = socket else { continue };
         let address = SocketAddr::new(address, port);
         match tokio::time::timeout(CONNECT_TIMEOUT, TcpSocket::from_std_stream(socket).connect(address)).await
@@ -178,7 +178,7 @@ async fn connect(sandbox: &Sandbox, port: u16) -> Result<TcpStream, Refusal> {
                 let message = format!(
                     "what listens on port {port} of the sandbox `{id}` did not accept a connection within 5 s"
                 );
-                return Err(Refusal::new(Code::PortUnavailable, message).with("port", port));
+                return Err(ApiRejection::new(Code::PortUnavailable, message).with("port", port));
             }
         }
     }
@@ -193,14 +193,14 @@ fn is_other(stream: &TcpStream) -> bool {
 
 async fn send(
     app: &SharedApp,
-    place: Place,
+    permit: ConnectionPermit,
     stream: TcpStream,
     mut request: Request,
     target: &Target,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let failed = |error: &dyn std::fmt::Display| {
         let message = format!("what listens on port {} of the sandbox gave no answer: {error}", target.port);
-        Refusal::new(Code::PortUnavailable, message).with("port", target.port)
+        ApiRejection::new(Code::PortUnavailable, message).with("port", target.port)
     };
     let upgrade = upgrade_of(request.headers());
     let upgraded = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
@@ -220,7 +220,7 @@ async fn send(
         let accepted = upgrade_headers(upgrade_of(response.headers()));
         let Some(client) = upgraded else { return Err(failed(&"it has changed the protocol")) };
         let server = hyper::upgrade::on(&mut response);
-        tokio::spawn(carry(app.clone(), place, client, server));
+        tokio::spawn(carry(app.clone(), permit, client, server));
         clean_response(response.headers_mut(), target);
         response.headers_mut().extend(accepted);
     } else {
@@ -230,7 +230,7 @@ async fn send(
 }
 
 /// Carries bytes in both directions until one side has ended, or the server ends.
-async fn carry(app: SharedApp, _place: Place, client: OnUpgrade, server: OnUpgrade) {
+async fn carry(app: SharedApp, _permit: ConnectionPermit, client: OnUpgrade, server: OnUpgrade) {
     let (Ok(client), Ok(server)) = tokio::join!(client, server) else { return };
     let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
     let mut closing = app.closing.subscribe();
@@ -326,7 +326,7 @@ fn accepts_html(headers: &HeaderMap) -> bool {
 }
 
 /// An error for a person in a browser.
-fn page(refusal: &Refusal) -> Response {
+fn page(refusal: &ApiRejection) -> Response {
     let escaped = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let (message, hint) = (escaped(&refusal.message), escaped(refusal.code.hint()));
     let page = format!(

@@ -11,8 +11,8 @@ use sha2::Sha256;
 
 use super::forward::port_path;
 use crate::SharedApp;
-use crate::auth::Owner;
-use crate::error::{Code, Refusal};
+use crate::auth::OwnerId;
+use crate::error::{Code, ApiRejection};
 
 /// The name of a link in a query, and of its cookie.
 pub(super) const LINK: &str = "sandtimer_link";
@@ -82,7 +82,7 @@ fn in_cookies(headers: &HeaderMap) -> Option<&str> {
 ///
 /// # Errors
 /// The query has a link that does not.
-pub(crate) fn owner_by_link(app: &SharedApp, uri: &Uri, headers: &HeaderMap) -> Result<Option<Owner>, Refusal> {
+pub(crate) fn owner_by_link(app: &SharedApp, uri: &Uri, headers: &HeaderMap) -> Result<Option<OwnerId>, ApiRejection> {
     let Some((id, port, _)) = port_path(uri.path()) else { return Ok(None) };
     let Ok(port) = port.parse::<u16>() else { return Ok(None) };
     let (key, now) = (&app.sandbox_service.link_key, calendar_milliseconds());
@@ -94,7 +94,7 @@ pub(crate) fn owner_by_link(app: &SharedApp, uri: &Uri, headers: &HeaderMap) -> 
         (false, Some(_)) => {
             let message =
                 "the link to this port has expired, or is not one of this server's; ask for a new one";
-            Err(Refusal::new(Code::Unauthorized, message))
+            Err(ApiRejection::new(Code::Unauthorized, message))
         }
         (false, None) => Ok(None),
     }

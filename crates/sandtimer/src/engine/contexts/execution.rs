@@ -233,7 +233,7 @@ impl Context {
             interpreter.finish_cell(prepare, under_way.is_alone());
             if let Some(sandbox) = &self.spec.sandbox {
                 // A ceiling may have ended the run in a pause.
-                sandbox.keep_paused(&interpreter.holder);
+                sandbox.keep_paused(&interpreter.jail_handle);
             }
             *self.standing() = Some(interpreter);
         }

@@ -144,7 +144,7 @@ impl LiveInterpreter {
 
     pub(super) fn new(inner: Arc<Inner>, parts: InterpreterParts, shell: Option<ShellHandle>) -> Self {
         if let Some(sandbox) = &parts.jail_resources.sandbox {
-            sandbox.note_place(&parts.jail_handle);
+            sandbox.note_jail(&parts.jail_handle);
         }
         LiveInterpreter {
             inner,

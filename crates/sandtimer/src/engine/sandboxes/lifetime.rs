@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
-use sandtimer_os::control::Control;
+use sandtimer_os::control::InitControl;
 use sandtimer_os::process;
 use sandtimer_os::wire::order;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::Error;
-use super::super::place::Place;
+use super::super::jail::JailHandle;
 use super::ended::SandboxEnd;
 use super::record::{Home, Record};
 use super::{Life, Sandbox, SandboxError, SandboxUse, Sandboxes, lock};
@@ -28,7 +28,7 @@ use crate::isolate::cgroup::Slot;
 use crate::limits::{Limits, Setting};
 use crate::model::LimitKind;
 use crate::scope::{CarriedDeadline, Extension, ScopeTree};
-use crate::supervise::orders::{Command, Pauser};
+use crate::supervise::commands::{EnforcerCommand, Pauser};
 use crate::time::Moment;
 
 /// A limit of a sandbox as a whole.
@@ -165,7 +165,7 @@ impl Lifetime {
 #[derive(Debug)]
 pub(super) struct Freezable {
     slot: Weak<Slot>,
-    control: Weak<Control>,
+    control: Weak<InitControl>,
 }
 
 impl Freezable {
@@ -177,32 +177,32 @@ impl Freezable {
     }
 }
 
-fn freeze(slot: &Slot, control: &Control, is_frozen: bool) {
+fn freeze(slot: &Slot, control: &InitControl, is_frozen: bool) {
     if !slot.freeze(is_frozen) {
         // Without a freezer: what init can reach is stopped by a signal.
         let signal = if is_frozen { Signal::STOP } else { Signal::CONT };
-        let _ = process::order(control, order::SIGNAL_ALL, signal.as_raw(), 0);
+        let _ = process::send_command(control, order::SIGNAL_ALL, signal.as_raw(), 0);
     }
 }
 
 impl SandboxUse {
     /// Has what a context runs in be paused with the sandbox.
-    pub(in super::super) fn note_place(&self, place: &Place) {
+    pub(in super::super) fn note_jail(&self, jail: &JailHandle) {
         let mut life = lock(&self.state.life);
-        life.places.retain(|place| place.slot.strong_count() > 0);
-        life.places
-            .push(Freezable { slot: Arc::downgrade(&place.slot), control: Arc::downgrade(&place.control) });
+        life.jails.retain(|jail| jail.slot.strong_count() > 0);
+        life.jails
+            .push(Freezable { slot: Arc::downgrade(&jail.slot), control: Arc::downgrade(&jail.control) });
     }
 }
 
 impl Life {
     /// Stops or continues all that runs in it.
     fn freeze(&mut self, sandbox: &Sandbox, is_paused: bool) {
-        self.places.retain(|place| place.freeze(is_paused));
-        self.runs.retain(|run| !run.waiting.is_over());
+        self.jails.retain(|jail| jail.freeze(is_paused));
+        self.runs.retain(|run| !run.waiting.has_finished());
         for run in &self.runs {
-            let (row, id) = (run.row, run.id.clone());
-            let pause = Command::Pause { row, id, paused: is_paused, by: Pauser::Sandbox };
+            let (slot_index, id) = (run.slot_index, run.id.clone());
+            let pause = EnforcerCommand::Pause { slot_index, id, paused: is_paused, by: Pauser::Sandbox };
             sandbox.inner.enforcer.send(pause);
         }
     }
@@ -289,7 +289,7 @@ impl Sandbox {
         self.state.lifetime.note_use(&self.state.home);
         // Their inits and the watchdog have the end of before.
         for run in &life.runs {
-            self.inner.enforcer.send(Command::Moved { row: run.row });
+            self.inner.enforcer.send(EnforcerCommand::Moved { slot_index: run.slot_index });
         }
         Ok(())
     }
@@ -323,11 +323,11 @@ impl Sandbox {
     }
 
     /// Stops a context's processes again, after what had to continue them in a pause.
-    pub(in super::super) fn keep_paused(&self, place: &Place) {
+    pub(in super::super) fn keep_paused(&self, jail: &JailHandle) {
         // Under the lock: a resume that comes later finds it stopped.
         let life = lock(&self.state.life);
         if self.is_paused() && !life.is_deleted {
-            freeze(&place.slot, &place.control, true);
+            freeze(&jail.slot, &jail.control, true);
         }
     }
 
@@ -368,8 +368,8 @@ impl Sandbox {
             return Some(SandboxLimit::Wall);
         }
         let lifetime = &self.state.lifetime;
-        let is_over = lifetime.idle_end.load(Ordering::Relaxed) <= monotonic_nanoseconds();
-        (lifetime.idle.is_some() && life.users == 0 && is_over).then_some(SandboxLimit::Idle)
+        let is_overdue = lifetime.idle_end.load(Ordering::Relaxed) <= monotonic_nanoseconds();
+        (lifetime.idle.is_some() && life.users == 0 && is_overdue).then_some(SandboxLimit::Idle)
     }
 
     /// Whether a limit is reached. What is used is noted as such on disk.

@@ -161,7 +161,7 @@ struct Life {
     users: usize,
     runs: Vec<RunHandle>,
     /// Of its live contexts and sessions.
-    places: Vec<Freezable>,
+    jails: Vec<Freezable>,
 }
 
 /// A run in a sandbox, as far as its deletion needs it.

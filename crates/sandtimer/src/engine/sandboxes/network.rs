@@ -19,7 +19,7 @@ use super::super::Inner;
 use super::super::error::Error;
 use super::Sandbox;
 use super::error::SandboxError;
-use crate::isolate::host::Namespaces;
+use crate::isolate::host::NamespaceSupport;
 use crate::isolate::networks::{LentNetwork, NetworkUse};
 use crate::isolate::sandbox_proxy::PROXY_VARIABLES;
 use crate::supervise::denials::NetworkDenials;
@@ -106,7 +106,7 @@ impl Sandbox {
 pub(super) fn check(inner: &Inner, network: &SandboxNetwork) -> Result<(), Error> {
     let host = inner.host()?;
     match (network, &host.private_network) {
-        (SandboxNetwork::Host, _) if host.namespaces == Namespaces::User => {
+        (SandboxNetwork::Host, _) if host.namespaces == NamespaceSupport::User => {
             let remedy = "give an allow-list, or run the engine as root";
             Err(SandboxError::Conflict { field: "network", remedy }.into())
         }
