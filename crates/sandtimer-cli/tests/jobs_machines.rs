@@ -19,7 +19,7 @@ mod machines;
 mod support;
 
 use machines::NetworkMachine;
-use support::Server;
+use support::NatsServer;
 
 /// The addresses of the server's machine, one on each wire.
 const SERVER: [&str; 2] = ["10.213.1.1", "10.213.2.1"];
@@ -166,7 +166,7 @@ fn jobs_complete_once_when_one_of_two_machines_dies() {
     let Some((middle, machines)) = machines() else { return };
     let login = format!("authorization {{ user: {:?}, password: {:?} }}\n", LOGIN.0, LOGIN.1);
     let configuration = support::tls(directory.path()) + &login;
-    let Some(server) = middle.within(|| Server::start_everywhere(&configuration)) else { return };
+    let Some(server) = middle.within(|| NatsServer::start_everywhere(&configuration)) else { return };
     let address = NatsAddress::parse(&url(0, server.port)).expect("an address");
     let address = address.with_certificates(Some(directory.path().join("ca.pem")));
     let store = middle.within(|| NatsJobs::open(&address, |problem| panic!("{problem}"))).expect("opened");

@@ -15,7 +15,7 @@ mod support;
 mod serving;
 
 use serving::TestServer;
-use support::Server;
+use support::NatsServer;
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
@@ -42,7 +42,7 @@ fn json(output: &Output) -> Value {
 
 #[test]
 fn calculator_on_server_is_ended_by_its_jobs_deadline() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = NatsServer::start() else { return };
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/jobs/calculator.toml");
     let file = file.to_str().expect("text");
     let output = run(&["run", file, "--time-scale", "0.2", "--store", &server.url()]);
@@ -68,7 +68,7 @@ fn calculator_on_server_is_ended_by_its_jobs_deadline() {
 
 #[test]
 fn signals_reach_workers_of_server_as_of_this_machine() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = NatsServer::start() else { return };
     let file = tempfile::NamedTempFile::with_suffix(".toml").expect("a file");
     std::fs::write(file.path(), "command = [\"sh\", \"-c\", \"echo up; exec sleep 60\"]\nwall_ms = \"2m\"\n")
         .expect("written");
@@ -102,7 +102,7 @@ fn signals_reach_workers_of_server_as_of_this_machine() {
 
 #[test]
 fn a_job_that_runs_here_outlasts_a_server_that_is_away() {
-    let Some(mut server) = Server::start() else { return };
+    let Some(mut server) = NatsServer::start() else { return };
     let file = tempfile::NamedTempFile::with_suffix(".toml").expect("a file");
     std::fs::write(file.path(), "command = [\"sh\", \"-c\", \"sleep 4; echo done\"]\nwall_ms = \"1m\"\n")
         .expect("written");
@@ -122,7 +122,7 @@ fn a_job_that_runs_here_outlasts_a_server_that_is_away() {
 
 #[test]
 fn store_comes_from_flag_or_variable_and_may_be_directory() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = NatsServer::start() else { return };
     let temporary = tempfile::tempdir().expect("a directory");
     let directory = temporary.path().to_str().expect("text");
     let submit = |more: &[&str], store: &str| {
@@ -155,7 +155,7 @@ fn what_cannot_be_a_store_is_refused_and_nothing_hangs() {
         assert_eq!(output.status.code(), Some(125), "{store}");
         assert!(stderr(&output).contains(expected), "{store}: {}", stderr(&output));
     }
-    let Some(server) = Server::start_with("", false) else { return };
+    let Some(server) = NatsServer::start_with("", false) else { return };
     let output = run(&["list", "--store", &server.url()]);
     assert_eq!(output.status.code(), Some(125));
     assert!(stderr(&output).contains("start it with `nats-server -js`"), "{}", stderr(&output));
@@ -163,7 +163,7 @@ fn what_cannot_be_a_store_is_refused_and_nothing_hangs() {
 
 #[test]
 fn restarting_server_is_waited_for() {
-    let Some(mut server) = Server::start() else { return };
+    let Some(mut server) = NatsServer::start() else { return };
     server.kill();
     let mut listing = command(&["list", "--store", &server.url()]).spawn().expect("it starts");
     let mut errors = BufReader::new(listing.stderr.take().expect("a pipe"));
@@ -194,7 +194,7 @@ fn wait_ends_in_time_when_server_is_silent() {
 /// One server executes what was submitted to the other one, or on the command line, and both tell of it.
 #[test]
 fn servers_and_command_line_share_a_store() {
-    let Some(mut server) = Server::start() else { return };
+    let Some(mut server) = NatsServer::start() else { return };
     let state_directories = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
     let url = server.url();
     let mut command_of_idle = TestServer::command(state_directories[0].path());

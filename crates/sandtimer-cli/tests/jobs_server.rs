@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 mod serving;
 
-use serving::{HARD_STOP, Serving};
+use serving::{HARD_STOP, TestServer};
 
-fn start(state: &Path, slots: &str) -> Serving {
-    Serving::start(Serving::command(state).args(["--job-slots", slots]))
+fn start(state: &Path, slots: &str) -> TestServer {
+    TestServer::start(TestServer::command(state).args(["--job-slots", slots]))
 }
 
-fn submit(serving: &Serving, jobs: &Value) -> Vec<String> {
+fn submit(serving: &TestServer, jobs: &Value) -> Vec<String> {
     let answer = ureq::post(format!("{}/v1/jobs", serving.address)).send(jobs.to_string());
     let text = answer.expect("an answer").body_mut().read_to_string().expect("a text");
     let answer: Value = serde_json::from_str(&text).expect("JSON");
@@ -24,7 +24,7 @@ fn submit(serving: &Serving, jobs: &Value) -> Vec<String> {
     ids.map(|job| job["job_id"].as_str().expect("an id").to_owned()).collect()
 }
 
-fn ended(serving: &Serving) -> usize {
+fn ended(serving: &TestServer) -> usize {
     let list: Value = serde_json::from_str(&serving.get("/v1/jobs?state=ended")).expect("JSON");
     list["jobs"].as_array().expect("a list").len()
 }

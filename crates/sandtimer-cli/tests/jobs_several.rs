@@ -12,7 +12,7 @@ use tempfile::TempDir;
 #[path = "../../sandtimer-jobs/tests/support/nats.rs"]
 mod support;
 
-use support::Server;
+use support::NatsServer;
 
 /// After this a test has failed.
 const HARD_STOP: Duration = Duration::from_secs(120);
@@ -20,11 +20,11 @@ const HARD_STOP: Duration = Duration::from_secs(120);
 /// A store of a test's own.
 struct JobsStore {
     directory: TempDir,
-    server: Option<Server>,
+    server: Option<NatsServer>,
 }
 
 impl JobsStore {
-    fn new(server: Option<Server>) -> Self {
+    fn new(server: Option<NatsServer>) -> Self {
         JobsStore { directory: tempfile::tempdir().expect("a directory"), server }
     }
 
@@ -106,7 +106,7 @@ fn stderr(output: &Output) -> String {
 
 fn on_each_store(test: impl Fn(&JobsStore)) {
     test(&JobsStore::new(None));
-    if let Some(server) = Server::start() {
+    if let Some(server) = NatsServer::start() {
         test(&JobsStore::new(Some(server)));
     }
 }

@@ -12,8 +12,8 @@ mod machines;
 #[allow(dead_code, reason = "each suite uses its part of it")]
 mod serving;
 
-use machines::Machine;
-use serving::Serving;
+use machines::NetworkMachine;
+use serving::TestServer;
 
 const SERVER: &str = "10.214.1.1";
 const CLIENT: &str = "10.214.1.2";
@@ -42,15 +42,15 @@ fn answer(mut stream: TcpStream) -> Value {
 
 #[test]
 fn vanished_client_cancels_its_waits_but_not_detached_runs() {
-    let Some((machine, clients)) = Machine::make().zip(Machine::make()) else { return };
+    let Some((machine, clients)) = NetworkMachine::make().zip(NetworkMachine::make()) else { return };
     machine.wire(0, SERVER, &clients, CLIENT);
     let state = tempfile::tempdir().expect("a directory");
     let tokens = state.path().join("tokens");
     std::fs::write(&tokens, format!("someone {TOKEN}\n")).expect("written");
     std::fs::set_permissions(&tokens, PermissionsExt::from_mode(0o600)).expect("set");
-    let mut command = Serving::command_at(&format!("{SERVER}:0"), &state.path().join("state"));
+    let mut command = TestServer::command_at(&format!("{SERVER}:0"), &state.path().join("state"));
     command.arg("--token-file").arg(&tokens);
-    let serving = machine.within(|| Serving::start(&mut command));
+    let serving = machine.within(|| TestServer::start(&mut command));
     let sleep = json!({"command": ["sleep", "600"]});
     let mut detached = sleep.clone();
     (detached["detach"], detached["wait_ms"]) = (true.into(), 0.into());

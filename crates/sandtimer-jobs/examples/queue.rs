@@ -52,7 +52,7 @@ fn on_a_server(_: usize) -> Result<(), Box<dyn Error>> {
 #[cfg(feature = "nats")]
 fn on_a_server(most: usize) -> Result<(), Box<dyn Error>> {
     use sandtimer_jobs::{NatsAddress, NatsJobs};
-    let Some(server) = support::Server::start() else { return Ok(()) };
+    let Some(server) = support::NatsServer::start() else { return Ok(()) };
     let address = NatsAddress::parse(&server.url())?;
     print_line("\nnats-server with JetStream and its store in a file, one process")?;
     curve(&NatsJobs::open(&address, |problem| panic!("{problem}"))?, most)?;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use sandtimer_proxy::{ProxyBounds, Event};
-use support::{Server, World};
+use support::{RecordingServer, World};
 use tokio::task::spawn_blocking;
 
 /// Python, as `cargo xtask test` names it.
@@ -163,7 +163,7 @@ async fn curl_shows_the_denial() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn curl_with_another_server_name_gets_no_bytes() {
     let home = tempfile::tempdir().unwrap();
-    let server = Server::answering("\u{0}", "");
+    let server = RecordingServer::answering("\u{0}", "");
     let port = server.address.port();
     let world = World::for_server(&server, ProxyBounds::default());
     let curl = |url: &str, more: &[&str]| {

@@ -12,23 +12,23 @@ use sandtimer_proxy::{
     ProxyBounds, Capacity, ConnectionEnd, Event, ProxyPolicy, Protocol, Proxy, ProxyConfig, SystemResolver,
 };
 use support::{
-    ALLOWED, Server, World, any_port, client_hello, patiently, read_all, read_until, server_name,
+    ALLOWED, RecordingServer, World, any_port, client_hello, patiently, read_all, read_until, server_name,
     socks_address, socks_name,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-fn get(server: &Server, path: &str) -> String {
+fn get(server: &RecordingServer, path: &str) -> String {
     let port = server.address.port();
     format!("GET http://server.test:{port}{path} HTTP/1.1\r\nHost: server.test:{port}\r\n\r\n")
 }
 
-fn target(server: &Server) -> String {
+fn target(server: &RecordingServer) -> String {
     format!("server.test:{}", server.address.port())
 }
 
 /// A server that sends back what it gets, and ends its side when the client has ended its own.
-fn echo() -> Server {
-    Server::with(any_port(), async |mut stream, _| {
+fn echo() -> RecordingServer {
+    RecordingServer::with(any_port(), async |mut stream, _| {
         let (mut reader, mut writer) = stream.split();
         let _ = tokio::io::copy(&mut reader, &mut writer).await;
         let _ = writer.write_all(b"<end>").await;
@@ -38,8 +38,8 @@ fn echo() -> Server {
 
 #[tokio::test]
 async fn requests_of_one_connection_go_to_their_servers() {
-    let first = Server::answering("\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst");
-    let second = Server::answering(
+    let first = RecordingServer::answering("\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst");
+    let second = RecordingServer::answering(
         "\r\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nsecond\r\n0\r\n\r\n",
     );
@@ -60,7 +60,7 @@ async fn requests_of_one_connection_go_to_their_servers() {
 
 #[tokio::test]
 async fn old_client_gets_the_contents_of_chunks() {
-    let server = Server::answering(
+    let server = RecordingServer::answering(
         "\r\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n",
     );
@@ -72,7 +72,7 @@ async fn old_client_gets_the_contents_of_chunks() {
 
 #[tokio::test]
 async fn body_without_length_ends_with_the_connection() {
-    let server = Server::answering("\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\nall of it");
+    let server = RecordingServer::answering("\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\nall of it");
     let world = World::for_server(&server, ProxyBounds::default());
     let answer = world.ask(get(&server, "/")).await;
     assert_eq!(answer, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nall of it");
@@ -80,7 +80,7 @@ async fn body_without_length_ends_with_the_connection() {
 
 #[tokio::test]
 async fn head_request_has_no_body() {
-    let server = Server::answering("\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n");
+    let server = RecordingServer::answering("\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n");
     let world = World::for_server(&server, ProxyBounds::default());
     let head =
         format!("HEAD http://{0}/ HTTP/1.1\r\nHost: {0}\r\nConnection: close\r\n\r\n", target(&server));
@@ -89,7 +89,7 @@ async fn head_request_has_no_body() {
 
 #[tokio::test]
 async fn client_that_expects_continue_gets_it_first() {
-    let server = Server::with(any_port(), async |mut stream, received| {
+    let server = RecordingServer::with(any_port(), async |mut stream, received| {
         let mut all = read_until(&mut stream, "\r\n\r\n").await;
         stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.unwrap();
         all += &read_until(&mut stream, "body").await;
@@ -112,7 +112,7 @@ async fn client_that_expects_continue_gets_it_first() {
 
 #[tokio::test]
 async fn early_response_ends_an_upload() {
-    let server = Server::answering("\r\n\r\n", "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n");
+    let server = RecordingServer::answering("\r\n\r\n", "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n");
     let world = World::for_server(&server, ProxyBounds::default());
     let head = format!(
         "POST http://{0}/ HTTP/1.1\r\nHost: {0}\r\nContent-Length: 9000000\r\n\r\nonly this",
@@ -125,7 +125,7 @@ async fn early_response_ends_an_upload() {
 /// A client that has its answer may still be sending: it gets no reset.
 #[tokio::test]
 async fn early_response_does_not_reset_the_client() {
-    let server = Server::answering("\r\n\r\n", "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n");
+    let server = RecordingServer::answering("\r\n\r\n", "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n");
     let world = World::for_server(&server, ProxyBounds::default());
     let mut stream = world.connect().await;
     let head = format!(
@@ -143,7 +143,7 @@ async fn early_response_does_not_reset_the_client() {
 
 #[tokio::test]
 async fn websocket_is_a_tunnel_after_101() {
-    let server = Server::with(any_port(), async |mut stream, received| {
+    let server = RecordingServer::with(any_port(), async |mut stream, received| {
         let head = read_until(&mut stream, "\r\n\r\n").await;
         received.lock().unwrap().extend_from_slice(head.as_bytes());
         let answer =
@@ -191,7 +191,7 @@ async fn half_that_is_closed_leaves_the_other() {
 
 #[tokio::test]
 async fn server_that_ends_its_half_still_receives() {
-    let server = Server::with(any_port(), async |mut stream, received| {
+    let server = RecordingServer::with(any_port(), async |mut stream, received| {
         stream.write_all(b"all").await.unwrap();
         stream.shutdown().await.unwrap();
         let rest = read_all(&mut stream).await;
@@ -337,7 +337,7 @@ async fn broken_responses_are_bad_gateways() {
         ("HTTP/1.1 200 OK\r\nCut", "ended before the head did"),
         ("", "ended before the head did"),
     ] {
-        let server = Server::answering("\r\n\r\n", response);
+        let server = RecordingServer::answering("\r\n\r\n", response);
         let world = World::for_server(&server, ProxyBounds::default());
         let answer = world.ask(get(&server, "/")).await;
         assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains(expected), "{answer}");
@@ -356,7 +356,7 @@ async fn other_protocols_get_a_reason() {
 
 #[tokio::test]
 async fn events_have_the_whole_connection() {
-    let server = Server::reached(any_port());
+    let server = RecordingServer::reached(any_port());
     let world = World::for_server(&server, ProxyBounds::default());
     let request = get(&server, "/").replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
     let answer = world.ask(request).await;

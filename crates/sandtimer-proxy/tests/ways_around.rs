@@ -8,7 +8,7 @@ mod support;
 
 use sandtimer_proxy::{ProxyBounds, DenialReason, Event};
 use support::{
-    FORBIDDEN, Server, World, any_port, client_hello, encrypted_hello, patiently, read_all, read_until,
+    FORBIDDEN, RecordingServer, World, any_port, client_hello, encrypted_hello, patiently, read_all, read_until,
     same_port, server_name, socks_address, socks_name,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -28,8 +28,8 @@ use Attempt::{Connect, Http, Socks, Tls};
 
 struct AttackScene {
     world: World,
-    allowed: Server,
-    forbidden: [Server; 3],
+    allowed: RecordingServer,
+    forbidden: [RecordingServer; 3],
     port: u16,
     other_port: u16,
 }
@@ -38,7 +38,7 @@ impl AttackScene {
     fn new(more_entries: &[&str]) -> AttackScene {
         let (allowed, v4, v6) = same_port();
         let port = allowed.local_addr().unwrap().port();
-        let forbidden = [Server::reached(v4), Server::reached(v6), Server::reached(any_port())];
+        let forbidden = [RecordingServer::reached(v4), RecordingServer::reached(v6), RecordingServer::reached(any_port())];
         let other_port = forbidden[2].address.port();
         let mut entries = vec![
             format!("allowed.test:{port}"),
@@ -87,7 +87,7 @@ impl AttackScene {
         ] {
             world.resolver.answer(name, &[&[address]]);
         }
-        AttackScene { world, allowed: Server::reached(allowed), forbidden, port, other_port }
+        AttackScene { world, allowed: RecordingServer::reached(allowed), forbidden, port, other_port }
     }
 
     /// Returns what the client got. `reached` is in it if a server was.
@@ -124,7 +124,7 @@ impl AttackScene {
     }
 
     fn reached_forbidden(&self) -> usize {
-        self.forbidden.iter().map(Server::count).sum()
+        self.forbidden.iter().map(RecordingServer::count).sum()
     }
 }
 
@@ -489,7 +489,7 @@ async fn names_that_are_not_allowed_are_not_resolved() {
 /// A redirect is the client's to follow, with a request that is checked by itself.
 #[tokio::test]
 async fn redirect_is_checked_as_a_request() {
-    let server = Server::answering(
+    let server = RecordingServer::answering(
         "\r\n\r\n",
         "HTTP/1.1 302 Found\r\nLocation: http://evil.test/\r\nContent-Length: 0\r\n\r\n",
     );

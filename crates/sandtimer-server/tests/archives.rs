@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use support::workspace::{Workspace, paths};
-use support::{Serving, raw};
+use support::{ServerFixture, raw};
 use tar::{Archive, Builder, EntryType, Header};
 
 fn pack(workspace: &Workspace<'_>, query: &str) -> Vec<u8> {
@@ -60,7 +60,7 @@ fn archive(members: &[RawMember<'_>]) -> Vec<u8> {
 
 #[test]
 fn directory_comes_back_as_it_was() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     let long = "n".repeat(200);
     workspace.sh(&format!(
@@ -113,7 +113,7 @@ fn directory_comes_back_as_it_was() {
 
 #[test]
 fn members_outside_the_directory_are_rejected_first() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     workspace.sh("mkdir d; echo before >d/f; echo out >outside; ln -s .. d/up; ln -s ../outside d/link");
     let symlink = |name, target| RawMember::link(EntryType::Symlink, name, target);
@@ -160,14 +160,14 @@ fn members_outside_the_directory_are_rejected_first() {
     }
     // Kept links lead nowhere that the workspace's do not.
     assert_eq!(unpack(&workspace, "path=d&links=keep", &archive(&[symlink("passwd", "/etc/passwd")])).0, 200);
-    assert_eq!(workspace.refusals("d/passwd"), ["path_outside"; 3]);
+    assert_eq!(workspace.rejection_codes("d/passwd"), ["path_outside"; 3]);
     assert_eq!(paths(&workspace.list("")), ["d", "outside"]);
     assert_eq!(workspace.read("outside").1, b"out\n");
 }
 
 #[test]
 fn members_replace_files_and_links_but_no_directories() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     workspace
         .sh("mkdir -p d/directory; echo old >d/file; ln -s file d/link; mkfifo d/fifo; echo kept >d/target");
@@ -202,7 +202,7 @@ fn members_replace_files_and_links_but_no_directories() {
 
 #[test]
 fn bodies_that_are_no_archives_are_refused_with_what_would_work() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     let good = archive(&[RawMember::file("f")]);
     let mut broken = good.clone();
@@ -247,7 +247,7 @@ fn bodies_that_are_no_archives_are_refused_with_what_would_work() {
 
 #[test]
 fn archives_have_bounds_in_both_directions() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     let directory = RawMember::of_kind(EntryType::Directory, "d");
     let block = archive(&[directory])[..512].to_vec();
@@ -279,7 +279,7 @@ fn archives_have_bounds_in_both_directions() {
 
 #[test]
 fn archive_of_files_that_shrink_breaks_off() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     workspace.sh("mkdir d; truncate -s 3G d/shrinking");
     let request = format!("GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n", workspace.at("/tar", "path=d"));
@@ -313,7 +313,7 @@ const SWAPPER: &str = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=Tru
 
 #[test]
 fn run_that_swaps_directories_never_leads_archives_outside() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     let treasure = serving.state.path().join("treasure");
     std::fs::create_dir(&treasure).expect("made");

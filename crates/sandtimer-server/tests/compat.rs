@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use sandtimer_server::Interpreters;
 use serde_json::{Value, json};
-use support::{HARD_STOP, Serving, node, tokens, wait_until};
+use support::{HARD_STOP, ServerFixture, node, tokens, wait_until};
 use tungstenite::Message;
 use tungstenite::client::IntoClientRequest;
 
-fn drive(serving: &Serving, scenario: &str, token: &str) {
+fn drive(serving: &ServerFixture, scenario: &str, token: &str) {
     play(scenario, serving.variables(token).to_vec());
 }
 
 /// The same over one WebSocket for each sandbox.
-fn drive_over_a_socket(serving: &Serving, scenario: &str, token: &str) {
+fn drive_over_a_socket(serving: &ServerFixture, scenario: &str, token: &str) {
     let transport = ("SANDTIMER_TRANSPORT", "websocket".to_owned());
     play(scenario, serving.variables(token).into_iter().chain([transport]).collect());
 }
@@ -35,7 +35,7 @@ macro_rules! scenarios {
     ($drive:ident: $($name:ident)+) => {
         $(#[test]
         fn $name() {
-            $drive(&Serving::start(), stringify!($name), "");
+            $drive(&ServerFixture::start(), stringify!($name), "");
         })+
     };
 }
@@ -81,19 +81,19 @@ mod over_a_socket {
 
 #[test]
 fn tokens_are_those_of_the_server() {
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
+    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
     drive(&serving, "tokens", "first-secret-token-1234");
 }
 
 #[test]
 fn quiet_streams_are_kept_open() {
-    let serving = Serving::with(|settings| settings.heartbeat = Duration::from_millis(100));
+    let serving = ServerFixture::with(|settings| settings.heartbeat = Duration::from_millis(100));
     drive(&serving, "quiet_streams_are_kept_open", "");
 }
 
 #[test]
 fn files_are_there_after_a_restart() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     drive(&serving, "files_before_a_restart", "");
     // A workspace is deleted with what belongs to it.
     let temporary_directory = serving.state.path().join("workspaces/temporary");
@@ -111,13 +111,13 @@ fn files_are_there_after_a_restart() {
     }
     assert_eq!(client.delete(&format!("/v1/workspaces/{gone}")).0, 204);
     assert_eq!(count(), 1);
-    let again = Serving::at(serving.stop(), |_| {});
+    let again = ServerFixture::at(serving.stop(), |_| {});
     drive(&again, "files_after_a_restart", "");
 }
 
 #[test]
 fn one_process_at_a_time_has_an_id() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let start = || {
         serving.client().post("/api/process/start", &json!({"command": "sleep 100", "processId": "same"})).0
     };
@@ -135,7 +135,7 @@ fn one_process_at_a_time_has_an_id() {
 
 #[test]
 fn absolute_links_are_followed_in_their_own_directory() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let ask = |path: &str, body: &Value| client.post(path, body);
     let command = "mkdir -p d /tmp/t; echo in >d/f; echo temporary >/tmp/t/f; ln -s /workspace/d inside; ln -s /tmp/t /tmp/link; \
@@ -155,7 +155,7 @@ fn absolute_links_are_followed_in_their_own_directory() {
 
 #[test]
 fn names_that_are_not_utf8_are_listed() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let command = "touch \"$(printf '\\377%.0s' {1..200})\"";
     let (status, made) = client.post("/api/execute", &json!({"command": command}));
@@ -166,7 +166,7 @@ fn names_that_are_not_utf8_are_listed() {
 
 #[test]
 fn an_interpreter_that_is_slow_to_start_is_not_ready() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         let spawn_limit = Duration::from_millis(1);
         settings.interpreters = Interpreters { spawn_limit, ..settings.interpreters.clone() };
     });
@@ -178,7 +178,7 @@ fn an_interpreter_that_is_slow_to_start_is_not_ready() {
 
 #[test]
 fn code_context_has_three_languages_and_names_the_doc() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     for language in ["python", "javascript", "typescript"] {
         let (status, made) = client.post("/api/contexts", &json!({"language": language}));
@@ -196,7 +196,7 @@ fn code_context_has_three_languages_and_names_the_doc() {
 struct Socket(tungstenite::WebSocket<TcpStream>);
 
 impl Socket {
-    fn open(serving: &Serving, token: Option<&str>) -> Self {
+    fn open(serving: &ServerFixture, token: Option<&str>) -> Self {
         let mut request = format!("ws://{}/ws", serving.address).into_client_request().expect("an address");
         if let Some(token) = token {
             let value = format!("Bearer {token}").parse().expect("a value");
@@ -227,7 +227,7 @@ impl Socket {
 
 #[test]
 fn a_socket_that_closes_cancels_what_it_asked_for() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let mut socket = Socket::open(&serving, None);
     socket.ask("1", "POST", "/api/execute", &json!({"command": "sleep 600"}));
@@ -257,7 +257,7 @@ fn a_socket_that_closes_cancels_what_it_asked_for() {
 /// The request goes with its socket at every moment of the start; a run that has begun is a process that is found.
 #[test]
 fn process_with_dropped_request_is_found() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     // What a session hands on is read by a run of its own, which has a limit.
     let running = || {
@@ -280,7 +280,7 @@ fn process_with_dropped_request_is_found() {
 
 #[test]
 fn invalid_socket_request_returns_an_error() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let mut socket = Socket::open(&serving, None);
     for (message, code) in [
         ("{", "PARSE_ERROR"),
@@ -338,7 +338,7 @@ fn invalid_socket_request_returns_an_error() {
 
 #[test]
 fn a_socket_is_its_tokens() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("one first-secret-token-1234\ntwo second-secret-token-567\n"));
     });
     let mut one = Socket::open(&serving, Some("first-secret-token-1234"));
@@ -357,7 +357,7 @@ fn a_socket_is_its_tokens() {
 
 #[test]
 fn a_server_that_ends_answers_what_a_socket_has_asked() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let mut socket = Socket::open(&serving, None);
     socket.ask("1", "POST", "/api/execute", &json!({"command": "sleep 1; echo done"}));
     let client = serving.client();
@@ -373,7 +373,7 @@ fn a_server_that_ends_answers_what_a_socket_has_asked() {
 
 #[test]
 fn silent_client_is_disconnected() {
-    let serving = Serving::with(|settings| settings.heartbeat = Duration::from_millis(100));
+    let serving = ServerFixture::with(|settings| settings.heartbeat = Duration::from_millis(100));
     let client = serving.client();
     let running = || client.get("/v1/runs?status=running").1["total"].as_u64();
     let mut silent = Socket::open(&serving, None);
@@ -388,7 +388,7 @@ fn silent_client_is_disconnected() {
 
 #[test]
 fn a_client_that_does_not_read_can_cancel() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let running = || client.get("/v1/runs?status=running").1["total"].as_u64();
     let mut socket = Socket::open(&serving, None);
@@ -403,7 +403,7 @@ fn a_client_that_does_not_read_can_cancel() {
 
 #[test]
 fn a_token_may_be_among_the_protocols() {
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
+    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
     let mut request = format!("ws://{}/ws", serving.address).into_client_request().expect("an address");
     let protocols = "sandtimer, sandtimer.token.Zmlyc3Qtc2VjcmV0LXRva2VuLTEyMzQ";
     request.headers_mut().insert("sec-websocket-protocol", protocols.parse().expect("a value"));

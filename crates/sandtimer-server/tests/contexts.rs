@@ -3,15 +3,15 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{Client, Serving, tokens, wait_until};
+use support::{TestClient, ServerFixture, tokens, wait_until};
 
-fn opened(client: &Client, path: &str, body: Value) -> String {
+fn opened(client: &TestClient, path: &str, body: Value) -> String {
     let (status, context) = client.post(path, &body);
     assert_eq!(status, 201, "{context}");
     format!("{path}/{}", context["context_id"].as_str().expect("an id"))
 }
 
-fn executed(client: &Client, at: &str, body: Value) -> Value {
+fn executed(client: &TestClient, at: &str, body: Value) -> Value {
     let (status, answer) = client.post(&format!("{at}/execute"), &body);
     assert_eq!((status, &answer["status"]), (200, &json!("ended")), "{answer}");
     answer["outcome"].clone()
@@ -19,7 +19,7 @@ fn executed(client: &Client, at: &str, body: Value) -> Value {
 
 #[test]
 fn code_finds_what_earlier_code_has_left() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({"env": {"GREETING": "hello"}, "cwd": "/tmp/there"}));
     executed(&client, &at, json!({"code": "import os\nx = os.environ['GREETING'], os.getcwd()"}));
@@ -39,7 +39,7 @@ fn code_finds_what_earlier_code_has_left() {
     let id = raised["run_id"].as_str().expect("an id");
     assert_eq!(client.get(&format!("/v1/runs/{id}")).1["outcome"]["ending"], "raised");
     let state = serving.stop();
-    let again = Serving::at(state, |_| {});
+    let again = ServerFixture::at(state, |_| {});
     assert_eq!(
         again.client().get(&format!("/v1/runs/{id}")).1["outcome"]["error"]["type"],
         "ZeroDivisionError"
@@ -49,7 +49,7 @@ fn code_finds_what_earlier_code_has_left() {
 }
 
 /// Starts something in a context and gives its run's id, once it has begun.
-fn begun(client: &Client, at: &str, mut body: Value) -> String {
+fn begun(client: &TestClient, at: &str, mut body: Value) -> String {
     body["wait_ms"] = 0.into();
     body["turn_ms"] = 20_000.into();
     let (status, answer) = client.post(&format!("{at}/execute"), &body);
@@ -59,7 +59,7 @@ fn begun(client: &Client, at: &str, mut body: Value) -> String {
 
 #[test]
 fn input_arrives_while_something_is_executed() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let session = opened(&client, "/v1/sessions", json!({}));
     let context = opened(&client, "/v1/contexts", json!({}));
@@ -91,7 +91,7 @@ fn input_arrives_while_something_is_executed() {
 
 #[test]
 fn id_from_before_a_restart_reports_its_end() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let (_, workspace) = client.post("/v1/workspaces", &json!({}));
     let kept = workspace["workspace_id"].as_str().expect("an id").to_owned();
@@ -100,7 +100,7 @@ fn id_from_before_a_restart_reports_its_end() {
     let closed = opened(&client, "/v1/sessions", json!({}));
     client.delete(&closed);
     let state = serving.stop();
-    let again = Serving::at(state, |_| {});
+    let again = ServerFixture::at(state, |_| {});
     let client = again.client();
     let (status, ended) = client.get(&context);
     assert_eq!((status, &ended["code"]), (410, &json!("context_ended")), "{ended}");
@@ -114,12 +114,12 @@ fn id_from_before_a_restart_reports_its_end() {
     }
     // It is still known after one more restart.
     let state = again.stop();
-    assert_eq!(Serving::at(state, |_| {}).client().get(&context).0, 410);
+    assert_eq!(ServerFixture::at(state, |_| {}).client().get(&context).0, 410);
 }
 
 #[test]
 fn a_cell_that_does_not_end_leaves_what_was_before() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({"wall_ms": 20_000}));
     executed(&client, &at, json!({"code": "x = 1"}));
@@ -143,7 +143,7 @@ fn a_cell_that_does_not_end_leaves_what_was_before() {
 
 #[test]
 fn context_limits_cover_all_runs_and_run_limits_one() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({"wall_ms": 200}));
     executed(&client, &at, json!({"code": "import time", "wall_ms": 0}));
@@ -157,7 +157,7 @@ fn context_limits_cover_all_runs_and_run_limits_one() {
 
 #[test]
 fn runs_queue_and_can_be_interrupted_cancelled_and_left() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({}));
     let execute = format!("{at}/execute");
@@ -191,7 +191,7 @@ fn runs_queue_and_can_be_interrupted_cancelled_and_left() {
 
 #[test]
 fn free_context_returns_the_run_immediately() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, "/v1/sessions", json!({}));
     for _ in 0..100 {
@@ -205,7 +205,7 @@ fn free_context_returns_the_run_immediately() {
 
 #[test]
 fn a_caller_may_wait_for_its_turn_and_not_for_the_end() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({}));
     let execute = format!("{at}/execute");
@@ -225,7 +225,7 @@ fn a_caller_may_wait_for_its_turn_and_not_for_the_end() {
 
 #[test]
 fn waiting_run_is_listed_and_can_be_cancelled() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({}));
     let send = |code: &str| {
@@ -267,7 +267,7 @@ fn waiting_run_is_listed_and_can_be_cancelled() {
 
 #[test]
 fn a_session_keeps_its_shell() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, "/v1/sessions", json!({"env": {"A": "1"}}));
     executed(&client, &at, json!({"command": "cd /tmp; f() { echo \"f $A\"; }"}));
@@ -289,7 +289,7 @@ fn a_session_keeps_its_shell() {
 
 #[test]
 fn contexts_are_their_owners_and_end_when_they_are_not_used() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("one first-secret-token-1234\ntwo second-secret-token-1234\n"))
     });
     let [one, two] =
@@ -309,7 +309,7 @@ fn contexts_are_their_owners_and_end_when_they_are_not_used() {
 
 #[test]
 fn what_cannot_be_is_refused_by_name() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let refused = |path: &str, body: Value, code: &str, named: &str| {
         let (status, answer) = client.post(path, &body);
@@ -349,7 +349,7 @@ fn what_cannot_be_is_refused_by_name() {
 
 #[test]
 fn output_after_the_command_is_read_from_its_run() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let (_, session) = client.post("/v1/sessions", &json!({}));
     let path = format!("/v1/sessions/{}", session["context_id"].as_str().expect("an id"));
@@ -374,7 +374,7 @@ fn output_after_the_command_is_read_from_its_run() {
 
 #[test]
 fn a_directory_that_cannot_be_is_the_callers_to_change() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     for (language, directory) in [
         ("python", "/usr/not-there"),
@@ -396,7 +396,7 @@ fn a_directory_that_cannot_be_is_the_callers_to_change() {
 
 #[test]
 fn a_context_of_a_client_that_has_left_is_not_kept() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let (_, workspace) = client.post("/v1/workspaces", &json!({}));
     let id = workspace["workspace_id"].as_str().expect("an id");
@@ -422,7 +422,7 @@ fn a_context_of_a_client_that_has_left_is_not_kept() {
 
 #[test]
 fn the_wait_for_a_turn_is_counted() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({}));
     let first = json!({"code": "import time; time.sleep(1)", "wait_ms": 0});
@@ -445,7 +445,7 @@ fn the_wait_for_a_turn_is_counted() {
 
 #[test]
 fn reset_reports_why_no_checkpoint_exists() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({}));
     let thread = "import os, threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()";

@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{Client, Serving, wait_until};
+use support::{TestClient, ServerFixture, wait_until};
 
 /// Follows a reference.
 fn resolved<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
@@ -69,7 +69,7 @@ fn differences(document: &Value, schema: &Value, value: &Value, at: &str, found:
 
 #[test]
 fn real_answers_have_the_described_shape() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let (_, document) = client.get("/openapi.json");
     let mut found = Vec::new();
@@ -157,7 +157,7 @@ fn real_answers_have_the_described_shape() {
     assert_eq!(wrong.len(), 3, "{wrong:?}");
 }
 
-fn check_jobs(client: &Client, check: &mut impl FnMut(&str, &Value)) {
+fn check_jobs(client: &TestClient, check: &mut impl FnMut(&str, &Value)) {
     let (_, submitted) =
         client.post("/v1/jobs", &json!({"command": ["false"], "attempts": 2, "wall_ms": "1m"}));
     check("JobsSubmitted", &submitted);
@@ -192,7 +192,7 @@ fn check_jobs(client: &Client, check: &mut impl FnMut(&str, &Value)) {
 
 #[test]
 fn every_described_path_is_served() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let (_, document) = client.get("/openapi.json");
     let paths = document["paths"].as_object().expect("paths");
@@ -215,7 +215,7 @@ fn every_described_path_is_served() {
 
 #[test]
 fn the_statuses_of_successes_are_the_described_ones() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let (_, document) = client.get("/openapi.json");
     let check = |method: &str, path: &str, expected: u16, status: u16| {

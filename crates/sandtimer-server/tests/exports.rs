@@ -10,17 +10,17 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
-use support::{Client, Serving, raw, tokens, wait_until};
+use support::{TestClient, ServerFixture, raw, tokens, wait_until};
 use tar::{Archive, Builder, EntryType, Header};
 
-fn made(client: &Client, body: &Value) -> String {
+fn made(client: &TestClient, body: &Value) -> String {
     let (status, sandbox) = client.post("/v1/sandboxes", body);
     assert_eq!(status, 201, "{sandbox}");
     sandbox["sandbox_id"].as_str().expect("an id").to_owned()
 }
 
 #[track_caller]
-fn sh(client: &Client, id: &str, line: &str) -> String {
+fn sh(client: &TestClient, id: &str, line: &str) -> String {
     let (_, run) = client.post(
         &format!("/v1/sandboxes/{id}/exec"),
         &json!({"command": ["sh", "-c", line], "wall_ms": 20_000}),
@@ -30,7 +30,7 @@ fn sh(client: &Client, id: &str, line: &str) -> String {
 }
 
 /// Changes as `added file /path`.
-fn diff(client: &Client, id: &str) -> Vec<String> {
+fn diff(client: &TestClient, id: &str) -> Vec<String> {
     let (status, listed) = client.get(&format!("/v1/sandboxes/{id}/diff"));
     assert_eq!((status, &listed["truncated"]), (200, &json!(false)), "{listed}");
     let field_value = |change: &Value, name: &str| change[name].as_str().expect("text").to_owned();
@@ -57,7 +57,7 @@ fn members(archive: &[u8]) -> BTreeMap<String, (EntryType, u32, u64, String)> {
 }
 
 #[track_caller]
-fn exported(client: &Client, id: &str, query: &str) -> BTreeMap<String, (EntryType, u32, u64, String)> {
+fn exported(client: &TestClient, id: &str, query: &str) -> BTreeMap<String, (EntryType, u32, u64, String)> {
     let (status, archive) = client.bytes(&format!("/v1/sandboxes/{id}/export{query}"), &[]);
     assert_eq!(status, 200, "{}", String::from_utf8_lossy(&archive));
     members(&archive)
@@ -65,7 +65,7 @@ fn exported(client: &Client, id: &str, query: &str) -> BTreeMap<String, (EntryTy
 
 #[test]
 fn diff_and_export_follow_whiteouts_and_opaque_directories() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let origin = made(&client, &json!({}));
     assert_eq!(diff(&client, &origin), Vec::<String>::new(), "the engine's own directories are no change");
@@ -151,7 +151,7 @@ fn diff_and_export_follow_whiteouts_and_opaque_directories() {
 /// A tree in which everything leads out of it, or waits for a writer.
 #[test]
 fn hostile_tree_is_read_without_following_or_opening() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = made(&client, &json!({}));
     let secret = serving.state.path().join("secret");
@@ -204,7 +204,7 @@ fn tree(root: &Path) {
 
 #[test]
 fn archive_becomes_a_template_and_comes_back() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let host_directory = tempfile::tempdir().expect("a directory");
     let root = host_directory.path().join("tree");
@@ -265,7 +265,7 @@ fn member(kind: EntryType, name: &str, target: &str, content: &[u8]) -> Vec<u8> 
 
 #[test]
 fn hostile_archives_make_no_template_and_leave_nothing() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let outside = tempfile::tempdir().expect("a directory");
     let out = outside.path().display().to_string();
@@ -356,7 +356,7 @@ fn hostile_archives_make_no_template_and_leave_nothing() {
 #[test]
 fn import_holds_its_share_after_its_client_left() {
     const TOKEN: &str = "secret-of-a-0123456789";
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens(&format!("a {TOKEN}\n"))));
+    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens(&format!("a {TOKEN}\n"))));
     let client = serving.client_with(TOKEN);
     let id = made(&client, &json!({}));
     let diff = || client.get(&format!("/v1/sandboxes/{id}/diff"));

@@ -9,10 +9,10 @@ use std::time::Duration;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_server::{Listen, Retention, ServerHandle, StartError};
 use serde_json::{Value, json};
-use support::{Client, Serving, raw};
+use support::{TestClient, ServerFixture, raw};
 
 /// Sends a request that waits, and closes the connection once the run is there; its id.
-fn abandon(serving: &Serving, client: &Client, body: &Value, pipelined: &str) -> String {
+fn abandon(serving: &ServerFixture, client: &TestClient, body: &Value, pipelined: &str) -> String {
     let body = body.to_string();
     let request = format!(
         "POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}{pipelined}",
@@ -32,7 +32,7 @@ fn abandon(serving: &Serving, client: &Client, body: &Value, pipelined: &str) ->
 
 #[test]
 fn disconnected_client_cancels_its_attached_run() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     // With a line break too many, and with another request behind it; often, as the end meets the request at any of its steps.
     let another = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -56,7 +56,7 @@ fn disconnected_client_cancels_its_attached_run() {
 
 #[test]
 fn attached_run_is_cancelled_without_waiters() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let command = json!(["sleep", "60"]);
     let watched = client.start(json!({"command": command, "attached": true}));
@@ -96,7 +96,7 @@ fn attached_run_is_cancelled_without_waiters() {
 
 #[test]
 fn restart_keeps_finished_runs_and_records_the_end() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let script = "head -c 300000 /dev/zero | tr '\\0' b; echo oops >&2";
     let finished = client.run(&json!({"command": ["sh", "-c", script], "output_bytes": 100_000}));
@@ -108,7 +108,7 @@ fn restart_keeps_finished_runs_and_records_the_end() {
     let last = events.last().expect("an event");
     assert_eq!((last.name.as_str(), &last.data["outcome"]["ending"]), ("ended", &json!("cancelled")));
 
-    let serving = Serving::at(state, |_| {});
+    let serving = ServerFixture::at(state, |_| {});
     let client = serving.client();
     let id = finished["run_id"].as_str().expect("an id");
     let mut again = client.get(&format!("/v1/runs/{id}")).1;
@@ -130,14 +130,14 @@ fn restart_keeps_finished_runs_and_records_the_end() {
 #[test]
 fn only_the_newest_runs_are_kept() {
     let retention = Retention { runs: Some(2), age: None };
-    let serving = Serving::with(|settings| settings.retention = retention);
+    let serving = ServerFixture::with(|settings| settings.retention = retention);
     let client = serving.client();
     let ids: Vec<String> = (0..4)
         .map(|_| {
             client.run(&json!({"command": ["sleep", "0.01"]}))["run_id"].as_str().expect("an id").to_owned()
         })
         .collect();
-    let serving = Serving::at(serving.stop(), |settings| settings.retention = retention);
+    let serving = ServerFixture::at(serving.stop(), |settings| settings.retention = retention);
     let (_, list) = serving.client().get("/v1/runs");
     let kept: Vec<&Value> =
         list["runs"].as_array().expect("a list").iter().map(|run| &run["run_id"]).collect();
@@ -154,7 +154,7 @@ fn only_the_newest_runs_are_kept() {
     };
     assert_eq!(records(state.path()), 2);
     let path = state.path().to_owned();
-    let serving = Serving::at(state, |settings| {
+    let serving = ServerFixture::at(state, |settings| {
         settings.retention = Retention { runs: None, age: Some(Duration::ZERO) }
     });
     assert_eq!(serving.client().get("/v1/runs").1["total"], 0, "{ids:?}");
@@ -164,7 +164,7 @@ fn only_the_newest_runs_are_kept() {
 #[test]
 fn records_are_thinned_out_while_the_server_runs() {
     let retention = Retention { runs: Some(16), age: None };
-    let serving = Serving::with(|settings| settings.retention = retention);
+    let serving = ServerFixture::with(|settings| settings.retention = retention);
     let client = serving.client();
     let ended = || client.get("/v1/runs?status=ended").1["total"].as_u64();
     for _ in 0..24 {
@@ -176,7 +176,7 @@ fn records_are_thinned_out_while_the_server_runs() {
 
 #[test]
 fn one_tenants_runs_push_out_no_record_of_another() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.retention = Retention { runs: Some(4), age: None };
         settings.tokens = Some(support::tokens("alice a-secret\nbob another\n"));
     });
@@ -193,7 +193,7 @@ fn one_tenants_runs_push_out_no_record_of_another() {
 #[test]
 fn records_of_what_never_began_are_thinned_out_as_well() {
     let retention = Retention { runs: Some(16), age: None };
-    let serving = Serving::with(|settings| settings.retention = retention);
+    let serving = ServerFixture::with(|settings| settings.retention = retention);
     let client = serving.client();
     let (_, context) = client.post("/v1/contexts", &json!({"language": "python"}));
     let path = format!("/v1/contexts/{}/execute", context["context_id"].as_str().expect("an id"));
@@ -212,7 +212,7 @@ fn records_of_what_never_began_are_thinned_out_as_well() {
 
 #[test]
 fn an_open_address_needs_tokens_and_a_directory_has_one_server() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let mut open = support::settings(serving.state.path());
     open.listen = "0.0.0.0:0".parse().expect("an address");
     assert!(matches!(ServerHandle::start(open), Err(StartError::Open(_))));
@@ -228,7 +228,7 @@ fn an_open_address_needs_tokens_and_a_directory_has_one_server() {
 fn full_disk_answers_from_memory_and_logs_an_error() {
     let messages = Arc::new(Mutex::new(Vec::new()));
     let logged = messages.clone();
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.host.log_error =
             Box::new(move |message| logged.lock().expect("whole").push(message.to_owned()));
     });

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use as_user::as_a_user;
 use serde_json::{Value, json};
-use support::{Client, Serving, tokens};
+use support::{TestClient, ServerFixture, tokens};
 
 const MEET: &str = include_str!("meetings/meet.py");
 
@@ -54,7 +54,7 @@ fn strings(value: &Value) -> Vec<&str> {
 }
 
 /// One run holds everything while the other looks for it.
-fn meet(holder: &Client, finder: &Client, tiers: &[&str]) {
+fn meet(holder: &TestClient, finder: &TestClient, tiers: &[&str]) {
     let name = "meeting-of-two";
     let id = holder.start(body("hold", name));
     let (_, answer) =
@@ -77,7 +77,7 @@ fn meet(holder: &Client, finder: &Client, tiers: &[&str]) {
 }
 
 /// The negative control: a run finds what it holds itself.
-fn is_found_by_its_holder(client: &Client) {
+fn is_found_by_its_holder(client: &TestClient) {
     let both = printed_json(&client.run(&body("both", "meeting-of-one")));
     assert_eq!(strings(&both["found"]), KINDS, "{both}");
     let observed = strings(&both["seen"]);
@@ -92,7 +92,7 @@ fn namespaces_are_made_outside() {
 }
 
 fn two_tokens(tiers: &[&str]) {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("one first-secret-token-1234\ntwo second-secret-token-567\n"));
     });
     let clients =

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
-use support::{Client, HARD_STOP, Serving, raw, said, tokens, wait_until};
+use support::{TestClient, HARD_STOP, ServerFixture, raw, read_to_end, tokens, wait_until};
 use tungstenite::Message;
 use tungstenite::client::IntoClientRequest;
 
@@ -32,7 +32,7 @@ fn is_rejected(answer: &(u16, Value)) {
 
 #[test]
 fn json_bombs_are_rejected_at_every_door() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = client.start(json!({"command": "cat", "stdin_open": true}));
     let (_, context) = client.post("/v1/contexts", &json!({}));
@@ -71,7 +71,7 @@ fn json_bombs_are_rejected_at_every_door() {
 
 #[test]
 fn json_up_to_the_limits_is_read() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let list = |count: usize| format!(r#"{{"command": ["true", {}""]}}"#, r#""","#.repeat(count - 4));
     assert_eq!(client.post_bytes("/v1/runs", list(10_000).as_bytes()).0, 200);
@@ -94,7 +94,7 @@ fn json_up_to_the_limits_is_read() {
     assert_eq!(client.post("/v1/jobs", &json!(jobs)).0, 201);
 }
 
-fn web_socket(serving: &Serving, path: &str) -> tungstenite::WebSocket<TcpStream> {
+fn web_socket(serving: &ServerFixture, path: &str) -> tungstenite::WebSocket<TcpStream> {
     let stream = TcpStream::connect(serving.address).expect("connected");
     stream.set_read_timeout(Some(HARD_STOP)).expect("set");
     let request = format!("ws://{}{path}", serving.address).into_client_request().expect("an address");
@@ -111,7 +111,7 @@ fn next_message(socket: &mut tungstenite::WebSocket<TcpStream>) -> Value {
 
 #[test]
 fn messages_of_web_sockets_and_lines_have_the_same_bounds() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let bomb = bomb();
     let mut socket = web_socket(&serving, "/ws");
@@ -164,15 +164,15 @@ fn read_until(stream: &mut TcpStream, end: &str) -> String {
     String::from_utf8(read).expect("text")
 }
 
-fn tenants() -> Serving {
+fn tenants() -> ServerFixture {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).expect("raised");
-    Serving::with(|settings| settings.tokens = Some(tokens("alice a-secret\nbob another\n")))
+    ServerFixture::with(|settings| settings.tokens = Some(tokens("alice a-secret\nbob another\n")))
 }
 
 /// Whether another tenant and probes are answered over connections of their own.
-fn is_open_to(serving: &Serving, token: &str) {
+fn is_open_to(serving: &ServerFixture, token: &str) {
     assert_eq!(serving.client().get("/healthz").0, 200);
     let run = serving.client_with(token).run(&json!({"command": ["true"]}));
     assert_eq!(run["outcome"]["ok"], true, "{run}");
@@ -213,7 +213,7 @@ fn streams_of_one_tenant_block_no_other() {
         let mut stream = raw(serving.address, events.as_bytes());
         let head = read_until(&mut stream, "\r\n");
         if head.contains(" 429 ") {
-            refused = Some(said(stream));
+            refused = Some(read_to_end(stream));
             break;
         }
         assert!(head.contains(" 200 "), "{head}");
@@ -227,7 +227,7 @@ fn streams_of_one_tenant_block_no_other() {
     assert!((500..=512).contains(&streams.len()), "{}", streams.len());
     is_open_to(&serving, "another");
     drop(streams);
-    let bearer = Client::new(serving.address, Some("a-secret"));
+    let bearer = TestClient::new(serving.address, Some("a-secret"));
     wait_until("there is room again", || bearer.get(&format!("/v1/runs/{id}")).0 == 200);
     bearer.post(&format!("/v1/runs/{id}/kill"), &json!({}));
 }

@@ -10,7 +10,7 @@ use sandtimer::limits::Setting;
 use sandtimer::model::{LimitKind, Source};
 use sandtimer_server::{Defaults, PoolSettings, Settings};
 use serde_json::{Value, json};
-use support::{Client, Serving, tokens, wait_until};
+use support::{TestClient, ServerFixture, tokens, wait_until};
 
 fn wall(milliseconds: u64, source: Source, origin: &str) -> Vec<(Source, Limits)> {
     let limits = Limits::new().wall(Duration::from_millis(milliseconds)).with_origin(origin);
@@ -26,14 +26,14 @@ fn by_kind(settings: &mut Settings) {
     settings.maxima = Limits::new().wall(Duration::from_secs(60));
 }
 
-fn opened(client: &Client, path: &str, body: Value) -> String {
+fn opened(client: &TestClient, path: &str, body: Value) -> String {
     let (status, context) = client.post(path, &body);
     assert_eq!(status, 201, "{context}");
     format!("{path}/{}", context["context_id"].as_str().expect("an id"))
 }
 
 /// The wall limit that applied to what was executed.
-fn effective(client: &Client, at: &str, body: Value) -> Value {
+fn effective(client: &TestClient, at: &str, body: Value) -> Value {
     let (status, answer) = client.post(&format!("{at}/execute"), &body);
     assert_eq!((status, &answer["status"]), (200, &json!("ended")), "{answer}");
     let run = client.get(&format!("/v1/runs/{}", answer["run_id"].as_str().expect("an id"))).1;
@@ -42,7 +42,7 @@ fn effective(client: &Client, at: &str, body: Value) -> Value {
 
 #[test]
 fn inner_limit_overrides_defaults_by_kind() {
-    let serving = Serving::with(by_kind);
+    let serving = ServerFixture::with(by_kind);
     let client = serving.client();
     let of_commands = json!({"limit": 20_000, "source": "env", "origin": "COMMAND_TIMEOUT_MS"});
     let of_code = json!({"limit": 10_000, "source": "config", "origin": "/etc/s.toml:3"});
@@ -69,7 +69,7 @@ fn inner_limit_overrides_defaults_by_kind() {
 
 #[test]
 fn settings_of_one_call_do_not_apply_to_the_next() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     for (path, source) in [("/v1/contexts", "import time; time.sleep(0.4)"), ("/v1/sessions", "sleep 0.4")] {
         let at = opened(&client, path, json!({}));
@@ -83,7 +83,7 @@ fn settings_of_one_call_do_not_apply_to_the_next() {
 
 #[test]
 fn a_verdict_names_the_variable_that_set_its_limit() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.defaults.code = wall(200, Source::Env, "INTERPRETER_EXECUTION_TIMEOUT_MS");
     });
     let client = serving.client();
@@ -100,7 +100,7 @@ fn a_verdict_names_the_variable_that_set_its_limit() {
 
 #[test]
 fn inner_zero_disables_the_limit() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         let mut limits = Limits::new().with_origin("MAX_OUTPUT_SIZE_BYTES");
         limits.set(LimitKind::Output, Setting::Unlimited);
         settings.defaults = Defaults::for_all(vec![(Source::Env, limits)]);
@@ -114,10 +114,10 @@ fn inner_zero_disables_the_limit() {
 }
 
 /// A server whose interpreters of a language run this script first, and what it complains of.
-fn prewarmed(language: &str, script: &str, limit: Duration) -> (Serving, Arc<Mutex<Vec<String>>>) {
+fn prewarmed(language: &str, script: &str, limit: Duration) -> (ServerFixture, Arc<Mutex<Vec<String>>>) {
     let messages: Arc<Mutex<Vec<String>>> = Arc::default();
     let logged = messages.clone();
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.interpreters.prewarm_limit = limit;
         let pool = PoolSettings { ready: 1, prewarm: Some(script.to_owned()) };
         match language {
@@ -131,7 +131,7 @@ fn prewarmed(language: &str, script: &str, limit: Duration) -> (Serving, Arc<Mut
     (serving, messages)
 }
 
-fn metric(client: &Client, line: &str) -> u64 {
+fn metric(client: &TestClient, line: &str) -> u64 {
     let text = client.get("/metrics").1;
     let text = text.as_str().expect("text");
     let found = text.lines().find_map(|found| found.strip_prefix(line));
@@ -231,14 +231,14 @@ fn failed_javascript_prewarm_is_logged_and_context_opens() {
 }
 
 /// What a command of a session comes to: its outcome.
-fn outcome(client: &Client, at: &str, body: Value) -> Value {
+fn outcome(client: &TestClient, at: &str, body: Value) -> Value {
     let (status, answer) = client.post(&format!("{at}/execute"), &body);
     assert_eq!((status, &answer["status"]), (200, &json!("ended")), "{answer}");
     answer["outcome"].clone()
 }
 
 /// What a command of a session prints.
-fn printed(client: &Client, at: &str, command: &str) -> String {
+fn printed(client: &TestClient, at: &str, command: &str) -> String {
     let outcome = outcome(client, at, json!({"command": command, "wall_ms": 20_000}));
     assert_eq!((&outcome["ok"], &outcome["stderr"]), (&json!(true), &json!("")), "{command}: {outcome}");
     outcome["stdout"].as_str().expect("text").to_owned()
@@ -376,7 +376,7 @@ fn failed_shell_prewarm_is_logged_and_session_opens() {
 
 #[test]
 fn token_quota_is_enforced_and_ends_free_slots() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("alice one runs=1 contexts=1 sessions=2\nbob two\n"));
     });
     let (alice, bob) = (serving.client_with("one"), serving.client_with("two"));

@@ -7,10 +7,10 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::{Client, Serving};
+use support::{TestClient, ServerFixture};
 
 /// Runs Python until it is given to an interpreter that stands ready.
-fn ready(client: &Client) {
+fn ready(client: &TestClient) {
     let end = Instant::now() + Duration::from_secs(60);
     while python(client, "pass", json!({}))["path"] == "exec" {
         assert!(Instant::now() < end, "no interpreter stands ready");
@@ -18,11 +18,11 @@ fn ready(client: &Client) {
     }
 }
 
-fn python(client: &Client, code: &str, more: Value) -> Value {
+fn python(client: &TestClient, code: &str, more: Value) -> Value {
     code_in(client, "python", code, more)
 }
 
-fn code_in(client: &Client, language: &str, code: &str, more: Value) -> Value {
+fn code_in(client: &TestClient, language: &str, code: &str, more: Value) -> Value {
     let mut request = json!({"code": code, "language": language, "wall_ms": 60_000});
     request.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
     client.run(&request)["outcome"].clone()
@@ -30,7 +30,7 @@ fn code_in(client: &Client, language: &str, code: &str, more: Value) -> Value {
 
 #[test]
 fn python_in_a_ready_interpreter_is_as_python_in_a_file() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     ready(&client);
     let expected = [
@@ -73,7 +73,7 @@ fn python_in_a_ready_interpreter_is_as_python_in_a_file() {
 
 #[test]
 fn processes_that_start_the_program_again_find_its_file() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     ready(&client);
     let code = "import multiprocessing as m\ndef f(x): return x * x\nif __name__ == '__main__':\n    \
@@ -85,7 +85,7 @@ fn processes_that_start_the_program_again_find_its_file() {
 
 #[test]
 fn code_may_be_longer_than_an_argument() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let long = "x".repeat(300_000);
     let programs = [
@@ -114,7 +114,7 @@ fn code_may_be_longer_than_an_argument() {
 
 #[test]
 fn module_in_program_directory_precedes_learned_one() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = client.post("/v1/workspaces", &json!({})).1["workspace_id"].as_str().expect("an id").to_owned();
     let more = json!({"workspace": id});
@@ -150,7 +150,7 @@ fn module_in_program_directory_precedes_learned_one() {
 
 #[test]
 fn output_is_streamed_and_kept_at_every_end() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     ready(&client);
     let begun = Instant::now();
@@ -185,7 +185,7 @@ fn output_is_streamed_and_kept_at_every_end() {
 /// Python in a command: what it prints is seen while it sleeps, and it does not stall.
 #[test]
 fn output_of_python_in_a_command_is_streamed() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let prints = "import time\nprint('first')\nprint('second')\ntime.sleep(100)";
     let observed = |before: &str| {
@@ -208,7 +208,7 @@ fn output_of_python_in_a_command_is_streamed() {
 
 #[test]
 fn redirected_streams_are_written_in_sequence() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     ready(&client);
     let programs = [
@@ -232,7 +232,7 @@ fn redirected_streams_are_written_in_sequence() {
 /// A handler that runs while the memory is being emptied writes as well.
 #[test]
 fn handler_of_a_signal_writes_while_output_is_written() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     ready(&client);
     let code = "import signal, sys\nn = 0\ndef handle(*_):\n    global n\n    n += 1\n    print('handled')\n\
@@ -253,7 +253,7 @@ fn handler_of_a_signal_writes_while_output_is_written() {
 fn many_clients_at_a_time_have_no_false_timeout() {
     const CLIENTS: usize = 64;
     const PROGRAMS: usize = 4;
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     ready(&serving.client());
     let failed: Vec<Value> = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
@@ -285,7 +285,7 @@ const SANDBOX_PROBE: &str = "import os\nprint(os.stat('/tmp').st_mtime_ns, os.li
 
 #[test]
 fn sandbox_of_a_program_that_left_nothing_is_the_next_ones() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     ready(&client);
     if python(&client, "pass", json!({}))["isolation"]["kill"] != "K3" {

@@ -5,7 +5,7 @@ mod support;
 use std::io::{BufRead, BufReader};
 
 use serde_json::{Value, json};
-use support::{Event, Serving};
+use support::{ReceivedEvent, ServerFixture};
 
 fn outcome(answer: &Value) -> &Value {
     assert_eq!(answer["status"], "ended", "{answer}");
@@ -14,7 +14,7 @@ fn outcome(answer: &Value) -> &Value {
 
 #[test]
 fn commands_lines_and_code_run_in_a_workspace_of_their_own() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let list = client
         .run(&json!({"command": ["sh", "-c", "pwd; echo x > f; cat f; echo $GREETING >&2; exit 3"],
@@ -39,7 +39,7 @@ fn commands_lines_and_code_run_in_a_workspace_of_their_own() {
 
 #[test]
 fn fired_limit_is_data_with_a_reason() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let answer = serving
         .client()
         .run(&json!({"command": ["sh", "-c", "echo begun; sleep 60 & sleep 60"], "wall_ms": 200}));
@@ -56,7 +56,7 @@ fn fired_limit_is_data_with_a_reason() {
 
 #[test]
 fn a_run_outlives_the_wait_and_is_listed_read_and_purged() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = client.start(
         json!({"command": ["sh", "-c", "printf 'ä\\377'; read line; printf $line"], "stdin_open": true}),
@@ -93,7 +93,7 @@ fn a_run_outlives_the_wait_and_is_listed_read_and_purged() {
 
 #[test]
 fn runs_are_paused_extended_signalled_and_killed() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let script = "trap 'echo heard' USR1; echo up; while :; do sleep 0.02; done";
     let id = client.start(json!({"command": ["bash", "-c", script], "wall_ms": 25_000}));
@@ -130,7 +130,7 @@ fn runs_are_paused_extended_signalled_and_killed() {
 
 #[test]
 fn verdict_has_the_limit_at_the_time_it_fired() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = client.start(json!({"command": ["sleep", "60"], "wall_ms": 1_000}));
     for by in [200, 300] {
@@ -147,7 +147,7 @@ fn verdict_has_the_limit_at_the_time_it_fired() {
 
 #[test]
 fn unread_stdin_is_accepted_in_part_with_its_count() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = client.start(json!({"command": ["sleep", "20"], "stdin_open": true, "stdin": "first"}));
     let (status, written) = client.post(
@@ -163,7 +163,7 @@ fn unread_stdin_is_accepted_in_part_with_its_count() {
     );
 }
 
-fn text(events: &[Event], name: &str) -> String {
+fn text(events: &[ReceivedEvent], name: &str) -> String {
     let data = events
         .iter()
         .filter(|event| event.name == name)
@@ -173,7 +173,7 @@ fn text(events: &[Event], name: &str) -> String {
 
 #[test]
 fn reconnected_reader_gets_each_event_once() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let script = "for i in 1 2 3 4 5 6; do echo out$i; echo err$i >&2; read go; done";
     let id = client.start(json!({"command": ["bash", "-c", script], "stdin_open": true}));
@@ -188,7 +188,7 @@ fn reconnected_reader_gets_each_event_once() {
     assert_eq!(text(&whole, "stderr"), "err1\nerr2\nerr3\nerr4\nerr5\nerr6\n");
     assert_eq!((whole[0].name.as_str(), whole.last().expect("some").name.as_str()), ("started", "ended"));
     for at in 0..whole.len() - 1 {
-        let rest: Vec<Event> = client.events(&id, Some(&whole[at].id)).collect();
+        let rest: Vec<ReceivedEvent> = client.events(&id, Some(&whole[at].id)).collect();
         let joined = [&whole[..=at], &rest].concat();
         for stream in ["stdout", "stderr"] {
             assert_eq!(text(&joined, stream), text(&whole, stream), "from {}", whole[at].id);
@@ -197,37 +197,37 @@ fn reconnected_reader_gets_each_event_once() {
         assert!(rest.iter().all(|event| event.name != "started"));
     }
     let last = whole.last().expect("some").id.clone();
-    let (status, _) = client.get_with(&format!("/v1/runs/{id}/events"), &[("Last-Event-ID", &last)]);
+    let (status, _) = client.get_with(&format!("/v1/runs/{id}/events"), &[("Last-ReceivedEvent-ID", &last)]);
     assert_eq!(status, 204);
-    let (status, refused) = client.get_with(&format!("/v1/runs/{id}/events"), &[("Last-Event-ID", "7-x")]);
+    let (status, refused) = client.get_with(&format!("/v1/runs/{id}/events"), &[("Last-ReceivedEvent-ID", "7-x")]);
     assert_eq!((status, &refused["code"]), (400, &json!("bad_field")));
 }
 
 #[test]
 fn slow_reader_gets_a_lag_notice_and_all_later_events() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let script = "head -c 3000000 /dev/zero | tr '\\0' a; echo; echo end";
     let id = client.start(json!({"command": ["sh", "-c", script], "output_bytes": 100_000}));
     client.ended(&id);
-    let events: Vec<Event> = client.events(&id, None).collect();
+    let events: Vec<ReceivedEvent> = client.events(&id, None).collect();
     let lagged: Vec<_> = events.iter().filter(|event| event.name == "lagged").collect();
     assert_eq!(lagged.len(), 1);
     assert_eq!(lagged[0].data, json!({"stream": "stdout", "dropped": 2_900_005, "next_cursor": 2_950_005}));
     let kept = text(&events, "stdout");
     assert!(kept.len() == 100_000 && kept.ends_with("a\nend\n"), "{}", kept.len());
     // Resumed behind the gap, it is not told of it again.
-    let rest: Vec<Event> = client.events(&id, Some(&lagged[0].id)).collect();
+    let rest: Vec<ReceivedEvent> = client.events(&id, Some(&lagged[0].id)).collect();
     assert!(rest.iter().all(|event| event.name != "lagged"));
     assert_eq!(text(&rest, "stdout").len(), 50_000);
 }
 
 #[test]
 fn a_warning_comes_before_the_wall() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = client.start(json!({"command": ["sleep", "20"], "wall_ms": 600, "warn_ms": 400}));
-    let events: Vec<Event> = client.events(&id, None).collect();
+    let events: Vec<ReceivedEvent> = client.events(&id, None).collect();
     let names: Vec<&str> = events.iter().map(|event| event.name.as_str()).collect();
     assert_eq!(names, ["started", "warning", "ended"]);
     assert_eq!(events[1].data["kind"], "wall");
@@ -236,7 +236,7 @@ fn a_warning_comes_before_the_wall() {
 
 #[test]
 fn warning_signal_arrives_before_the_wall_limit() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let script = "trap 'echo told' USR1; while :; do sleep 0.05; done";
     let asked = |signal: serde_json::Value| json!({"command": script, "wall_ms": 1500, "warn_ms": 700, "warn_signal": signal});
@@ -266,7 +266,7 @@ fn warning_signal_arrives_before_the_wall_limit() {
 
 #[test]
 fn a_silent_stream_shows_that_it_lives() {
-    let serving = Serving::with(|settings| settings.heartbeat = std::time::Duration::from_millis(50));
+    let serving = ServerFixture::with(|settings| settings.heartbeat = std::time::Duration::from_millis(50));
     let client = serving.client();
     let id = client.start(json!({"command": ["sleep", "20"], "wall_ms": 15_000}));
     let request = format!("GET /v1/runs/{id}/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -280,7 +280,7 @@ fn a_silent_stream_shows_that_it_lives() {
 
 #[test]
 fn progress_in_output_is_parsed_and_reported() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let script = "for epoch in 1 2 3; do echo \"Epoch $epoch/15: loss=1\"; sleep 0.1; done; sleep 60";
     let id = client.start(json!({"command": script, "wall_ms": 20_000}));
@@ -312,7 +312,7 @@ fn progress_in_output_is_parsed_and_reported() {
 
 #[test]
 fn only_progress_resets_a_stall_limit_that_is_by_progress() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     // A spinner: output, and no progress.
     let spinner = "echo '[1/9] a'; echo '[2/9] b'; while :; do echo working; sleep 0.1; done";
@@ -330,7 +330,7 @@ fn only_progress_resets_a_stall_limit_that_is_by_progress() {
     assert_eq!(outcome(&unstalled)["verdict"]["kind"], "wall", "{unstalled}");
 }
 
-fn wait(client: &support::Client, id: &str, body: Value) -> Value {
+fn wait(client: &support::TestClient, id: &str, body: Value) -> Value {
     let (status, answer) = client.post(&format!("/v1/runs/{id}/wait"), &body);
     assert_eq!(status, 200, "{answer}");
     answer
@@ -338,7 +338,7 @@ fn wait(client: &support::Client, id: &str, body: Value) -> Value {
 
 #[test]
 fn non_utf8_bytes_are_read_from_stdin() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let counted = json!({"command": "od -An -tx1", "stdin": "AP8K", "stdin_encoding": "base64"});
     assert_eq!(client.run(&counted)["outcome"]["stdout"], " 00 ff 0a\n");
@@ -362,7 +362,7 @@ fn non_utf8_bytes_are_read_from_stdin() {
 
 #[test]
 fn wait_finds_a_line_in_any_chunk_and_position() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     // One byte at a time; on stderr too, which is another stream.
     let drops = "import sys\nsys.stdin.readline()\nfor byte in 'starting\\nready on 8080\\nmore\\n':\n  sys.stdout.write(byte); sys.stdout.flush()\n\
@@ -399,7 +399,7 @@ fn wait_finds_a_line_in_any_chunk_and_position() {
 
 #[test]
 fn a_prompt_counts_as_it_is_and_a_line_that_grows_as_a_whole() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let asks = "printf 'name: '; read name; printf 'hello '; printf \"$name\\n\"; read more";
     let id = client.start(json!({"command": ["bash", "-c", asks], "stdin_open": true, "wall_ms": 25_000}));
@@ -413,7 +413,7 @@ fn a_prompt_counts_as_it_is_and_a_line_that_grows_as_a_whole() {
 
 #[test]
 fn line_wait_ends_at_timeout_or_run_end_and_reports_it() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id =
         client.start(json!({"command": "echo one; echo two; read _", "stdin_open": true, "wall_ms": 25_000}));
@@ -458,7 +458,7 @@ fn line_wait_ends_at_timeout_or_run_end_and_reports_it() {
 
 #[test]
 fn line_wait_uses_bounded_memory() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let long = "head -c 150000000 /dev/zero | tr '\\0' x; echo; echo needle";
     let id = client.run(&json!({"command": long, "output_bytes": 0, "wait_ms": 0}))["run_id"].clone();
@@ -477,7 +477,7 @@ fn line_wait_uses_bounded_memory() {
 
 #[test]
 fn what_cannot_be_waited_for_is_refused_by_name() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = client.start(json!({"command": "sleep 20", "wall_ms": 15_000}));
     for (wrong, code, named) in [
@@ -499,7 +499,7 @@ fn what_cannot_be_waited_for_is_refused_by_name() {
 
 #[test]
 fn listing_continues_after_its_cursor() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     // Each begins and ends some milliseconds after the one before.
     let run = || client.post("/v1/runs", &json!({"command": ["sleep", "0.005"]})).1["run_id"].clone();

@@ -10,15 +10,15 @@ use std::path::Path;
 
 use as_user::as_a_user;
 use serde_json::{Value, json};
-use support::{Client, Serving, raw, tokens, wait_until};
+use support::{TestClient, ServerFixture, raw, tokens, wait_until};
 
 struct SandboxClient<'a> {
-    client: &'a Client,
+    client: &'a TestClient,
     id: String,
 }
 
 impl<'a> SandboxClient<'a> {
-    fn of(client: &'a Client) -> Self {
+    fn of(client: &'a TestClient) -> Self {
         let (status, sandbox) = client.post("/v1/sandboxes", &json!({}));
         assert_eq!(status, 201, "{sandbox}");
         SandboxClient { client, id: sandbox["sandbox_id"].as_str().expect("an id").to_owned() }
@@ -61,7 +61,7 @@ fn paths(listing: &Value) -> Vec<&str> {
 
 #[test]
 fn any_path_is_used_as_the_sandboxs_user() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let sandbox = SandboxClient::of(&client);
     assert_eq!(sandbox.put("/home/user/a/b&parents=true&mode=0750", b"home").1["path"], "/home/user/a/b");
@@ -105,7 +105,7 @@ fn any_path_is_used_as_the_sandboxs_user() {
     assert_eq!(sandbox.sh("cat /tmp/copy/a/b; ls -A /tmp"), "homecopy\n", "and nothing else is left");
     // The server was started again: the files are the same, before any run.
     let id = sandbox.id;
-    let serving = Serving::at(serving.stop(), |_| {});
+    let serving = ServerFixture::at(serving.stop(), |_| {});
     let client = serving.client();
     let sandbox = SandboxClient { client: &client, id };
     assert_eq!(sandbox.read("/home/user/a/b"), (200, b"home".to_vec()));
@@ -117,7 +117,7 @@ fn hostile_trees_lead_nowhere() {
     let host = tempfile::tempdir().expect("a directory");
     let secret = host.path().join("secret");
     std::fs::write(&secret, "the host's").expect("written");
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let sandbox = SandboxClient::of(&client);
     let secret_path = secret.display();
@@ -169,7 +169,7 @@ fn mount_points_stay_where_they_are() {
     if as_a_user("mount_points_stay_where_they_are") {
         // And as root, below.
     }
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let sandbox = SandboxClient::of(&client);
     sandbox.sh("ln -s / /tmp/top; ln -s /dev /tmp/devices; echo x >/tmp/file");
@@ -198,7 +198,7 @@ fn mount_points_stay_where_they_are() {
     assert_eq!(client.delete(&sandbox.at("", "path=/tmp/file")).0, 204, "the control");
     // The layer has no trace of it either.
     let id = sandbox.id;
-    let serving = Serving::at(serving.stop(), |_| {});
+    let serving = ServerFixture::at(serving.stop(), |_| {});
     let client = serving.client();
     assert_eq!(SandboxClient { client: &client, id }.sh(check), "user\n");
 }
@@ -208,7 +208,7 @@ fn mount_points_stay_where_they_are() {
 fn exchanged_directories_stay_inside() {
     let host = tempfile::tempdir().expect("a directory");
     std::fs::write(host.path().join("file"), "the host's").expect("written");
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let sandbox = SandboxClient::of(&client);
     let host_path = host.path().display();
@@ -244,7 +244,7 @@ fn exchanged_directories_stay_inside() {
 
 #[test]
 fn deletion_ends_uploads_and_other_tokens_see_nothing() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("a secret-of-a-0123456789\nb secret-of-b-0123456789\n"))
     });
     let [a, b] = ["secret-of-a-0123456789", "secret-of-b-0123456789"].map(|token| serving.client_with(token));

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 use serde_json::{Value, json};
-use support::{HARD_STOP, Serving, tokens};
+use support::{HARD_STOP, ServerFixture, tokens};
 use tungstenite::client::IntoClientRequest;
 use tungstenite::http::HeaderValue;
 use tungstenite::{Message, WebSocket};
@@ -21,11 +21,11 @@ struct Screen {
 }
 
 impl Screen {
-    fn at(serving: &Serving, id: &str, query: &str) -> Self {
+    fn at(serving: &ServerFixture, id: &str, query: &str) -> Self {
         Self::with(serving, id, query, &[])
     }
 
-    fn with(serving: &Serving, id: &str, query: &str, headers: &[(&'static str, &str)]) -> Self {
+    fn with(serving: &ServerFixture, id: &str, query: &str, headers: &[(&'static str, &str)]) -> Self {
         let url = format!("ws://{}/v1/runs/{id}/terminal{query}", serving.address);
         let mut request = url.into_client_request().expect("an address");
         for (name, value) in headers {
@@ -84,7 +84,7 @@ impl Screen {
 
 #[test]
 fn a_command_has_a_terminal_with_a_name_and_a_size_that_changes() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let script = "tty; stty size; test -t 0 && test -t 1 && test -t 2 && echo $TERM; read x; stty size; echo named >$(tty); exit 4";
     let id =
         serving.client().start(json!({"command": script, "terminal": {"columns": 90}, "wall_ms": 20_000}));
@@ -109,7 +109,7 @@ fn a_command_has_a_terminal_with_a_name_and_a_size_that_changes() {
 
 #[test]
 fn a_shell_answers_keys_and_an_interrupt_ends_its_command_alone() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let id = serving
         .client()
         .start(json!({"command": ["bash", "--norc", "-i"], "terminal": {}, "env": {"PS1": "prompt> "}}));
@@ -141,7 +141,7 @@ fn a_shell_answers_keys_and_an_interrupt_ends_its_command_alone() {
 
 #[test]
 fn every_byte_passes_both_ways_and_many_of_them() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let script = "stty raw -echo; printf ready; exec cat";
     let id = serving.client().start(json!({"command": script, "terminal": {}}));
     let mut screen = Screen::at(&serving, &id, "?on_close=end");
@@ -167,7 +167,7 @@ fn every_byte_passes_both_ways_and_many_of_them() {
 
 #[test]
 fn reconnected_client_and_others_get_the_same_output() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let script = "i=0; while [ $i -lt 400 ]; do i=$((i + 1)); echo line $i; done; read x; echo behind";
     let id = serving.client().start(json!({"command": script, "terminal": {"rows": 5}}));
     let mut second = Screen::at(&serving, &id, "");
@@ -196,7 +196,7 @@ fn reconnected_client_and_others_get_the_same_output() {
 
 #[test]
 fn limits_end_a_terminal_and_a_connection_only_where_it_was_to() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = client.start(json!({"command": "trap '' HUP INT TERM; setsid sleep 60 & sleep 60", "terminal": {}, "wall_ms": 300}));
     let outcome = Screen::at(&serving, &id, "").outcome();
@@ -215,7 +215,7 @@ fn limits_end_a_terminal_and_a_connection_only_where_it_was_to() {
 
 #[test]
 fn client_after_the_output_limit_gets_a_lag_notice() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let script = "stty -opost; head -c 3000000 /dev/zero | tr '\\0' a; printf end";
     let id = serving.client().start(json!({"command": script, "terminal": {}, "output_bytes": 100_000}));
     serving.client().ended(&id);
@@ -227,7 +227,7 @@ fn client_after_the_output_limit_gets_a_lag_notice() {
 
 #[test]
 fn invalid_message_is_reported_and_session_continues() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let id = serving.client().start(json!({"command": "read x; stty size", "terminal": {}}));
     let mut screen = Screen::at(&serving, &id, "");
     for wrong in [
@@ -257,13 +257,13 @@ fn invalid_message_is_reported_and_session_continues() {
 }
 
 /// The status and code of a request for a WebSocket that is refused.
-fn refused(serving: &Serving, path: &str, headers: &str) -> (u16, String) {
+fn refused(serving: &ServerFixture, path: &str, headers: &str) -> (u16, String) {
     let request = format!(
         "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: upgrade, close\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
          Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n{headers}\r\n",
         serving.address
     );
-    let reply = support::said(support::raw(serving.address, request.as_bytes()));
+    let reply = support::read_to_end(support::raw(serving.address, request.as_bytes()));
     let status = reply.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
     let body: Value = serde_json::from_str(reply.split("\r\n\r\n").nth(1).expect("a body")).expect("JSON");
     (status, body["code"].as_str().expect("a code").to_owned())
@@ -271,7 +271,7 @@ fn refused(serving: &Serving, path: &str, headers: &str) -> (u16, String) {
 
 #[test]
 fn only_its_owner_and_no_page_of_another_site_gets_a_terminal() {
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens("alice a/secret+1\nbob another\n")));
+    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens("alice a/secret+1\nbob another\n")));
     let id = serving.client_with("a/secret+1").start(json!({"command": "read x", "terminal": {}}));
     let at = format!("/v1/runs/{id}/terminal");
     let offer = |token: &str| format!("sandtimer, sandtimer.token.{}", BASE64_URL_SAFE_NO_PAD.encode(token));
@@ -298,7 +298,7 @@ fn only_its_owner_and_no_page_of_another_site_gets_a_terminal() {
 
 #[test]
 fn missing_terminal_and_invalid_sizes_are_rejected() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = client.start(json!({"command": "sleep 20", "wall_ms": 15_000}));
     assert_eq!(refused(&serving, &format!("/v1/runs/{id}/terminal"), ""), (409, "no_terminal".to_owned()));
@@ -330,7 +330,7 @@ print(len(masters), 'opened')
 #[test]
 #[allow(clippy::disallowed_methods)] // the control runs without the engine
 fn terminals_of_a_run_are_bounded() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let holder = client
         .start(json!({"command": ["python3", "-c", format!("{OPEN_TERMINALS}\ninput()")], "terminal": {}}));
@@ -349,7 +349,7 @@ fn terminals_of_a_run_are_bounded() {
 
 #[test]
 fn owner_has_up_to_half_of_the_terminals() {
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens("alice one\nbob two\n")));
+    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens("alice one\nbob two\n")));
     let (alice, bob) = (serving.client_with("one"), serving.client_with("two"));
     let run = json!({"command": "read x", "terminal": {}, "wall_ms": 60_000});
     let held: Vec<String> = (0..64).map(|_| alice.start(run.clone())).collect();

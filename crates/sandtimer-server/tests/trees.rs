@@ -6,10 +6,10 @@ use std::io::Read;
 
 use serde_json::Value;
 use support::workspace::Workspace;
-use support::{Serving, tokens};
+use support::{ServerFixture, tokens};
 
 /// Reads events up to the one that is wanted; returns all as `name path`.
-fn until(events: &mut impl Iterator<Item = support::Event>, wanted: &str) -> Vec<String> {
+fn until(events: &mut impl Iterator<Item = support::ReceivedEvent>, wanted: &str) -> Vec<String> {
     let mut observed: Vec<String> = Vec::new();
     for event in events {
         observed.push(format!("{} {}", event.name, event.data["path"].as_str().unwrap_or_default()));
@@ -22,7 +22,7 @@ fn until(events: &mut impl Iterator<Item = support::Event>, wanted: &str) -> Vec
 
 #[test]
 fn changes_at_every_depth_are_reported() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     workspace.sh("mkdir -p d/a/b e; touch d/a/b/f; ln -s ../e d/link");
     let mut events = workspace.client.events_at(&workspace.at("/watch", "path=d&recursive=true"), &[]);
@@ -55,7 +55,7 @@ fn changes_at_every_depth_are_reported() {
 
 #[test]
 fn moved_directories_are_followed_within_the_tree() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     workspace.sh("mkdir -p d/a/b d/c away in/deep");
     let mut events = workspace.client.events_at(&workspace.at("/watch", "path=d&recursive=true"), &[]);
@@ -76,7 +76,7 @@ fn moved_directories_are_followed_within_the_tree() {
 
 #[test]
 fn full_watch_reports_it_and_leaves_room_for_others() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("one first-secret-token-1234\nother other-secret-token-1234\n"));
     });
     let client = serving.client_with("first-secret-token-1234");
@@ -121,7 +121,7 @@ fn full_watch_reports_it_and_leaves_room_for_others() {
 
 #[test]
 fn directories_that_are_shut_are_named() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     workspace.sh("mkdir -p d/shut d/open; chmod 0 d/shut");
     let mut events = workspace.client.events_at(&workspace.at("/watch", "recursive=true"), &[]);

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, channel};
 
 use serde_json::{Value, json};
-use support::{Client, HARD_STOP, Serving, wait_until};
+use support::{TestClient, HARD_STOP, ServerFixture, wait_until};
 
 /// A request as it came.
 struct WebhookRequest {
@@ -56,21 +56,21 @@ fn listening() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-fn serving() -> Serving {
-    Serving::with(|settings| settings.jobs.private_webhooks = true)
+fn serving() -> ServerFixture {
+    ServerFixture::with(|settings| settings.jobs.private_webhooks = true)
 }
 
-fn submit(client: &Client, spec: &Value) -> String {
+fn submit(client: &TestClient, spec: &Value) -> String {
     let (status, answer) = client.post("/v1/jobs", spec);
     assert_eq!(status, 201, "{answer}");
     answer["jobs"][0]["job_id"].as_str().expect("an id").to_owned()
 }
 
-fn webhook(client: &Client, id: &str) -> Value {
+fn webhook(client: &TestClient, id: &str) -> Value {
     client.get(&format!("/v1/jobs/{id}")).1["webhook"].clone()
 }
 
-fn until_settled(client: &Client, id: &str) -> Value {
+fn until_settled(client: &TestClient, id: &str) -> Value {
     let is_settled = |webhook: &Value| {
         !webhook["delivered_ms"].is_null() || (webhook["due_ms"].is_null() && webhook["attempts"] != 0)
     };
@@ -205,7 +205,7 @@ fn failed_delivery_is_retried_and_rejected_one_is_not() {
 fn private_address_waits_for_a_permitted_worker() {
     let (listener, address) = listening();
     let requests = receiver(listener, &["200 OK"]);
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     for host in ["127.0.0.1", "localhost"] {
         let url = format!("http://{host}:{}/", address.port());
@@ -217,7 +217,7 @@ fn private_address_waits_for_a_permitted_worker() {
         assert_eq!((&waiting["attempts"], waiting["due_ms"].is_u64()), (&json!(0), true), "{waiting}");
     }
     assert!(requests.try_recv().is_err(), "nothing was reached");
-    let serving = Serving::at(serving.stop(), |settings| settings.jobs.private_webhooks = true);
+    let serving = ServerFixture::at(serving.stop(), |settings| settings.jobs.private_webhooks = true);
     for _ in 0..2 {
         requests.recv_timeout(HARD_STOP).expect("a request");
     }
@@ -234,7 +234,7 @@ fn undelivered_end_is_sent_by_the_next_server() {
     wait_until("it was tried", || webhook(&client, &id)["error"].is_string());
     let state = serving.stop();
     let requests = receiver(TcpListener::bind(address).expect("the port is free"), &["200 OK"]);
-    let serving = Serving::at(state, |settings| settings.jobs.private_webhooks = true);
+    let serving = ServerFixture::at(state, |settings| settings.jobs.private_webhooks = true);
     assert_eq!(requests.recv_timeout(HARD_STOP).expect("a request").json()["id"], id);
     assert!(until_settled(&serving.client(), &id)["attempts"].as_u64() > Some(1));
 }
@@ -262,11 +262,11 @@ fn unresponsive_receiver_delays_no_other_tenant() {
     let (_tarpit, silent) = listening();
     let (listener, address) = listening();
     let requests = receiver(listener, &["200 OK"]);
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.jobs.private_webhooks = true;
         settings.tokens = Some(support::tokens("alice a-secret\nbob another\n"));
     });
-    let over = |client: &Client, address: SocketAddr| {
+    let over = |client: &TestClient, address: SocketAddr| {
         let hook = json!({"url": format!("http://{address}/")});
         let far = 9_000_000_000_000_u64;
         let id = submit(client, &json!({"command": ["true"], "not_before_ms": far, "webhook": hook}));

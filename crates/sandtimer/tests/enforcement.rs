@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use processes::{Process, children_named};
+use processes::{ListedProcess, children_named};
 use rustix::process::{
     Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, prlimit, setrlimit,
 };
@@ -137,7 +137,7 @@ fn stopped_watchdog_receives_every_run_later() {
     let spec = || Spec::command(["sleep", "1000"]).limits(Limits::new().wall(Duration::from_secs(300)));
     pidfd_send_signal(&pidfd, Signal::STOP).expect("sent");
     let is_stopped =
-        || Process::of(watchdog.as_raw_nonzero().get()).is_some_and(|process| process.is_stopped);
+        || ListedProcess::of(watchdog.as_raw_nonzero().get()).is_some_and(|process| process.is_stopped);
     while !is_stopped() {
         std::thread::sleep(Duration::from_millis(1));
     }

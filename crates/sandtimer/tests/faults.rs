@@ -11,7 +11,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use processes::{Process, children_named, living};
+use processes::{ListedProcess, children_named, living};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use sandtimer::engine::{Engine, Options, Run, Spec, Stream};
 use sandtimer::model::{Ending, Layer, LimitKind, Outcome, Proof, Source, Tier};
@@ -543,7 +543,7 @@ fn killed_parked_jail_is_an_error_and_the_next_one_works() {
 }
 
 /// I13: an administrator moved what is in a sandbox elsewhere and removed its v2 group.
-fn remove_group(inits: &[Process]) -> bool {
+fn remove_group(inits: &[ListedProcess]) -> bool {
     let init = inits[0].pid;
     let (Some(top), Some(group)) = (group_of(""), group_within(init)) else { return false };
     assert_ne!(group, top, "the sandbox has no group of its own");

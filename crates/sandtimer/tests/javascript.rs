@@ -7,7 +7,7 @@ mod processes;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use processes::{Process, children_named};
+use processes::{ListedProcess, children_named};
 use sandtimer::engine::{CellSpec, Context, ContextSpec, Contexts, CellEvent};
 use sandtimer::model::RemainingState;
 use sandtimer::zygote::{Language, Profile};
@@ -390,7 +390,7 @@ fn interrupt_of_an_ended_interpreter_reaches_nothing_else() {
         assert!(message.contains("SIGINT"), "{outcome:?}");
     }
     assert!(ended.len() >= 10, "too few interpreters ended: {} of {}", ended.len(), outcomes.len());
-    assert_eq!(Process::of(launcher.pid), Some(launcher), "it was interrupted");
+    assert_eq!(ListedProcess::of(launcher.pid), Some(launcher), "it was interrupted");
 }
 
 #[test]

@@ -561,7 +561,7 @@ fn workers_that_race_record_every_job_once() {
         // Nothing leased may be another's haste: only an empty queue is the end.
         while store.queues().expect("readable").iter().any(|facts| facts.queued > 0) {
             let leased = store.lease(&request).expect("leased");
-            let finish = |one: crate::job::Leased| Finish {
+            let finish = |one: crate::job::JobAssignment| Finish {
                 held: one.held,
                 result: JobResult::bare(JobStatus::Ok, None),
                 again: false,

@@ -15,7 +15,7 @@ use super::{
 #[path = "../support/nats.rs"]
 mod support;
 
-use support::{Server, Wire};
+use support::{NatsServer, Wire};
 
 pub(super) fn open(url: &str) -> Arc<dyn JobStore> {
     Arc::new(NatsJobs::open(&NatsAddress::parse(url).expect("an address"), |_| {}).expect("opened"))
@@ -30,7 +30,7 @@ fn points() -> impl Iterator<Item = &'static str> {
 #[test]
 fn killed_worker_loses_no_job_and_records_none_twice() {
     for point in points() {
-        let Some(server) = Server::start() else { return };
+        let Some(server) = NatsServer::start() else { return };
         let directory = tempfile::tempdir().expect("a directory");
         kill_a_worker(directory.path(), &server.url(), point);
     }
@@ -40,7 +40,7 @@ fn killed_worker_loses_no_job_and_records_none_twice() {
 #[test]
 fn a_server_that_is_killed_loses_no_job_and_records_none_twice() {
     for point in points() {
-        let Some(mut server) = Server::start() else { return };
+        let Some(mut server) = NatsServer::start() else { return };
         let directory = tempfile::tempdir().expect("a directory");
         let _worker = doomed_worker(directory.path(), &server.url(), (point, Some(server.pid())));
         until("the server dies", || server.is_dead());
@@ -61,7 +61,7 @@ fn a_server_that_is_killed_loses_no_job_and_records_none_twice() {
 
 #[test]
 fn a_worker_of_a_server_that_comes_back_too_late_is_fenced() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = NatsServer::start() else { return };
     let directory = tempfile::tempdir().expect("a directory");
     fence(directory.path(), &server.url());
 }
@@ -77,7 +77,7 @@ fn submission(directory: &Path, more: serde_json::Value) -> Submission {
 /// what the first one says later is kept beside the result.
 #[test]
 fn a_worker_that_is_cut_off_ends_its_runs_and_is_fenced() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = NatsServer::start() else { return };
     let directory = tempfile::tempdir().expect("a directory");
     let wire = Wire::to(server.port);
     let store = open(&server.url());
@@ -112,7 +112,7 @@ static REPORTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// server acknowledged is there again once the directory is back.
 #[test]
 fn server_without_its_store_directory_loses_nothing() {
-    let Some(mut server) = Server::start() else { return };
+    let Some(mut server) = NatsServer::start() else { return };
     let directory = tempfile::tempdir().expect("a directory");
     let away = directory.path().join("away");
     let first = "touch begun; until test -e end; do sleep 0.05; done; echo printed; touch ended";

@@ -100,7 +100,7 @@ impl ReplicaStore {
 macro_rules! answer {
     ($told:expr, $kind:ident) => {
         match $told.expect("done") {
-            Answer::$kind(answer) => answer,
+            CommandResult::$kind(answer) => answer,
             other => panic!("{other:?}"),
         }
     };
