@@ -1,7 +1,7 @@
 //! A table of attacks, and running its rows.
 //!
-//! Each row says what an attack must come to inside, and how its negative control shows that the payload works:
-//! without that, a row proves nothing.
+//! Each row says what an attack must come to inside, and how its negative control shows that the
+//! payload works: without that, a row proves nothing.
 
 use std::io::Write;
 use std::process::Command;
@@ -14,7 +14,8 @@ use crate::process::{FinishedProcess, StartedProcess, marked, new_marker, start}
 use crate::scene::CanaryScene;
 use crate::wait::until;
 
-/// How long after the command line's end a process of its tree may still be seen: none, but for this look.
+/// How long after the command line's end a process of its tree may still be seen: none, but for
+/// this look.
 const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Life of a bare payload that a control expects to live.
 const BARE_LIFETIME: Duration = Duration::from_secs(2);
@@ -49,7 +50,8 @@ pub enum NegativeControl {
     Lives,
     /// Unsandboxed: something of it is alive after its first process has ended or was killed.
     Outlives,
-    /// This control, where the host has what it needs; elsewhere the suite says that it was not had.
+    /// This control, where the host has what it needs; elsewhere the suite says that it was not
+    /// had.
     Where(Need, &'static NegativeControl),
     /// No control can be had here, and why.
     Unavailable(&'static str),
@@ -141,7 +143,8 @@ impl AttackSpec {
     }
 }
 
-/// Whether the payloads that multiply or eat memory may be run: only where limits hold and the whole tree dies.
+/// Whether the payloads that multiply or eat memory may be run: only where limits hold and the
+/// whole tree dies.
 ///
 /// # Errors
 /// What is missing.
@@ -177,7 +180,10 @@ pub fn check(attacks: &[AttackSpec]) {
             Err(why) => without_control.push(format!("{}: {why}", spec.name())),
         }
     }
-    print_notice(&format!("{} of {} rows without a control", without_control.len(), attacks.len()), &without_control);
+    print_notice(
+        &format!("{} of {} rows without a control", without_control.len(), attacks.len()),
+        &without_control,
+    );
     assert!(failures.is_empty(), "{} of {} rows:\n{}", failures.len(), attacks.len(), failures.join("\n"));
 }
 
@@ -272,7 +278,9 @@ fn control(spec: &AttackSpec, scene: &mut CanaryScene) -> Result<(), String> {
     match spec.control {
         NegativeControl::Without(layers) => {
             let visitor = layers.contains(&"mount").then(|| Visitor::new(0));
-            let run = visitor.as_ref().map_or_else(RunInvocation::new, |visitor| RunInvocation::new().with_binaries_of(visitor));
+            let run = visitor
+                .as_ref()
+                .map_or_else(RunInvocation::new, |visitor| RunInvocation::new().with_binaries_of(visitor));
             let (outcome, _) = prepared(run, spec, scene).without(layers).outcome()?;
             shown_in(&outcome)
         }
@@ -297,12 +305,15 @@ pub fn bare_control(spec: &AttackSpec, scene: &mut CanaryScene) -> Result<(), St
         NegativeControl::BareAs(user) => bare_finding(&fill(spec.payload), Some(user)),
         NegativeControl::Lives => return lives(&fill(spec.payload)),
         NegativeControl::Outlives => return outlives(&fill(spec.payload)),
-        NegativeControl::Without(_) | NegativeControl::With(_) | NegativeControl::Where(..) | NegativeControl::Unavailable(_) => {
+        NegativeControl::Without(_)
+        | NegativeControl::With(_)
+        | NegativeControl::Where(..)
+        | NegativeControl::Unavailable(_) => {
             return Ok(());
         }
     }?;
-    // What the payload reached is reached on purpose; look, so that the next row starts quiet. A process that was sent
-    // SIGKILL takes a moment to be dead.
+    // What the payload reached is reached on purpose; look, so that the next row starts quiet. A
+    // process that was sent SIGKILL takes a moment to be dead.
     if spec.payload.contains(&"{canary}") && shown(&reported).is_ok() {
         until(Duration::from_secs(5), || !scene.reached().is_empty());
     }
@@ -310,12 +321,16 @@ pub fn bare_control(spec: &AttackSpec, scene: &mut CanaryScene) -> Result<(), St
     shown(&reported)
 }
 
-/// Whether a finding shows that the payload works. A kernel without the thing at all has no wall to test; every
-/// other refusal means that the payload is wrong.
+/// Whether a finding shows that the payload works. A kernel without the thing at all has no wall to
+/// test; every other refusal means that the payload is wrong.
 fn shown(reported: &serde_json::Value) -> Result<(), String> {
     const ABSENT: &[&str] = &["ENOSYS", "ENODEV", "EAFNOSUPPORT", "EPROTONOSUPPORT"];
     let absent = reported["errno"].as_str().is_some_and(|errno| ABSENT.contains(&errno));
-    if reported["result"] == "succeeded" || absent { Ok(()) } else { Err(format!("the payload got {reported}")) }
+    if reported["result"] == "succeeded" || absent {
+        Ok(())
+    } else {
+        Err(format!("the payload got {reported}"))
+    }
 }
 
 fn shown_in(outcome: &Outcome) -> Result<(), String> {

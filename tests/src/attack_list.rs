@@ -1,6 +1,6 @@
 //! The attacks that apply to a command, by letter. Numbers are those of the attack list.
 
-use crate::attack::{NegativeControl, Expect, Need, AttackSpec, wall};
+use crate::attack::{AttackSpec, Expect, Need, NegativeControl, wall};
 
 const TIMEOUT: Expect = Expect::Ending(&["timeout"]);
 const NO_MEMORY: Expect = Expect::DeniedOr(&["out_of_memory"]);
@@ -76,7 +76,8 @@ pub const TREE: &[AttackSpec] = &[
         .control(NegativeControl::Unavailable("it only makes work; the census decides")),
 ];
 
-/// B, C and F17: what multiplies, eats memory, or calls anything at all. Only after [`crate::attack::cage_in_force`].
+/// B, C and F17: what multiplies, eats memory, or calls anything at all. Only after
+/// [`crate::attack::cage_in_force`].
 pub const BOMBS: &[AttackSpec] = &[
     wall("B1", &["fork-bomb", "400"])
         .flags(&["--wall", "2s", "--processes", "64", "--memory", "256M"])
@@ -122,11 +123,13 @@ pub const BOMBS: &[AttackSpec] = &[
         .flags(SMALL)
         .expect(NO_MEMORY)
         .control(NegativeControl::Bare(&["fd-hoard", "500"])),
-    wall("C6", &["mlock", "256M"]).flags(SMALL).expect(NO_MEMORY).control(NegativeControl::Bare(&["mlock", "16M"])),
-    wall("C8", &["stack-bomb"])
+    wall("C6", &["mlock", "256M"])
         .flags(SMALL)
-        .expect(Expect::Ending(&["signaled", "out_of_memory"]))
-        .control(NegativeControl::Unavailable("the ending is the kernel's; what counts is that it is not a hang")),
+        .expect(NO_MEMORY)
+        .control(NegativeControl::Bare(&["mlock", "16M"])),
+    wall("C8", &["stack-bomb"]).flags(SMALL).expect(Expect::Ending(&["signaled", "out_of_memory"])).control(
+        NegativeControl::Unavailable("the ending is the kernel's; what counts is that it is not a hang"),
+    ),
     wall("F17", &["random-syscalls", "20000", "1"])
         .flags(&["--wall", "30s", "--memory", "256M", "--processes", "64", "--output", "1M"])
         .expect(Expect::Ending(&["exited", "timeout", "out_of_memory", "signaled"]))
@@ -137,9 +140,9 @@ pub const BOMBS: &[AttackSpec] = &[
 pub const MEMORY: &[AttackSpec] = &[
     // Address space costs nothing until it is touched: `attacks_memory.rs` looks at the peak.
     wall("C2", &["reserve", "32768G"]).flags(SMALL).expect(Expect::NoEffect),
-    wall("C4", &["sysv-shm", "4096"])
-        .expect(Expect::DeniedOr(&["exited"]))
-        .control(NegativeControl::Unavailable("the harness suite shows that the census sees one left behind")),
+    wall("C4", &["sysv-shm", "4096"]).expect(Expect::DeniedOr(&["exited"])).control(
+        NegativeControl::Unavailable("the harness suite shows that the census sees one left behind"),
+    ),
     wall("C6", &["memfd-secret"]),
     wall("C10", &["oom-score"]).control(RAISER),
     wall("C10", &["oom-score-of-host"]),
@@ -149,11 +152,10 @@ pub const MEMORY: &[AttackSpec] = &[
 
 /// D: disk and output.
 pub const DISK: &[AttackSpec] = &[
-    wall("D1", &["fill-disk", "/tmp", "64M"]).flags(DISK_16M).expect(NO_DISK).control(NegativeControl::Bare(&[
-        "fill-disk",
-        "{scene}",
-        "64M",
-    ])),
+    wall("D1", &["fill-disk", "/tmp", "64M"])
+        .flags(DISK_16M)
+        .expect(NO_DISK)
+        .control(NegativeControl::Bare(&["fill-disk", "{scene}", "64M"])),
     wall("D2", &["inodes", "/tmp", "300000"])
         .flags(DISK_16M)
         .expect(NO_DISK)
@@ -162,21 +164,19 @@ pub const DISK: &[AttackSpec] = &[
         .flags(DISK_16M)
         .expect(NO_DISK)
         .control(NegativeControl::Bare(&["sparse", "{scene}", "1024G"])),
-    wall("D3", &["fallocate", "/tmp", "64M"]).flags(DISK_16M).expect(NO_DISK).control(NegativeControl::Bare(&[
-        "fallocate",
-        "{scene}",
-        "64M",
-    ])),
-    wall("D4", &["fill-disk", "/dev/shm", "64M"]).flags(DISK_16M).expect(NO_DISK).control(NegativeControl::Bare(&[
-        "fill-disk",
-        "{scene}",
-        "64M",
-    ])),
+    wall("D3", &["fallocate", "/tmp", "64M"])
+        .flags(DISK_16M)
+        .expect(NO_DISK)
+        .control(NegativeControl::Bare(&["fallocate", "{scene}", "64M"])),
+    wall("D4", &["fill-disk", "/dev/shm", "64M"])
+        .flags(DISK_16M)
+        .expect(NO_DISK)
+        .control(NegativeControl::Bare(&["fill-disk", "{scene}", "64M"])),
     endless("D8", &["hold-pipe", "30"]).expect(Expect::NoEffect).control(NegativeControl::Outlives),
     endless("D8", &["close-stdio"]),
-    wall("E12", &["core-dump"])
-        .expect(Expect::Ending(&["signaled"]))
-        .control(NegativeControl::Unavailable("the ending is the kernel's; what counts is that it is on time")),
+    wall("E12", &["core-dump"]).expect(Expect::Ending(&["signaled"])).control(NegativeControl::Unavailable(
+        "the ending is the kernel's; what counts is that it is on time",
+    )),
 ];
 
 /// E: files and escape.
@@ -188,12 +188,14 @@ pub const FILES: &[AttackSpec] = &[
     wall("E1", &["read-file", "/sys/kernel"]).control(NegativeControl::Bare(&["read-file", "/sys/kernel"])),
     wall("E1", &["proc-environ"]).control(NegativeControl::Bare(&["proc-environ", "{canary}"])),
     wall("E1", &["proc-environ", "{canary}"]),
-    wall("E3", &["read-file", "/proc/1/exe"]).control(NegativeControl::Bare(&["read-file", "/proc/{canary}/exe"])),
+    wall("E3", &["read-file", "/proc/1/exe"])
+        .control(NegativeControl::Bare(&["read-file", "/proc/{canary}/exe"])),
     wall("E2", &["write-file", "/usr/bin/env"]),
     wall("E2", &["write-file", "/etc/passwd"]),
     wall("E2", &["create-file", "/usr/lib/hostile-new"])
         .control(NegativeControl::Bare(&["create-file", "{scene}/new"])),
-    wall("E2", &["create-file", "hostile-new"]).control(NegativeControl::Bare(&["create-file", "{scene}/new"])),
+    wall("E2", &["create-file", "hostile-new"])
+        .control(NegativeControl::Bare(&["create-file", "{scene}/new"])),
     wall("E4", &["open-fds"]).control(NegativeControl::Unavailable("the harness suite shows one that leaks")),
     wall("E5", &["pivot"]),
     wall("E5", &["chroot-escape"]),
@@ -285,8 +287,10 @@ pub const KERNEL: &[AttackSpec] = &[
     wall("F13", &["ioctl", "discipline"]).control(NegativeControl::Without(&["seccomp"])),
     wall("F13", &["ioctl", "block-number"]),
     wall("F14", &["prctl", "dumpable"]).control(NegativeControl::Without(&["seccomp"])),
-    wall("F14", &["prctl", "ptracer"])
-        .control(NegativeControl::Where(Need::Path("/proc/sys/kernel/yama"), &NegativeControl::Without(&["seccomp"]))),
+    wall("F14", &["prctl", "ptracer"]).control(NegativeControl::Where(
+        Need::Path("/proc/sys/kernel/yama"),
+        &NegativeControl::Without(&["seccomp"]),
+    )),
     wall("F14", &["prctl", "mm"]).control(RAISER),
     wall("F14", &["prctl", "user-dispatch"]).control(NegativeControl::Without(&["seccomp"])),
     wall("F14", &["prctl", "sched-core"])

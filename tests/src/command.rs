@@ -12,7 +12,8 @@ use tempfile::TempDir;
 use crate::outcome::Outcome;
 use crate::process::{FinishedProcess, StartedProcess, new_marker, start};
 
-/// The binary under test: `SANDTIMER_BIN`, else the newer of the workspace's release and debug builds.
+/// The binary under test: `SANDTIMER_BIN`, else the newer of the workspace's release and debug
+/// builds.
 ///
 /// # Panics
 /// When there is none.
@@ -57,8 +58,8 @@ pub fn hostile_arguments(marker: &str, life: Duration, payload: &[String]) -> Ve
     list
 }
 
-/// A user without privileges, and copies of the binaries where they can be executed: a target directory often lies
-/// below a home that only its owner enters.
+/// A user without privileges, and copies of the binaries where they can be executed: a target
+/// directory often lies below a home that only its owner enters.
 #[derive(Debug)]
 pub struct Visitor {
     pub user: u32,
@@ -236,7 +237,8 @@ pub fn read_outcome(finished: FinishedProcess) -> Result<(Outcome, FinishedProce
     if finished.status.is_none() {
         return Err(describe("the command line did not end by itself before the test's hard stop"));
     }
-    let outcome = Outcome::parse(&finished.text()).map_err(|error| describe(&format!("no Outcome: {error}")))?;
+    let outcome =
+        Outcome::parse(&finished.text()).map_err(|error| describe(&format!("no Outcome: {error}")))?;
     if let Some(expected) = outcome.expected_exit()
         && finished.code() != Some(expected)
     {

@@ -1,5 +1,5 @@
-//! When processes die, told by a real-time thread that waits on their pidfds: a look at /proc from a test that shares its
-//! processors with what it tests comes too late to say.
+//! When processes die, told by a real-time thread that waits on their pidfds: a look at /proc from
+//! a test that shares its processors with what it tests comes too late to say.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, channel};

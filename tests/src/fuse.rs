@@ -1,8 +1,8 @@
-//! A file system served by the test itself, which can keep whoever reads from it waiting: the kernel then lets not even
-//! SIGKILL through, as with a disk or a server that has died.
+//! A file system served by the test itself, which can keep whoever reads from it waiting: the
+//! kernel then lets not even SIGKILL through, as with a disk or a server that has died.
 //!
-//! It is mounted in a mount namespace of the calling thread, and so of what that thread starts. Dropped, it answers
-//! nobody any more and whoever waits gets an error: nothing is left to wait.
+//! It is mounted in a mount namespace of the calling thread, and so of what that thread starts.
+//! Dropped, it answers nobody any more and whoever waits gets an error: nothing is left to wait.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -39,7 +39,8 @@ struct FuseState {
 }
 
 impl Fuse {
-    /// Moves the calling thread into a mount namespace of its own and mounts one there; why not, where it cannot be.
+    /// Moves the calling thread into a mount namespace of its own and mounts one there; why not,
+    /// where it cannot be.
     ///
     /// # Errors
     /// Which step the host refuses.
@@ -75,7 +76,8 @@ impl Fuse {
         }
         let shared = Arc::new(FuseState::default());
         let for_server = shared.clone();
-        let server = std::thread::spawn(move || FuseServer { device, shared: for_server, held: vec![] }.serve());
+        let server =
+            std::thread::spawn(move || FuseServer { device, shared: for_server, held: vec![] }.serve());
         Ok(Fuse { shared, server: Some(server) })
     }
 
@@ -180,7 +182,8 @@ fn init() -> Vec<u8> {
     out
 }
 
-/// `fuse_attr`: the root directory, or the file. Valid for no time at all, so that nothing is answered from memory.
+/// `fuse_attr`: the root directory, or the file. Valid for no time at all, so that nothing is
+/// answered from memory.
 fn attributes(node: u64) -> Vec<u8> {
     let mut out = vec![0; 88];
     out[..8].copy_from_slice(&node.to_ne_bytes());

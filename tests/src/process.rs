@@ -1,7 +1,7 @@
 //! Processes as the host sees them, and starting one with a hard stop.
 //!
-//! A pid read from /proc may be another process a moment later: signals go by pidfd, opened and then checked
-//! against the start time.
+//! A pid read from /proc may be another process a moment later: signals go by pidfd, opened and
+//! then checked against the start time.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -241,7 +241,8 @@ impl StartedProcess {
         }
         let status = self.child.wait().ok();
         let elapsed = now() - self.begun;
-        let (stdout, stderr) = (self.stdout.recv_timeout(PIPES_END_TIMEOUT), self.stderr.recv_timeout(PIPES_END_TIMEOUT));
+        let (stdout, stderr) =
+            (self.stdout.recv_timeout(PIPES_END_TIMEOUT), self.stderr.recv_timeout(PIPES_END_TIMEOUT));
         FinishedProcess {
             status: status.filter(|_| ended),
             pipe_held: stdout.is_err() || stderr.is_err(),

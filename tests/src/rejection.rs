@@ -1,4 +1,5 @@
-//! A command all of whose processes are refused one system call: the failure of one step, wherever it is made.
+//! A command all of whose processes are refused one system call: the failure of one step, wherever
+//! it is made.
 
 use std::io;
 use std::os::unix::process::CommandExt;

@@ -1,4 +1,5 @@
-//! The canaries of a suite: things on the host that an attack must not reach, and that a bare run does reach.
+//! The canaries of a suite: things on the host that an attack must not reach, and that a bare run
+//! does reach.
 
 use std::io::ErrorKind;
 use std::net::{TcpListener, UdpSocket};
@@ -86,8 +87,8 @@ impl CanaryScene {
         self.directory.path().join("workspace")
     }
 
-    /// `text` with the names of canaries put in: `{canary}`, `{secret}`, `{scene}`, `{workspace}`, `{tcp}`,
-    /// `{udp}`, `{unix}`, `{abstract}`.
+    /// `text` with the names of canaries put in: `{canary}`, `{secret}`, `{scene}`, `{workspace}`,
+    /// `{tcp}`, `{udp}`, `{unix}`, `{abstract}`.
     ///
     /// # Panics
     /// When a socket has no address.

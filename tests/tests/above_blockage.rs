@@ -1,4 +1,5 @@
-//! P3: deadlines are enforced from outside what can block. Each enforcer in turn is killed or stopped.
+//! P3: deadlines are enforced from outside what can block. Each enforcer in turn is killed or
+//! stopped.
 //!
 //! Survivors are looked for in /proc by the payload's marker, whatever Sandtimer says.
 
@@ -74,7 +75,8 @@ impl RunningRun {
     }
 }
 
-/// The run's processes that execute the payload. The command line carries the marker too, and is not one.
+/// The run's processes that execute the payload. The command line carries the marker too, and is
+/// not one.
 fn payloads(marker: &str) -> Vec<ProcessStat> {
     marked(marker).into_iter().filter(|process| process.runs("hostile")).collect()
 }
@@ -120,7 +122,8 @@ fn a_killed_engine_takes_its_runs_along() {
     });
 }
 
-/// From before its helpers are there until after its run has begun: whatever stands by then goes with it.
+/// From before its helpers are there until after its run has begun: whatever stands by then goes
+/// with it.
 #[test]
 fn an_engine_killed_while_it_starts_leaves_nothing() {
     each("engine killed at the start", count(5, 100), || {
@@ -131,7 +134,8 @@ fn an_engine_killed_while_it_starts_leaves_nothing() {
         engine.signal(Signal::KILL);
         pass(ENGINE_KILLED);
         let left = Census::take();
-        // An empty group is no process: one its watchdog did not know of yet is for the next engine.
+        // An empty group is no process: one its watchdog did not know of yet is for the next
+        // engine.
         let added = left.added_since(&before).into_iter();
         let left: Vec<_> = added.filter(|entry| !entry.starts_with("cgroup")).collect();
         assert!(left.is_empty(), "killed after {moment:?}, a second later there is: {left:#?}");
@@ -232,7 +236,8 @@ fn a_killed_init_takes_its_run_along() {
     });
 }
 
-/// Two at once that share a failure would be one: with the watchdog gone, a stopped engine still is no escape.
+/// Two at once that share a failure would be one: with the watchdog gone, a stopped engine still is
+/// no escape.
 #[test]
 fn stopped_engine_without_watchdog_does_not_lengthen_run() {
     each_concurrently("engine stopped, watchdog killed", count(4, 100), || {

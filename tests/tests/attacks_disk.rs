@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use sandtimer_tests::attack::check;
+use sandtimer_tests::attack_list::DISK;
 use sandtimer_tests::command::{RunInvocation, read_outcome};
 use sandtimer_tests::outcome::finding;
 use sandtimer_tests::process::marked;
-use sandtimer_tests::attack_list::DISK;
 use sandtimer_tests::wait::alone;
 
 const LIMIT: usize = 1 << 20;

@@ -1,10 +1,11 @@
-//! Attacks E: files and escape. Nothing outside the allow-list is read, nothing outside the scratch written.
+//! Attacks E: files and escape. Nothing outside the allow-list is read, nothing outside the scratch
+//! written.
 
 use std::time::Duration;
 
 use sandtimer_tests::attack::check;
-use sandtimer_tests::command::RunInvocation;
 use sandtimer_tests::attack_list::FILES;
+use sandtimer_tests::command::RunInvocation;
 use sandtimer_tests::wait::alone;
 
 #[test]

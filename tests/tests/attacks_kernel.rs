@@ -7,9 +7,9 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 
 use sandtimer_tests::attack::{check, print_notice};
+use sandtimer_tests::attack_list::KERNEL;
 use sandtimer_tests::command::RunInvocation;
 use sandtimer_tests::outcome::finding;
-use sandtimer_tests::attack_list::KERNEL;
 use sandtimer_tests::wait::alone;
 
 #[test]
@@ -41,11 +41,14 @@ impl KernelLog {
     }
 }
 
-/// D13: what is refused is not written down; what kills a process is, and the kernel bounds it itself.
+/// D13: what is refused is not written down; what kills a process is, and the kernel bounds it
+/// itself.
 #[test]
 fn refused_calls_do_not_fill_the_kernels_log() {
     let _alone = alone("kernel log", Duration::from_secs(120));
-    let Some(mut log) = KernelLog::from_now() else { return print_notice("the kernel's log cannot be read here", &[]) };
+    let Some(mut log) = KernelLog::from_now() else {
+        return print_notice("the kernel's log cannot be read here", &[]);
+    };
     let finding_of = |payload: &[&str]| {
         let run = RunInvocation::new().flags(&["--wall", "30s"]).hostile(payload);
         let (outcome, _) = run.outcome().unwrap_or_else(|error| panic!("{error}"));
@@ -54,7 +57,8 @@ fn refused_calls_do_not_fill_the_kernels_log() {
     let refused = finding_of(&["refusals", "5000"])["refused"].as_u64();
     assert_eq!(refused, Some(20_000), "not every call was refused");
     assert_eq!(log.lines(), Vec::<String>::new());
-    // The control: one that the kernel does write about is seen, and a thousand are not a thousand lines.
+    // The control: one that the kernel does write about is seen, and a thousand are not a thousand
+    // lines.
     assert_eq!(finding_of(&["crashes", "1000"])["ended"].as_u64(), Some(1000));
     let lines = log.lines().len();
     assert!(lines < 200, "{lines} lines for 1,000 crashes");

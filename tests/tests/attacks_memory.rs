@@ -1,17 +1,18 @@
-//! Attacks B and C: memory, and what multiplies. Bombs run only once the cage they need has been seen in force.
+//! Attacks B and C: memory, and what multiplies. Bombs run only once the cage they need has been
+//! seen in force.
 
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use sandtimer_tests::attack::{cage_in_force, check, print_notice};
+use sandtimer_tests::attack_list::{BOMBS, MEMORY};
 use sandtimer_tests::cache::resident_bytes;
 use sandtimer_tests::census::{Census, assert_clean};
 use sandtimer_tests::command::{RunInvocation, bare, read_outcome};
 use sandtimer_tests::honest::honest_run;
 use sandtimer_tests::outcome::{Outcome, finding};
 use sandtimer_tests::process::{StartedProcess, marked, start};
-use sandtimer_tests::attack_list::{BOMBS, MEMORY};
 use sandtimer_tests::wait::{alone, until};
 
 #[test]
@@ -31,7 +32,8 @@ fn bombs_stay_inside_their_limits() {
 fn a_fork_bomb_never_has_more_processes_than_its_limit() {
     let _alone = alone("fork bomb count", Duration::from_secs(60));
     cage_in_force().unwrap_or_else(|error| panic!("bombs are not run: {error}"));
-    let run = RunInvocation::new().flags(&["--wall", "2s", "--processes", "32"]).hostile(&["fork-bomb", "300"]);
+    let run =
+        RunInvocation::new().flags(&["--wall", "2s", "--processes", "32"]).hostile(&["fork-bomb", "300"]);
     let (outcome, _) = run.outcome().unwrap_or_else(|error| panic!("{error}"));
     let peak = outcome.usage("processes_peak").expect("a count");
     assert!((2..=32).contains(&peak), "peak {peak} under a limit of 32: {}", outcome.0);
@@ -42,7 +44,8 @@ fn a_fork_bomb_never_has_more_processes_than_its_limit() {
 #[test]
 fn reserved_address_space_is_not_charged() {
     let _alone = alone("address space", Duration::from_secs(60));
-    let run = RunInvocation::new().flags(&["--wall", "10s", "--memory", "64M"]).hostile(&["reserve", "32768G"]);
+    let run =
+        RunInvocation::new().flags(&["--wall", "10s", "--memory", "64M"]).hostile(&["reserve", "32768G"]);
     let (outcome, _) = run.outcome().unwrap_or_else(|error| panic!("{error}"));
     let reported = finding(outcome.stdout()).expect("a finding");
     assert_eq!((outcome.ending(), &reported["result"]), ("exited", &"succeeded".into()), "{}", outcome.0);
@@ -86,7 +89,10 @@ fn files_read_by_a_run_fill_its_own_memory_only() {
 fn memory_and_swap_together_have_the_limit() {
     let _alone = alone("swap", Duration::from_secs(60));
     let limit_of = |layers: &[&str]| {
-        let run = RunInvocation::new().flags(&["--wall", "20s", "--memory", "64M"]).without(layers).hostile(&["sleep"]);
+        let run = RunInvocation::new()
+            .flags(&["--wall", "20s", "--memory", "64M"])
+            .without(layers)
+            .hostile(&["sleep"]);
         let started = run.start();
         let mut found = None;
         until(Duration::from_secs(10), || {
@@ -136,14 +142,18 @@ fn many_runs_close_to_their_limits_all_finish() {
     honest_run().unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// C11: the sum of many limits may be more than there is, and nobody refuses it. What dies of it then is the runs.
+/// C11: the sum of many limits may be more than there is, and nobody refuses it. What dies of it
+/// then is the runs.
 #[test]
 fn runs_over_shared_memory_die_and_report_it_engines_live() {
     let _alone = alone("too much together", Duration::from_secs(180));
     cage_in_force().unwrap_or_else(|error| panic!("{error}"));
     let before = Census::take();
     let Some(cage) = MemoryCage::of("256M") else {
-        return print_notice("no v1 memory hierarchy in which a group can be made: nothing to be too much in", &[]);
+        return print_notice(
+            "no v1 memory hierarchy in which a group can be made: nothing to be too much in",
+            &[],
+        );
     };
     let runs: Vec<RunInvocation> = (0..8).map(|_| holder("128M", "3000")).collect();
     let outcomes = finished(runs.iter().map(|run| cage.start(run)).collect());
@@ -158,7 +168,8 @@ fn runs_over_shared_memory_die_and_report_it_engines_live() {
         assert_eq!((verdict["limit"].as_u64(), killed.limit()), (None, "memory"), "{verdict}");
         assert!(killed.sentence().contains("Its own limit of 128 MiB"), "{verdict}");
     }
-    // An engine without memory may not see the death in time. It says so then, and the census has the last word.
+    // An engine without memory may not see the death in time. It says so then, and the census has
+    // the last word.
     let is_accounted_for = |outcome: &Outcome| outcome.survivors() == Some(0) || outcome.proof() == "pending";
     assert!(outcomes.iter().all(is_accounted_for), "{all:#?}");
     drop(cage);

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use sandtimer_tests::attack::check;
+use sandtimer_tests::attack_list::NETWORK;
 use sandtimer_tests::command::{RunInvocation, Visitor};
 use sandtimer_tests::outcome::finding;
 use sandtimer_tests::process::{ProcessStat, marked, new_marker};
-use sandtimer_tests::attack_list::NETWORK;
 use sandtimer_tests::scene::CanaryScene;
 use sandtimer_tests::wait::{alone, until};
 
@@ -21,7 +21,8 @@ fn the_network_is_there_when_asked_for_and_reported() {
     let _alone = alone("network granted", Duration::from_secs(60));
     let mut scene = CanaryScene::new();
     let port = scene.fill("{tcp}");
-    let run = RunInvocation::new().flags(&["--wall", "20s", "--network"]).hostile(&["connect", "127.0.0.1", &port]);
+    let run =
+        RunInvocation::new().flags(&["--wall", "20s", "--network"]).hostile(&["connect", "127.0.0.1", &port]);
     let (outcome, _) = run.outcome().unwrap_or_else(|error| panic!("{error}"));
     let reported = finding(outcome.stdout()).expect("a finding");
     assert_eq!(reported["result"], "succeeded", "{}", outcome.0);
@@ -29,9 +30,11 @@ fn the_network_is_there_when_asked_for_and_reported() {
     assert!(outcome.degraded().iter().any(|layer| layer.contains("net")), "not reported: {}", outcome.0);
 }
 
-/// Where a run finds what another holds, and what it finds of its own: at the tier of whoever runs it.
+/// Where a run finds what another holds, and what it finds of its own: at the tier of whoever runs
+/// it.
 fn meet(by: Option<&Visitor>, without: &[&str]) -> (String, serde_json::Value) {
-    let run = || by.map_or_else(RunInvocation::new, |visitor| RunInvocation::new().by(visitor)).without(without);
+    let run =
+        || by.map_or_else(RunInvocation::new, |visitor| RunInvocation::new().by(visitor)).without(without);
     let name = format!("meeting{}", new_marker());
     let both = run().flags(&["--wall", "20s"]).hostile(&["meeting", "both", &name]);
     let (alone, _) = both.outcome().unwrap_or_else(|error| panic!("{error}"));
@@ -47,7 +50,8 @@ fn meet(by: Option<&Visitor>, without: &[&str]) -> (String, serde_json::Value) {
     (alone.stdout().to_owned(), finding(found.stdout()).unwrap_or_else(|| panic!("no finding: {}", found.0)))
 }
 
-/// G2, G3: two runs at a time have no object of the kernel's in common that both can name, as root and as a user.
+/// G2, G3: two runs at a time have no object of the kernel's in common that both can name, as root
+/// and as a user.
 #[test]
 fn two_runs_cannot_meet() {
     const KINDS: [&str; 9] = [

@@ -1,7 +1,8 @@
-//! Attacks A15 and C12: runs that wait in the kernel for something that does not come. Not even SIGKILL ends them, the
-//! verdict is on time all the same, and they are gone as soon as it comes.
+//! Attacks A15 and C12: runs that wait in the kernel for something that does not come. Not even
+//! SIGKILL ends them, the verdict is on time all the same, and they are gone as soon as it comes.
 //!
-//! A14, the same by a freezer, needs the engine's own count of slots: `crates/sandtimer/tests/faults.rs`.
+//! A14, the same by a freezer, needs the engine's own count of slots:
+//! `crates/sandtimer/tests/faults.rs`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,10 +25,13 @@ fn payloads(run: &RunInvocation) -> Vec<ProcessStat> {
 fn run_on(directory: &Path, payload: &str) -> RunInvocation {
     let (workspace, file) =
         (directory.to_string_lossy(), directory.join(NAME).to_string_lossy().into_owned());
-    RunInvocation::new().flags(&["--json", "--wall", "1s", "--workspace", &workspace]).hostile(&[payload, &file])
+    RunInvocation::new()
+        .flags(&["--json", "--wall", "1s", "--workspace", &workspace])
+        .hostile(&[payload, &file])
 }
 
-/// Mounts what hangs on request, for this thread and what it starts; says why where that is refused.
+/// Mounts what hangs on request, for this thread and what it starts; says why where that is
+/// refused.
 fn mounted(directory: &Path) -> Option<Fuse> {
     let fuse = Fuse::mount(directory);
     fuse.inspect_err(|why| print_notice(&format!("not tried: {why}"), &[])).ok()
@@ -79,8 +83,9 @@ fn a_run_that_waits_for_a_dead_disk_has_its_verdict_on_time() {
     assert_clean(&before, "a run that was stuck");
 }
 
-/// C12, a residual risk (docs/threat-model.md): who writes to a pipe from memory that the kernel has to fetch first holds
-/// the pipe meanwhile, and its reader waits with it. The verdict does not; the Outcome does.
+/// C12, a residual risk (docs/threat-model.md): who writes to a pipe from memory that the kernel
+/// has to fetch first holds the pipe meanwhile, and its reader waits with it. The verdict does not;
+/// the Outcome does.
 #[test]
 fn pipe_held_by_dead_disk_delays_outcome_but_not_verdict() {
     let _alone = alone("stuck pipe", Duration::from_secs(120));

@@ -1,4 +1,5 @@
-//! Attacks I, as far as they apply to a command: what is reported is what happened, whatever the command says.
+//! Attacks I, as far as they apply to a command: what is reported is what happened, whatever the
+//! command says.
 
 use std::time::Duration;
 
@@ -35,7 +36,8 @@ fn unread_input_blocks_no_ending() {
 fn the_callers_environment_stays_outside() {
     let _alone = alone("environment", Duration::from_secs(60));
     let secrets = ["LD_PRELOAD", "LD_LIBRARY_PATH", "BASH_ENV", "PYTHONSTARTUP", "HOSTILE_SECRET"];
-    let mut run = RunInvocation::new().flags(&["--wall", "20s", "--env", "GIVEN=1", "--env", "HOSTILE_NAMED"]);
+    let mut run =
+        RunInvocation::new().flags(&["--wall", "20s", "--env", "GIVEN=1", "--env", "HOSTILE_NAMED"]);
     for name in secrets {
         run = run.environment(name, "");
     }
@@ -56,7 +58,8 @@ fn a_layer_left_out_is_reported_and_refused_when_required() {
             outcome(RunInvocation::new().flags(&["--wall", "20s"]).without(&[layer]).command(&["/bin/true"]));
         let degraded = reported.degraded();
         assert!(degraded.iter().any(|name| name.contains(layer)), "{layer} is not in {degraded:?}");
-        let required = RunInvocation::new().flags(&["--require", "T3"]).without(&[layer]).command(&["/bin/true"]);
+        let required =
+            RunInvocation::new().flags(&["--require", "T3"]).without(&[layer]).command(&["/bin/true"]);
         let finished = required.finish();
         assert_eq!(finished.code(), Some(125), "T3 without {layer}: {}", finished.text());
     }
@@ -80,7 +83,8 @@ fn ending_at_the_deadline_is_one_ending() {
     };
     for turn in 0..sandtimer_tests::count(40, 1000) {
         let milliseconds = (195 + turn % 10).to_string();
-        let outcome = outcome(RunInvocation::new().flags(&["--wall", "200ms"]).hostile(&["exit-at", &milliseconds]));
+        let outcome =
+            outcome(RunInvocation::new().flags(&["--wall", "200ms"]).hostile(&["exit-at", &milliseconds]));
         let in_time = outcome.ending() == "exited" && outcome.ok() && outcome.0["verdict"].is_null();
         let too_late = outcome.ending() == "timeout" && !outcome.ok() && outcome.limit() == "wall";
         assert!(in_time != too_late, "turn {turn}: {}", outcome.0);

@@ -1,4 +1,5 @@
-//! Attacks A: time and CPU. Whatever the code does, the verdict comes at the deadline and nothing is left.
+//! Attacks A: time and CPU. Whatever the code does, the verdict comes at the deadline and nothing
+//! is left.
 
 use std::time::Duration;
 

@@ -1,16 +1,17 @@
-//! Attacks B: the process tree. Whatever it forks, detaches or signals, all of it dies and nothing else does.
+//! Attacks B: the process tree. Whatever it forks, detaches or signals, all of it dies and nothing
+//! else does.
 
 use std::time::Duration;
 
 use rustix::process::Signal;
 use sandtimer_tests::attack::{cage_in_force, check};
+use sandtimer_tests::attack_list::TREE;
 use sandtimer_tests::census::{Census, assert_clean, left_over};
 use sandtimer_tests::command::{RunInvocation, Visitor};
 use sandtimer_tests::count;
 use sandtimer_tests::honest::honest_run;
 use sandtimer_tests::outcome::finding;
 use sandtimer_tests::process::{ProcessStat, StartedProcess, all, marked};
-use sandtimer_tests::attack_list::TREE;
 use sandtimer_tests::wait::{alone, until};
 
 #[test]
@@ -19,7 +20,8 @@ fn every_attack_of_the_table_comes_to_what_it_must() {
     check(TREE);
 }
 
-/// I9: processes are counted for each user by the kernel. A run that has all it may have leaves the others theirs.
+/// I9: processes are counted for each user by the kernel. A run that has all it may have leaves the
+/// others theirs.
 #[test]
 fn run_at_process_limit_does_not_starve_others() {
     let _alone = alone("process counts", Duration::from_secs(180));
@@ -54,11 +56,14 @@ fn many_command_lines_killed_at_once_leave_nothing() {
     let _alone = alone("many killed", Duration::from_secs(180));
     honest_run().unwrap_or_else(|error| panic!("{error}"));
     let before = Census::take();
-    let runs: Vec<RunInvocation> = (0..count(20, 100)).map(|_| RunInvocation::new().hostile(&["setsid-shuffle"])).collect();
+    let runs: Vec<RunInvocation> =
+        (0..count(20, 100)).map(|_| RunInvocation::new().hostile(&["setsid-shuffle"])).collect();
     let engines: Vec<StartedProcess> = runs.iter().map(RunInvocation::start).collect();
-    // One look at all processes for all runs: a look must not take long beside the second that is tested.
+    // One look at all processes for all runs: a look must not take long beside the second that is
+    // tested.
     let up = || -> usize {
-        let payloads: Vec<ProcessStat> = all().into_iter().filter(|process| process.runs("hostile")).collect();
+        let payloads: Vec<ProcessStat> =
+            all().into_iter().filter(|process| process.runs("hostile")).collect();
         let of = |run: &&RunInvocation| payloads.iter().any(|process| process.carries(&run.marker));
         runs.iter().filter(of).count()
     };
@@ -68,7 +73,8 @@ fn many_command_lines_killed_at_once_leave_nothing() {
     let dead = until(Duration::from_secs(1), || up() == 0);
     assert!(dead, "{} runs outlived their engines by a second", up());
     drop(engines);
-    // The watchdogs empty their engines' groups; an engine that starts after their end removes them.
+    // The watchdogs empty their engines' groups; an engine that starts after their end removes
+    // them.
     let left = left_over(&before, &["cgroup"]);
     assert!(left.is_empty(), "many killed engines left behind:\n{}", left.join("\n"));
     honest_run().unwrap_or_else(|error| panic!("{error}"));

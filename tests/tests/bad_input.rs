@@ -1,5 +1,5 @@
-//! Bad input: exit 125 (126 and 127 for the command), one line on stderr that names the thing, the value and what
-//! would work, and nothing left behind.
+//! Bad input: exit 125 (126 and 127 for the command), one line on stderr that names the thing, the
+//! value and what would work, and nothing left behind.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -73,8 +73,16 @@ fn zero_and_unlimited_are_no_limits_and_no_errors() {
 fn commands_that_cannot_run_have_distinct_exit_codes() {
     let (_alone, before) = quiet("bad commands");
     refused(&RunInvocation::new().finish(), 125, &["command"]);
-    refused(&RunInvocation::new().command(&["/nonexistent/hostile"]).finish(), 127, &["/nonexistent/hostile"]);
-    refused(&RunInvocation::new().command(&["hostile-no-such-command"]).finish(), 127, &["hostile-no-such-command"]);
+    refused(
+        &RunInvocation::new().command(&["/nonexistent/hostile"]).finish(),
+        127,
+        &["/nonexistent/hostile"],
+    );
+    refused(
+        &RunInvocation::new().command(&["hostile-no-such-command"]).finish(),
+        127,
+        &["hostile-no-such-command"],
+    );
     refused(&RunInvocation::new().command(&["/etc/passwd"]).finish(), 126, &["/etc/passwd"]);
     refused(&RunInvocation::new().command(&["/usr"]).finish(), 126, &["/usr"]);
     let plain = RunInvocation::new();
@@ -130,7 +138,11 @@ fn grace_that_leaves_nothing_of_a_ceiling_is_cut() {
 fn more_workspaces_than_can_be_given_are_refused() {
     let (_alone, before) = quiet("workspaces");
     let flags = ["--workspace", "/usr"].repeat(17);
-    refused(&RunInvocation::new().flags(&flags).command(&["/bin/true"]).finish(), 125, &["workspaces", "17", "16"]);
+    refused(
+        &RunInvocation::new().flags(&flags).command(&["/bin/true"]).finish(),
+        125,
+        &["workspaces", "17", "16"],
+    );
     assert_clean(&before, "too many workspaces");
 }
 

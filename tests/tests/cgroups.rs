@@ -54,7 +54,8 @@ fn run_in(group: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
     (finished.code(), finished.text(), finished.errors())
 }
 
-/// Since Linux 6.14 what is cloned from a group that was once killed into one that was not dies at birth.
+/// Since Linux 6.14 what is cloned from a group that was once killed into one that was not dies at
+/// birth.
 #[test]
 fn an_engine_in_a_group_that_was_once_killed_starts_runs() {
     let Some(group) = TestGroup::new("killed") else {
@@ -78,7 +79,8 @@ fn what_an_engine_left_in_another_group_the_next_one_sweeps() {
         return print_notice("not tried: without root an engine makes no v2 group here", &[]);
     };
     let _alone = alone("another group", Duration::from_secs(60));
-    // Where groups of v2 give limits: an engine goes to no group above one that has some, but makes its own below.
+    // Where groups of v2 give limits: an engine goes to no group above one that has some, but makes
+    // its own below.
     let _ = fs::write(group.0.join("pids.max"), "1000");
     let before = Census::take();
     let engine = start_in(&group.0, &["run", "--wall", "30s", "--", "sleep", "30"]);

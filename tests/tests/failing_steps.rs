@@ -1,5 +1,5 @@
-//! Attack I14: each system call that starting a sandbox needs fails in turn, in the engine and in all its helpers. The
-//! caller gets an answer in time, and nothing is left.
+//! Attack I14: each system call that starting a sandbox needs fails in turn, in the engine and in
+//! all its helpers. The caller gets an answer in time, and nothing is left.
 
 use std::time::Duration;
 
@@ -96,7 +96,8 @@ fn unsaid(outcome: &Outcome) -> Option<String> {
     (outcome.ending() == "timeout" && whole && outcome.survivors() != Some(0)).then(|| outcome.0.to_string())
 }
 
-/// Docker's default profile without CAP_SYS_ADMIN: clone3 is answered as by an old kernel, and there are no namespaces.
+/// Docker's default profile without CAP_SYS_ADMIN: clone3 is answered as by an old kernel, and
+/// there are no namespaces.
 fn under_docker(mut run: RunInvocation, namespaces: bool) -> Result<Outcome, String> {
     run = run.flags(&["--json", "--wall", "20s"]);
     let mut command = run.build();
@@ -158,7 +159,8 @@ fn a_system_call_that_fails_leaves_an_answer_and_nothing_else() {
     assert!(failures.is_empty(), "{}:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Every layer is there and no run can be built, as in an initramfs: the headline says what the trial run showed.
+/// Every layer is there and no run can be built, as in an initramfs: the headline says what the
+/// trial run showed.
 #[test]
 fn doctor_reports_no_tier_where_no_run_is_built() {
     let _alone = alone("doctor without pivot_root", Duration::from_secs(120));

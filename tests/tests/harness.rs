@@ -1,4 +1,5 @@
-//! The harness itself: payloads do what they say when nothing stops them, and the census sees what is left.
+//! The harness itself: payloads do what they say when nothing stops them, and the census sees what
+//! is left.
 //!
 //! Only payloads that leave the host as it is run here, bare and bounded.
 
@@ -6,12 +7,12 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
-use sandtimer_tests::attack::{NegativeControl, AttackSpec, bare_control};
+use sandtimer_tests::attack::{AttackSpec, NegativeControl, bare_control};
+use sandtimer_tests::attack_list::{ALL, BOMBS};
 use sandtimer_tests::census::{Census, left_over};
 use sandtimer_tests::command::{bare, hostile};
 use sandtimer_tests::outcome::finding;
 use sandtimer_tests::process::{ProcessStat, marked, new_marker, start};
-use sandtimer_tests::attack_list::{ALL, BOMBS};
 use sandtimer_tests::scene::CanaryScene;
 use sandtimer_tests::wait::{alone, now, until};
 

@@ -1,11 +1,12 @@
-//! The same attacks beside honest runs: the attacks come to the same, and the honest runs do not change by a byte.
+//! The same attacks beside honest runs: the attacks come to the same, and the honest runs do not
+//! change by a byte.
 
 use std::time::Duration;
 
 use sandtimer_tests::attack::attack;
+use sandtimer_tests::attack_list::ALL;
 use sandtimer_tests::count;
 use sandtimer_tests::honest::Company;
-use sandtimer_tests::attack_list::ALL;
 use sandtimer_tests::scene::CanaryScene;
 use sandtimer_tests::wait::alone;
 

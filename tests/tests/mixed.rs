@@ -1,4 +1,5 @@
-//! Thousands of runs of all kinds beside one another: each ends as its kind must, and nothing is left of any.
+//! Thousands of runs of all kinds beside one another: each ends as its kind must, and nothing is
+//! left of any.
 
 #![allow(clippy::disallowed_methods, reason = "the control is a bare process on purpose")]
 
@@ -15,7 +16,8 @@ use sandtimer_tests::wait::{alone, until};
 /// Runs beside one another.
 const CONCURRENT_RUNS: usize = 4;
 
-/// What a shell does, under which limits, and how that must end. Its subshells carry its arguments, and so its mark.
+/// What a shell does, under which limits, and how that must end. Its subshells carry its arguments,
+/// and so its mark.
 const KINDS: &[(&str, &[&str], &str)] = &[
     ("exit 0", &[], "exited"),
     ("exit 3", &[], "exited"),
@@ -41,7 +43,8 @@ const KINDS: &[(&str, &[&str], &str)] = &[
 
 fn one(number: usize) -> Result<(), String> {
     let (source, limits, ending) = KINDS[number % KINDS.len()];
-    let run = RunInvocation::new().flags(limits).command(&["sh", "-c", source, &format!("st-mark-mixed-{number}")]);
+    let run =
+        RunInvocation::new().flags(limits).command(&["sh", "-c", source, &format!("st-mark-mixed-{number}")]);
     let (outcome, _) = run.outcome().map_err(|error| format!("{source}: {error}"))?;
     match (outcome.ending() == ending, outcome.survivors()) {
         (true, Some(0)) => Ok(()),

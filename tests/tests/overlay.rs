@@ -9,7 +9,8 @@ use sandtimer_tests::command::sandtimer;
 use sandtimer_tests::process::{FinishedProcess, start};
 use sandtimer_tests::wait::alone;
 
-/// In a mount namespace of its own: an overlay whose directory belongs to `$1` alone, and the command line in it.
+/// In a mount namespace of its own: an overlay whose directory belongs to `$1` alone, and the
+/// command line in it.
 const IN_AN_OVERLAY: &str = r#"
 set -e
 mount -t tmpfs overlay-test /mnt

@@ -1,9 +1,11 @@
-//! Real projects, unmodified: what they print and build inside `sandtimer run --workspace` is what they print and build
-//! outside, whoever owns the directory, and everything they leave in it is its owner's.
+//! Real projects, unmodified: what they print and build inside `sandtimer run --workspace` is what
+//! they print and build outside, whoever owns the directory, and everything they leave in it is its
+//! owner's.
 //!
-//! The sources are fetched once into `target/real-input`. Where they cannot be had the tests fail, unless
-//! `SANDTIMER_OFFLINE=1` says that this is known. The hard fact: programs that contain their own path, times or a
-//! hash seed differ from build to build, so both runs have the same directory, file times and variables.
+//! The sources are fetched once into `target/real-input`. Where they cannot be had the tests fail,
+//! unless `SANDTIMER_OFFLINE=1` says that this is known. The hard fact: programs that contain their
+//! own path, times or a hash seed differ from build to build, so both runs have the same directory,
+//! file times and variables.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +22,8 @@ use tempfile::TempDir;
 
 const HARD_STOP: Duration = Duration::from_secs(120);
 const USER: u32 = 1234;
-/// The same in both runs: the messages' language, and a hash seed that does not differ from run to run.
+/// The same in both runs: the messages' language, and a hash seed that does not differ from run to
+/// run.
 const VARIABLES: &[(&str, &str)] = &[("LC_ALL", "C.UTF-8"), ("PYTHONHASHSEED", "0")];
 
 /// A project, how to get it, and what it is made to do.
@@ -48,10 +51,12 @@ const PYTHON: Project = Project {
     products: &[],
 };
 
-/// A C library and two programs; its default target builds them and compresses and compares six samples.
+/// A C library and two programs; its default target builds them and compresses and compares six
+/// samples.
 const C: Project = Project {
     name: "bzip2",
-    // The machine's own Debian or Ubuntu sources, asked for source packages. Nothing outside this directory changes.
+    // The machine's own Debian or Ubuntu sources, asked for source packages. Nothing outside this
+    // directory changes.
     fetch: "mkdir -p lists/partial cache/archives/partial parts
             for file in sources.list sources.list.d/debian.sources sources.list.d/ubuntu.sources; do
               copy=parts/$(basename $file | sed 's/^sources.list/main.list/')
@@ -83,7 +88,8 @@ fn archive(project: &Project) -> Option<PathBuf> {
         return None;
     }
     fs::create_dir_all(&directory).expect("the target directory can be written");
-    // Another test may be fetching it too: each into a directory of its own, and a rename is whole or not at all.
+    // Another test may be fetching it too: each into a directory of its own, and a rename is whole
+    // or not at all.
     let temporary =
         tempfile::Builder::new().prefix("fetch-").tempdir_in(&directory).expect("a directory to fetch into");
     let mut command = Command::new("sh");
@@ -261,7 +267,8 @@ fn with(test: &'static str, project: &Project, body: impl FnOnce(&mut Checkout))
 fn a_python_projects_tests_pass_inside_as_outside() {
     with("python project", &PYTHON, |checkout| {
         compare(&PYTHON, checkout, None, &["python3", "-m", "unittest"]);
-        // Not the python3 of the system where the caller's PATH leads elsewhere, a shim under a closed home included.
+        // Not the python3 of the system where the caller's PATH leads elsewhere, a shim under a
+        // closed home included.
         let which = ["python3", "-c", "import sys; print(sys.executable, sys.prefix)"];
         let (inside, outside) = (checkout.inside(None, &which), {
             checkout.renew(0);

@@ -1,7 +1,9 @@
-//! The attacks again, by a user without privileges: what holds then is what `doctor` says holds, and no process stays.
+//! The attacks again, by a user without privileges: what holds then is what `doctor` says holds,
+//! and no process stays.
 //!
-//! The whole table is run by root in the other suites. The rows here are those whose wall is another one, or none,
-//! without root: no uid of the run's own, and where the host grants no control groups, limits by rlimit.
+//! The whole table is run by root in the other suites. The rows here are those whose wall is
+//! another one, or none, without root: no uid of the run's own, and where the host grants no
+//! control groups, limits by rlimit.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -9,10 +11,10 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use sandtimer_tests::attack::{AttackSpec, attack_by};
+use sandtimer_tests::attack_list::{ALL, BOMBS};
 use sandtimer_tests::census::{Census, left_over};
 use sandtimer_tests::command::{RunInvocation, Visitor};
 use sandtimer_tests::process::{ProcessStat, descendants, marked, start};
-use sandtimer_tests::attack_list::{ALL, BOMBS};
 use sandtimer_tests::scene::CanaryScene;
 use sandtimer_tests::wait::{alone, now, until};
 
@@ -42,7 +44,8 @@ fn missing(report: &serde_json::Value, layer: &str) -> bool {
     layers.iter().any(|entry| entry["layer"] == layer && entry["status"] != "ok")
 }
 
-/// The rows that mean something at this tier: without namespaces the payloads refuse what would harm the host.
+/// The rows that mean something at this tier: without namespaces the payloads refuse what would
+/// harm the host.
 fn attacks_at_tier(tier: &str) -> Vec<AttackSpec> {
     let attacks = if ["T2", "T3"].contains(&tier) { ATTACKS } else { ON_TIME };
     let all = ALL.iter().copied().chain([BOMBS]).flatten();
@@ -91,7 +94,8 @@ fn what_is_missing_is_reported() {
     let _alone = alone("rootless report", Duration::from_secs(60));
     let visitor = Visitor::new(USER);
     let report = doctor(&visitor);
-    let (outcome, _) = RunInvocation::new().by(&visitor).command(&["/bin/true"]).outcome().expect("an Outcome");
+    let (outcome, _) =
+        RunInvocation::new().by(&visitor).command(&["/bin/true"]).outcome().expect("an Outcome");
     let degraded = outcome.degraded();
     for layer in ["own uid", "cgroup limits", "cgroup kill", "namespaces"] {
         let known_as = if layer == "cgroup kill" { "cgroup.kill" } else { layer };
@@ -102,7 +106,8 @@ fn what_is_missing_is_reported() {
         );
     }
     assert!(degraded.contains(&"own uid"), "{degraded:?}");
-    let required = RunInvocation::new().by(&visitor).flags(&["--require", "T3"]).command(&["/bin/true"]).finish();
+    let required =
+        RunInvocation::new().by(&visitor).flags(&["--require", "T3"]).command(&["/bin/true"]).finish();
     let expected = if tier(&report) == "T3" { 0 } else { 125 };
     assert_eq!(required.code(), Some(expected), "{}", required.errors());
 }

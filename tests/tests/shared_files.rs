@@ -1,8 +1,10 @@
-//! Attacks A18, G4 and F12: what a run can do to others through a file that all of them see read-only, and what not.
+//! Attacks A18, G4 and F12: what a run can do to others through a file that all of them see
+//! read-only, and what not.
 //!
-//! Locks and watches need nothing but a descriptor open for reading, no filter can see which file that is, and honest
-//! programs need both in their own directories. So these are residual channels (docs/threat-model.md): the tests pin
-//! down how far they go, so that a change in either direction is noticed.
+//! Locks and watches need nothing but a descriptor open for reading, no filter can see which file
+//! that is, and honest programs need both in their own directories. So these are residual channels
+//! (docs/threat-model.md): the tests pin down how far they go, so that a change in either direction
+//! is noticed.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -89,7 +91,8 @@ fn watch_reports_changes_of_shared_files_only() {
     let watched = |path: &Path| {
         let run = probe(&["inotify", &path.to_string_lossy(), "5000"]);
         let started = start(run.build().current_dir(directory.directory.path()), vec![], run.hard_stop);
-        // Nothing of a captured run is seen before its end, so it is shown something until it has seen it.
+        // Nothing of a captured run is seen before its end, so it is shown something until it has
+        // seen it.
         until(Duration::from_secs(20), || {
             drop(std::fs::read(path));
             started.has_ended()

@@ -1,4 +1,5 @@
-//! The tables of conformance in the pages of the front doors: made of the results that `cargo xtask prove` has recorded.
+//! The tables of conformance in the pages of the front doors: made of the results that `cargo xtask
+//! prove` has recorded.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -53,8 +54,8 @@ pub(crate) fn check() -> Result {
     Err(format!("{}\nrun `cargo xtask generate` and commit the result", wrong.join("\n")))
 }
 
-/// Returns each page that has a record, with the table in it. Fails if a page has a record and no place for it, or a
-/// place and no record.
+/// Returns each page that has a record, with the table in it. Fails if a page has a record and no
+/// place for it, or a place and no record.
 fn generated(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut pages = Vec::new();
     for page in names(&root.join(PAGES), "md")? {
@@ -118,7 +119,9 @@ fn table(results: &[SuiteResults]) -> String {
             result.sandtimer,
             result.date
         );
-        reasons.extend(result.differ.iter().map(|(check, reason)| (format!("{}: {check}", result.suite), reason)));
+        reasons.extend(
+            result.differ.iter().map(|(check, reason)| (format!("{}: {check}", result.suite), reason)),
+        );
     }
     if !reasons.is_empty() {
         text += "\nDifferences on purpose:\n\n";

@@ -1,6 +1,8 @@
-//! Which crate may use which: `os ← engine ← agents ← records ← jobs ← {server, py, cli}`, `cli → {server, bwrap}`, `bwrap → os`, `server → proxy`; and where `unsafe` may be.
+//! Which crate may use which: `os ← engine ← agents ← records ← jobs ← {server, py, cli}`, `cli →
+//! {server, bwrap}`, `bwrap → os`, `server → proxy`; and where `unsafe` may be.
 //!
-//! Read from `cargo metadata`. Dependencies of tests alone are not arrows: they are in nothing that ships.
+//! Read from `cargo metadata`. Dependencies of tests alone are not arrows: they are in nothing that
+//! ships.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -48,11 +50,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What `sandtimer-os` must not use, not even by way of another crate: it runs between fork and exec, as pid 1, and
-/// on the enforcer's path, where none of these may.
+/// What `sandtimer-os` must not use, not even by way of another crate: it runs between fork and
+/// exec, as pid 1, and on the enforcer's path, where none of these may.
 const NOT_IN_OS: &[&str] = &["tokio", "serde_json", "tracing", "log"];
 
-/// Crates that may contain `unsafe`. `sandtimer-py` in one module, which writes to buffers of the interpreter by address.
+/// Crates that may contain `unsafe`. `sandtimer-py` in one module, which writes to buffers of the
+/// interpreter by address.
 const UNSAFE: &[&str] = &["sandtimer-os", "sandtimer-py"];
 
 /// Every arrow that is wrong in the repository at `root`, one line each.
@@ -128,7 +131,8 @@ fn path_to<'a>(uses: &BTreeMap<&'a str, BTreeSet<&'a str>>, from: &'a str, to: &
     None
 }
 
-/// Crates under `crates/` without a place in [`ARROWS`], and roots of crates that do not forbid `unsafe`.
+/// Crates under `crates/` without a place in [`ARROWS`], and roots of crates that do not forbid
+/// `unsafe`.
 fn crate_roots(metadata: &Value, root: &Path) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     for package in members(metadata) {
@@ -174,7 +178,8 @@ mod tests {
 
     use super::*;
 
-    /// Metadata of a workspace whose members are the crates called sandtimer; each use is (from, to, kind).
+    /// Metadata of a workspace whose members are the crates called sandtimer; each use is (from,
+    /// to, kind).
     fn metadata(uses: &[(&str, &str, Option<&str>)]) -> Value {
         let names: BTreeSet<&str> = uses.iter().flat_map(|(from, to, _)| [*from, *to]).collect();
         let members: Vec<_> = names.iter().filter(|name| name.starts_with("sandtimer")).collect();

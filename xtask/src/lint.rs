@@ -1,12 +1,14 @@
 //! `cargo xtask lint`: the words of the project's texts and names, and the subjects of commits.
 //!
-//! `xtask/words.toml` has the banned words, their replacements, and the files that are checked. Documents are checked
-//! without their code; files of Python and TypeScript by their docstrings, comments and messages; files of Rust by their
-//! strings, which are messages, help texts and descriptions, and some by their identifiers.
+//! `xtask/words.toml` has the banned words, their replacements, and the files that are checked.
+//! Documents are checked without their code; files of Python and TypeScript by their docstrings,
+//! comments and messages; files of Rust by their strings, which are messages, help texts and
+//! descriptions, and some by their identifiers.
 
 mod comments;
 mod commits;
 mod markdown;
+mod names;
 mod rust_messages;
 mod words;
 
@@ -15,7 +17,7 @@ use std::path::Path;
 
 use comments::CommentLanguage;
 pub(crate) use commits::check as commits;
-use words::{WordScope, WordList};
+use words::{WordList, WordScope};
 
 use crate::module_arrows::code_only;
 use crate::{Result, root};
@@ -45,8 +47,18 @@ fn check(root: &Path) -> Result<Vec<String>> {
             }
         }
     }
+    let mut names = names::Names::new();
+    for pattern in RUST {
+        for file in files_of(root, pattern)? {
+            names.add(&file, &read(&root.join(&file))?);
+        }
+    }
+    hits.extend(names.into_hits());
     Ok(hits)
 }
+
+/// All files of Rust.
+const RUST: [&str; 3] = ["crates/**/*.rs", "tests/**/*.rs", "xtask/**/*.rs"];
 
 /// The files that a path, or a pattern such as `docs/**/*.md`, names below `root`.
 fn files_of(root: &Path, pattern: &str) -> Result<Vec<String>> {

@@ -1,8 +1,8 @@
 //! Which module of the engine may use which: only those to its left.
 //!
-//! Read from the source text, not from the compiler. So a path is only understood where it begins at the root of the
-//! crate, by `crate::` or by as many `super::` as lead there, and a name there must be a module's: a re-export would
-//! hide where a thing comes from.
+//! Read from the source text, not from the compiler. So a path is only understood where it begins
+//! at the root of the crate, by `crate::` or by as many `super::` as lead there, and a name there
+//! must be a module's: a re-export would hide where a thing comes from.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -100,7 +100,8 @@ fn root_names(code: &str, module: &[String]) -> Vec<(usize, String)> {
             found.extend(names_at(code, rest));
         }
     }
-    // In an inline module the same path leads to the file's own module, so only names of modules count here.
+    // In an inline module the same path leads to the file's own module, so only names of modules
+    // count here.
     let upwards = vec!["super"; module.len()].join("::");
     for (offset, _) in code.match_indices(&upwards) {
         let continues_above = code[..offset].ends_with("super::");
@@ -111,7 +112,8 @@ fn root_names(code: &str, module: &[String]) -> Vec<(usize, String)> {
     found
 }
 
-/// Where the path goes on if `word::` stands at `offset` as a whole word. A `$` before it is a macro's `$crate`.
+/// Where the path goes on if `word::` stands at `offset` as a whole word. A `$` before it is a
+/// macro's `$crate`.
 fn path_after(code: &str, offset: usize, prefix: &str) -> Option<usize> {
     let whole = !code[..offset].ends_with(|before: char| is_name(before) || before == ':');
     let rest = code[offset + prefix.len()..].trim_start().strip_prefix("::")?.trim_start();
@@ -216,7 +218,8 @@ fn string(rest: &str) -> usize {
     rest.len()
 }
 
-/// The length of the raw string at the start of `rest`, or 0: `r` also begins names, and `r#` raw ones.
+/// The length of the raw string at the start of `rest`, or 0: `r` also begins names, and `r#` raw
+/// ones.
 fn raw_string(rest: &str) -> usize {
     let hashes = rest[1..].chars().take_while(|character| *character == '#').count();
     let content = 1 + hashes + 1;
@@ -227,7 +230,8 @@ fn raw_string(rest: &str) -> usize {
     rest[content..].find(&end).map_or(rest.len(), |index| content + index + end.len())
 }
 
-/// The length of the character literal at the start of `rest`, or 0: a quote also begins a lifetime.
+/// The length of the character literal at the start of `rest`, or 0: a quote also begins a
+/// lifetime.
 fn character(rest: &str) -> usize {
     let mut characters = rest.char_indices().skip(1);
     match characters.next() {

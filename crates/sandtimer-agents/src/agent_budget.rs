@@ -1,15 +1,17 @@
-//! An agent's run under a budget: a scope of the loop's, and scopes inside it that its runs are begun in.
+//! An agent's run under a budget: a scope of the loop's, and scopes inside it that its runs are
+//! begun in.
 //!
-//! The budget decides and tells; runs begun in its scopes are ended by the engine at its limits, also while the agent
-//! waits for one of them and cannot ask. The hard fact: a run that goes on is under the budget's stall limit itself, and
-//! the engine sees more of it than an agent does. So as long as one goes on, the agent is not silent.
+//! The budget decides and tells; runs begun in its scopes are ended by the engine at its limits,
+//! also while the agent waits for one of them and cannot ask. The hard fact: a run that goes on is
+//! under the budget's stall limit itself, and the engine sees more of it than an agent does. So as
+//! long as one goes on, the agent is not silent.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use sandtimer::engine::{Engine, Error, Run, ScopeHandle, OutcomeFuture};
+use sandtimer::engine::{Engine, Error, OutcomeFuture, Run, ScopeHandle};
 use sandtimer::limits::{Limits, precedence};
 use sandtimer::model::{Layer, Source};
 use sandtimer::scope::{CarriedDeadline, Opening, ScopeId};
@@ -76,7 +78,8 @@ impl AgentBudget {
         Ok(AgentBudget { engine: engine.clone(), parent: spec.parent, scope, budget, runs: Mutex::default() })
     }
 
-    /// The budget itself, brought up to now, and the moment that is. Held for as long as no other call may come between.
+    /// The budget itself, brought up to now, and the moment that is. Held for as long as no other
+    /// call may come between.
     pub fn lock(&self) -> (MutexGuard<'_, Budget>, Moment) {
         let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Moment::from_nanos(monotonic_nanoseconds());
@@ -84,8 +87,9 @@ impl AgentBudget {
         (budget, now)
     }
 
-    /// A scope for a run that the agent begins now, in this task or in none; see [`Spec::parent`](sandtimer::Spec::parent). It
-    /// is for one run: what bounds the next one is to be asked again.
+    /// A scope for a run that the agent begins now, in this task or in none; see
+    /// [`Spec::parent`](sandtimer::Spec::parent). It is for one run: what bounds the next one is to
+    /// be asked again.
     ///
     /// # Errors
     /// When the scope that the agent runs in is gone.
@@ -110,7 +114,11 @@ impl AgentBudget {
             own: precedence(&[(Source::Call, &limits)]),
             warn: None,
         };
-        ScopeHandle::open(&self.engine, opening, Some(CarriedDeadline { start: bound.start, own_end: bound.end }))
+        ScopeHandle::open(
+            &self.engine,
+            opening,
+            Some(CarriedDeadline { start: bound.start, own_end: bound.end }),
+        )
     }
 
     /// Counts a run as one of the agent's: as long as it goes on, the agent is not silent.

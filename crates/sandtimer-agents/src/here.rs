@@ -1,5 +1,5 @@
-//! The machine that this process runs on, as far as durations depend on it. The only module of this crate that reads
-//! anything.
+//! The machine that this process runs on, as far as durations depend on it. The only module of this
+//! crate that reads anything.
 
 use std::fs;
 use std::sync::OnceLock;

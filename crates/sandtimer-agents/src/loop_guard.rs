@@ -36,7 +36,8 @@ impl LoopStop {
 }
 
 impl TurnGuard {
-    /// One that lets a loop have so many turns, so many that fail in all, and so many in a row that are the same.
+    /// One that lets a loop have so many turns, so many that fail in all, and so many in a row that
+    /// are the same.
     pub fn of(iterations: Option<u32>, failures: Option<u32>, repeats: Option<u32>) -> Self {
         TurnGuard { iterations, failures, repeats, turns: 0, failed: 0, last: None, consecutive: 0 }
     }

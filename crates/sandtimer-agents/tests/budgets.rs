@@ -8,7 +8,7 @@ use std::time::Duration;
 use sandtimer::Limits;
 use sandtimer::engine::{Engine, Spec};
 use sandtimer::model::{Ending, Layer, LimitKind, Outcome, Source};
-use sandtimer_agents::budget::{OnTaskTimeout, BudgetOptions, BudgetState, TaskOf, TurnKind};
+use sandtimer_agents::budget::{BudgetOptions, BudgetState, OnTaskTimeout, TaskOf, TurnKind};
 use sandtimer_agents::{AgentBudget, BudgetError, BudgetSpec};
 
 /// Fails a test that hangs, with a word instead of a timeout of the runner's.

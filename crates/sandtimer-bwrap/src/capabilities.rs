@@ -16,7 +16,8 @@ pub(crate) fn of_root() -> Result<CapabilitySet, BwrapFailure> {
     if !rustix::process::getuid().is_root() {
         return Ok(CapabilitySet::empty());
     }
-    let own = capabilities(None).map_err(|error| BwrapFailure::because("capget (for uid == 0) failed", error))?;
+    let own =
+        capabilities(None).map_err(|error| BwrapFailure::because("capget (for uid == 0) failed", error))?;
     Ok(own.effective)
 }
 

@@ -30,7 +30,8 @@ pub(crate) struct CommandExecution<'a> {
 }
 
 impl CommandExecution<'_> {
-    /// Becomes the command, in this process or in a child of it. Returns what this process exits with.
+    /// Becomes the command, in this process or in a child of it. Returns what this process exits
+    /// with.
     pub fn begin(self) -> Result<i32, BwrapFailure> {
         if !self.options.has_init() {
             return self.execute();
@@ -48,8 +49,8 @@ impl CommandExecution<'_> {
         1
     }
 
-    /// Waits for the command as the first process of its namespace, and reaps all others. What is left when it has ended dies with
-    /// this process, or is the guard's to end.
+    /// Waits for the command as the first process of its namespace, and reaps all others. What is
+    /// left when it has ended dies with this process, or is the guard's to end.
     fn serve(&self, command: i32) -> Result<i32, BwrapFailure> {
         capabilities::keep(CapabilitySet::empty())?;
         let sync = self.options.descriptors.sync;

@@ -1,5 +1,5 @@
-//! What `bwrap` reports on stderr before it exits with 1. The first words of its messages are part of its interface: programs
-//! search for them.
+//! What `bwrap` reports on stderr before it exits with 1. The first words of its messages are part
+//! of its interface: programs search for them.
 
 use std::fmt;
 use std::io;

@@ -1,8 +1,9 @@
 //! The guard: to the engine a sandbox's init, to the command the process that ends what it leaves.
 //!
-//! It is a copy of the caller, made while that has a single thread, in a session of its own: what signals the caller's process group
-//! does not reach it. It is outside of the command's control group and namespaces. States: waiting for [`StartRequest`], running,
-//! ending. It ends when the command has ended, at its own deadline, by an order, and if the caller is gone.
+//! It is a copy of the caller, made while that has a single thread, in a session of its own: what
+//! signals the caller's process group does not reach it. It is outside of the command's control
+//! group and namespaces. States: waiting for [`StartRequest`], running, ending. It ends when the
+//! command has ended, at its own deadline, by an order, and if the caller is gone.
 
 use std::ffi::OsStr;
 use std::io;
@@ -88,8 +89,8 @@ pub enum GuardEvent {
 }
 
 impl BwrapGuard {
-    /// Makes the guard, in which everything that this process was started with is kept for the command. `kept` are the
-    /// descriptors that this process keeps as well.
+    /// Makes the guard, in which everything that this process was started with is kept for the
+    /// command. `kept` are the descriptors that this process keeps as well.
     ///
     /// # Errors
     /// As fork(2) and socketpair(2), and when this process has other threads.
@@ -127,7 +128,8 @@ impl BwrapGuard {
         Ok(BwrapGuard { pidfd: child.pidfd, control, guard, proceed })
     }
 
-    /// Starts the command's setup in the guard; returns its PID. The setup waits for [`Guard::proceed`].
+    /// Starts the command's setup in the guard; returns its PID. The setup waits for
+    /// [`Guard::proceed`].
     ///
     /// # Errors
     /// If the guard has ended; it has then reported the reason on stderr.
@@ -286,7 +288,8 @@ struct ActiveGuard {
     /// The child is an init, and reports how the command ended.
     is_init: bool,
     caller: OwnedFd,
-    /// To the setup and the init; `None` once both ends there are closed, as the command's execution does without an init.
+    /// To the setup and the init; `None` once both ends there are closed, as the command's
+    /// execution does without an init.
     setup: Option<OwnedFd>,
     signals: OwnedFd,
     notices: Notices,
@@ -339,7 +342,8 @@ impl ActiveGuard {
 
     /// Processes of the command that are alive, its init left out.
     fn alive(&self) -> u64 {
-        // The usual end, in which nothing is left: a list of all processes would cost more than everything else.
+        // The usual end, in which nothing is left: a list of all processes would cost more than
+        // everything else.
         if !has_children() {
             return 0;
         }
@@ -373,7 +377,8 @@ impl ActiveGuard {
         }
     }
 
-    /// Signals the command's processes; from outside its namespace the init ignores all but SIGKILL.
+    /// Signals the command's processes; from outside its namespace the init ignores all but
+    /// SIGKILL.
     fn signal(&self, signal: i32, only_command: bool) {
         let first = match self.is_init {
             true => self.child.pid,
@@ -446,8 +451,8 @@ impl ActiveGuard {
     }
 }
 
-/// Kills and reaps until no child is left; orphans come to this process, so each pass sees the children of those that the last one
-/// killed. Returns how many are left.
+/// Kills and reaps until no child is left; orphans come to this process, so each pass sees the
+/// children of those that the last one killed. Returns how many are left.
 fn sweep() -> u64 {
     const MAX_PASSES: usize = 1000;
     for _ in 0..MAX_PASSES {

@@ -1,8 +1,11 @@
-//! Paths in a root that is not this process's, as descriptors: links lead where they lead inside, never out of it.
+//! Paths in a root that is not this process's, as descriptors: links lead where they lead inside,
+//! never out of it.
 //!
-//! The new root is built while the old one is still there. A link in a work tree, `made -> /oldroot/home/…` or `made -> ../../…`, must
-//! not have the setup make a file in the caller's tree, not even if another process puts it there while the setup runs. Each name is
-//! therefore opened in the directory that was opened before, without following links, and the operations act on descriptors.
+//! The new root is built while the old one is still there. A link in a work tree, `made ->
+//! /oldroot/home/…` or `made -> ../../…`, must not have the setup make a file in the caller's tree,
+//! not even if another process puts it there while the setup runs. Each name is therefore opened in
+//! the directory that was opened before, without following links, and the operations act on
+//! descriptors.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -72,7 +75,8 @@ impl Location {
 
 const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Finds what `path` names in `root`. Each directory on the way is passed to `enter`, which makes it if it is missing, and returns it.
+/// Finds what `path` names in `root`. Each directory on the way is passed to `enter`, which makes
+/// it if it is missing, and returns it.
 ///
 /// # Errors
 /// For a loop of links, what openat(2) and readlink(2) return, and what `enter` returns.
@@ -196,7 +200,8 @@ mod tests {
         for directory in [inside.join("tree"), outside.clone()] {
             std::fs::create_dir_all(directory).expect("directories");
         }
-        let mut location = locate(&inside, Path::new("/tree/made"), LastComponent::Follow, make).expect("a location");
+        let mut location =
+            locate(&inside, Path::new("/tree/made"), LastComponent::Follow, make).expect("a location");
         std::fs::rename(inside.join("tree"), inside.join("moved")).expect("renamed");
         symlink(&outside, inside.join("tree")).expect("a link");
         ensure(&mut location, MountPointKind::File).expect("made");

@@ -1,4 +1,5 @@
-//! What is set up in the new root, one operation after the other, while the old root is at /oldroot and the new one at /newroot.
+//! What is set up in the new root, one operation after the other, while the old root is at /oldroot
+//! and the new one at /newroot.
 
 use std::ffi::{CString, OsStr};
 use std::fmt::Display;
@@ -48,7 +49,8 @@ pub(crate) fn old(path: &Path) -> PathBuf {
     below("/oldroot", path)
 }
 
-/// Finds what a path of the command line names in the new root. Directories that are missing above it are made by `enter`.
+/// Finds what a path of the command line names in the new root. Directories that are missing above
+/// it are made by `enter`.
 fn find(
     path: &Path,
     last: LastComponent,
@@ -224,7 +226,9 @@ impl NewRoot<'_> {
         let data = CString::new(data).map_err(|_| BwrapFailure::new(format!("{shown}: a path holds NUL")))?;
         let entry = failed(&shown, location.existing())?;
         match mount("overlay", path_of(entry), "overlay", MountFlags::empty(), Some(data.as_c_str())) {
-            Err(Errno::LOOP) => Err(BwrapFailure::new(format!("{shown}: Overlay directories may not overlap"))),
+            Err(Errno::LOOP) => {
+                Err(BwrapFailure::new(format!("{shown}: Overlay directories may not overlap")))
+            }
             result => mounted(shown, result),
         }
     }
@@ -250,7 +254,9 @@ impl NewRoot<'_> {
                     show(&path_of(entry), &location, &covered, Access::ReadOnly)?;
                 }
                 Err(Errno::ACCESS | Errno::NOENT | Errno::ROFS) => {}
-                Err(error) => return Err(BwrapFailure::because(format!("Can't access {shown}/{name}"), error)),
+                Err(error) => {
+                    return Err(BwrapFailure::because(format!("Can't access {shown}/{name}"), error));
+                }
             }
         }
         Ok(())
@@ -409,7 +415,8 @@ fn parent_mode(mode: u32) -> u32 {
     0o755 & !group & !others
 }
 
-/// Finds a path, and makes the directories above it. Those that were asked for stay, and so do those above them.
+/// Finds a path, and makes the directories above it. Those that were asked for stay, and so do
+/// those above them.
 fn make_parents(destination: &Path, mode: u32, last: LastComponent) -> Result<Location, BwrapFailure> {
     let found = find(destination, last, |mut above| {
         ensure(&mut above, MountPointKind::Directory(parent_mode(mode)))?;

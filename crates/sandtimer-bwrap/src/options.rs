@@ -1,4 +1,5 @@
-//! From bubblewrap's arguments to what they ask for. Every refusal is worded as bubblewrap words it.
+//! From bubblewrap's arguments to what they ask for. Every refusal is worded as bubblewrap words
+//! it.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -13,7 +14,7 @@ use crate::failure::{BwrapFailure, Messages};
 
 mod parser;
 
-use parser::{Parser, ParseStep};
+use parser::{ParseStep, Parser};
 
 /// Something that is set up in the new root, in the order of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -209,7 +210,8 @@ impl BwrapOptions {
         self.kept.unwrap_or(CapabilitySet::empty())
     }
 
-    /// Whether a process of ours is the first in the new PID namespace, or holds locks and descriptors.
+    /// Whether a process of ours is the first in the new PID namespace, or holds locks and
+    /// descriptors.
     pub fn has_init(&self) -> bool {
         let holds = !self.lock_files.is_empty() || self.descriptors.sync.is_some();
         !self.as_pid_1 && (self.unshared.pid || holds)
@@ -281,7 +283,10 @@ impl BwrapOptions {
         let bad = rustix::io::Errno::BADF;
         for (option, number) in named {
             if let Some(number) = number.filter(|number| !descriptors::is_open(*number)) {
-                return Err(BwrapFailure::because(format!("{option}: descriptor {number} cannot be used"), bad));
+                return Err(BwrapFailure::because(
+                    format!("{option}: descriptor {number} cannot be used"),
+                    bad,
+                ));
             }
         }
         if [given.info, given.json_status].into_iter().flatten().any(|number| !descriptors::is_open(number)) {

@@ -42,7 +42,8 @@ pub(crate) struct UsageSample {
     pub resident_bytes: u64,
 }
 
-/// All descendants of a process that are alive; orphans are among them only where it is their reaper.
+/// All descendants of a process that are alive; orphans are among them only where it is their
+/// reaper.
 pub(crate) fn descendants(of: i32) -> Vec<ProcessEntry> {
     let mut children: BTreeMap<i32, Vec<ProcessEntry>> = BTreeMap::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -67,7 +68,8 @@ pub(crate) fn descendants(of: i32) -> Vec<ProcessEntry> {
 /// The direct children of this process, dead ones included.
 pub(crate) fn children() -> Vec<i32> {
     let own = std::process::id();
-    // One file where the kernel has it; a list that changes during the read may lack some, which the next pass has.
+    // One file where the kernel has it; a list that changes during the read may lack some, which
+    // the next pass has.
     if let Ok(list) = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")) {
         return list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect();
     }
@@ -93,7 +95,8 @@ pub(crate) fn sample(processes: &[ProcessEntry]) -> UsageSample {
 fn parse(stat: &[u8]) -> Option<ProcessEntry> {
     let text = String::from_utf8_lossy(stat);
     let pid = text.split(' ').next()?.parse().ok()?;
-    // The name in parentheses may hold anything; the last one closes it. What follows begins with field 3.
+    // The name in parentheses may hold anything; the last one closes it. What follows begins with
+    // field 3.
     let fields: Vec<&str> = text[text.rfind(')')? + 2..].split(' ').collect();
     let field = |number: usize| fields.get(number - 3).and_then(|field| field.trim().parse::<u64>().ok());
     let threads = field(20)?;

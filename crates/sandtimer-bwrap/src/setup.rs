@@ -20,7 +20,7 @@ use crate::failure::{BwrapFailure, mount_reason};
 use crate::guard::ProcessRlimit;
 use crate::mount_points::MountPoints;
 use crate::operations::{NEW_ROOT, NewRoot};
-use crate::options::{self, Operation, BwrapOptions, Upper};
+use crate::options::{self, BwrapOptions, Operation, Upper};
 
 /// Where the new root is made: it exists everywhere, and nothing that the command sees is below it.
 const BASE: &str = "/tmp";
@@ -31,7 +31,8 @@ pub(crate) struct Setup {
     pub options: Box<BwrapOptions>,
     /// To the guard.
     pub guard: OwnedFd,
-    /// Readable when the caller has seen the namespaces, and the id maps are written where it writes them.
+    /// Readable when the caller has seen the namespaces, and the id maps are written where it
+    /// writes them.
     pub proceed: OwnedFd,
     /// procfs of the caller's PID namespace.
     pub proc: OwnedFd,
@@ -63,7 +64,8 @@ fn not_mounted(doing: &'static str) -> impl Fn(rustix::io::Errno) -> BwrapFailur
 }
 
 impl Setup {
-    /// Builds everything and begins the command. Returns what this process exits with, where it is not the command itself.
+    /// Builds everything and begins the command. Returns what this process exits with, where it is
+    /// not the command itself.
     pub fn main(mut self) -> i32 {
         let messages = self.options.messages;
         let code = self.build().unwrap_or_else(|failure| {
@@ -90,7 +92,8 @@ impl Setup {
             Ids { uid: self.options.uid.unwrap_or(own.uid), gid: self.options.gid.unwrap_or(own.gid) };
         self.switch_user(own, inside)?;
         if self.options.unshared.net {
-            raise_loopback().map_err(|error| BwrapFailure::because("loopback: Failed to bring up lo", error))?;
+            raise_loopback()
+                .map_err(|error| BwrapFailure::because("loopback: Failed to bring up lo", error))?;
         }
         let first = self.map_ids(own, inside)?;
         let before = umask(Mode::empty());
@@ -120,7 +123,8 @@ impl Setup {
         if self.options.unshared.user || enters {
             capabilities::bound(self.options.capabilities())?;
         }
-        // Uids first, as bubblewrap does: with CAP_SETGID, which stays where the namespace's owner is not left.
+        // Uids first, as bubblewrap does: with CAP_SETGID, which stays where the namespace's owner
+        // is not left.
         if enters && inside.gid != own.gid {
             let gid = rustix::process::Gid::from_raw(inside.gid);
             rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(|error| {
@@ -141,7 +145,8 @@ impl Setup {
         if !self.options.unshared.user || self.options.descriptors.user_namespace_block.is_some() {
             return Ok(inside);
         }
-        // devpts can only be mounted where root is mapped; a second namespace then has the ids that were asked for.
+        // devpts can only be mounted where root is mapped; a second namespace then has the ids that
+        // were asked for.
         let has_terminals = self.options.operations.iter().any(|one| matches!(one, Operation::Dev(_)));
         let first = if has_terminals { Ids { uid: 0, gid: 0 } } else { inside };
         self.write_maps(first, own, true)?;
@@ -177,7 +182,9 @@ impl Setup {
                 Ok(())
             }
             Err(error) if may_be_absent && error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(BwrapFailure::because(format!("Can't find source path {}", path.display()), error)),
+            Err(error) => {
+                Err(BwrapFailure::because(format!("Can't find source path {}", path.display()), error))
+            }
         };
         for operation in &mut self.options.operations {
             match operation {
@@ -195,7 +202,8 @@ impl Setup {
         Ok(())
     }
 
-    /// Makes a tmpfs the root, with the old root below it, and builds the new root in a directory of it.
+    /// Makes a tmpfs the root, with the old root below it, and builds the new root in a directory
+    /// of it.
     fn make_root(&mut self) -> Result<(), BwrapFailure> {
         let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         mount_change("/", slave).map_err(not_mounted("Failed to make / slave"))?;
@@ -256,7 +264,8 @@ impl Setup {
         rustix::process::chdir("/").map_err(failed("chdir /"))
     }
 
-    /// The second user namespace: with the ids that were asked for, and where it is to be the last one.
+    /// The second user namespace: with the ids that were asked for, and where it is to be the last
+    /// one.
     fn close_user_namespaces(&self, first: Ids, inside: Ids) -> Result<(), BwrapFailure> {
         if let Some(number) = self.options.descriptors.second_user_namespace {
             enter(number, LinkNameSpaceType::User)

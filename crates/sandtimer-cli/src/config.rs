@@ -1,16 +1,18 @@
-//! Where limits come from: flags, variables, files. Each place is read once and by the same rules; the engine's
-//! `precedence` and `nest` decide between them.
+//! Where limits come from: flags, variables, files. Each place is read once and by the same rules;
+//! the engine's `precedence` and `nest` decide between them.
 //!
-//! A `sandtimer.toml` in the current directory may belong to the author of the code that is to be run. It can make limits
-//! smaller and nothing else, and it is not read where the command itself can write it: an earlier run may have left it there.
-//! It ends no command either: a file that is not valid, or that would loosen a limit, is ignored with a notice.
+//! A `sandtimer.toml` in the current directory may belong to the author of the code that is to be
+//! run. It can make limits smaller and nothing else, and it is not read where the command itself
+//! can write it: an earlier run may have left it there. It ends no command either: a file that is
+//! not valid, or that would loosen a limit, is ignored with a notice.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sandtimer::limits::{
-    Ceilings, EffectiveLimits, Format, Key, Limits, ScopeOwnLimits, ScopeLocation, Setting, Unit, nest, parse_string, precedence,
+    Ceilings, EffectiveLimits, Format, Key, Limits, ScopeLocation, ScopeOwnLimits, Setting, Unit, nest,
+    parse_string, precedence,
 };
 use sandtimer::model::{Layer, LimitKind, Source};
 use sandtimer::supervise::signal_number;
@@ -21,12 +23,12 @@ use crate::commands::CommandFailure;
 use crate::render;
 
 mod contexts;
+mod effective_settings;
 mod file;
 mod local;
-mod effective_settings;
 
 pub(crate) use contexts::{ContextSettings, POOLED, PREWARMED, STARTS};
-pub(crate) use effective_settings::{ShownSetting, SettingValue};
+pub(crate) use effective_settings::{SettingValue, ShownSetting};
 
 /// The commented file of all settings, with their built-in values.
 pub(crate) const DEFAULT_FILE: &str = include_str!("../default.toml");
@@ -44,7 +46,8 @@ pub(crate) enum Uses {
     Commands,
     /// Code in contexts, in every language.
     Code,
-    /// Code in JavaScript and TypeScript contexts, beside what holds for all code: the smaller one counts.
+    /// Code in JavaScript and TypeScript contexts, beside what holds for all code: the smaller one
+    /// counts.
     JavaScript,
 }
 
@@ -86,7 +89,8 @@ pub(crate) const NAMES: [Name; 9] = [
     name("open_files", "SANDTIMER_OPEN_FILES", LimitKind::OpenFiles),
 ];
 
-/// Names shared with other programs, counted in whole milliseconds and bytes; those of [`NAMES`] win over them.
+/// Names shared with other programs, counted in whole milliseconds and bytes; those of [`NAMES`]
+/// win over them.
 pub(crate) const SHARED_NAMES: [Name; 4] = [
     shared("command_timeout_ms", "COMMAND_TIMEOUT_MS", LimitKind::Wall, Uses::Commands),
     shared(
@@ -135,8 +139,9 @@ pub(crate) struct Origins<'a> {
 }
 
 impl Config {
-    /// Reads the variables and the files, and the file of the current directory as far as it tightens what `call` and they give;
-    /// prints why that is ignored, if it is. `captures`: the output limit built into the engine applies.
+    /// Reads the variables and the files, and the file of the current directory as far as it
+    /// tightens what `call` and they give; prints why that is ignored, if it is. `captures`: the
+    /// output limit built into the engine applies.
     ///
     /// # Errors
     /// The first value or key that is refused, by its name, value and place.
@@ -148,7 +153,11 @@ impl Config {
     ///
     /// # Errors
     /// As [`Config::load`].
-    pub(crate) fn load_for_run(call: &Limits, captures: bool, origins: Origins<'_>) -> Result<Self, CommandFailure> {
+    pub(crate) fn load_for_run(
+        call: &Limits,
+        captures: bool,
+        origins: Origins<'_>,
+    ) -> Result<Self, CommandFailure> {
         Self::load_with(&PolicyFlags::default(), call, captures, origins)
     }
 
@@ -167,7 +176,8 @@ impl Config {
         origins: Origins<'_>,
     ) -> Result<Self, CommandFailure> {
         let mut config = Config { layers: policy_flags(flags)?, ..Config::default() };
-        // One of ours that is empty counts as not set. Those of the timeout policy are refused, as it has it.
+        // One of ours that is empty counts as not set. Those of the timeout policy are refused, as
+        // it has it.
         let variables = |name: &str| {
             std::env::var_os(name).filter(|value| !value.is_empty() || !name.starts_with("SANDTIMER_"))
         };
@@ -191,8 +201,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Adds the file of the current directory, unless it is one of those in `seen`, or returns why it is ignored; `without` is what
-    /// applies without it.
+    /// Adds the file of the current directory, unless it is one of those in `seen`, or returns why
+    /// it is ignored; `without` is what applies without it.
     fn add_local(
         &mut self,
         read_files: &[file::Identity],
@@ -222,7 +232,8 @@ impl Config {
 
     /// For [`sandtimer::Spec::defaults`].
     pub(crate) fn defaults(&self, uses: Uses) -> Vec<(Source, Limits)> {
-        let of = |uses: Uses| move |layer: &&LayeredLimits| layer.uses == Uses::Everything || layer.uses == uses;
+        let of =
+            |uses: Uses| move |layer: &&LayeredLimits| layer.uses == Uses::Everything || layer.uses == uses;
         let as_default = |layer: &LayeredLimits| (layer.source, layer.limits.clone());
         if uses != Uses::JavaScript {
             return self.layers.iter().filter(of(uses)).map(as_default).collect();
@@ -255,7 +266,8 @@ impl Config {
         maxima
     }
 
-    /// Whether a file or a variable sets this limit for commands, as a limit of its own or as a ceiling.
+    /// Whether a file or a variable sets this limit for commands, as a limit of its own or as a
+    /// ceiling.
     pub(crate) fn is_chosen(&self, key: impl Into<Key>) -> bool {
         let key = key.into();
         let is_set = |limits: &Limits| matches!(limits.get(key), Setting::At(_));
@@ -280,7 +292,8 @@ impl Config {
         nest(&here, &self.own(uses, call, captures), &[], &machine.with_operator(&self.maxima()))
     }
 
-    /// The limits of a run, each with the place that set it. `captured`: its output is, under a limit of its own.
+    /// The limits of a run, each with the place that set it. `captured`: its output is, under a
+    /// limit of its own.
     pub(crate) fn applied(&self, effective: &EffectiveLimits, captured: bool) -> Vec<String> {
         let limit = |name: &Name| {
             let effect = effective.get(name.key)?;
@@ -345,8 +358,11 @@ pub(crate) fn notice(given: &OsStr) -> Result<(Duration, Option<i32>), CommandFa
     let origin = "the command line";
     let text = as_utf8("--warn", given, origin)?;
     let (time, signal) = text.rsplit_once(':').map_or((text, None), |(time, signal)| (time, Some(signal)));
-    let Setting::At(nanoseconds) = parse_string("--warn", Format::flag(LimitKind::Wall), time, origin)? else {
-        return Err(CommandFailure::usage(format!("--warn: `{text}` is not a duration; use one such as 30s")));
+    let Setting::At(nanoseconds) = parse_string("--warn", Format::flag(LimitKind::Wall), time, origin)?
+    else {
+        return Err(CommandFailure::usage(format!(
+            "--warn: `{text}` is not a duration; use one such as 30s"
+        )));
     };
     let number = |name: &str| {
         signal_number(&name.to_ascii_uppercase()).ok_or_else(|| {
@@ -360,7 +376,10 @@ pub(crate) fn notice(given: &OsStr) -> Result<(Duration, Option<i32>), CommandFa
 
 fn as_utf8<'a>(key: &str, value: &'a OsStr, origin: &str) -> Result<&'a str, CommandFailure> {
     value.to_str().ok_or_else(|| {
-        CommandFailure::usage(format!("{key}: `{}` is not text (from {origin}); use a number", value.display()))
+        CommandFailure::usage(format!(
+            "{key}: `{}` is not text (from {origin}); use a number",
+            value.display()
+        ))
     })
 }
 
@@ -421,7 +440,8 @@ fn user_file(given: Option<&Path>) -> Result<Option<file::ConfigFile>, CommandFa
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")));
     match base {
-        // A home that cannot be entered is somebody else's, as with sudo: there is no file of this user's in it.
+        // A home that cannot be entered is somebody else's, as with sudo: there is no file of this
+        // user's in it.
         Some(base) => file::read(&base.join("sandtimer/sandtimer.toml"), file::Missing::OrClosed),
         None => Ok(None),
     }

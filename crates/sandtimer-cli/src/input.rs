@@ -7,9 +7,10 @@
 //! | a named FIFO, a socket, a terminal | a pipe of one page | all but what was read ahead: one page, or one line |
 //! | a terminal, with a terminal of its own | what is typed | what is typed after its end |
 //!
-//! Never the caller's own open file: O_NONBLOCK or a lock put on that would outlast the run. Nor, reopened, a file of a user whose uid
-//! the job may have on the outside, whose mode it could change; nor a named FIFO, which then does not show that its writers have gone.
-//! The thread here may wait for ever, so it is never joined.
+//! Never the caller's own open file: O_NONBLOCK or a lock put on that would outlast the run. Nor,
+//! reopened, a file of a user whose uid the job may have on the outside, whose mode it could
+//! change; nor a named FIFO, which then does not show that its writers have gone. The thread here
+//! may wait for ever, so it is never joined.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,17 +24,19 @@ use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::stdio::stdin;
 use sandtimer::Stdin;
 
-use crate::waker::EventWaker;
 use crate::passthrough::read_some;
 use crate::terminal::is_foreground;
+use crate::waker::EventWaker;
 
 /// The buffer of what is passed on.
 const BUFFER_BYTES: usize = 128 << 10;
 /// A pipe of one page takes more only once all in it was read.
 const PAGE_BYTES: usize = 4096;
-/// How often a process in the background checks whether it is in the foreground again, while there is something to read.
+/// How often a process in the background checks whether it is in the foreground again, while there
+/// is something to read.
 const BACKGROUND_PAUSE: Duration = Duration::from_millis(100);
-/// How long the end of the thread that reads a file is waited for: longer only if the file's disk hangs.
+/// How long the end of the thread that reads a file is waited for: longer only if the file's disk
+/// hangs.
 const FEED_END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is to be done here for a run's stdin.
@@ -49,8 +52,8 @@ pub(crate) enum Feed {
     Stream,
 }
 
-/// The run's stdin where ours is not a terminal, and what is to be done for it. `users` are those whose uids the job may have on the
-/// outside.
+/// The run's stdin where ours is not a terminal, and what is to be done for it. `users` are those
+/// whose uids the job may have on the outside.
 pub(crate) fn input(users: &[u32]) -> io::Result<(Stdin, Feed)> {
     let stdin = stdin();
     let nothing = || Ok((Stdin::Null, Feed::Nothing));
@@ -104,7 +107,8 @@ pub(crate) enum ReadFile {
 }
 
 impl ReadFile {
-    /// Moves our stdin to where the run has read. Requires that the run is dead, and that its bell was rung.
+    /// Moves our stdin to where the run has read. Requires that the run is dead, and that its bell
+    /// was rung.
     pub(crate) fn hand_back(self) {
         match self {
             ReadFile::ByRun(position) => position.hand_back(),
@@ -209,8 +213,8 @@ impl FedFile {
     }
 }
 
-/// Passes stdin on to the pipe `to` in a thread of its own, until either end closes or the run is dead: what there is, up to a page,
-/// each time that the run has read all before.
+/// Passes stdin on to the pipe `to` in a thread of its own, until either end closes or the run is
+/// dead: what there is, up to a page, each time that the run has read all before.
 ///
 /// # Errors
 /// When the system refuses a thread.
@@ -229,8 +233,9 @@ pub(crate) fn feed_stream(to: OwnedFd, dead: EventWaker) -> io::Result<()> {
     })
 }
 
-/// Passes what is typed on our terminal on to the run's, until either is closed or the run is dead. `before_reading` is called each
-/// time before something is read; if it returns true, it has waited, and stdin is checked again. `on_typed` gets what was read.
+/// Passes what is typed on our terminal on to the run's, until either is closed or the run is dead.
+/// `before_reading` is called each time before something is read; if it returns true, it has
+/// waited, and stdin is checked again. `on_typed` gets what was read.
 ///
 /// # Errors
 /// When the system refuses a thread.
@@ -273,8 +278,8 @@ fn write_all(to: &OwnedFd, mut rest: &[u8]) -> bool {
     true
 }
 
-/// Waits until there is something to read, or the end of it. A terminal that is another's at the moment is left alone: reading it would
-/// stop this process (SIGTTIN).
+/// Waits until there is something to read, or the end of it. A terminal that is another's at the
+/// moment is left alone: reading it would stop this process (SIGTTIN).
 fn wait_for_stdin(is_terminal: bool, dead: &EventWaker) -> bool {
     while wait_for(stdin(), PollFlags::IN, dead) {
         if !is_terminal || is_foreground() {
@@ -286,8 +291,8 @@ fn wait_for_stdin(is_terminal: bool, dead: &EventWaker) -> bool {
     false
 }
 
-/// Waits until a descriptor is ready; false if nothing reads there any more, or the run is dead, which counts first: what is typed then is
-/// for the next reader.
+/// Waits until a descriptor is ready; false if nothing reads there any more, or the run is dead,
+/// which counts first: what is typed then is for the next reader.
 fn wait_for(fd: BorrowedFd<'_>, events: PollFlags, dead: &EventWaker) -> bool {
     loop {
         let mut watched = [PollFd::new(&fd, events), PollFd::new(dead, PollFlags::IN)];

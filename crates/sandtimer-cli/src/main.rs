@@ -1,8 +1,8 @@
-//! The `sandtimer` command: parses, calls one command, renders. What a command does is in `commands`.
+//! The `sandtimer` command: parses, calls one command, renders. What a command does is in
+//! `commands`.
 #![forbid(unsafe_code)]
 
 mod args;
-mod waker;
 mod commands;
 mod config;
 mod input;
@@ -10,13 +10,14 @@ mod passthrough;
 mod render;
 mod signals;
 mod terminal;
+mod waker;
 
 use std::process::ExitCode;
 
 use args::{CliArguments, Command};
 use commands::{
-    CommandFailure, bench, bwrap, config as settings, doctor, estimate, generate, jobs, jupyter, mcp, progress,
-    read, remote, run, serve,
+    CommandFailure, bench, bwrap, config as settings, doctor, estimate, generate, jobs, jupyter, mcp,
+    progress, read, remote, run, serve,
 };
 
 fn main() -> ExitCode {
@@ -45,8 +46,8 @@ fn start() -> ExitCode {
     })
 }
 
-/// Runs a command line of bubblewrap's, if this is one. First of all: its processes are copies of this one, with its descriptors and
-/// limits as the caller left them.
+/// Runs a command line of bubblewrap's, if this is one. First of all: its processes are copies of
+/// this one, with its descriptors and limits as the caller left them.
 fn bubblewrap() -> Option<ExitCode> {
     let mut arguments = std::env::args_os();
     let name = arguments.next();
@@ -57,8 +58,8 @@ fn bubblewrap() -> Option<ExitCode> {
     is_command.then(|| bwrap::main("sandtimer bwrap".as_ref(), arguments.collect()))
 }
 
-/// Each sandbox and connection takes descriptors, and the usual soft limit is one for programs that call select(2). What is run has
-/// limits of its own.
+/// Each sandbox and connection takes descriptors, and the usual soft limit is one for programs that
+/// call select(2). What is run has limits of its own.
 fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
@@ -66,8 +67,8 @@ fn raise_open_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// The limit of file sizes (setrlimit(2)) holds for the engine's files in memory too, and the kernel ends a process that
-/// passes it with SIGXFSZ, without a message.
+/// The limit of file sizes (setrlimit(2)) holds for the engine's files in memory too, and the
+/// kernel ends a process that passes it with SIGXFSZ, without a message.
 fn file_size_problem() -> Option<String> {
     use rustix::process::{Resource, getrlimit};
     const MIN_BYTES: u64 = 128 << 10;

@@ -1,8 +1,9 @@
 //! Moves what a run writes to the caller's descriptors, one thread for each.
 //!
-//! A thread here may be stuck for ever in a write that no process reads, so it is never joined: its owner looks at its
-//! progress, and leaves when there is none. Bytes are moved by splice(2) where the descriptors allow it. Those of stderr
-//! are copied: their end is looked at for what there is to say of the run.
+//! A thread here may be stuck for ever in a write that no process reads, so it is never joined: its
+//! owner looks at its progress, and leaves when there is none. Bytes are moved by splice(2) where
+//! the descriptors allow it. Those of stderr are copied: their end is looked at for what there is
+//! to say of the run.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -47,7 +48,8 @@ impl Sink {
     }
 }
 
-/// Whether stdout and stderr of the caller are one: what is written to both keeps its order only if it comes by one pipe.
+/// Whether stdout and stderr of the caller are one: what is written to both keeps its order only if
+/// it comes by one pipe.
 pub(crate) fn is_same_sink() -> bool {
     let (Ok(one), Ok(other)) = (fstat(stdout()), fstat(stderr())) else { return false };
     if (one.st_dev, one.st_ino) != (other.st_dev, other.st_ino) {
@@ -126,7 +128,8 @@ pub(crate) struct Pump {
 pub(crate) struct PumpOwner {
     /// Rung when a pump has ended or passed its limit.
     pub(crate) wake: EventWaker,
-    /// Rung, and never silenced, when the run is dead: what is in the pipes then is all there will be.
+    /// Rung, and never silenced, when the run is dead: what is in the pipes then is all there will
+    /// be.
     pub(crate) dead: EventWaker,
     /// For its stall limit. Weak: a stuck thread must not keep the engine from cleaning up.
     pub(crate) run: Weak<Run>,
@@ -315,7 +318,8 @@ impl Worker {
     }
 }
 
-/// Waits until there is something to read, or the end of it; false when the run is dead and nothing is left.
+/// Waits until there is something to read, or the end of it; false when the run is dead and nothing
+/// is left.
 fn wait_for_input(from: BorrowedFd<'_>, dead: &EventWaker) -> bool {
     loop {
         let mut watched = [PollFd::new(&from, PollFlags::IN), PollFd::new(dead, PollFlags::IN)];
@@ -338,7 +342,8 @@ fn wait_for_room(sink: BorrowedFd<'_>) {
     let _ = poll(&mut [PollFd::new(&sink, PollFlags::OUT)], None);
 }
 
-/// Reads once; 0 at the end, and at an error, which for a pseudo-terminal is what the end looks like (EIO).
+/// Reads once; 0 at the end, and at an error, which for a pseudo-terminal is what the end looks
+/// like (EIO).
 pub(crate) fn read_some(from: BorrowedFd<'_>, buffer: &mut [u8]) -> usize {
     loop {
         match rustix::io::read(from, &mut *buffer) {
@@ -361,7 +366,8 @@ mod tests {
         dead.notify();
         assert!(wait_for_input(read.as_fd(), &dead));
         assert_eq!(read_some(read.as_fd(), &mut [0; 64]), 10);
-        // The write end is still open, as in a process that cannot die: there is no end to wait for.
+        // The write end is still open, as in a process that cannot die: there is no end to wait
+        // for.
         assert!(!wait_for_input(read.as_fd(), &dead));
     }
 

@@ -1,7 +1,8 @@
-//! The only module that prints. Stdout carries what was asked for; everything Sandtimer has to say goes to stderr, one
-//! line each, beginning `sandtimer: `.
+//! The only module that prints. Stdout carries what was asked for; everything Sandtimer has to say
+//! goes to stderr, one line each, beginning `sandtimer: `.
 //!
-//! No write here may wait for ever: a reader that has stopped reading must not keep a verdict from becoming an exit code.
+//! No write here may wait for ever: a reader that has stopped reading must not keep a verdict from
+//! becoming an exit code.
 
 use std::io::IsTerminal;
 use std::os::fd::BorrowedFd;
@@ -81,8 +82,8 @@ pub(crate) fn note(message: &str) {
     write_message(false, message, Colour::None);
 }
 
-/// The line on stderr that says why a run was ended. `ceiling` is the file that bounded it; `mid_line` when a terminal's
-/// cursor is behind other text.
+/// The line on stderr that says why a run was ended. `ceiling` is the file that bounded it;
+/// `mid_line` when a terminal's cursor is behind other text.
 pub(crate) fn verdict(verdict: &Verdict, ceiling: Option<&Path>, mid_line: bool) {
     let mut text = verdict.sentence.clone();
     if let Some(path) = ceiling {
@@ -95,7 +96,8 @@ pub(crate) fn verdict(verdict: &Verdict, ceiling: Option<&Path>, mid_line: bool)
     write_message(mid_line, &text, Colour::Yellow);
 }
 
-/// One line on stderr while the run goes on. `raw`: the terminal shows its output as it is, and has no lines of its own.
+/// One line on stderr while the run goes on. `raw`: the terminal shows its output as it is, and has
+/// no lines of its own.
 pub(crate) fn warning(message: &str, raw: bool) {
     write_line(if raw { ("\r\n", "\r\n") } else { ("", "\n") }, message, Colour::Yellow);
 }
@@ -147,7 +149,8 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// What clap refuses, in one line. A flag by the name that other tools have for it is named by ours.
+/// What clap refuses, in one line. A flag by the name that other tools have for it is named by
+/// ours.
 fn describe_rejection(error: &clap::Error) -> String {
     let given = match (error.kind(), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(ContextValue::String(given))) => given,
@@ -227,8 +230,8 @@ fn write_line((before, after): (&str, &str), message: &str, colour: Colour) {
 /// The longest line; what is longer quotes somebody else at length.
 const MAX_LINE_CHARACTERS: usize = 2000;
 
-/// Without control characters and not for ever: names and values in it are somebody else's, and it may end up on a
-/// terminal.
+/// Without control characters and not for ever: names and values in it are somebody else's, and it
+/// may end up on a terminal.
 fn single_line(message: &str) -> String {
     let mut line = String::new();
     for character in message.trim().chars() {
@@ -248,7 +251,8 @@ fn single_line(message: &str) -> String {
 fn write_patiently(to: BorrowedFd<'_>, bytes: &[u8]) {
     let mut rest = bytes;
     while !rest.is_empty() {
-        let patience = if STDERR_IS_STALLED.load(Ordering::Relaxed) { Timespec::default() } else { STDERR_TIMEOUT };
+        let patience =
+            if STDERR_IS_STALLED.load(Ordering::Relaxed) { Timespec::default() } else { STDERR_TIMEOUT };
         match poll(&mut [PollFd::new(&to, PollFlags::OUT)], Some(&patience)) {
             Ok(0) => return STDERR_IS_STALLED.store(true, Ordering::Relaxed),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}

@@ -1,7 +1,8 @@
 //! The signals that end, stop and continue a run, read from a descriptor.
 //!
-//! Must be set up before the engine starts: a signal is kept from a thread only if it was blocked before that thread
-//! began, and one that hits an engine's thread would end the process without its verdict.
+//! Must be set up before the engine starts: a signal is kept from a thread only if it was blocked
+//! before that thread began, and one that hits an engine's thread would end the process without its
+//! verdict.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,8 +30,9 @@ pub(crate) enum InterruptTarget {
 /// Set if this process is to end by SIGINT.
 static END_AS: OnceLock<InterruptTarget> = OnceLock::new();
 
-/// Has this process end by SIGINT once all else is done. A shell ends its loop or script with a command that Ctrl-C has ended, and
-/// sees that by the signals that reach both, not by exit code 130.
+/// Has this process end by SIGINT once all else is done. A shell ends its loop or script with a
+/// command that Ctrl-C has ended, and sees that by the signals that reach both, not by exit code
+/// 130.
 pub(crate) fn end_as_interrupted(interrupted: InterruptTarget) {
     let _ = END_AS.set(interrupted);
 }
@@ -49,7 +51,8 @@ pub(crate) fn end_if_interrupted() {
     };
 }
 
-/// Stops this process as its shell expects it, until that continues it. Does nothing where no shell could.
+/// Stops this process as its shell expects it, until that continues it. Does nothing where no shell
+/// could.
 pub(crate) fn stop() {
     // Fails only for what is not a signal.
     let _ = sandtimer_os::thread::take_default_action(Signal::TSTP.as_raw());
@@ -116,7 +119,8 @@ impl Signals {
 
     /// The next signal that is not ignored; `None` when there is none.
     pub(crate) fn next(&self) -> Option<ReceivedSignal> {
-        // signalfd_siginfo: the number, an error number, and the code that says who sent it, of four bytes each.
+        // signalfd_siginfo: the number, an error number, and the code that says who sent it, of
+        // four bytes each.
         let mut information = [0; 128];
         loop {
             if !matches!(rustix::io::read(&self.0, &mut information), Ok(128)) {
@@ -140,7 +144,10 @@ impl Signals {
                 if signal == Signal::TSTP {
                     return Some(ReceivedSignal::Stopped);
                 }
-                return Some(ReceivedSignal::End(EndRequest { signal, by_terminal: read_i32(8) == SI_KERNEL }));
+                return Some(ReceivedSignal::End(EndRequest {
+                    signal,
+                    by_terminal: read_i32(8) == SI_KERNEL,
+                }));
             }
         }
     }

@@ -1,7 +1,8 @@
 //! A terminal of the job's own, and the caller's in raw mode meanwhile.
 //!
-//! The job never gets the caller's terminal: with it, a program can type into the shell that comes after (TIOCSTI).
-//! The caller's settings come back when the guard is dropped, however that comes about.
+//! The job never gets the caller's terminal: with it, a program can type into the shell that comes
+//! after (TIOCSTI). The caller's settings come back when the guard is dropped, however that comes
+//! about.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,7 +22,8 @@ use sandtimer::engine::{Terminal, TerminalOutputs};
 pub(crate) enum StdinTerminal {
     /// stdin is not a terminal.
     None,
-    /// stdin is a terminal whose foreground is another job's: reading it would stop this process (SIGTTIN).
+    /// stdin is a terminal whose foreground is another job's: reading it would stop this process
+    /// (SIGTTIN).
     Background,
     /// stdin is our terminal, and the job cannot have one.
     InputOnly,
@@ -29,8 +31,9 @@ pub(crate) enum StdinTerminal {
     Own(TerminalOutputs),
 }
 
-/// Decides which of the standard descriptors the job's own terminal replaces: stdin, and those that are the same terminal. Where stdout
-/// is a pipe the job has none: what reads there may be a pager, which uses the terminal itself.
+/// Decides which of the standard descriptors the job's own terminal replaces: stdin, and those that
+/// are the same terminal. Where stdout is a pipe the job has none: what reads there may be a pager,
+/// which uses the terminal itself.
 pub(crate) fn stdin_terminal() -> StdinTerminal {
     if !isatty(stdin()) {
         return StdinTerminal::None;
@@ -49,8 +52,8 @@ pub(crate) fn stdin_terminal() -> StdinTerminal {
     }
 }
 
-/// Whether a descriptor is the terminal that stdin is, by its own name or by that of the controlling terminal. Any other one is written
-/// to as a file is.
+/// Whether a descriptor is the terminal that stdin is, by its own name or by that of the
+/// controlling terminal. Any other one is written to as a file is.
 fn is_same_terminal(other: BorrowedFd<'_>) -> bool {
     /// /dev/tty, major 5 and minor 0.
     const CONTROLLING: (u32, u32) = (5, 0);
@@ -101,9 +104,11 @@ impl RawMode {
 impl Drop for RawMode {
     fn drop(&mut self) {
         self.is_raw.store(false, Ordering::Relaxed);
-        // In the background it is another's by now, and setting it would stop this process (SIGTTOU).
+        // In the background it is another's by now, and setting it would stop this process
+        // (SIGTTOU).
         if is_foreground() {
-            // Fails only when the terminal is gone. Drain would wait for a reader that has stopped the output.
+            // Fails only when the terminal is gone. Drain would wait for a reader that has stopped
+            // the output.
             let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before);
         }
     }
@@ -122,21 +127,24 @@ pub(crate) struct KeyRequests {
 const END_REQUEST_PRESSES: usize = 3;
 const END_REQUEST_WINDOW_NS: u64 = 1_000_000_000;
 
-/// Counts Ctrl-C typed to a command that ignores it, and detects Ctrl-Z typed to one that has no job control.
+/// Counts Ctrl-C typed to a command that ignores it, and detects Ctrl-Z typed to one that has no
+/// job control.
 ///
-/// It is the command's, and only typed again and again also a wish to end the run. Counted only where the terminal
-/// makes it a signal and reads whole lines: who edits the line himself, as editors and the prompts of shells and
-/// interpreters do, is not deaf, and often gets it twice.
+/// It is the command's, and only typed again and again also a wish to end the run. Counted only
+/// where the terminal makes it a signal and reads whole lines: who edits the line himself, as
+/// editors and the prompts of shells and interpreters do, is not deaf, and often gets it twice.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupts {
     typed: Vec<u64>,
     asked: bool,
-    /// When the key was typed last where the terminal makes it a signal, in monotonic nanoseconds; 0 is never.
+    /// When the key was typed last where the terminal makes it a signal, in monotonic nanoseconds;
+    /// 0 is never.
     typed_at: Arc<AtomicU64>,
 }
 
 impl Interrupts {
-    /// When the key was typed last where the terminal makes it a signal, in monotonic nanoseconds; 0 is never.
+    /// When the key was typed last where the terminal makes it a signal, in monotonic nanoseconds;
+    /// 0 is never.
     pub(crate) fn typed_at(&self) -> Arc<AtomicU64> {
         self.typed_at.clone()
     }

@@ -1,6 +1,7 @@
 //! A bell: rung by any thread, heard by whoever polls its descriptor.
 //!
-//! It carries no message; what happened is looked up where it happened. A ring is never lost, many may be heard as one.
+//! It carries no message; what happened is looked up where it happened. A ring is never lost, many
+//! may be heard as one.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

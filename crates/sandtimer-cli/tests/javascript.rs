@@ -35,7 +35,11 @@ fn code_and_files_run() {
         (&["ts", "b.ts", "x", "y"], "x,y\n42\n"),
         (&["ts", "c.ts"], "40\n"),
     ] {
-        assert_eq!(sandtimer(here, arguments), (Some(0), expected.to_owned(), String::new()), "{arguments:?}");
+        assert_eq!(
+            sandtimer(here, arguments),
+            (Some(0), expected.to_owned(), String::new()),
+            "{arguments:?}"
+        );
     }
     let (code, _, errors) = sandtimer(here, &["node", "--wall", "300ms", "-c", "for (;;) {}"]);
     assert_eq!(code, Some(124), "{errors}");

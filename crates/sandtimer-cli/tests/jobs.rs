@@ -292,7 +292,8 @@ fn terminate(child: &Child) {
     rustix::process::pidfd_send_signal(&child, rustix::process::Signal::TERM).expect("sent");
 }
 
-/// Ends once the process has ended by itself, after several deployments would have made the job dead.
+/// Ends once the process has ended by itself, after several deployments would have made the job
+/// dead.
 fn assert_deployments_cost_no_delivery(start: &dyn Fn(&JobsDirectory) -> Child, signals: usize) {
     let jobs = JobsDirectory::new();
     let id = jobs.submit(&json!({"command": ["sleep", "600"], "deliveries": 1}));
@@ -509,7 +510,8 @@ fn worker_ignores_local_file_that_is_not_valid() {
     let (jobs, here) = (JobsDirectory::new(), tempfile::tempdir().expect("a directory"));
     std::fs::write(here.path().join("sandtimer.toml"), "[limits]\nwal = 1\n").expect("written");
     let id = jobs.submit(&json!({"command": ["echo", "done"]}));
-    let mut worker = WorkerChild(jobs.command(&["work"]).current_dir(here.path()).spawn().expect("it starts"));
+    let mut worker =
+        WorkerChild(jobs.command(&["work"]).current_dir(here.path()).spawn().expect("it starts"));
     jobs.until_it_is(&id, "ended");
     let mut line = String::new();
     let stderr = worker.0.stderr.take().expect("piped");

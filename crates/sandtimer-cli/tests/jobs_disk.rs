@@ -1,4 +1,5 @@
-//! `sandtimer jobs` on a disk that others have filled: a small file system of the test's own, in its own mount namespace.
+//! `sandtimer jobs` on a disk that others have filled: a small file system of the test's own, in
+//! its own mount namespace.
 #![allow(clippy::disallowed_methods, reason = "the commands under test are started here")]
 #![allow(clippy::disallowed_macros, reason = "a test says what it skips")]
 
@@ -9,7 +10,8 @@ use std::process::{Command, Stdio};
 /// Debian's place of it.
 const NATS_SERVER: &str = "/usr/sbin/nats-server";
 
-/// Everything happens in one shell, since the file system is gone with it. Each line of output is one answer.
+/// Everything happens in one shell, since the file system is gone with it. Each line of output is
+/// one answer.
 const SCRIPT: &str = r#"
 set -u
 jobs() { "$SANDTIMER" jobs "$@" 2>&1; }
@@ -52,7 +54,8 @@ echo
 "$SANDTIMER" jobs watch "$id" 2>&1 | cut -c 1-60 | grep -vE '^[0-9]+$'
 "#;
 
-/// A job that prints without an end while there is no room, and then leaves a result for which there is none.
+/// A job that prints without an end while there is no room, and then leaves a result for which
+/// there is none.
 const EATS: &str = r#"
 set -u
 jobs() { "$SANDTIMER" jobs "$@" 2>&1; }
@@ -174,7 +177,10 @@ fn what_a_log_lacks_since_the_disk_was_full_is_said_there_and_in_the_result() {
     let Some(printed) = on_a_small_disk(PRINTS, place.path(), &spec) else { return };
     let printed = printed.join("\n");
     assert!(printed.contains("bytes are missing that the store could not take"), "{printed}");
-    assert!(printed.contains("\nsandtimer: 5") && printed.contains("bytes are missing here\nlast\n"), "{printed}");
+    assert!(
+        printed.contains("\nsandtimer: 5") && printed.contains("bytes are missing here\nlast\n"),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -214,7 +220,8 @@ fn read_only_store_is_named_and_keeps_its_jobs() {
     assert_eq!(printed, [&refused, "submitted: 125", &refused, "worked: 125", "1"]);
 }
 
-/// Of version 2.9 a server whose disk is full answers nothing more, until it is killed and started again.
+/// Of version 2.9 a server whose disk is full answers nothing more, until it is killed and started
+/// again.
 #[test]
 #[ignore = "waits 10 s for a server that does not answer; `cargo xtask prove jobs-nats-disk` runs it"]
 fn full_disk_of_a_nats_server_loses_no_job() {
@@ -225,8 +232,12 @@ fn full_disk_of_a_nats_server_loses_no_job() {
     std::fs::write(&spec, text).expect("written");
     let printed = on_a_small_disk(NATS, directory.path(), &spec).expect("a file system can be mounted");
     let printed = printed.join("\n");
-    let taken: u32 =
-        printed.strip_prefix("taken: ").and_then(|rest| rest.lines().next()).expect(&printed).parse().expect(&printed);
+    let taken: u32 = printed
+        .strip_prefix("taken: ")
+        .and_then(|rest| rest.lines().next())
+        .expect(&printed)
+        .parse()
+        .expect(&printed);
     assert!((1..100).contains(&taken), "{printed}");
     let is_named = ["its disk is full", "the store is full"].iter().any(|reason| printed.contains(reason));
     assert!(is_named && printed.contains("free"), "{printed}");

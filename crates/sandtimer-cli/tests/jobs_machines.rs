@@ -1,5 +1,6 @@
-//! `sandtimer jobs work` on two machines, and their NATS server on a third one: network namespaces of the test's own, which
-//! nothing but wires between them leads out of, and which are gone with what is in them.
+//! `sandtimer jobs work` on two machines, and their NATS server on a third one: network namespaces
+//! of the test's own, which nothing but wires between them leads out of, and which are gone with
+//! what is in them.
 #![allow(clippy::disallowed_methods, reason = "the programs under test are started here")]
 
 use std::collections::BTreeSet;
@@ -98,7 +99,8 @@ fn in_state(store: &dyn JobStore, state: JobState) -> Vec<JobLine> {
     store.list(&filter, None, 100_000).expect("listed").jobs
 }
 
-/// Kills a worker that has jobs in its hands, and sees that what it had started dies. Which jobs these are.
+/// Kills a worker that has jobs in its hands, and sees that what it had started dies. Which jobs
+/// these are.
 fn kill_with_jobs(store: &dyn JobStore, worker: &WorkerProcess) -> BTreeSet<String> {
     let mut held = BTreeSet::new();
     until("it has jobs when it is killed", Duration::from_secs(60), || {

@@ -191,7 +191,8 @@ fn wait_ends_in_time_when_server_is_silent() {
     assert!(begun.elapsed() - waited > waited, "{waited:?}");
 }
 
-/// One server executes what was submitted to the other one, or on the command line, and both tell of it.
+/// One server executes what was submitted to the other one, or on the command line, and both tell
+/// of it.
 #[test]
 fn servers_and_command_line_share_a_store() {
     let Some(mut server) = NatsServer::start() else { return };
@@ -208,7 +209,8 @@ fn servers_and_command_line_share_a_store() {
     assert_eq!(shown()["state"], "queued");
 
     let mut command_of_working = TestServer::command(state_directories[1].path());
-    let working = TestServer::start(command_of_working.args(["--job-slots", "2"]).env("SANDTIMER_STORE", &url));
+    let working =
+        TestServer::start(command_of_working.args(["--job-slots", "2"]).env("SANDTIMER_STORE", &url));
     assert_eq!(
         (&idle.job(&first, Duration::from_secs(60))["state"], &shown()["ok"]),
         (&"ended".into(), &true.into())
@@ -247,7 +249,8 @@ fn servers_and_command_line_share_a_store() {
 fn unusable_store_is_rejected_by_serve_as_by_other_commands() {
     let temporary = tempfile::tempdir().expect("a directory");
     for store in ["http://127.0.0.1:4222", "nats://127.0.0.1:9", "nats://queue.example.org"] {
-        let output = TestServer::command(temporary.path()).args(["--store", store]).output().expect("it starts");
+        let output =
+            TestServer::command(temporary.path()).args(["--store", store]).output().expect("it starts");
         assert_eq!(output.status.code(), Some(125), "{store}");
         // The commands may say before that they try again.
         let listing = stderr(&run(&["list", "--store", store]));

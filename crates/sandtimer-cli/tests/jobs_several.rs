@@ -1,4 +1,5 @@
-//! Commands of `sandtimer jobs` that take several jobs: by ids, by the beginnings of ids, by filters; on each store.
+//! Commands of `sandtimer jobs` that take several jobs: by ids, by the beginnings of ids, by
+//! filters; on each store.
 #![allow(clippy::disallowed_methods, reason = "the commands under test are started here")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -69,7 +70,9 @@ impl JobsStore {
     }
 
     fn work(&self) -> WorkerCommand {
-        WorkerCommand(self.command(&["work", "--slots", "3", "--private-webhooks"]).spawn().expect("it starts"))
+        WorkerCommand(
+            self.command(&["work", "--slots", "3", "--private-webhooks"]).spawn().expect("it starts"),
+        )
     }
 
     fn state(&self, id: &str) -> String {
@@ -217,7 +220,10 @@ fn beginning_of_an_id_is_enough_where_it_is_one_jobs() {
         let refused = |arguments: &[&str], expected: &str| {
             let output = jobs.run(arguments);
             let message = stderr(&output);
-            assert!(output.status.code() == Some(125) && message.contains(expected), "{arguments:?}: {message}");
+            assert!(
+                output.status.code() == Some(125) && message.contains(expected),
+                "{arguments:?}: {message}"
+            );
         };
         refused(&["show", &ids[0][..3]], "is too short for the beginning of a job's id; use 4 characters");
         refused(&["log", "zzzz"], "there is no job `zzzz`");
@@ -239,7 +245,10 @@ fn beginning_of_several_ids_is_refused_with_the_candidates() {
         assert_eq!(refused.status.code(), Some(125));
         let message = stderr(&refused);
         let named = format!("{} (many, queued), {} (many, queued)", alike[0], alike[1]);
-        assert!(message.contains("is the beginning of several jobs' ids") && message.contains(&named), "{message}");
+        assert!(
+            message.contains("is the beginning of several jobs' ids") && message.contains(&named),
+            "{message}"
+        );
         assert_eq!(jobs.state(&alike[0]), "queued");
         let length = (5..).find(|length| alike[0][..*length] != alike[1][..*length]).expect("they differ");
         assert_eq!(jobs.run(&["cancel", &alike[0][..length]]).status.code(), Some(0));

@@ -1,7 +1,8 @@
-//! `sandtimer mcp`: with the official TypeScript client and the inspector's command line, over stdin and stdout; and how it
-//! comes to its server.
+//! `sandtimer mcp`: with the official TypeScript client and the inspector's command line, over
+//! stdin and stdout; and how it comes to its server.
 //!
-//! The former are scenarios of `mcp/drive.mjs` in the server's tests. `cargo xtask npm` installs both; without Node they are skipped.
+//! The former are scenarios of `mcp/drive.mjs` in the server's tests. `cargo xtask npm` installs
+//! both; without Node they are skipped.
 #![allow(
     clippy::disallowed_methods,
     reason = "the command is started here, and the server that it started is ended"
@@ -49,7 +50,8 @@ fn server_of(state: &Path) -> Option<Pid> {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let arguments: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
         let state = state.as_os_str().as_encoded_bytes();
-        arguments.get(1) == Some(&&b"serve"[..]) && arguments.iter().any(|argument| argument.starts_with(state))
+        arguments.get(1) == Some(&&b"serve"[..])
+            && arguments.iter().any(|argument| argument.starts_with(state))
     };
     let entries =
         std::fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -137,7 +139,7 @@ fn a_project_is_at_its_own_path() {
 
 #[test]
 fn endings_name_their_runs_and_results() {
-    play("endings_say_what_became_of_what");
+    play("ended_runs_report_their_results");
 }
 
 #[test]
@@ -210,7 +212,7 @@ fn a_connection_has_the_network_that_it_was_given() {
 
 #[test]
 fn near_limit_is_reported() {
-    play("a_limit_that_is_near_is_told");
+    play("near_limit_is_reported");
 }
 
 #[test]
@@ -238,7 +240,8 @@ fn greeted(client: Child) -> String {
     printed(client, &[])
 }
 
-/// The last answer of a server to a first message and to these calls of tools, and what the client complains of.
+/// The last answer of a server to a first message and to these calls of tools, and what the client
+/// complains of.
 fn printed(mut client: Child, calls: &[Value]) -> String {
     let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
         "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}});
@@ -274,7 +277,10 @@ fn failing_server_is_started_once_and_its_output_reported() {
     assert!(begun.elapsed() < PROMPT_TIMEOUT, "{:?}", begun.elapsed());
     let printed = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{printed}");
-    assert!(printed.contains("the server that was started has ended") && printed.contains("File exists"), "{printed}");
+    assert!(
+        printed.contains("the server that was started has ended") && printed.contains("File exists"),
+        "{printed}"
+    );
     assert_eq!(log(&state).lines().count(), 1, "it was started once: {}", log(&state));
 }
 

@@ -211,7 +211,8 @@ fn path_with(directory: &Path, name: &str, script: &str) -> std::ffi::OsString {
     std::fs::write(&program, script).expect("written");
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("set");
     let path = std::env::var_os("PATH").expect("a PATH");
-    std::env::join_paths([directory.to_owned()].into_iter().chain(std::env::split_paths(&path))).expect("a PATH")
+    std::env::join_paths([directory.to_owned()].into_iter().chain(std::env::split_paths(&path)))
+        .expect("a PATH")
 }
 
 /// How many processes carry this word in their command.
@@ -346,7 +347,8 @@ fn what_cannot_be_a_timeout_keeps_a_server_from_starting() {
     }
 }
 
-/// Patterns in types are read once to see what they are, and again; in one another that doubles with each.
+/// Patterns in types are read once to see what they are, and again; in one another that doubles
+/// with each.
 fn endless() -> String {
     let levels = 60;
     format!("let x: {}0{}", "({a=(y:".repeat(levels), ")=>0})=>void".repeat(levels))
@@ -408,7 +410,8 @@ fn endless_typescript_parse_is_ended_and_blocks_no_other() {
     assert!(output.starts_with("reading the code took "), "{large}");
 }
 
-/// A collector of traces on a port of its own: its address, and the spans of each request that it gets.
+/// A collector of traces on a port of its own: its address, and the spans of each request that it
+/// gets.
 fn collector() -> (String, std::sync::mpsc::Receiver<Vec<Value>>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");

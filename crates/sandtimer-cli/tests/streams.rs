@@ -1,4 +1,5 @@
-//! What the command line does with the three standard streams, signals and its settings, as a shell sees it.
+//! What the command line does with the three standard streams, signals and its settings, as a shell
+//! sees it.
 //!
 //! Limits, walls and bad input have suites of their own in the workspace's `tests`.
 #![allow(
@@ -111,10 +112,7 @@ fn signals_end_the_run_with_their_own_exit_codes() {
         signal(&child, sent);
         let (ended, _, errors) = result(child.wait_with_output().expect("it ends"));
         assert_eq!(ended, Some(code), "{errors}");
-        assert!(
-            errors.starts_with("sandtimer: Cancelled after ") && errors.lines().count() == 1,
-            "{errors}"
-        );
+        assert!(errors.starts_with("sandtimer: Cancelled after ") && errors.lines().count() == 1, "{errors}");
     }
 }
 
@@ -428,7 +426,8 @@ fn local_file_in_a_workspace_is_ignored() {
         for part in [file.to_str().expect("UTF-8"), "is ignored", workspace, "--config sandtimer.toml"] {
             assert!(errors.contains(part), "{part}: {errors}");
         }
-        // Where the command cannot write the file, and where it is named, it is read; it ends a command by no other way than a limit.
+        // Where the command cannot write the file, and where it is named, it is read; it ends a
+        // command by no other way than a limit.
         let limited = run("sleep 0.05", &[]);
         assert_eq!(limited.0, Some(if text.contains("1ms") { 124 } else { 0 }), "{text}: {}", limited.2);
         let named = run("sleep 0.05", &["--workspace", workspace, "--config", "sandtimer.toml"]);
@@ -516,7 +515,8 @@ fn command_gets_own_terminal_and_restores_the_callers() {
     );
 }
 
-/// Types on a terminal, as soon as it has shown `mark`, and gives the exit code and what else it shows.
+/// Types on a terminal, as soon as it has shown `mark`, and gives the exit code and what else it
+/// shows.
 fn typing(command: &str, typed: &[(&str, &[u8])]) -> (Option<i32>, String) {
     let script = format!("{} run --wall 20s -- {command}", env!("CARGO_BIN_EXE_sandtimer"));
     let mut command = Command::new("script");
@@ -558,7 +558,8 @@ fn command_ignoring_interrupts_on_terminal_can_be_ended() {
 
 #[test]
 fn an_interpreter_at_its_prompt_gets_every_interrupt() {
-    // A signal that comes between the interpreter's last look and its wait for input is seen with the next key.
+    // A signal that comes between the interpreter's last look and its wait for input is seen with
+    // the next key.
     let typed: [(&str, &[u8]); 3] =
         [(">>> ", b"\x03\x03\x03\x03\n"), ("KeyboardInterrupt", b"\n"), (">>> ", b"print(6 * 7); exit(3)\n")];
     let (code, shown) = typing("python3 -q", &typed);

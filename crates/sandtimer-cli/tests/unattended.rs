@@ -1,5 +1,5 @@
-//! Runs without a terminal: what would wait for a person or for a network ends at once, and what ended otherwise than expected
-//! is said.
+//! Runs without a terminal: what would wait for a person or for a network ends at once, and what
+//! ended otherwise than expected is said.
 #![allow(clippy::disallowed_methods, reason = "the command is started here")]
 
 use std::fs;
@@ -167,7 +167,8 @@ fn missing_network_is_reported_with_passed_through_output() {
         stderr(&output)
     );
     let script = "echo 'curl: (6) Could not resolve host: pypi.org' >&2; head -c 100000 /dev/zero >&2";
-    for quiet in [&["--network", "--", "sh", "-c", script][..], &["--", "sh", "-c", script], &["--", "true"]] {
+    for quiet in [&["--network", "--", "sh", "-c", script][..], &["--", "sh", "-c", script], &["--", "true"]]
+    {
         assert!(!stderr(&run(quiet)).contains("sandtimer:"), "{quiet:?}");
     }
 }

@@ -1,7 +1,7 @@
-//! What the queue alone costs, with jobs that do nothing: submission, lease and finish in batches, and a listing, with more
-//! and more jobs waiting; with the feature `nats` also on a `nats-server` of its own, and on that with two workers; and what a
-//! worker adds to a run, beside the same run without a queue.
-//! `cargo run --release -p sandtimer-jobs --features nats --example queue [JOBS]`
+//! What the queue alone costs, with jobs that do nothing: submission, lease and finish in batches,
+//! and a listing, with more and more jobs waiting; with the feature `nats` also on a `nats-server`
+//! of its own, and on that with two workers; and what a worker adds to a run, beside the same run
+//! without a queue. `cargo run --release -p sandtimer-jobs --features nats --example queue [JOBS]`
 
 use std::error::Error;
 use std::io::Write;
@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use sandtimer::{Engine, Spec};
 use sandtimer_jobs::SqliteJobs;
-use sandtimer_jobs::executor::{WorkerContext, Worker, WorkerSettings};
+use sandtimer_jobs::executor::{Worker, WorkerContext, WorkerSettings};
 use sandtimer_jobs::job::{
-    Filter, Finish, JobResult, JobSpec, JobState, JobStore, LeaseRequest, JobAssignment, JobStatus, Submission,
+    Filter, Finish, JobAssignment, JobResult, JobSpec, JobState, JobStatus, JobStore, LeaseRequest,
+    Submission,
 };
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::json;
@@ -103,7 +104,8 @@ fn curve(store: &dyn JobStore, most: usize) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Milliseconds for a run by itself, and for one that a worker leases, executes and finishes, at the median of rounds in turns.
+/// Milliseconds for a run by itself, and for one that a worker leases, executes and finishes, at
+/// the median of rounds in turns.
 fn added(directory: &Path) -> Result<(f64, f64), Box<dyn Error>> {
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory)?);
     let engine = Engine::new()?;

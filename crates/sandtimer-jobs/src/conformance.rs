@@ -1,5 +1,5 @@
-//! What every store of jobs must do, as one function over the trait. Each part uses queues, keys and owners of its own, so
-//! that it may be run on a store that has jobs already.
+//! What every store of jobs must do, as one function over the trait. Each part uses queues, keys
+//! and owners of its own, so that it may be run on a store that has jobs already.
 
 mod finding;
 mod logs;
@@ -14,9 +14,9 @@ use std::time::Duration;
 use sandtimer_agents::resilience::BreakerSnapshot;
 
 use crate::job::{
-    CancelResult, Delivery, FILE_PIECE, FileOf, Filter, Finish, FinishResult, JobLease, JobRecord, JobResult, JobSpec,
-    JobState, JobStore, LOCAL_OWNER, LeaseRequest, JobAssignment, MAX_QUEUES, Renewal, Room, JobStatus, StoreError,
-    Submission, WebhookShares, breaker_key,
+    CancelResult, Delivery, FILE_PIECE, FileOf, Filter, Finish, FinishResult, JobAssignment, JobLease,
+    JobRecord, JobResult, JobSpec, JobState, JobStatus, JobStore, LOCAL_OWNER, LeaseRequest, MAX_QUEUES,
+    Renewal, Room, StoreError, Submission, WebhookShares, breaker_key,
 };
 use serde_json::{Value, json};
 
@@ -210,7 +210,10 @@ fn queues_take_turns(part: &ConformancePart<'_>) {
     let leased = part.lease_from(&["turns-many", "turns-few"], 4, LONG_LEASE);
     let got: Vec<&String> = leased.iter().map(|leased| &leased.held.id).collect();
     assert!(few.iter().all(|id| got.contains(&id)), "both of the short queue are among the first four");
-    assert_eq!(part.lease_from(&["turns-many", "turns-few"], 9, LONG_LEASE).len(), many.len() + few.len() - 4);
+    assert_eq!(
+        part.lease_from(&["turns-many", "turns-few"], 9, LONG_LEASE).len(),
+        many.len() + few.len() - 4
+    );
 }
 
 /// Nor does what is urgent in one queue come before what is in another.
@@ -299,7 +302,10 @@ fn a_lost_lease_is_fenced(part: &ConformancePart<'_>) {
     assert_eq!((second.held.epoch, second.deliveries), (first.held.epoch + 1, 2));
     assert_eq!(second.deadline_ms, first.deadline_ms, "a deadline is never reset");
     assert!(second.due_ms >= first.leased_ms + 50, "it waits anew from when its worker was lost");
-    assert_eq!(part.store.renew(std::slice::from_ref(&first.held), LONG_LEASE).expect("answered"), [Renewal::Lost]);
+    assert_eq!(
+        part.store.renew(std::slice::from_ref(&first.held), LONG_LEASE).expect("answered"),
+        [Renewal::Lost]
+    );
     assert!(matches!(part.store.append_log(&first.held, b"late"), Err(StoreError::Lost(_))));
     assert_eq!(part.finish(&first.held, JobStatus::Failed, false), FinishResult::Duplicate);
     assert_eq!(part.state(&id), JobState::Leased);
@@ -377,7 +383,8 @@ fn overdue_jobs_are_never_leased(part: &ConformancePart<'_>) {
     assert!(jobs.iter().all(|job| part.state(&job.id) == JobState::Ended));
 }
 
-/// What is known of a command is what those took that are like it, all of it but when they were done, and of one owner.
+/// What is known of a command is what those took that are like it, all of it but when they were
+/// done, and of one owner.
 fn what_cannot_be_done_any_more_is_not_begun(part: &ConformancePart<'_>) {
     let of =
         |argument: &str, wall_ms: u64| part.submit(json!({"command": ["a", argument], "wall_ms": wall_ms}));
@@ -386,7 +393,9 @@ fn what_cannot_be_done_any_more_is_not_begun(part: &ConformancePart<'_>) {
     }
     let held: Vec<JobLease> = part.lease(5).into_iter().map(|leased| leased.held).collect();
     (part.pass)(Duration::from_secs(3));
-    held[..4].iter().for_each(|held| assert_eq!(part.finish(held, JobStatus::Ok, false), FinishResult::Recorded));
+    held[..4]
+        .iter()
+        .for_each(|held| assert_eq!(part.finish(held, JobStatus::Ok, false), FinishResult::Recorded));
     let wait = || (part.pass)(Duration::from_millis(1_500));
     let too_few = of("known", 4_000);
     wait();
@@ -497,7 +506,8 @@ fn memory_admits_what_fits_and_keeps_room_for_who_waits(part: &ConformancePart<'
     };
     let room = Room { free: 8_000 * MIB, total: 8_000 * MIB, patience };
     assert_eq!(part.store.lease(&request(Some(room))).expect("leased")[0].held.id, huge);
-    // One that waits for long is passed by no longer, in no queue, and by those who say nothing still.
+    // One that waits for long is passed by no longer, in no queue, and by those who say nothing
+    // still.
     let big = submit("memory-a", 800);
     let early = submit("memory-b", 300);
     assert_eq!(lease(500, 9), [(early, 300)]);
@@ -639,7 +649,8 @@ fn breakers_are_listed_by_owner(part: &ConformancePart<'_>) {
     assert!(left.is_some_and(|left| left <= 9_950), "its time is counted down: {left:?}");
 }
 
-/// The parts of a list have each breaker once, also if one is added or removed in between, and none of another owner.
+/// The parts of a list have each breaker once, also if one is added or removed in between, and none
+/// of another owner.
 fn breakers_are_listed_in_parts(part: &ConformancePart<'_>) {
     let keep = |owner: &str, key: &str| {
         assert!(part.store.swap_breaker(0, &breaker(&breaker_key(owner, key))).expect("kept"));

@@ -9,9 +9,9 @@ use sandtimer::model::Layer;
 use sandtimer::{Engine, Spec};
 use sandtimer_jobs::SqliteJobs;
 use sandtimer_jobs::executor::{
-    HandlerResult, Handler, HandlerCall, Handlers, WorkerContext, HandlerMessage, Worker, WorkerSettings,
+    Handler, HandlerCall, HandlerMessage, HandlerResult, Handlers, Worker, WorkerContext, WorkerSettings,
 };
-use sandtimer_jobs::job::{JobRecord, JobSpec, JobState, JobStore, LOCAL_OWNER, JobStatus, Submission};
+use sandtimer_jobs::job::{JobRecord, JobSpec, JobState, JobStatus, JobStore, LOCAL_OWNER, Submission};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! Files of jobs with real processes: what they are given, what is kept of what they leave, and what is left in their way.
+//! Files of jobs with real processes: what they are given, what is kept of what they leave, and
+//! what is left in their way.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,9 +7,9 @@ use std::time::Duration;
 
 use sandtimer::Engine;
 use sandtimer_jobs::SqliteJobs;
-use sandtimer_jobs::executor::{WorkerContext, Worker, WorkerSettings};
+use sandtimer_jobs::executor::{Worker, WorkerContext, WorkerSettings};
 use sandtimer_jobs::job::{
-    FileOf, JobRecord, JobResult, JobSpec, JobState, JobStore, MAX_JOB_FILES, JobStatus, Submission, digest,
+    FileOf, JobRecord, JobResult, JobSpec, JobState, JobStatus, JobStore, MAX_JOB_FILES, Submission, digest,
 };
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
@@ -69,7 +70,8 @@ fn over(store: &dyn JobStore, id: &str) -> JobRecord {
 fn run(source: Value, most: u64) -> FinishedJob {
     let directory = tempfile::tempdir().expect("a directory");
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
-    let resources = WorkerContext::new(Engine::new().expect("an engine"), Arc::clone(&store), directory.path());
+    let resources =
+        WorkerContext::new(Engine::new().expect("an engine"), Arc::clone(&store), directory.path());
     let settings = WorkerSettings::new(|problem| panic!("{problem}"));
     let worker = Worker::new(WorkerContext { max_file_bytes: most, ..resources }, settings);
     let spec = JobSpec::read(source).expect("a valid spec");
@@ -170,7 +172,11 @@ fn no_link_is_followed_and_nothing_that_is_no_file_is_opened() {
         // Found by `*`.
         ("linked", "is a symbolic link"),
     ] {
-        assert!(finished.rejection_reason(name).contains(reason), "{name}: {}", finished.rejection_reason(name));
+        assert!(
+            finished.rejection_reason(name).contains(reason),
+            "{name}: {}",
+            finished.rejection_reason(name)
+        );
     }
 }
 
@@ -230,7 +236,8 @@ fn worker_without_files_directory_returns_jobs_with_files() {
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join("job-files"), "in the way").expect("written");
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
-    let resources = WorkerContext::new(Engine::new().expect("an engine"), Arc::clone(&store), directory.path());
+    let resources =
+        WorkerContext::new(Engine::new().expect("an engine"), Arc::clone(&store), directory.path());
     let worker = Worker::new(resources, WorkerSettings::new(|problem| panic!("{problem}")));
     let submit = |source: Value| {
         let spec = JobSpec::read(source).expect("valid");

@@ -1,4 +1,5 @@
-//! Workers on a host that refuses threads for a while. Root has no such limit: its tests start themselves again as a user.
+//! Workers on a host that refuses threads for a while. Root has no such limit: its tests start
+//! themselves again as a user.
 #![allow(clippy::disallowed_methods)] // starts itself
 
 #[path = "../../sandtimer/tests/as_user/mod.rs"]
@@ -12,7 +13,7 @@ use as_user::as_a_user;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sandtimer::Engine;
 use sandtimer_jobs::SqliteJobs;
-use sandtimer_jobs::executor::{WebhookSender, WorkerContext, SendResult, Worker, WorkerSettings};
+use sandtimer_jobs::executor::{SendResult, WebhookSender, Worker, WorkerContext, WorkerSettings};
 use sandtimer_jobs::job::{Delivery, JobSpec, JobState, JobStore, Submission};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
@@ -63,7 +64,8 @@ fn has_complained_of(what: &str) -> bool {
     REPORTED_ERRORS.lock().expect("no panic").iter().any(|error| error.contains(what))
 }
 
-/// A worker with one slot, on a thread that the test does not wait for: it fails instead of hanging.
+/// A worker with one slot, on a thread that the test does not wait for: it fails instead of
+/// hanging.
 struct WorkerScene {
     _directory: TempDir,
     store: Arc<dyn JobStore>,
@@ -76,10 +78,12 @@ impl WorkerScene {
     fn open() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
-        let resources = WorkerContext::new(Engine::new().expect("an engine"), Arc::clone(&store), directory.path());
+        let resources =
+            WorkerContext::new(Engine::new().expect("an engine"), Arc::clone(&store), directory.path());
         let report_error = |problem: &str| REPORTED_ERRORS.lock().expect("no panic").push(problem.to_owned());
         let webhook_sender = Arc::new(RecordingWebhookSender::default());
-        let worker = Worker::new(resources, WorkerSettings::new(report_error)).with_webhook_sender(webhook_sender.clone());
+        let worker = Worker::new(resources, WorkerSettings::new(report_error))
+            .with_webhook_sender(webhook_sender.clone());
         let worker = Arc::new(worker);
         let works = Arc::clone(&worker);
         let thread = std::thread::spawn(move || works.work());

@@ -7,9 +7,9 @@ use std::time::Duration;
 use sandtimer::Engine;
 use sandtimer::model::{Layer, LimitKind};
 use sandtimer_jobs::SqliteJobs;
-use sandtimer_jobs::executor::{WebhookSender, WorkerContext, SendResult, Worker, WorkerSettings};
+use sandtimer_jobs::executor::{SendResult, WebhookSender, Worker, WorkerContext, WorkerSettings};
 use sandtimer_jobs::job::{
-    CancelResult, Delivery, JobRecord, JobSpec, JobState, JobStore, JobPhase, JobStatus, Submission,
+    CancelResult, Delivery, JobPhase, JobRecord, JobSpec, JobState, JobStatus, JobStore, Submission,
 };
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
@@ -172,7 +172,10 @@ fn a_busy_loop_and_its_daemon_are_dead_when_the_job_is_recorded() {
     let (record, _) = run(json!({"wall_ms": 1500, "command": ["sh", "-c", script], "attempts": 5}));
     let result = record.result.expect("a result");
     let verdict = result.verdict.expect("a verdict");
-    assert_eq!((result.status, verdict.layer, verdict.phase), (JobStatus::Timeout, Layer::Job, JobPhase::Running));
+    assert_eq!(
+        (result.status, verdict.layer, verdict.phase),
+        (JobStatus::Timeout, Layer::Job, JobPhase::Running)
+    );
     assert_eq!(result.spent.attempts, 1, "a job whose time is over tries nothing again");
     assert_eq!(result.outcome.expect("an outcome").tree.survivors, Some(0));
 }
@@ -219,7 +222,10 @@ fn verdict_names_layer_of_limit() {
     let (record, _) = run(json!({"steps": [slow]}));
     let result = record.result.expect("a result");
     let (verdict, error) = (result.verdict.expect("a verdict"), result.error.expect("a message"));
-    assert_eq!((result.status, verdict.layer, verdict.limit_ms), (JobStatus::Timeout, Layer::Call, Some(200)));
+    assert_eq!(
+        (result.status, verdict.layer, verdict.limit_ms),
+        (JobStatus::Timeout, Layer::Call, Some(200))
+    );
     assert!(error.contains("the call's wall limit of 200 ms"), "{error}");
     assert_eq!((result.spent.attempts, result.breakers[0].failures_in_a_row), (1, 1), "it is its own limit");
     let hungry = "exec head -c 256M /dev/zero | tail -c 256M > /dev/null";
@@ -235,7 +241,10 @@ fn verdict_names_layer_of_limit() {
     let (record, _) = run(json!({"loop": {"driver": endless, "actions": action, "iterations": 3}}));
     let result = record.result.expect("a result");
     let verdict = result.verdict.expect("a verdict");
-    assert_eq!((result.status, verdict.layer, verdict.kind), (JobStatus::Budget, Layer::Loop, LimitKind::Turns));
+    assert_eq!(
+        (result.status, verdict.layer, verdict.kind),
+        (JobStatus::Budget, Layer::Loop, LimitKind::Turns)
+    );
     assert_eq!(result.turns, Some(3));
     let driver = json!({"command": ["sleep", "60"]});
     let (record, _) = run(json!({"loop": {"driver": driver, "wall_ms": 300}, "wall_ms": 60_000}));
@@ -257,7 +266,8 @@ fn driver_is_notified_of_open_breaker_despite_fallback() {
         json!({"driver": {"command": ["sh", "-c", script]}, "actions": {"x": action}, "iterations": 5});
     let breaker = json!({"failures": 1, "open_ms": "1h"});
     let workspaces = json!([directory.path()]);
-    let source = json!({"loop": turns, "breaker": breaker, "workspaces": workspaces, "cwd": directory.path()});
+    let source =
+        json!({"loop": turns, "breaker": breaker, "workspaces": workspaces, "cwd": directory.path()});
     let (record, log) = run(source);
     let result = record.result.expect("a result");
     assert_eq!((result.value, result.turns), (Some(json!("told")), Some(3)), "{log}");
@@ -339,7 +349,10 @@ fn a_breaker_of_the_store_outlives_its_job() {
             store.get(&id).expect("readable").expect("there").line.state.is_over()
         });
         let reported = store.get(&id).expect("readable").expect("there").line.error.expect("a message");
-        assert!(reported.contains("exit code 1"), "what one owner's jobs met is nobody else's business: {reported}");
+        assert!(
+            reported.contains("exit code 1"),
+            "what one owner's jobs met is nobody else's business: {reported}"
+        );
         worker.drain();
         errors
     });
@@ -494,8 +507,8 @@ fn webhook_outage_and_recovery_are_reported_once() {
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
     let resources = WorkerContext::new(Engine::new().expect("an engine"), store, directory.path());
     let report_error = |problem: &str| REPORTED.lock().expect("no panic").push(problem.to_owned());
-    let worker =
-        Worker::new(resources, WorkerSettings { report: report_error, ..settings("one") }).with_webhook_sender(Arc::new(UnusedWebhookSender));
+    let worker = Worker::new(resources, WorkerSettings { report: report_error, ..settings("one") })
+        .with_webhook_sender(Arc::new(UnusedWebhookSender));
     let other_connection = rusqlite::Connection::open(directory.path().join("jobs.sqlite")).expect("opened");
     other_connection.busy_timeout(HARD_STOP).expect("set");
     let rename = |from: &str, to: &str| {
@@ -521,7 +534,8 @@ fn webhook_outage_and_recovery_are_reported_once() {
 fn worker_announces_itself_again_and_departs_at_its_end() {
     let directory = tempfile::tempdir().expect("a directory");
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
-    let resources = WorkerContext::new(Engine::new().expect("an engine"), Arc::clone(&store), directory.path());
+    let resources =
+        WorkerContext::new(Engine::new().expect("an engine"), Arc::clone(&store), directory.path());
     let announce_interval = Duration::from_millis(100);
     let worker = Worker::new(resources, WorkerSettings { announce_interval, slots: 2, ..settings("often") });
     let announced = || store.workers().expect("listed").first().map(|worker| worker.seen_ms);

@@ -1,14 +1,14 @@
-//! What jobs have to do with each other: steps in parallel, fan-out and fan-in, schedules, rates. A real store, a real
-//! engine, real processes.
+//! What jobs have to do with each other: steps in parallel, fan-out and fan-in, schedules, rates. A
+//! real store, a real engine, real processes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use sandtimer::Engine;
 use sandtimer_jobs::SqliteJobs;
-use sandtimer_jobs::executor::{WorkerContext, Worker, WorkerSettings};
+use sandtimer_jobs::executor::{Worker, WorkerContext, WorkerSettings};
 use sandtimer_jobs::job::{
-    Filter, JobRecord, JobSpec, JobState, JobStore, MAX_FAN_OUT_BYTES, ScheduleSpec, JobStatus, Submission,
+    Filter, JobRecord, JobSpec, JobState, JobStatus, JobStore, MAX_FAN_OUT_BYTES, ScheduleSpec, Submission,
     expanded,
 };
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -21,7 +21,8 @@ const HARD_STOP: Duration = Duration::from_secs(120);
 fn with_worker<T>(slots: usize, act: impl FnOnce(&dyn JobStore) -> T) -> T {
     let directory = tempfile::tempdir().expect("a directory");
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
-    let resources = WorkerContext::new(Engine::new().expect("an engine"), Arc::clone(&store), directory.path());
+    let resources =
+        WorkerContext::new(Engine::new().expect("an engine"), Arc::clone(&store), directory.path());
     let settings =
         WorkerSettings { slots, memory: None, ..WorkerSettings::new(|problem| panic!("{problem}")) };
     let worker = Worker::new(resources, settings);

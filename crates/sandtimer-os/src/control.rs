@@ -1,7 +1,8 @@
-//! The engine's side of a sandbox's init: the socket of its orders, and the timer of its deadline where they share one.
+//! The engine's side of a sandbox's init: the socket of its orders, and the timer of its deadline
+//! where they share one.
 //!
-//! A deadline that is sent wakes init, beside the job that begins at the same moment. A timer that both hold is set without
-//! waking anybody: init hears of it when it fires.
+//! A deadline that is sent wakes init, beside the job that begins at the same moment. A timer that
+//! both hold is set without waking anybody: init hears of it when it fires.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -45,8 +46,8 @@ impl InitControl {
         self.timer.as_ref().map(AsFd::as_fd)
     }
 
-    /// Has init end the sandbox a little behind `hard` (monotonic nanoseconds; `u64::MAX`: never), should the engine not
-    /// have. Never blocks.
+    /// Has init end the sandbox a little behind `hard` (monotonic nanoseconds; `u64::MAX`: never),
+    /// should the engine not have. Never blocks.
     pub fn end_by(&self, hard: u64) -> io::Result<()> {
         match &self.timer {
             Some(timer) => set(timer.as_fd(), hard),
@@ -54,7 +55,8 @@ impl InitControl {
         }
     }
 
-    /// The same, where init works out the job's own end by itself: of the two the earlier one holds.
+    /// The same, where init works out the job's own end by itself: of the two the earlier one
+    /// holds.
     pub fn end_no_later_than(&self, bound: u64) -> io::Result<()> {
         process::send_command(&self.socket, order::DEADLINE, 1, bound)
     }

@@ -1,11 +1,12 @@
 //! Starts the embedded helper program from a sealed memfd.
 //!
-//! The caller may be a threaded process of tens of gigabytes, so nothing is copied: the child shares the memory until it
-//! executes the image (CLONE_VM | CLONE_VFORK), in one block of assembly. There it makes three system calls, reads what
-//! they need from `Start`, and writes nothing but `Start::failure`, where execveat(2) returned; a fourth then ends
-//! it. Helpers and sandboxes are children of the host program: execve(2) gives them SIGCHLD for an exit signal again, so
-//! a host program that waits for any child at all may meet one. It takes nothing away by that: death is read from pidfds
-//! and everything else from sockets.
+//! The caller may be a threaded process of tens of gigabytes, so nothing is copied: the child
+//! shares the memory until it executes the image (CLONE_VM | CLONE_VFORK), in one block of
+//! assembly. There it makes three system calls, reads what they need from `Start`, and writes
+//! nothing but `Start::failure`, where execveat(2) returned; a fourth then ends it. Helpers and
+//! sandboxes are children of the host program: execve(2) gives them SIGCHLD for an exit signal
+//! again, so a host program that waits for any child at all may meet one. It takes nothing away by
+//! that: death is read from pidfds and everything else from sockets.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -83,7 +84,8 @@ pub(crate) fn start(role: &'static std::ffi::CStr, socket: BorrowedFd<'_>) -> io
     let blocked = BlockedSignals::all();
     // SAFETY: everything pointed at lives until the call returns.
     let mut result = unsafe { clone_and_execute(libc::SYS_clone3, registers, &mut start) };
-    // Docker's default profile. clone(2) takes the flags, no stack of its own, and where CLONE_PIDFD stores the descriptor.
+    // Docker's default profile. clone(2) takes the flags, no stack of its own, and where
+    // CLONE_PIDFD stores the descriptor.
     if result == -(libc::ENOSYS as isize) {
         let registers = [clone.flags, 0, clone.pidfd];
         // SAFETY: as above.
@@ -102,16 +104,18 @@ pub(crate) fn start(role: &'static std::ffi::CStr, socket: BorrowedFd<'_>) -> io
     Ok(pidfd)
 }
 
-/// clone3 or clone, and in the child: dup2 of the socket to 3, execveat of the image; should that return, its error in
-/// `start.failure`, and exit 127.
+/// clone3 or clone, and in the child: dup2 of the socket to 3, execveat of the image; should that
+/// return, its error in `start.failure`, and exit 127.
 ///
 /// # Safety
 /// The pointers must be valid until return.
 unsafe fn clone_and_execute(number: libc::c_long, registers: [u64; 3], start: &mut ChildStart) -> isize {
-    // CLONE_VFORK holds the parent's thread until exec, so the child may run on the same stack: it pushes nothing.
-    // A socket that already is descriptor 3 keeps close-on-exec through dup2; F_SETFD below clears it for both cases.
+    // CLONE_VFORK holds the parent's thread until exec, so the child may run on the same stack: it
+    // pushes nothing. A socket that already is descriptor 3 keeps close-on-exec through dup2;
+    // F_SETFD below clears it for both cases.
     let result: isize;
-    // SAFETY: the block restores nothing because it changes nothing but the named registers and `start.failure`.
+    // SAFETY: the block restores nothing because it changes nothing but the named registers and
+    // `start.failure`.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -137,7 +141,8 @@ unsafe fn clone_and_execute(number: libc::c_long, registers: [u64; 3], start: &m
     result
 }
 
-/// All signals blocked while the child shares this memory: a handler of the host program must not run in it.
+/// All signals blocked while the child shares this memory: a handler of the host program must not
+/// run in it.
 struct BlockedSignals {
     old: libc::sigset_t,
 }
@@ -168,7 +173,8 @@ impl Drop for BlockedSignals {
 mod tests {
     use super::*;
 
-    /// The child puts the socket at 3: an image there would be replaced by it before it is executed.
+    /// The child puts the socket at 3: an image there would be replaced by it before it is
+    /// executed.
     #[test]
     fn the_image_is_out_of_the_way() {
         assert!(image().expect("a memfd").as_raw_fd() >= FIRST_FREE);

@@ -1,4 +1,5 @@
-//! The engine's side of the process that makes network namespaces: orders go without waiting, namespaces come when they are made.
+//! The engine's side of the process that makes network namespaces: orders go without waiting,
+//! namespaces come when they are made.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -64,7 +65,8 @@ impl Maker {
     /// Opens something in a namespace. Sockets do not block. Waits at most two seconds.
     ///
     /// # Errors
-    /// BrokenPipe or ConnectionReset if the process is gone, WouldBlock if it has too many orders, TimedOut, or what the kernel says.
+    /// BrokenPipe or ConnectionReset if the process is gone, WouldBlock if it has too many orders,
+    /// TimedOut, or what the kernel says.
     pub fn open(&self, namespace: BorrowedFd<'_>, object: NetworkObject) -> io::Result<OwnedFd> {
         let (answer, theirs) = socket::pair()?;
         self.send_command(network_order::OPEN, object as u32, &[namespace, theirs.as_fd()])?;
@@ -94,7 +96,8 @@ impl Maker {
     /// The next answer; `None`: there is none yet.
     ///
     /// # Errors
-    /// BrokenPipe when the process is gone; else why one was not made, or ENOTEMPTY for one that was left unclean.
+    /// BrokenPipe when the process is gone; else why one was not made, or ENOTEMPTY for one that
+    /// was left unclean.
     pub fn answer(&self) -> io::Result<Option<Namespace>> {
         let mut bytes = [0u8; size_of::<NetworkReply>()];
         let (length, fd) = match socket::receive(&self.0, &mut bytes, false) {

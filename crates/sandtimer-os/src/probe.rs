@@ -18,8 +18,9 @@ pub fn landlock_abi() -> u32 {
     u32::try_from(abi).unwrap_or(0)
 }
 
-/// Whether this process could load a seccomp filter; seccomp(2). Where filters exist the kernel reads the program
-/// first, and there is none at address 0. A run of Sandtimer's own gets EINVAL, as on a kernel without filters.
+/// Whether this process could load a seccomp filter; seccomp(2). Where filters exist the kernel
+/// reads the program first, and there is none at address 0. A run of Sandtimer's own gets EINVAL,
+/// as on a kernel without filters.
 pub fn seccomp_available() -> bool {
     // SAFETY: the kernel refuses the null pointer.
     let result =
@@ -27,7 +28,8 @@ pub fn seccomp_available() -> bool {
     result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT)
 }
 
-/// Whether clone3(2) can be called: the filters of some containers refuse it. Without arguments it makes nothing.
+/// Whether clone3(2) can be called: the filters of some containers refuse it. Without arguments it
+/// makes nothing.
 pub fn has_clone3() -> bool {
     // SAFETY: the kernel refuses arguments of no length.
     let result = unsafe { libc::syscall(libc::SYS_clone3, std::ptr::null::<u8>(), 0usize) };
@@ -45,8 +47,8 @@ pub fn processors() -> usize {
     *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }
 
-/// Whether a mount of the directory `path` can be id-mapped by `namespace`, found out on a copy that nobody sees;
-/// mount_setattr(2).
+/// Whether a mount of the directory `path` can be id-mapped by `namespace`, found out on a copy
+/// that nobody sees; mount_setattr(2).
 pub fn allows_idmap(path: &Path, namespace: BorrowedFd<'_>) -> io::Result<bool> {
     let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
     let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
@@ -74,7 +76,8 @@ pub fn allows_idmap(path: &Path, namespace: BorrowedFd<'_>) -> io::Result<bool> 
     Ok(result == 0)
 }
 
-/// Reads a file of /proc or /sys whole, in as few system calls as it takes: such files have no size to ask for, and most are short.
+/// Reads a file of /proc or /sys whole, in as few system calls as it takes: such files have no size
+/// to ask for, and most are short.
 ///
 /// # Errors
 /// As open(2) and read(2), and if it is not UTF-8.

@@ -1,11 +1,13 @@
 //! A queue whose two sides never wait for each other, for threads of different priority.
 //!
-//! A thread that is preempted in the middle of [`Sender::send`] holds up neither the receiver nor other senders: a message is
-//! linked in by one compare-and-swap, and what was sent so far is taken by one swap. With the standard library's channel both
-//! spin until such a thread runs again, which it cannot while a real-time thread that spins has its processor.
+//! A thread that is preempted in the middle of [`Sender::send`] holds up neither the receiver nor
+//! other senders: a message is linked in by one compare-and-swap, and what was sent so far is taken
+//! by one swap. With the standard library's channel both spin until such a thread runs again, which
+//! it cannot while a real-time thread that spins has its processor.
 //!
-//! The allocator has locks that threads of any priority hold. A real-time thread therefore passes the nodes of what it has received
-//! to [`SpareNodes`], which another thread frees, and sends with a [`ReservedSender`], whose nodes were allocated before.
+//! The allocator has locks that threads of any priority hold. A real-time thread therefore passes
+//! the nodes of what it has received to [`SpareNodes`], which another thread frees, and sends with
+//! a [`ReservedSender`], whose nodes were allocated before.
 
 use std::ptr;
 use std::sync::Arc;
@@ -28,7 +30,8 @@ struct Stack<T> {
     newest: AtomicPtr<QueueNode<T>>,
 }
 
-// SAFETY: the stack owns its nodes. Each message is moved in by one thread and out by one thread; none is shared.
+// SAFETY: the stack owns its nodes. Each message is moved in by one thread and out by one thread;
+// none is shared.
 unsafe impl<T: Send> Send for Stack<T> {}
 // SAFETY: as above; the pointer is only ever used through atomic operations.
 unsafe impl<T: Send> Sync for Stack<T> {}
@@ -43,7 +46,8 @@ impl<T> Stack<T> {
         Stack { newest: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Links a node in, which the stack owns from then on. False where it is closed: the node is still the caller's.
+    /// Links a node in, which the stack owns from then on. False where it is closed: the node is
+    /// still the caller's.
     fn push(&self, node: *mut QueueNode<T>) -> bool {
         let mut newest = self.newest.load(Ordering::Relaxed);
         loop {
@@ -52,7 +56,8 @@ impl<T> Stack<T> {
             }
             // SAFETY: the caller's node; no other thread knows it before the exchange succeeds.
             unsafe { (*node).before = newest };
-            // Another thread's success is the only reason to try again: one that is preempted here delays no other thread.
+            // Another thread's success is the only reason to try again: one that is preempted here
+            // delays no other thread.
             match self.newest.compare_exchange_weak(newest, node, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => newest = now,
@@ -62,7 +67,8 @@ impl<T> Stack<T> {
 
     /// Takes all nodes and leaves `instead`.
     fn take(&self, instead: *mut QueueNode<T>) -> NodeChain<T> {
-        // Acquire: the exchanges of all senders form one release sequence, so their nodes are seen whole.
+        // Acquire: the exchanges of all senders form one release sequence, so their nodes are seen
+        // whole.
         NodeChain(self.newest.swap(instead, Ordering::Acquire))
     }
 }
@@ -89,7 +95,8 @@ impl<T> NodeChain<T> {
             return None;
         }
         let node = self.0;
-        // SAFETY: a node that `Node::allocate` gave, which nothing else points to: it was taken out of its stack.
+        // SAFETY: a node that `Node::allocate` gave, which nothing else points to: it was taken out
+        // of its stack.
         self.0 = unsafe { (*node).before };
         Some(node)
     }
@@ -138,7 +145,8 @@ impl<T> std::fmt::Debug for NodePool<T> {
 }
 
 impl<T: Send> NodePool<T> {
-    /// None yet. With more than `most` of them, a receiver frees the nodes of what it receives itself.
+    /// None yet. With more than `most` of them, a receiver frees the nodes of what it receives
+    /// itself.
     pub fn with_max(most: usize) -> Self {
         NodePool(Arc::new(NodePoolState { nodes: Stack::new(), count: AtomicUsize::new(0), most }))
     }
@@ -307,7 +315,9 @@ mod tests {
         std::thread::scope(|scope| {
             for name in 0..SENDERS {
                 let sender = sender.clone();
-                scope.spawn(move || (0..MESSAGES_PER_SENDER).for_each(|number| sender.send((name, number)).expect("open")));
+                scope.spawn(move || {
+                    (0..MESSAGES_PER_SENDER).for_each(|number| sender.send((name, number)).expect("open"))
+                });
             }
             let (mut next, mut left) = ([0; SENDERS], SENDERS * MESSAGES_PER_SENDER);
             while left > 0 {
@@ -343,8 +353,8 @@ mod tests {
         assert_eq!(dropped.load(Ordering::SeqCst), 7);
     }
 
-    /// A sender that stops between its two steps, as one that is preempted there does: with the standard library's channel
-    /// the receiver would not return.
+    /// A sender that stops between its two steps, as one that is preempted there does: with the
+    /// standard library's channel the receiver would not return.
     #[test]
     fn queue_with_stopped_sender_is_still_received() {
         let (sender, mut receiver) = queue();
@@ -361,7 +371,8 @@ mod tests {
         assert_eq!(receiver.try_receive(), Some(1));
     }
 
-    /// One thread adds more than are kept, and another takes them all: the count never passes the bound, below zero least of all.
+    /// One thread adds more than are kept, and another takes them all: the count never passes the
+    /// bound, below zero least of all.
     #[test]
     fn pool_count_stays_within_bound_while_taken() {
         const MAX_NODES: usize = 4;

@@ -1,5 +1,5 @@
-//! Removing directories that a job has filled: however deep, with few descriptors, and with an end even where it goes on
-//! making files.
+//! Removing directories that a job has filled: however deep, with few descriptors, and with an end
+//! even where it goes on making files.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -13,7 +13,8 @@ const MAX_OPEN_DIRECTORIES: usize = 64;
 /// How long one removal may take, in nanoseconds.
 const MAX_REMOVAL_NANOSECONDS: u64 = 600_000_000_000;
 
-/// Removes what has this name in a directory; of a directory that is not empty all of it, where that is asked for.
+/// Removes what has this name in a directory; of a directory that is not empty all of it, where
+/// that is asked for.
 ///
 /// # Errors
 /// As unlink(2), openat(2) and rename(2); EBUSY where it took ten minutes.
@@ -32,10 +33,11 @@ pub fn remove(directory: &OwnedFd, name: &Path, recursive: bool) -> Result<()> {
     unlinkat(directory, name, AtFlags::REMOVEDIR)
 }
 
-/// Removes the directory at this path and all that is in it. The path to it must be the engine's user's own.
+/// Removes the directory at this path and all that is in it. The path to it must be the engine's
+/// user's own.
 ///
-/// In place of [`std::fs::remove_dir_all`], which needs a stack frame and a descriptor for each level: a job chooses how deep its
-/// directories are.
+/// In place of [`std::fs::remove_dir_all`], which needs a stack frame and a descriptor for each
+/// level: a job chooses how deep its directories are.
 ///
 /// # Errors
 /// See [`remove`].
@@ -103,7 +105,8 @@ fn enter<P: rustix::path::Arg + Copy>(directory: BorrowedFd<'_>, name: P) -> Res
     open_shut(found.as_fd(), Path::new("."))
 }
 
-/// Opens a directory that only a place is known of (`itself`, seen from `found`), also where its owner has shut itself out.
+/// Opens a directory that only a place is known of (`itself`, seen from `found`), also where its
+/// owner has shut itself out.
 ///
 /// # Errors
 /// As chmod(2) and openat(2).
@@ -112,7 +115,8 @@ pub fn open_shut(found: BorrowedFd<'_>, itself: &Path) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let status = rustix::fs::fstat(found)?;
     if status.st_mode & 0o700 != 0o700 {
-        // A descriptor that only names a place cannot be changed but by its name; its owner's is this thread.
+        // A descriptor that only names a place cannot be changed but by its name; its owner's is
+        // this thread.
         chmod(format!("/proc/self/fd/{}", found.as_raw_fd()), Mode::from_raw_mode(0o700))?;
     }
     openat(found, itself, flags, Mode::empty())

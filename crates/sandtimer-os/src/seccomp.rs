@@ -2,16 +2,18 @@
 //!
 //! Pure computation: nothing here loads a filter, makes a system call or looks at the machine.
 //!
-//! The hard fact: loading a filter costs the kernel one pass per known syscall number, each running the
-//! program until it answers, so a list of comparisons takes hundreds of microseconds where a balanced tree
-//! takes a fraction of that. The program is therefore a binary tree over ranges of numbers that share an
-//! answer. Calls that are allowed whatever their arguments are answered from a bitmap afterwards and never
-//! run the program at all.
+//! The hard fact: loading a filter costs the kernel one pass per known syscall number, each running
+//! the program until it answers, so a list of comparisons takes hundreds of microseconds where a
+//! balanced tree takes a fraction of that. The program is therefore a binary tree over ranges of
+//! numbers that share an answer. Calls that are allowed whatever their arguments are answered from
+//! a bitmap afterwards and never run the program at all.
 //!
-//! What a filter cannot see, because it sees numbers and never memory or descriptors, is left to other walls: the
-//! address given to connect(2), the contents of `sched_attr`, and huge pages. File locks and inotify watches on
-//! shared read-only files have no other wall; honest programs need both calls, so they stay a residual risk. With [`Policy::network`], and wherever there is no network namespace,
-//! abstract Unix sockets of the host are in reach unless Landlock's scope closes them.
+//! What a filter cannot see, because it sees numbers and never memory or descriptors, is left to
+//! other walls: the address given to connect(2), the contents of `sched_attr`, and huge pages. File
+//! locks and inotify watches on shared read-only files have no other wall; honest programs need
+//! both calls, so they stay a residual risk. With [`Policy::network`], and wherever there is no
+//! network namespace, abstract Unix sockets of the host are in reach unless Landlock's scope closes
+//! them.
 
 mod architecture;
 mod assembler;
@@ -30,27 +32,29 @@ const ARCHITECTURE_OFFSET: u32 = 4;
 /// What a sandbox was granted that its filter has to know.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FilterPolicy {
-    /// There is a network, the sandbox's own or the host's: TCP and UDP sockets (and unprivileged ping) over IPv4 and IPv6 can be
-    /// made, and NETLINK_ROUTE ones.
+    /// There is a network, the sandbox's own or the host's: TCP and UDP sockets (and unprivileged
+    /// ping) over IPv4 and IPv6 can be made, and NETLINK_ROUTE ones.
     pub network: bool,
-    /// The sandbox has an IPC namespace of its own, so System V IPC and POSIX message queues end with it.
-    /// Without one they would outlive the run and connect it with others, and are refused.
+    /// The sandbox has an IPC namespace of its own, so System V IPC and POSIX message queues end
+    /// with it. Without one they would outlive the run and connect it with others, and are refused.
     pub ipc_namespace: bool,
-    /// Sockets may wait for their peer when they are closed. Without it SO_LINGER is refused: a job could send its supervisor
-    /// such a socket, and whoever drops the message waits ([`refuse_descriptors`](crate::zygote::refuse_descriptors)). One
-    /// without the network may have it from another.
+    /// Sockets may wait for their peer when they are closed. Without it SO_LINGER is refused: a job
+    /// could send its supervisor such a socket, and whoever drops the message waits
+    /// ([`refuse_descriptors`](crate::zygote::refuse_descriptors)). One without the network may
+    /// have it from another.
     pub lingering: bool,
-    /// Calls that send signals are asked of the listener's holder: the filter must be loaded with one.
+    /// Calls that send signals are asked of the listener's holder: the filter must be loaded with
+    /// one.
     pub supervised: bool,
 }
 
-/// How much of a policy a program is. The kernel asks every filter of a process and takes the strictest answer, so that a process
-/// under both parts is under the whole.
+/// How much of a policy a program is. The kernel asks every filter of a process and takes the
+/// strictest answer, so that a process under both parts is under the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilterPart {
     Whole,
-    /// What a process can be under that makes and seals others: it calls what the rest is about. They inherit it, and a program that
-    /// is inherited is not loaded again.
+    /// What a process can be under that makes and seals others: it calls what the rest is about.
+    /// They inherit it, and a program that is inherited is not loaded again.
     Inherited,
     /// What is left for each of those to load by itself: a quarter of the whole.
     Rest,
@@ -70,12 +74,12 @@ pub struct Instruction {
     pub k: u32,
 }
 
-/// Compiles a part of `policy` into a program that seccomp(2) accepts: a few hundred instructions, below the kernel's
-/// limit of 4096.
+/// Compiles a part of `policy` into a program that seccomp(2) accepts: a few hundred instructions,
+/// below the kernel's limit of 4096.
 ///
-/// A refused call returns an errno to its caller; nothing is logged. Only a call made through another system
-/// call interface of the processor (32-bit or x32) kills the process, because its number means something else
-/// there.
+/// A refused call returns an errno to its caller; nothing is logged. Only a call made through
+/// another system call interface of the processor (32-bit or x32) kills the process, because its
+/// number means something else there.
 #[must_use]
 pub fn compile(policy: &FilterPolicy, part: FilterPart) -> Vec<Instruction> {
     let mut program = Assembler::default();
@@ -88,8 +92,8 @@ pub fn compile(policy: &FilterPolicy, part: FilterPart) -> Vec<Instruction> {
     program.finish()
 }
 
-/// The program as the bytes of a `struct sock_filter` array, 8 for each instruction, in this machine's byte
-/// order.
+/// The program as the bytes of a `struct sock_filter` array, 8 for each instruction, in this
+/// machine's byte order.
 #[must_use]
 pub fn to_bytes(program: &[Instruction]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(size_of_val(program));
@@ -101,15 +105,16 @@ pub fn to_bytes(program: &[Instruction]) -> Vec<u8> {
     bytes
 }
 
-/// Neighbouring syscall numbers with one rule; each range ends where the next begins, the last one at
-/// `u32::MAX`.
+/// Neighbouring syscall numbers with one rule; each range ends where the next begins, the last one
+/// at `u32::MAX`.
 #[derive(Debug)]
 struct SyscallRange {
     first: u32,
     rule: Rule,
 }
 
-/// A part of the policy as ranges over every possible number, ascending, neighbours always different.
+/// A part of the policy as ranges over every possible number, ascending, neighbours always
+/// different.
 fn ranges(policy: &FilterPolicy, part: FilterPart) -> Vec<SyscallRange> {
     let mut rules = policy::rules(policy);
     rules.sort_by_key(|&(number, _)| number);
@@ -131,9 +136,9 @@ fn ranges(policy: &FilterPolicy, part: FilterPart) -> Vec<SyscallRange> {
     ranges
 }
 
-/// The rule of a number the policy does not name. Numbers newer than the table are absent rather than
-/// allowed, so a new kernel adds nothing to what a sandbox can reach, and libraries fall back as they do on
-/// an old kernel.
+/// The rule of a number the policy does not name. Numbers newer than the table are absent rather
+/// than allowed, so a new kernel adds nothing to what a sandbox can reach, and libraries fall back
+/// as they do on an old kernel.
 fn unlisted(number: u32) -> Rule {
     let known = architecture::KNOWN.iter().any(|range| range.contains(&number));
     Rule::Action(if known { FilterAction::Allow } else { FilterAction::Errno(libc::ENOSYS as u16) })
@@ -164,7 +169,13 @@ fn emit(program: &mut Assembler, rule: &Rule) -> CodeLabel {
 }
 
 /// Emits the choice whether one masked half of an argument is among `values`.
-fn half(program: &mut Assembler, half: policy::Half, values: &[u32], hit: CodeLabel, miss: CodeLabel) -> CodeLabel {
+fn half(
+    program: &mut Assembler,
+    half: policy::Half,
+    values: &[u32],
+    hit: CodeLabel,
+    miss: CodeLabel,
+) -> CodeLabel {
     let compare =
         values.iter().rev().fold(miss, |next, &value| program.branch(Test::Equal, value, hit, next));
     let masked = if half.mask == u32::MAX { compare } else { program.and(half.mask, compare) };

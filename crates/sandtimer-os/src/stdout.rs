@@ -1,7 +1,8 @@
-//! Standard output of a zygote's child before it is in the pipe: memory that both share; see `helper/stdout.rs`.
+//! Standard output of a zygote's child before it is in the pipe: memory that both share; see
+//! `helper/stdout.rs`.
 //!
-//! What is read here was written by a job: a word that makes no sense is taken for nothing, and the memory can neither grow nor
-//! shrink.
+//! What is read here was written by a job: a word that makes no sense is taken for nothing, and the
+//! memory can neither grow nor shrink.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,7 +28,8 @@ impl Mapping {
     }
 
     fn state_cell(&self) -> &AtomicU64 {
-        // SAFETY: the first word of a mapping that lives as long as this; all who share it use it as an atomic.
+        // SAFETY: the first word of a mapping that lives as long as this; all who share it use it
+        // as an atomic.
         unsafe { &*self.0.cast::<AtomicU64>() }
     }
 
@@ -62,8 +64,8 @@ impl UnwrittenOutput {
         Ok(UnwrittenOutput(file))
     }
 
-    /// Takes what waits while the process lives, if that is not writing it to the pipe now and `is_read` says that the pipe is empty:
-    /// what is there comes first.
+    /// Takes what waits while the process lives, if that is not writing it to the pipe now and
+    /// `is_read` says that the pipe is empty: what is there comes first.
     ///
     /// # Errors
     /// The memory cannot be mapped now.
@@ -77,7 +79,10 @@ impl UnwrittenOutput {
         let bytes = mapping.copy(start, end);
         let taken = (state & !TAKEN) | ((end as u64) * (LENGTH + 1));
         let is_taken = is_read()
-            && mapping.state_cell().compare_exchange(state, taken, Ordering::AcqRel, Ordering::Acquire).is_ok();
+            && mapping
+                .state_cell()
+                .compare_exchange(state, taken, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok();
         Ok(if is_taken { bytes } else { Vec::new() })
     }
 
@@ -149,7 +154,8 @@ mod tests {
         write(&output, 5 | BUSY, b"hello");
         assert_eq!(output.take(|| true).expect("mapped"), b"", "its process is writing it");
         assert_eq!(output.rest().expect("read"), b"hello");
-        // What the process was about to write elsewhere died with it, and the next one begins with empty memory.
+        // What the process was about to write elsewhere died with it, and the next one begins with
+        // empty memory.
         for state in [BUSY, 5 | PRIVATE, 5 | (5 * (LENGTH + 1))] {
             write(&output, state, b"hello");
             assert_eq!(output.rest().expect("read"), b"", "{state:x}");

@@ -21,8 +21,9 @@ impl SharedTable {
     pub fn new() -> io::Result<Self> {
         let memory = memfd_create("sandtimer-watchdog", MemfdFlags::CLOEXEC)?;
         ftruncate(&memory, size_of::<Table>() as u64)?;
-        // SAFETY: a fresh shared mapping of the memfd's whole size, zero-filled, never unmapped; every field of Table
-        // is atomic, so sharing it with another process breaks no rule of references.
+        // SAFETY: a fresh shared mapping of the memfd's whole size, zero-filled, never unmapped;
+        // every field of Table is atomic, so sharing it with another process breaks no rule of
+        // references.
         let table = unsafe {
             let address = rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -42,7 +43,8 @@ impl SharedTable {
         &self.table.rows[index]
     }
 
-    /// Writes a row's deadline (monotonic nanoseconds, `u64::MAX` for none). True: the watchdog must be woken for it.
+    /// Writes a row's deadline (monotonic nanoseconds, `u64::MAX` for none). True: the watchdog
+    /// must be woken for it.
     pub fn arm(&self, index: usize, deadline: u64) -> bool {
         self.slot(index).arm(deadline);
         deadline.saturating_add(crate::wire::WATCHDOG_SLACK_NANOSECONDS)
@@ -68,7 +70,8 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts a watchdog over `table`. Unlike the launcher it outlives the calling thread and, briefly, the engine.
+    /// Starts a watchdog over `table`. Unlike the launcher it outlives the calling thread and,
+    /// briefly, the engine.
     pub fn start(table: &SharedTable) -> io::Result<Self> {
         let (socket, theirs) = socket::pair()?;
         let pidfd = crate::helper::start(c"watchdog", theirs.as_fd())?;
@@ -138,7 +141,8 @@ impl Watchdog {
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        // Its socket closes with this: it kills what is left, sweeps and leaves. A stopped one is not waited for long.
+        // Its socket closes with this: it kills what is left, sweeps and leaves. A stopped one is
+        // not waited for long.
         let (closed, _) = match socket::pair() {
             Ok(pair) => pair,
             Err(_) => return,
@@ -155,7 +159,8 @@ impl Drop for Watchdog {
 mod tests {
     use super::*;
 
-    /// What the watchdog reads, then what the engine does, then what the watchdog does with what it has read.
+    /// What the watchdog reads, then what the engine does, then what the watchdog does with what it
+    /// has read.
     #[test]
     fn slot_rearmed_after_read_does_not_fire() {
         let table = SharedTable::new().expect("a table");

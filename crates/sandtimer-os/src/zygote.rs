@@ -1,4 +1,5 @@
-//! The engine's side of a zygote: one order, one child, one answer; and the library that is its native half.
+//! The engine's side of a zygote: one order, one child, one answer; and the library that is its
+//! native half.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -52,7 +53,8 @@ pub fn sealed_file(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
 
 /// How long an answer may take: forking a large interpreter takes milliseconds.
 const ANSWER_MILLISECONDS: u64 = 10_000;
-/// And once nobody wants the child any more. Not at once: one that is being born is reaped only by whoever knows of it.
+/// And once nobody wants the child any more. Not at once: one that is being born is reaped only by
+/// whoever knows of it.
 const LAST_ANSWER_MILLISECONDS: u64 = 1_000;
 
 /// What a child is born with.
@@ -66,8 +68,8 @@ pub struct BirthRequest<'a> {
     pub namespaces: &'a [BorrowedFd<'a>],
     pub channel: BorrowedFd<'a>,
     pub stdio: [BorrowedFd<'a>; 3],
-    /// The [memory](crate::stdout::UnwrittenOutput) that it writes its standard output to; something that cannot be mapped where it
-    /// writes to the pipe at once.
+    /// The [memory](crate::stdout::UnwrittenOutput) that it writes its standard output to;
+    /// something that cannot be mapped where it writes to the pipe at once.
     pub output: BorrowedFd<'a>,
     /// What the program's steps name by index.
     pub extra: &'a [BorrowedFd<'a>],
@@ -156,7 +158,9 @@ pub fn receive_message(channel: BorrowedFd<'_>) -> io::Result<Option<ChildMessag
     let mut packet = [0u8; 16];
     let (length, fd) = socket::receive(channel, &mut packet, true)?;
     Ok(match (length, packet[0]) {
-        (1, wire::channel::LISTENER) => fd.map_or(Some(ChildMessage::Other), |fd| Some(ChildMessage::Listener(fd))),
+        (1, wire::channel::LISTENER) => {
+            fd.map_or(Some(ChildMessage::Other), |fd| Some(ChildMessage::Listener(fd)))
+        }
         (0, _) => None,
         (_, wire::channel::READY) => Some(ChildMessage::Ready),
         (16, wire::channel::FAILED) => Some(ChildMessage::Failed {
@@ -168,9 +172,10 @@ pub fn receive_message(channel: BorrowedFd<'_>) -> io::Result<Option<ChildMessag
     })
 }
 
-/// Has the kernel refuse descriptors that the other end sends from now on. Those of a packet are closed by whoever receives it, and
-/// that may take as long as the sender has seen to: the last one of a socket may wait for its peer (SO_LINGER in socket(7)).
-/// False where there is no SO_PASSRIGHTS (before Linux 6.16): there the filter lets no socket linger.
+/// Has the kernel refuse descriptors that the other end sends from now on. Those of a packet are
+/// closed by whoever receives it, and that may take as long as the sender has seen to: the last one
+/// of a socket may wait for its peer (SO_LINGER in socket(7)). False where there is no
+/// SO_PASSRIGHTS (before Linux 6.16): there the filter lets no socket linger.
 pub fn refuse_descriptors(channel: BorrowedFd<'_>) -> bool {
     const SO_PASSRIGHTS: i32 = 83;
     let off = 0i32;
@@ -216,10 +221,12 @@ pub fn dispatch(
     socket::send(channel, &packet, files, false)
 }
 
-/// The next packet of a job, as [`packet`] without waiting and into a buffer of its length; empty when the other end is closed.
+/// The next packet of a job, as [`packet`] without waiting and into a buffer of its length; empty
+/// when the other end is closed.
 ///
 /// # Errors
-/// As `recv(2)`; `InvalidData` for one that is longer than [`wire::CHANNEL_PACKET`], or that another reader has taken meanwhile.
+/// As `recv(2)`; `InvalidData` for one that is longer than [`wire::CHANNEL_PACKET`], or that
+/// another reader has taken meanwhile.
 pub fn whole_packet(channel: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     use rustix::net::{RecvFlags, recv};
     let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK | RecvFlags::TRUNC;
@@ -237,8 +244,8 @@ const MAX_PACKET_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Waits for a packet or the end of the channel.
 ///
 /// # Errors
-/// `Interrupted` by a signal, and after 50 ms: a signal that arrives just before the wait does not interrupt it, so that the caller
-/// has to check for signals now and then.
+/// `Interrupted` by a signal, and after 50 ms: a signal that arrives just before the wait does not
+/// interrupt it, so that the caller has to check for signals now and then.
 pub fn wait_for_packet(channel: BorrowedFd<'_>) -> io::Result<()> {
     match poll(&mut [PollFd::new(&channel, PollFlags::IN)], Some(&MAX_PACKET_WAIT))? {
         0 => Err(io::ErrorKind::Interrupted.into()),
@@ -246,13 +253,14 @@ pub fn wait_for_packet(channel: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// Has the kernel name the sender of every packet that arrives at this end from now on, for [`whole_packet_from`].
+/// Has the kernel name the sender of every packet that arrives at this end from now on, for
+/// [`whole_packet_from`].
 pub fn name_senders(channel: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_socket_passcred(channel, true)?)
 }
 
-/// As [`whole_packet`] without waiting, with the process that sent the packet, by its number in the caller's pid namespace.
-/// `None` where no process did: the other end is closed.
+/// As [`whole_packet`] without waiting, with the process that sent the packet, by its number in the
+/// caller's pid namespace. `None` where no process did: the other end is closed.
 ///
 /// # Errors
 /// As [`whole_packet`].
@@ -267,8 +275,9 @@ pub fn whole_packet_from(channel: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Option
     }
 }
 
-/// As [`packet`] without waiting, with its sender as [`whole_packet_from`] has it. An unprivileged process cannot name another one
-/// than itself; unix(7). The number stays that of the sender when the sender has died meanwhile.
+/// As [`packet`] without waiting, with its sender as [`whole_packet_from`] has it. An unprivileged
+/// process cannot name another one than itself; unix(7). The number stays that of the sender when
+/// the sender has died meanwhile.
 pub fn packet_from(channel: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, Option<i32>)> {
     // SAFETY: a constant expression of the lengths.
     const SPACE: usize = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;
@@ -280,7 +289,8 @@ pub fn packet_from(channel: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(us
     (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
     (header.msg_control, header.msg_controllen) = (control.as_mut_ptr().cast(), SPACE);
     let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: a live descriptor; the header names one buffer and the control buffer, with their lengths.
+    // SAFETY: a live descriptor; the header names one buffer and the control buffer, with their
+    // lengths.
     let length = unsafe { libc::recvmsg(channel.as_raw_fd(), &raw mut header, flags) };
     let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
     // SAFETY: the kernel has filled in the control buffer, and its length in the header.
@@ -294,8 +304,9 @@ pub fn packet_from(channel: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(us
     Ok((length, sender))
 }
 
-/// Waits for the next packet of a job and drops every descriptor that comes with it. The length is that of the packet,
-/// which is longer than `buffer` where it was cut short; 0 when the other end is closed. A signal interrupts the wait.
+/// Waits for the next packet of a job and drops every descriptor that comes with it. The length is
+/// that of the packet, which is longer than `buffer` where it was cut short; 0 when the other end
+/// is closed. A signal interrupts the wait.
 pub fn packet(channel: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> io::Result<usize> {
     use rustix::net::{RecvFlags, recv};
     let flags = RecvFlags::TRUNC | if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };

@@ -68,7 +68,10 @@ pub(crate) async fn dial(
     Ok((Upstream { reader: Buffered::new(reader), writer }, traffic))
 }
 
-async fn try_dial(context: &ConnectionContext, target: &Target) -> Result<(SocketAddr, String, TcpStream), DialError> {
+async fn try_dial(
+    context: &ConnectionContext,
+    target: &Target,
+) -> Result<(SocketAddr, String, TcpStream), DialError> {
     let denied = |reason| DialError::Denied(Denial { target: target.clone(), reason });
     if context.meter.is_used() {
         return Err(denied(DenialReason::BytesUsed));
@@ -148,8 +151,9 @@ fn failure(error: &io::Error) -> DialFailure {
     }
 }
 
-/// True if packets to `address` stay on this machine. No packet is sent: the routing table is asked, and whether the address
-/// can be bound, since packets to a secondary address begin at the primary one.
+/// True if packets to `address` stay on this machine. No packet is sent: the routing table is
+/// asked, and whether the address can be bound, since packets to a secondary address begin at the
+/// primary one.
 fn is_own(address: IpAddr) -> bool {
     if !address.is_loopback() && UdpSocket::bind((address, 0)).is_ok() {
         return true;

@@ -60,7 +60,10 @@ enum Next {
 }
 
 /// Reads a head and parses it. `None` if the client has ended the connection, or is idle.
-async fn next_request(context: &ConnectionContext, client: &mut ClientConnection) -> Result<Option<HttpRequest>, Rejection> {
+async fn next_request(
+    context: &ConnectionContext,
+    client: &mut ClientConnection,
+) -> Result<Option<HttpRequest>, Rejection> {
     if client.reader.data().is_empty() {
         match timeout(context.bounds.idle, client.reader.fill()).await {
             Ok(Ok(1..)) => {}
@@ -74,7 +77,11 @@ async fn next_request(context: &ConnectionContext, client: &mut ClientConnection
     HttpRequest::parse(&head).map(Some)
 }
 
-async fn tunnel_to(context: &ConnectionContext, client: &mut ClientConnection, request: &HttpRequest) -> Result<Next, FinalResponse> {
+async fn tunnel_to(
+    context: &ConnectionContext,
+    client: &mut ClientConnection,
+    request: &HttpRequest,
+) -> Result<Next, FinalResponse> {
     let (mut upstream, mut traffic) = dial(context, Protocol::HttpConnect, &request.target)
         .await
         .map_err(|error| answer_for(error, request))?;
@@ -84,7 +91,11 @@ async fn tunnel_to(context: &ConnectionContext, client: &mut ClientConnection, r
     Ok(Next::End)
 }
 
-async fn forward(context: &ConnectionContext, client: &mut ClientConnection, request: &HttpRequest) -> Result<Next, FinalResponse> {
+async fn forward(
+    context: &ConnectionContext,
+    client: &mut ClientConnection,
+    request: &HttpRequest,
+) -> Result<Next, FinalResponse> {
     let (mut upstream, mut traffic) =
         dial(context, Protocol::Http, &request.target).await.map_err(|error| answer_for(error, request))?;
     let end = exchange(context, client, &mut upstream, request, &traffic).await;

@@ -1,5 +1,6 @@
-//! Answers for every name that it does not exist. A sandbox's names are resolved by its proxy: a program that resolves one by
-//! itself does not use the proxy, and gets a final answer at once in place of one that it would retry.
+//! Answers for every name that it does not exist. A sandbox's names are resolved by its proxy: a
+//! program that resolves one by itself does not use the proxy, and gets a final answer at once in
+//! place of one that it would retry.
 
 use std::io;
 use std::net;
@@ -33,8 +34,8 @@ pub struct NameServer {
 }
 
 impl NameServer {
-    /// Starts to serve. Must be called within a Tokio runtime; fails if a socket cannot be registered
-    /// with it.
+    /// Starts to serve. Must be called within a Tokio runtime; fails if a socket cannot be
+    /// registered with it.
     pub fn start(
         datagrams: net::UdpSocket,
         streams: net::TcpListener,
@@ -128,7 +129,8 @@ async fn serve_stream(mut stream: TcpStream, reporter: &Reporter) -> io::Result<
     }
 }
 
-/// The answer to a query, and the name that it asks for; `None` if it is not a query. RFC 1035, 4.1.
+/// The answer to a query, and the name that it asks for; `None` if it is not a query. RFC 1035,
+/// 4.1.
 fn answer(query: &[u8]) -> Option<(Vec<u8>, Option<String>)> {
     const IS_ANSWER: u8 = 0x80;
     const OPERATION: u8 = 0x78;

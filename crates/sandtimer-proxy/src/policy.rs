@@ -6,7 +6,7 @@ mod ranges;
 use std::net::IpAddr;
 
 pub use entry::EntryError;
-use entry::{PolicyEntry, Pattern};
+use entry::{Pattern, PolicyEntry};
 use ranges::{SpecialRange, embedded_v4};
 
 use crate::denial::DenialReason;

@@ -137,7 +137,11 @@ async fn serve(context: ConnectionContext, client: ClientConnection, permits: [O
 
 /// Takes a slot of the bound. A client that has been accepted waits for one; the next ones wait in
 /// the backlog.
-async fn take_slot(slots: &Arc<Semaphore>, context: &ConnectionContext, bound: usize) -> OwnedSemaphorePermit {
+async fn take_slot(
+    slots: &Arc<Semaphore>,
+    context: &ConnectionContext,
+    bound: usize,
+) -> OwnedSemaphorePermit {
     match Arc::clone(slots).try_acquire_owned() {
         Ok(permit) => permit,
         Err(TryAcquireError::NoPermits) => {

@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use sandtimer_proxy::{ProxyBounds, ConnectionEnd, DenialReason, Event};
+use sandtimer_proxy::{ConnectionEnd, DenialReason, Event, ProxyBounds};
 use support::{RecordingServer, World, any_port, client_hello, patiently, read_all, read_until, server_name};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -57,7 +57,8 @@ async fn half_closed_tunnel_ends_when_idle() {
     let mut stream = world.tunnel(&target(&server)).await;
     // The silent server reads to the end, and ends: so this one does not.
     let other = RecordingServer::with(any_port(), async |_stream, _| std::future::pending().await);
-    let world_of_other = World::for_server(&other, ProxyBounds { idle: SHORT_TIMEOUT, ..ProxyBounds::default() });
+    let world_of_other =
+        World::for_server(&other, ProxyBounds { idle: SHORT_TIMEOUT, ..ProxyBounds::default() });
     let mut held = world_of_other.tunnel(&target(&other)).await;
     for stream in [&mut stream, &mut held] {
         stream.shutdown().await.unwrap();
@@ -122,7 +123,8 @@ async fn handshake_that_is_too_long_is_refused() {
 #[tokio::test]
 async fn received_bytes_are_bounded_for_all_connections() {
     let server = endless();
-    let world = World::for_server(&server, ProxyBounds { received_bytes: Some(50_000), ..ProxyBounds::default() });
+    let world =
+        World::for_server(&server, ProxyBounds { received_bytes: Some(50_000), ..ProxyBounds::default() });
     let mut stream = world.tunnel(&target(&server)).await;
     let received = read_all(&mut stream).await;
     assert!(received.len() <= 50_000, "{}", received.len());

@@ -6,7 +6,7 @@ mod support;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use sandtimer_proxy::{ProxyBounds, Event};
+use sandtimer_proxy::{Event, ProxyBounds};
 use support::{RecordingServer, World};
 use tokio::task::spawn_blocking;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandtimer_proxy::{
-    ProxyBounds, Capacity, ConnectionEnd, Event, ProxyPolicy, Protocol, Proxy, ProxyConfig, SystemResolver,
+    Capacity, ConnectionEnd, Event, Protocol, Proxy, ProxyBounds, ProxyConfig, ProxyPolicy, SystemResolver,
 };
 use support::{
     ALLOWED, RecordingServer, World, any_port, client_hello, patiently, read_all, read_until, server_name,
@@ -112,7 +112,8 @@ async fn client_that_expects_continue_gets_it_first() {
 
 #[tokio::test]
 async fn early_response_ends_an_upload() {
-    let server = RecordingServer::answering("\r\n\r\n", "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n");
+    let server =
+        RecordingServer::answering("\r\n\r\n", "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n");
     let world = World::for_server(&server, ProxyBounds::default());
     let head = format!(
         "POST http://{0}/ HTTP/1.1\r\nHost: {0}\r\nContent-Length: 9000000\r\n\r\nonly this",
@@ -125,7 +126,8 @@ async fn early_response_ends_an_upload() {
 /// A client that has its answer may still be sending: it gets no reset.
 #[tokio::test]
 async fn early_response_does_not_reset_the_client() {
-    let server = RecordingServer::answering("\r\n\r\n", "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n");
+    let server =
+        RecordingServer::answering("\r\n\r\n", "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n");
     let world = World::for_server(&server, ProxyBounds::default());
     let mut stream = world.connect().await;
     let head = format!(
@@ -383,8 +385,11 @@ async fn unix_listener_and_system_resolver_serve() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("proxy");
     let config = ProxyConfig {
-        policy: ProxyPolicy::parse([format!("localhost:{}", server.address.port()), server.address.to_string()])
-            .unwrap(),
+        policy: ProxyPolicy::parse([
+            format!("localhost:{}", server.address.port()),
+            server.address.to_string(),
+        ])
+        .unwrap(),
         bounds: ProxyBounds::default(),
         resolver: Arc::new(SystemResolver::new(&Capacity::default())),
         events: Arc::new(|_| ()),

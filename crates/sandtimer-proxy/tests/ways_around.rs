@@ -6,10 +6,10 @@
 
 mod support;
 
-use sandtimer_proxy::{ProxyBounds, DenialReason, Event};
+use sandtimer_proxy::{DenialReason, Event, ProxyBounds};
 use support::{
-    FORBIDDEN, RecordingServer, World, any_port, client_hello, encrypted_hello, patiently, read_all, read_until,
-    same_port, server_name, socks_address, socks_name,
+    FORBIDDEN, RecordingServer, World, any_port, client_hello, encrypted_hello, patiently, read_all,
+    read_until, same_port, server_name, socks_address, socks_name,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -38,7 +38,11 @@ impl AttackScene {
     fn new(more_entries: &[&str]) -> AttackScene {
         let (allowed, v4, v6) = same_port();
         let port = allowed.local_addr().unwrap().port();
-        let forbidden = [RecordingServer::reached(v4), RecordingServer::reached(v6), RecordingServer::reached(any_port())];
+        let forbidden = [
+            RecordingServer::reached(v4),
+            RecordingServer::reached(v6),
+            RecordingServer::reached(any_port()),
+        ];
         let other_port = forbidden[2].address.port();
         let mut entries = vec![
             format!("allowed.test:{port}"),

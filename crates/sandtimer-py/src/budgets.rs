@@ -1,4 +1,5 @@
-//! Budgets of agents' runs, as Python objects. Time is the caller's, in seconds; nothing here waits.
+//! Budgets of agents' runs, as Python objects. Time is the caller's, in seconds; nothing here
+//! waits.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use pyo3::types::PyDict;
 use sandtimer::limits::{Ceilings, Key, Limits, ScopeLocation, Setting, nest, precedence};
 use sandtimer::model::{Layer, LimitKind, Source};
 use sandtimer::time::Moment;
-use sandtimer_agents::budget::{self, Check, OnTaskTimeout, BudgetOptions, TaskError, TaskOf, TurnKind};
+use sandtimer_agents::budget::{self, BudgetOptions, Check, OnTaskTimeout, TaskError, TaskOf, TurnKind};
 
 use crate::calls::{Engine, Scope};
 use crate::errors;
@@ -63,8 +64,8 @@ impl Budget {
 
 #[pymethods]
 impl Budget {
-    /// From the limits that the caller gave, those that are built in, and the options `wrap_up` (None: the default),
-    /// `max_duration_factor` and `end_tasks`.
+    /// From the limits that the caller gave, those that are built in, and the options `wrap_up`
+    /// (None: the default), `max_duration_factor` and `end_tasks`.
     #[new]
     fn new(
         given: &Bound<'_, PyDict>,
@@ -150,7 +151,8 @@ impl Budget {
         stopped.map(|(name, took)| (name, took.as_secs_f64()))
     }
 
-    /// Name, elapsed seconds, estimated and longest duration, progress in percent, whether it is overdue.
+    /// Name, elapsed seconds, estimated and longest duration, progress in percent, whether it is
+    /// overdue.
     #[allow(clippy::type_complexity)]
     fn task_status(
         &self,
@@ -189,8 +191,8 @@ impl Budget {
         budget.next_event().map(|event| event.since(moment(now)).as_secs_f64())
     }
 
-    /// Seconds of wall and of silence that a run may have which is begun now, in this task or in none. In one second of its
-    /// clock pass `speed` seconds of the budget's.
+    /// Seconds of wall and of silence that a run may have which is begun now, in this task or in
+    /// none. In one second of its clock pass `speed` seconds of the budget's.
     fn run_limits(&self, of: (Option<String>, f64, f64)) -> (Option<f64>, Option<f64>) {
         let (task, now, speed) = of;
         let limits = self.lock().run_bound(task.as_deref(), moment(now)).limits(speed);
@@ -202,8 +204,8 @@ impl Budget {
         (seconds(LimitKind::Wall), seconds(LimitKind::Stall))
     }
 
-    /// A scope for a run that is begun now, in this task or in none. In one second of the engine's clock pass `speed`
-    /// seconds of the budget's.
+    /// A scope for a run that is begun now, in this task or in none. In one second of the engine's
+    /// clock pass `speed` seconds of the budget's.
     fn run_scope(&self, py: Python<'_>, engine: &Engine, of: (Option<String>, f64, f64)) -> PyResult<Scope> {
         let (task, now, speed) = of;
         let bound = self.lock().run_bound(task.as_deref(), moment(now));
@@ -217,7 +219,8 @@ impl Budget {
     }
 }
 
-/// The name, the typical and the longest seconds, and those of the suggested limit where there is one, out of an estimate's text.
+/// The name, the typical and the longest seconds, and those of the suggested limit where there is
+/// one, out of an estimate's text.
 #[pyfunction]
 pub(crate) fn parse_estimate(text: &str) -> Option<(String, f64, f64, Option<f64>)> {
     let read = budget::parse_estimate(text)?;

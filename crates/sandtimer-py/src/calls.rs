@@ -1,4 +1,5 @@
-//! Engines, pools of children and calls, as Python objects. Every wait gives up the interpreter's lock.
+//! Engines, pools of children and calls, as Python objects. Every wait gives up the interpreter's
+//! lock.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -10,9 +11,9 @@ use std::time::Duration;
 use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyPermissionError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use sandtimer::engine::{self, CallSpec, Output, CallEvent, Spec, Stdin};
+use sandtimer::engine::{self, CallEvent, CallSpec, Output, Spec, Stdin};
 use sandtimer::model::Layer;
-use sandtimer::zygote::{CallAnswer, AnswerKind, AnswerPart, Profile};
+use sandtimer::zygote::{AnswerKind, AnswerPart, CallAnswer, Profile};
 
 use crate::contexts::Contexts;
 use crate::{errors, limits, memory};
@@ -112,7 +113,8 @@ impl Engine {
         Ok(Contexts::new(contexts.map_err(|error| errors::from_engine(py, &error))?))
     }
 
-    /// A scope whose calls together take at most `total` seconds (None: unlimited) from now, within `outer`.
+    /// A scope whose calls together take at most `total` seconds (None: unlimited) from now, within
+    /// `outer`.
     #[pyo3(signature = (name, total, outer=None))]
     fn scope(
         &self,
@@ -140,7 +142,8 @@ impl Engine {
         begun(py, py.detach(|| self.engine.call_spawned(&profile, spec)))
     }
 
-    /// Runs a command. FileNotFoundError and PermissionError say that there is none, or none that can be executed.
+    /// Runs a command. FileNotFoundError and PermissionError say that there is none, or none that
+    /// can be executed.
     fn command(
         &self,
         py: Python<'_>,
@@ -183,7 +186,8 @@ pub(crate) fn child_source() -> PyResult<(String, i32)> {
     Ok((sandtimer::zygote::source(), std::os::fd::AsRawFd::as_raw_fd(&library)))
 }
 
-/// The device nodes of the GPU that calls would be given. SandboxUnavailableError says why there are none.
+/// The device nodes of the GPU that calls would be given. SandboxUnavailableError says why there
+/// are none.
 #[pyfunction]
 pub(crate) fn gpu_nodes(py: Python<'_>) -> PyResult<Vec<PathBuf>> {
     let gpus = py.detach(engine::gpus).map_err(|error| errors::from_engine(py, &error))?;
@@ -224,7 +228,8 @@ pub(crate) fn poll_signals(raised: &mut Option<PyErr>) -> bool {
     })
 }
 
-/// Does something that waits without the interpreter's lock, and asks whether a signal's handler raised.
+/// Does something that waits without the interpreter's lock, and asks whether a signal's handler
+/// raised.
 fn interruptible<T: Send>(
     py: Python<'_>,
     wait: impl FnOnce(&mut dyn FnMut() -> bool) -> std::io::Result<T> + Send,
@@ -236,8 +241,8 @@ fn interruptible<T: Send>(
 }
 
 impl Pool {
-    /// Does something with the pool, without the interpreter's lock. It may have been closed by then, and this the last to
-    /// leave it.
+    /// Does something with the pool, without the interpreter's lock. It may have been closed by
+    /// then, and this the last to leave it.
     fn with<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&engine::Calls) -> T + Send) -> PyResult<T> {
         let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let done = py.detach(move || calls.map(|calls| act(&calls)));
@@ -304,7 +309,8 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // Not locked: in a process that was forked, a thread that is not there may have held the lock.
+        // Not locked: in a process that was forked, a thread that is not there may have held the
+        // lock.
         let mut calls = self.calls.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         // Without an interpreter there is no lock to give up.
         if Python::try_attach(|py| py.detach(|| Self::end(calls.take()))).is_none() {
@@ -349,9 +355,10 @@ impl Call {
 
 #[pymethods]
 impl Call {
-    /// Waits for the answer: its kind, its inline bytes, and of each part the length and whether it is immutable. The kind is
-    /// "value", "raised", "refused", or "malformed" with the reason, or "nothing" when there is a verdict or the job ended
-    /// without an answer: then the bytes are the ending, where that is known already.
+    /// Waits for the answer: its kind, its inline bytes, and of each part the length and whether it
+    /// is immutable. The kind is "value", "raised", "refused", or "malformed" with the reason, or
+    /// "nothing" when there is a verdict or the job ended without an answer: then the bytes are the
+    /// ending, where that is known already.
     #[allow(clippy::type_complexity)]
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyBytes>, Vec<(u64, bool)>)> {
         let update = loop {
@@ -390,7 +397,8 @@ impl Call {
         }
     }
 
-    /// Reads part `index` of the answer to `address`, where there must be room for it. Parts are read in their order.
+    /// Reads part `index` of the answer to `address`, where there must be room for it. Parts are
+    /// read in their order.
     fn read(&self, py: Python<'_>, index: usize, address: usize) -> PyResult<()> {
         let part = self.part(index)?;
         interruptible(py, |poll_signals| memory::read_to(&self.call, part, address, poll_signals))
@@ -405,13 +413,15 @@ impl Call {
         Ok(bytes)
     }
 
-    /// Takes the answer: False when a limit has ended the run before. The job then waits for `release`.
+    /// Takes the answer: False when a limit has ended the run before. The job then waits for
+    /// `release`.
     fn accept(&self, raised: bool) -> bool {
         self.over.store(true, Ordering::Relaxed);
         self.call.take(if raised { AnswerKind::Raised } else { AnswerKind::Value })
     }
 
-    /// Ends the job whose answer was taken. Not left to the end of this object: an exception may keep that for ever.
+    /// Ends the job whose answer was taken. Not left to the end of this object: an exception may
+    /// keep that for ever.
     fn release(&self) {
         self.call.end_answered();
     }

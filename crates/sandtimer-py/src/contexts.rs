@@ -3,8 +3,9 @@
 //! ```text
 //! whoever runs ── waits without the interpreter's lock ◀── words ── a thread of the run's own, which drives the context
 //! ```
-//! The thread is there so that whoever waits can look at signals, call back, or leave: then the run is cancelled, and one that
-//! waits for its turn does not begin. Nothing of a context is taken down in a process that was forked.
+//! The thread is there so that whoever waits can look at signals, call back, or leave: then the run
+//! is cancelled, and one that waits for its turn does not begin. Nothing of a context is taken down
+//! in a process that was forked.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{Read, Write};
@@ -17,8 +18,8 @@ use std::time::Duration;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use sandtimer::engine::{self, BranchSpec, CellSpec, ContextSpec, Run, Stream, CellEvent};
-use sandtimer::model::{Source, RemainingState};
+use sandtimer::engine::{self, BranchSpec, CellEvent, CellSpec, ContextSpec, Run, Stream};
+use sandtimer::model::{RemainingState, Source};
 use serde_json::Value;
 
 use crate::calls::{Ended, SIGNAL_POLL_INTERVAL, poll_signals};
@@ -98,7 +99,8 @@ impl Contexts {
         let spec = ContextSpec { limits, require, environment, directory, ..ContextSpec::default() };
         let contexts = self.get().clone();
         let mut raised = None;
-        let opened = py.detach(|| contexts.map(|contexts| contexts.open(spec, &mut || poll_signals(&mut raised))));
+        let opened =
+            py.detach(|| contexts.map(|contexts| contexts.open(spec, &mut || poll_signals(&mut raised))));
         raised.map_or(Ok(()), Err)?;
         match opened {
             Some(Ok(context)) => Ok(Context { context: Mutex::new(Some(Arc::new(context))) }),
@@ -117,7 +119,8 @@ impl Contexts {
 
 impl Drop for Contexts {
     fn drop(&mut self) {
-        // Not locked: in a process that was forked, a thread that is not there may have held the lock.
+        // Not locked: in a process that was forked, a thread that is not there may have held the
+        // lock.
         let contexts = self.contexts.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         unlocked(move || drop(contexts));
     }
@@ -139,7 +142,8 @@ impl Context {
 
 #[pymethods]
 impl Context {
-    /// Has a cell executed when its turn has come, under `limits`, and under `defaults` where these say nothing.
+    /// Has a cell executed when its turn has come, under `limits`, and under `defaults` where these
+    /// say nothing.
     fn execute(
         &self,
         cell: CellOf,
@@ -157,7 +161,8 @@ impl Context {
             defaults: vec![(Source::Session, defaults.limits.clone())],
             warn,
             warn_signal,
-            // Taken here, so that the order of asking is that of the calls, and not that of the threads.
+            // Taken here, so that the order of asking is that of the calls, and not that of the
+            // threads.
             turn: Some(context.queue()),
             withdrawn: Some(line.withdrawn.clone()),
             ..CellSpec::default()
@@ -167,7 +172,8 @@ impl Context {
         })
     }
 
-    /// Makes contexts that begin with what this one is, under these limits where they say something; see [`Execution::made`].
+    /// Makes contexts that begin with what this one is, under these limits where they say
+    /// something; see [`Execution::made`].
     fn branch(&self, count: usize, limits: &limits::CallLimits) -> PyResult<Execution> {
         let line = Arc::new(ExecutionChannel::new(false));
         let context = self.get()?;
@@ -180,7 +186,8 @@ impl Context {
         })
     }
 
-    /// Goes back to before the last run that changed something; the word on it is whether there was such a state.
+    /// Goes back to before the last run that changed something; the word on it is whether there was
+    /// such a state.
     fn undo(&self) -> PyResult<Execution> {
         let line = Arc::new(ExecutionChannel::new(false));
         let context = self.get()?;
@@ -195,7 +202,8 @@ impl Context {
         Ok(self.get()?.interrupt())
     }
 
-    /// Executions, runs that wait, why there is no checkpoint (None: there is one), whether the last run can be undone.
+    /// Executions, runs that wait, why there is no checkpoint (None: there is one), whether the
+    /// last run can be undone.
     fn info(&self, py: Python<'_>) -> PyResult<(u64, usize, Option<String>, bool)> {
         let context = self.get()?;
         let info = py.detach(|| context.settled_info());
@@ -308,7 +316,10 @@ impl ExecutionChannel {
             if inbox.waiting < MAX_WAITING_DISPLAYS || is_over || self.withdrawn.load(Ordering::Acquire) {
                 return inbox;
             }
-            (inbox, _) = self.changed.wait_timeout(inbox, SIGNAL_POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner);
+            (inbox, _) = self
+                .changed
+                .wait_timeout(inbox, SIGNAL_POLL_INTERVAL)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use sandtimer_agents::estimate::{EstimateAnswer, EstimateRequest, Conditions, Estimator};
+use sandtimer_agents::estimate::{Conditions, EstimateAnswer, EstimateRequest, Estimator};
 use sandtimer_os::clock::calendar_milliseconds;
-use sandtimer_records::{DurationStore, KnownDurations, default_state_directory, named_state_directory, own_name};
+use sandtimer_records::{
+    DurationStore, KnownDurations, default_state_directory, named_state_directory, own_name,
+};
 
 use crate::errors::exception;
 

@@ -1,7 +1,9 @@
-//! Stores of jobs, and workers whose handlers are Python functions. Every call gives up the interpreter's lock.
+//! Stores of jobs, and workers whose handlers are Python functions. Every call gives up the
+//! interpreter's lock.
 //!
-//! A worker is a thread without that lock. It takes it for handlers alone: those make calls of a sandbox's, so that what
-//! jobs ask for is executed in processes of their own, and this one only waits for them.
+//! A worker is a thread without that lock. It takes it for handlers alone: those make calls of a
+//! sandbox's, so that what jobs ask for is executed in processes of their own, and this one only
+//! waits for them.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -18,7 +20,7 @@ use pyo3::types::PyBytes;
 use sandtimer::limits::Limits;
 use sandtimer::model::Source;
 use sandtimer_jobs::executor::{
-    HandlerResult, Handler, HandlerCall, Handlers, WorkerContext, HandlerMessage, Worker, WorkerSettings,
+    Handler, HandlerCall, HandlerMessage, HandlerResult, Handlers, Worker, WorkerContext, WorkerSettings,
 };
 use sandtimer_jobs::job::{
     self, FILE_PIECE, FileOf, Filter, JobSpec, JobState, LOCAL_OWNER, LineTimes, MAX_FAN_OUT_BYTES,
@@ -105,8 +107,9 @@ pub(crate) struct JobStore {
     state_directory: PathBuf,
 }
 
-/// What ends threads when it is dropped, which may be about to say something in Python: it is dropped without the interpreter's
-/// lock. In a fork of the process that made it there are no such threads, and it stays.
+/// What ends threads when it is dropped, which may be about to say something in Python: it is
+/// dropped without the interpreter's lock. In a fork of the process that made it there are no such
+/// threads, and it stays.
 struct UnlockedDrop<T: Send> {
     /// There until this is dropped.
     kept: Option<T>,
@@ -204,7 +207,8 @@ impl JobStore {
         })?)
     }
 
-    /// Bytes of its log from there on, and where the next are; with the time before each line, which no position counts.
+    /// Bytes of its log from there on, and where the next are; with the time before each line,
+    /// which no position counts.
     fn read_log<'py>(
         &self,
         py: Python<'py>,
@@ -340,8 +344,9 @@ impl Begun {
     }
 }
 
-/// A function of Python's: takes the input as JSON, a scope, limits and what is to hear of runs, and gives what came of it:
-/// "returned" with JSON, or "failed" or "unavailable" with the reason, and a traceback or nothing.
+/// A function of Python's: takes the input as JSON, a scope, limits and what is to hear of runs,
+/// and gives what came of it: "returned" with JSON, or "failed" or "unavailable" with the reason,
+/// and a traceback or nothing.
 #[derive(Debug)]
 struct PythonHandler {
     function: Py<PyAny>,
@@ -399,7 +404,8 @@ struct SettingsOf {
 /// Whether the program is ending.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// From here on nothing is said beside jobs: a thread that would take the interpreter's lock could wait for ever.
+/// From here on nothing is said beside jobs: a thread that would take the interpreter's lock could
+/// wait for ever.
 #[pyfunction]
 pub(crate) fn end_remarks() {
     ENDING.store(true, Ordering::Relaxed);
@@ -439,7 +445,8 @@ impl JobWorker {
         let lease = Duration::try_from_secs_f64(lease)
             .map_err(|error| PyValueError::new_err(format!("lease={lease}: {error}")))?;
         let defaults: Limits = limits.get().limits.clone().with_origin("the worker's sandbox");
-        let place = WorkerContext::new(engine.engine.clone(), Arc::clone(&store.store), &store.state_directory);
+        let place =
+            WorkerContext::new(engine.engine.clone(), Arc::clone(&store.store), &store.state_directory);
         let place = WorkerContext { defaults: vec![(Source::Session, defaults)], ..place };
         let limits = Arc::new(limits);
         let handler = |(name, function)| {

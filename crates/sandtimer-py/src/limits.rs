@@ -123,7 +123,8 @@ fn notice(parameters: &Bound<'_, PyDict>) -> PyResult<Option<(Duration, i32)>> {
     Ok(Some((before, signal.extract()?)))
 }
 
-/// The limits of calls, the notice before them, and their least isolation. Read once for many calls.
+/// The limits of calls, the notice before them, and their least isolation. Read once for many
+/// calls.
 #[pyclass(frozen, name = "Limits", module = "sandtimer._sandtimer")]
 pub(crate) struct CallLimits {
     pub limits: Limits,

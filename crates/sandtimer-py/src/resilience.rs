@@ -1,4 +1,5 @@
-//! Retries and breakers of `sandtimer_agents::resilience` and the guard of loops, for Python, which says what time it is.
+//! Retries and breakers of `sandtimer_agents::resilience` and the guard of loops, for Python, which
+//! says what time it is.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,8 +9,8 @@ use pyo3::prelude::*;
 use sandtimer::time::Moment;
 use sandtimer_agents::loop_guard::TurnGuard;
 use sandtimer_agents::resilience::{
-    self, Backoff, BreakerSettings, Budgets, CallEnd, AttemptFailure, Hold, AttemptResult, OpenBreaker, Rate, Retry, CallStep,
-    Ticket, Way, Why,
+    self, AttemptFailure, AttemptResult, Backoff, BreakerSettings, Budgets, CallEnd, CallStep, Hold,
+    OpenBreaker, Rate, Retry, Ticket, Way, Why,
 };
 
 /// Breakers by key, and what retries of these keys may cost.
@@ -78,7 +79,12 @@ impl Breakers {
     }
 
     /// A ticket's number, or how the breaker refuses.
-    fn admit(&mut self, key: &str, limit: Option<f64>, now: u64) -> PyResult<(Option<u64>, Option<RejectedAttempt>)> {
+    fn admit(
+        &mut self,
+        key: &str,
+        limit: Option<f64>,
+        now: u64,
+    ) -> PyResult<(Option<u64>, Option<RejectedAttempt>)> {
         let limit = limit.map(seconds).transpose()?;
         Ok(match self.breakers.admit(key, limit, Moment::from_nanos(now)) {
             Ok(ticket) => {
@@ -128,12 +134,14 @@ impl Breakers {
 #[pyclass]
 pub(crate) struct Attempts(resilience::GuardedCall);
 
-/// What is to be done: `attempt` of a way, `wait` in seconds, or `done`, `ignored`, `failed` and why.
+/// What is to be done: `attempt` of a way, `wait` in seconds, or `done`, `ignored`, `failed` and
+/// why.
 type Next = (&'static str, usize, f64, String);
 
 #[pymethods]
 impl Attempts {
-    /// `fallbacks`: ways beside the first, which has `key`. `pauses`: fixed ones in seconds, or at random for `None`.
+    /// `fallbacks`: ways beside the first, which has `key`. `pauses`: fixed ones in seconds, or at
+    /// random for `None`.
     #[new]
     fn new(
         key: Option<String>,

@@ -4,9 +4,10 @@
 //! durations.sqlite   durations(id, ended_at_ms, seconds, stopped, question as JSON), newest last; `user_version` is
 //!                    the layout's
 //! ```
-//! A question holds fingerprints, so no command line is kept here. Several processes may read and write at a time (WAL);
-//! a write is on the disk after a crash of the process, and perhaps not after a loss of power. A file that is damaged is
-//! moved aside and begun anew: it holds nothing but experience. A file of a newer version is left alone.
+//! A question holds fingerprints, so no command line is kept here. Several processes may read and
+//! write at a time (WAL); a write is on the disk after a crash of the process, and perhaps not
+//! after a loss of power. A file that is damaged is moved aside and begun anew: it holds nothing
+//! but experience. A file of a newer version is left alone.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -79,8 +80,9 @@ impl DurationStore {
     /// Runs that are kept; the newest.
     pub const MAX_DURATIONS: usize = 20_000;
 
-    /// What the durations foretell that are kept in a state directory, and in that of MCP clients below it. Where none are
-    /// kept, nothing is made; the clients' are left out where they cannot be read.
+    /// What the durations foretell that are kept in a state directory, and in that of MCP clients
+    /// below it. Where none are kept, nothing is made; the clients' are left out where they cannot
+    /// be read.
     ///
     /// # Errors
     /// Those of [`DurationStore::open`], or when they cannot be read.
@@ -98,7 +100,11 @@ impl DurationStore {
     }
 
     /// The newest in a directory; none where there is no file of them.
-    fn kept(directory: &Path, now_ms: u64, remarks: &mut Vec<String>) -> Result<Vec<FinishedRun>, StoreError> {
+    fn kept(
+        directory: &Path,
+        now_ms: u64,
+        remarks: &mut Vec<String>,
+    ) -> Result<Vec<FinishedRun>, StoreError> {
         let path = directory.join(NAME);
         if !path.exists() {
             return Ok(Vec::new());
@@ -361,6 +367,10 @@ mod tests {
         (0..DurationStore::MAX_DURATIONS + 1000).for_each(|_| store.append(&run(1.0)).expect("written"));
         store.lock().execute_batch("COMMIT").expect("done");
         let kept = store.newest(usize::MAX).expect("readable").len();
-        assert!((DurationStore::MAX_DURATIONS..DurationStore::MAX_DURATIONS + PURGE_SLACK as usize).contains(&kept), "{kept}");
+        assert!(
+            (DurationStore::MAX_DURATIONS..DurationStore::MAX_DURATIONS + PURGE_SLACK as usize)
+                .contains(&kept),
+            "{kept}"
+        );
     }
 }

@@ -3,9 +3,10 @@
 //! ```text
 //! head, ring, from, dirty, total: 8 bytes each │ the first `head` bytes │ a ring of the newest `ring` bytes
 //! ```
-//! It needs no more of the disk than the run's output limit, as the engine's own spool. The hard fact: whoever writes it
-//! may be killed between any two writes. So `dirty`, up to where the ring may have been overwritten, is written before the
-//! bytes, and `total` behind them; what lies between the two promises is intact.
+//! It needs no more of the disk than the run's output limit, as the engine's own spool. The hard
+//! fact: whoever writes it may be killed between any two writes. So `dirty`, up to where the ring
+//! may have been overwritten, is written before the bytes, and `total` behind them; what lies
+//! between the two promises is intact.
 
 use std::fs::File;
 use std::io;
@@ -54,7 +55,8 @@ impl Header {
         Header { head: number(0), tail_size: number(1), from: number(2), dirty: number(3), total: number(4) }
     }
 
-    /// Where in the file a position of the stream is, and how many bytes from there on lie side by side.
+    /// Where in the file a position of the stream is, and how many bytes from there on lie side by
+    /// side.
     fn locate(self, position: u64) -> (u64, u64) {
         if position < self.head {
             return (HEADER as u64 + position, self.head - position);
@@ -72,7 +74,8 @@ impl Header {
 impl Journal {
     /// A new one for a stream of which `limit` bytes are kept; `None` is all.
     pub(crate) fn create(path: &Path, limit: Option<u64>) -> io::Result<Self> {
-        let (head, tail_size) = limit.map_or((u64::MAX - (1 << 20), 0), |limit| (limit / 2, limit - limit / 2));
+        let (head, tail_size) =
+            limit.map_or((u64::MAX - (1 << 20), 0), |limit| (limit / 2, limit - limit / 2));
         let state = Header { head, tail_size, from: 0, dirty: 0, total: 0 };
         let file = create(path)?;
         file.write_all_at(&state.bytes(), 0)?;

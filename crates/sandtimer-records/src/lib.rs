@@ -16,6 +16,6 @@ mod write_ahead;
 pub use directory::{MCP_DIRECTORY, default_state_directory, named_state_directory, own_name};
 pub use durations::{DurationStore, KnownDurations, OpenedDurations};
 pub use journal::Journal;
-pub use record::{RunStart, RunEnd, StoredRun};
+pub use record::{RunEnd, RunStart, StoredRun};
 pub use runs::{OpenedRunStore, RunStore, StoreError, bare_outcome};
 pub use write_ahead::write_ahead;

@@ -4,11 +4,13 @@
 //! <id>.begun   JSON of `Begun`, while the run goes on
 //! <id>.run     what was there │ bytes of stdout that were kept │ of stderr │ JSON of `Ended` │ its length, 8 bytes │ MARK
 //! ```
-//! A `.run` file is written under another name and then renamed: a writer that is killed leaves it whole or not at all. As a rule
-//! that is the `.begun` file, continued: making a file takes longer than writing it. A later record of the same run continues a copy
-//! of the earlier one and replaces it: the output stays where it was, for whoever has read the earlier head. After a loss of power
-//! a file may be cut short, which the missing mark shows. Its head comes last because only then it is known which parts of the
-//! output were kept. Of a head that is long only what listings need stays in memory.
+//! A `.run` file is written under another name and then renamed: a writer that is killed leaves it
+//! whole or not at all. As a rule that is the `.begun` file, continued: making a file takes longer
+//! than writing it. A later record of the same run continues a copy of the earlier one and replaces
+//! it: the output stays where it was, for whoever has read the earlier head. After a loss of power
+//! a file may be cut short, which the missing mark shows. Its head comes last because only then it
+//! is known which parts of the output were kept. Of a head that is long only what listings need
+//! stays in memory.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -26,12 +28,14 @@ use serde::{Deserialize, Deserializer, Serialize};
 const MARK: &[u8; 8] = b"sandrun1";
 /// No head is longer, except where it carries output itself.
 const MAX_HEAD_BYTES: u64 = 1 << 30;
-/// Output up to here is rebuilt from the kept bytes; an Outcome of more, which carries only some of them, keeps its own.
+/// Output up to here is rebuilt from the kept bytes; an Outcome of more, which carries only some of
+/// them, keeps its own.
 const MAX_REBUILT_BYTES: u64 = 64 << 20;
-/// Output up to here, of each stream, also stays in memory beside the record of a run that was just written.
+/// Output up to here, of each stream, also stays in memory beside the record of a run that was just
+/// written.
 const MAX_OUTPUT_BYTES_IN_MEMORY: u64 = 4 << 10;
-/// Heads up to here stay in memory as they are, where their value, error and results are few: parsed, each takes some hundred
-/// bytes.
+/// Heads up to here stay in memory as they are, where their value, error and results are few:
+/// parsed, each takes some hundred bytes.
 const MAX_HEAD_IN_MEMORY: usize = 4 << 10;
 const MAX_VALUES_IN_MEMORY: usize = 64;
 /// Bytes that are moved at a time.
@@ -64,8 +68,9 @@ pub struct RunEnd {
     pub begun: RunStart,
     /// Milliseconds since 1970.
     pub ended_at_ms: u64,
-    /// In the file without stdout and stderr, which are rebuilt, unless `own_output`. In memory also without value, error and
-    /// results, where those are large; read from the file without them.
+    /// In the file without stdout and stderr, which are rebuilt, unless `own_output`. In memory
+    /// also without value, error and results, where those are large; read from the file without
+    /// them.
     #[serde(deserialize_with = "facts")]
     pub outcome: Outcome,
     own_output: bool,
@@ -131,7 +136,8 @@ fn whole_outcome(text: &[u8]) -> io::Result<Outcome> {
     Ok(outcome)
 }
 
-/// An Outcome without what may be large: a head of which only the facts are kept is read without making anything of the rest.
+/// An Outcome without what may be large: a head of which only the facts are kept is read without
+/// making anything of the rest.
 fn facts<'de, D: Deserializer<'de>>(from: D) -> Result<Outcome, D::Error> {
     struct FactsVisitor;
     impl<'de> Visitor<'de> for FactsVisitor {
@@ -246,14 +252,16 @@ impl StoredRun {
         let own_output = streams.iter().any(|kept| kept.length() > MAX_REBUILT_BYTES);
         // Of a run whose server died only the bytes are there, and no Outcome with text.
         let mut texts = streams.iter().zip([&outcome.stdout, &outcome.stderr]);
-        let in_memory =
-            texts.all(|(kept, text)| kept.length() <= MAX_OUTPUT_BYTES_IN_MEMORY && text.is_empty() == (kept.length() == 0));
+        let in_memory = texts.all(|(kept, text)| {
+            kept.length() <= MAX_OUTPUT_BYTES_IN_MEMORY && text.is_empty() == (kept.length() == 0)
+        });
         let mut outcome = outcome.clone();
         let mut output = (String::new(), String::new());
         if !own_output {
             output = (std::mem::take(&mut outcome.stdout), std::mem::take(&mut outcome.stderr));
         }
-        let mut ended = RunEnd { begun, ended_at_ms, outcome, own_output, streams, in_memory: InMemory::Head };
+        let mut ended =
+            RunEnd { begun, ended_at_ms, outcome, own_output, streams, in_memory: InMemory::Head };
         let head = serde_json::to_vec(&ended)?;
         file.write_all(&head)?;
         file.write_all(&(head.len() as u64).to_le_bytes())?;
@@ -410,7 +418,12 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).mode(0o600).open(path)
 }
 
-fn copy(stream: Stream, kept: &mut KeptOutput, source: &mut Source<'_>, to: &mut impl Write) -> io::Result<()> {
+fn copy(
+    stream: Stream,
+    kept: &mut KeptOutput,
+    source: &mut Source<'_>,
+    to: &mut impl Write,
+) -> io::Result<()> {
     loop {
         let chunk = source(stream, kept.total, PIECE)?;
         let length = chunk.bytes.len() as u64;

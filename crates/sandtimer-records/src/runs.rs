@@ -1,7 +1,8 @@
 //! The directory of run records: one server writes it at a time.
 //!
-//! A run is recorded when it begins and again when it is over; between the two its output is copied to journals. What has
-//! only begun when the directory is opened ended with the server that ran it, and gets an Outcome that says so.
+//! A run is recorded when it begins and again when it is over; between the two its output is copied
+//! to journals. What has only begun when the directory is opened ended with the server that ran it,
+//! and gets an Outcome that says so.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -14,8 +15,8 @@ use rustix::fs::{FlockOperation, flock, syncfs};
 use rustix::io::Errno;
 use sandtimer::engine::Stream;
 use sandtimer::model::{
-    Degradation, Encoding, Ending, Isolation, KillClass, Outcome, Path as RunPath, Proof, Reporter, RemainingState, Tier,
-    TreeReport, Usage,
+    Degradation, Encoding, Ending, Isolation, KillClass, Outcome, Path as RunPath, Proof, RemainingState,
+    Reporter, Tier, TreeReport, Usage,
 };
 use sandtimer::supervise::output::Chunk;
 
@@ -77,12 +78,14 @@ pub struct RunStore {
     lock: File,
     /// Records that a loss of power could take.
     unsynced: AtomicBool,
-    /// Records beside which there may be what they replace. Nobody who waits for an end has to wait for its removal.
+    /// Records beside which there may be what they replace. Nobody who waits for an end has to wait
+    /// for its removal.
     replaced: Mutex<Vec<PathBuf>>,
 }
 
 impl RunStore {
-    /// Opens the records below a state directory, making what is missing with access for this user only.
+    /// Opens the records below a state directory, making what is missing with access for this user
+    /// only.
     ///
     /// `now_ms` is when runs that ended with an earlier server are said to have ended.
     ///
@@ -161,7 +164,8 @@ impl RunStore {
         self.directory.join(format!("{run_id}.{extension}"))
     }
 
-    /// Records that a run has begun. It outlives this process; after a loss of power it may be missing.
+    /// Records that a run has begun. It outlives this process; after a loss of power it may be
+    /// missing.
     ///
     /// # Errors
     /// When the disk does not take it.
@@ -184,8 +188,9 @@ impl RunStore {
         Journal::create(&self.path(run_id, JOURNALS[stream as usize]), limit)
     }
 
-    /// Records that a run is over. When this returns, the record outlives this process; after the next [`RunStore::sync`] also a
-    /// loss of power. May be called again with a later Outcome: whoever has the earlier record can go on to read it.
+    /// Records that a run is over. When this returns, the record outlives this process; after the
+    /// next [`RunStore::sync`] also a loss of power. May be called again with a later Outcome:
+    /// whoever has the earlier record can go on to read it.
     ///
     /// # Errors
     /// When its output cannot be read, or the disk does not take it.
@@ -232,7 +237,8 @@ impl RunStore {
         self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes some files for records to come, so that [`RunStore::begin`] has them. Whether no more are to be made until some are taken.
+    /// Makes some files for records to come, so that [`RunStore::begin`] has them. Whether no more
+    /// are to be made until some are taken.
     pub fn prepare(&self) -> bool {
         self.preallocated.preallocate()
     }
@@ -338,7 +344,12 @@ pub fn bare_outcome(run_id: &str, ending: Ending, error: serde_json::Value, unkn
         notices: Vec::new(),
         remarks: Vec::new(),
         verdict: None,
-        tree: TreeReport { killed: 0, survivors: Some(0), proof: Proof::PidNamespaceRemoved, dead_after_ms: None },
+        tree: TreeReport {
+            killed: 0,
+            survivors: Some(0),
+            proof: Proof::PidNamespaceRemoved,
+            dead_after_ms: None,
+        },
         state: RemainingState::Lost,
         usage: Usage::default(),
         isolation: Isolation {
@@ -565,7 +576,9 @@ mod tests {
         // One whose writer died before it had its name, and one that somebody else left.
         let mut left =
             fs::read_dir(store.directory()).expect("readable").map(|entry| entry.expect("one").path());
-        let half = left.find(|path| path.extension().is_some_and(|ending| ending == PREALLOCATED_EXTENSION)).expect("a spare");
+        let half = left
+            .find(|path| path.extension().is_some_and(|ending| ending == PREALLOCATED_EXTENSION))
+            .expect("a spare");
         fs::write(&half, b"{\"half").expect("written");
         fs::write(store.directory().join("other.spare"), b"").expect("written");
         drop(store);

@@ -1,10 +1,11 @@
 //! Empty files for records to come: whoever waits for a record does not wait for an inode.
 //!
-//! A new file is the dear part of a record. On an ext4 without a journal it costs the more the more files were removed lately: for
-//! one to six minutes their inodes are passed over one by one ([`recently_deleted`]), and whoever renames a file in this directory
-//! waits for it meanwhile. So files are made while nobody waits, and in quiet times as many as a burst needs. A name that ends in
-//! `.spare` belongs to no run; where there is none left, whoever takes one makes it. No file is used twice: somebody may still be
-//! reading it.
+//! A new file is the dear part of a record. On an ext4 without a journal it costs the more the more
+//! files were removed lately: for one to six minutes their inodes are passed over one by one
+//! ([`recently_deleted`]), and whoever renames a file in this directory waits for it meanwhile. So
+//! files are made while nobody waits, and in quiet times as many as a burst needs. A name that ends
+//! in `.spare` belongs to no run; where there is none left, whoever takes one makes it. No file is
+//! used twice: somebody may still be reading it.
 //!
 //! [`recently_deleted`]: https://elixir.bootlin.com/linux/v6.12/source/fs/ext4/ialloc.c#L688
 
@@ -38,7 +39,12 @@ pub(crate) struct PreallocatedFiles {
 
 impl PreallocatedFiles {
     pub fn new(directory: PathBuf) -> Self {
-        PreallocatedFiles { directory, files: Mutex::default(), next: AtomicU64::new(0), taken: AtomicUsize::new(0) }
+        PreallocatedFiles {
+            directory,
+            files: Mutex::default(),
+            next: AtomicU64::new(0),
+            taken: AtomicUsize::new(0),
+        }
     }
 
     /// An empty file and its name.
@@ -62,8 +68,8 @@ impl PreallocatedFiles {
         }
     }
 
-    /// Takes up one that was there when the directory was opened. One that was written to is of no use any more, nor is one that
-    /// was not made here, or one too many.
+    /// Takes up one that was there when the directory was opened. One that was written to is of no
+    /// use any more, nor is one that was not made here, or one too many.
     pub fn add(&self, path: PathBuf) -> io::Result<()> {
         let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
         match number {
@@ -76,9 +82,9 @@ impl PreallocatedFiles {
         }
     }
 
-    /// Makes some for those who come before somebody sees to them again: none where there are as many as were taken since the last
-    /// time, a few more in quiet times. Whether nothing is to be made until others are taken: there are as many as are ever kept, or
-    /// none can be made.
+    /// Makes some for those who come before somebody sees to them again: none where there are as
+    /// many as were taken since the last time, a few more in quiet times. Whether nothing is to be
+    /// made until others are taken: there are as many as are ever kept, or none can be made.
     pub fn preallocate(&self) -> bool {
         let (taken, left) = (self.taken.swap(0, Ordering::Relaxed), self.lock().len());
         let wanted = match taken {

@@ -7,9 +7,10 @@
 //! dify       Dify's sandbox: /v1/sandbox/run, /v1/sandbox/dependencies
 //! librechat  LibreChat's code API: /librechat
 //! ```
-//! Each is a thin module: it parses its requests, hands a program to `programs`, and renders what came of it. Limits, quotas,
-//! tokens and the end of all processes are those of every other run, and the runs are found under /v1/runs. They are not in
-//! /openapi.json: their descriptions are those of the systems, whose unknown fields are ignored.
+//! Each is a thin module: it parses its requests, hands a program to `programs`, and renders what
+//! came of it. Limits, quotas, tokens and the end of all processes are those of every other run,
+//! and the runs are found under /v1/runs. They are not in /openapi.json: their descriptions are
+//! those of the systems, whose unknown fields are ignored.
 
 mod dify;
 mod fusion;
@@ -71,7 +72,8 @@ pub(crate) fn routes() -> Router<SharedApp> {
         .merge(librechat::routes())
 }
 
-/// Removes what the clients' systems keep only for a time, and records what could not be recorded, until the server ends.
+/// Removes what the clients' systems keep only for a time, and records what could not be recorded,
+/// until the server ends.
 pub(crate) async fn maintain_records(app: SharedApp) {
     let mut closing = app.closing.subscribe();
     loop {
@@ -103,8 +105,9 @@ pub(crate) fn refuse(path: &str, rejection: ApiRejection) -> Response {
     }
 }
 
-/// The token of a request as the path's clients send it, where that is not `Authorization: Bearer`. The password of an address
-/// (`http://any:TOKEN@host`) is one, for clients that can be given nothing else.
+/// The token of a request as the path's clients send it, where that is not `Authorization: Bearer`.
+/// The password of an address (`http://any:TOKEN@host`) is one, for clients that can be given
+/// nothing else.
 pub(crate) fn token(path: &str, headers: &HeaderMap) -> Option<Vec<u8>> {
     let key = match System::of(path)? {
         System::Judge0 => headers.get("x-auth-token"),
@@ -124,7 +127,8 @@ pub(crate) fn token(path: &str, headers: &HeaderMap) -> Option<Vec<u8>> {
     Some(pair[colon + 1..].to_vec())
 }
 
-/// An error in a system's own shape. `scheme` is how its clients authenticate, for those without a token.
+/// An error in a system's own shape. `scheme` is how its clients authenticate, for those without a
+/// token.
 fn error_response(status: u16, error: &Value, scheme: &'static str) -> Response {
     let mut response = body::json(error);
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -1,9 +1,10 @@
 //! Who is asking, and whether they may: decided before any handler sees a request.
 //!
-//! Without tokens only the user who runs the server is answered, whom the other end's socket shows; with tokens whoever
-//! has one. What a request makes belongs to that [`Owner`]; for everyone else it is not there. Pages of other sites that
-//! a browser of the same user shows are kept out by Host and Origin, which they cannot set. A WebSocket of a browser, which can
-//! set no header, has its token among the protocols that it offers.
+//! Without tokens only the user who runs the server is answered, whom the other end's socket shows;
+//! with tokens whoever has one. What a request makes belongs to that [`Owner`]; for everyone else
+//! it is not there. Pages of other sites that a browser of the same user shows are kept out by Host
+//! and Origin, which they cannot set. A WebSocket of a browser, which can set no header, has its
+//! token among the protocols that it offers.
 
 mod origin;
 mod tokens;
@@ -18,7 +19,7 @@ use axum::response::Response;
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 
 use crate::connection::Connection;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::intake::{self, HeldReservations};
 use crate::listen::ConnectionPermit;
 use crate::sandboxes::{ByHost, owner_by_link};
@@ -58,7 +59,8 @@ pub(crate) fn owners(tokens: Option<&Tokens>) -> Vec<OwnerId> {
     }
 }
 
-/// Paths that say nothing about anybody, for probes, generators, and browsers, which send no token with an address.
+/// Paths that say nothing about anybody, for probes, generators, and browsers, which send no token
+/// with an address.
 const PUBLIC_PATHS: [&str; 4] = ["/healthz", api::HEALTH, "/openapi.json", page::PATH];
 
 /// The layer in front of all handlers: refuses, or lets the handler know the [`Owner`].
@@ -155,8 +157,9 @@ const TOKEN_PROTOCOL_PREFIX: &str = "sandtimer.token.";
 /// The token among the protocols that a WebSocket offers.
 fn token_from_protocols(headers: &HeaderMap) -> Option<Vec<u8>> {
     let lists = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|list| list.to_str().ok());
-    let token =
-        lists.flat_map(|list| list.split(',')).find_map(|offer| offer.trim().strip_prefix(TOKEN_PROTOCOL_PREFIX))?;
+    let token = lists
+        .flat_map(|list| list.split(','))
+        .find_map(|offer| offer.trim().strip_prefix(TOKEN_PROTOCOL_PREFIX))?;
     BASE64_URL_SAFE_NO_PAD.decode(token).ok()
 }
 

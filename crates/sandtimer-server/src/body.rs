@@ -1,8 +1,10 @@
-//! What comes in with a request and what goes out: JSON objects of a bounded size, read within a bounded time, whose fields
-//! are taken one by one so that each refusal names its field and value and nothing is left unread.
+//! What comes in with a request and what goes out: JSON objects of a bounded size, read within a
+//! bounded time, whose fields are taken one by one so that each refusal names its field and value
+//! and nothing is left unread.
 //!
-//! A body is scanned while it arrives ([`Scanner`]) and, where it is long, reserved ([`Held`]) and parsed on a thread that may
-//! block: a server that parses for one client answers the others meanwhile.
+//! A body is scanned while it arrives ([`Scanner`]) and, where it is long, reserved ([`Held`]) and
+//! parsed on a thread that may block: a server that parses for one client answers the others
+//! meanwhile.
 
 use std::time::Duration;
 
@@ -23,8 +25,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::SharedApp;
 use crate::auth::OwnerId;
-use crate::error::{Code, ApiRejection};
-use crate::intake::{self, HeldReservations, Intake, MAX_SHORT_BYTES, Reservation, AnswerReservation};
+use crate::error::{ApiRejection, Code};
+use crate::intake::{self, AnswerReservation, HeldReservations, Intake, MAX_SHORT_BYTES, Reservation};
 use crate::scan::Scanner;
 
 /// The largest body.
@@ -64,8 +66,8 @@ pub async fn with_pretty(mut request: Request<Body>, next: Next) -> Response {
     if is_pretty { PRETTY.scope((), next.run(request)).await } else { next.run(request).await }
 }
 
-/// The address without `pretty`, and whether that is switched on; `None` where it is not there, or has another value, which is refused
-/// as every other field that a path does not know.
+/// The address without `pretty`, and whether that is switched on; `None` where it is not there, or
+/// has another value, which is refused as every other field that a path does not know.
 fn take_pretty(uri: &Uri) -> Option<(Uri, bool)> {
     let of_pretty = |part: &&str| {
         matches!(*part, "pretty" | "pretty=" | "pretty=true" | "pretty=1" | "pretty=false" | "pretty=0")
@@ -86,8 +88,8 @@ pub trait MayBeLong: serde::Serialize {
     fn may_be_long(&self) -> bool;
 }
 
-/// An answer of JSON that may be long. Memory is reserved for it before it is written, on a thread that may block; where there is
-/// none, what it is of is dropped, and made again when there is.
+/// An answer of JSON that may be long. Memory is reserved for it before it is written, on a thread
+/// that may block; where there is none, what it is of is dropped, and made again when there is.
 ///
 /// # Errors
 /// Those of `make`; when the owner's answers leave no memory for this one in time.
@@ -237,7 +239,11 @@ impl RequestFields {
     }
 
     /// Bytes: a text, or base64 where the field `encoding` says so.
-    pub fn bytes(&mut self, name: &'static str, encoding: &'static str) -> Result<Option<Vec<u8>>, ApiRejection> {
+    pub fn bytes(
+        &mut self,
+        name: &'static str,
+        encoding: &'static str,
+    ) -> Result<Option<Vec<u8>>, ApiRejection> {
         let is_base64 = self.enumeration(encoding, &["utf-8", "base64"])? == Some("base64");
         let Some(text) = self.string(name)? else { return Ok(None) };
         if !is_base64 {
@@ -320,13 +326,18 @@ impl RequestFields {
         Ok(limits)
     }
 
-    /// The refusal of a field that is another tool's name for one of these, which are missing, or one of them misspelled.
+    /// The refusal of a field that is another tool's name for one of these, which are missing, or
+    /// one of them misspelled.
     pub fn misnamed(&self, names: &[&str]) -> Option<ApiRejection> {
         let names = names.iter().copied();
         self.left.keys().find_map(|name| {
             let (meant, hint) = vocabulary::meant_or_misspelled(name, names.clone())?;
             let message = format!("unknown field `{}`{hint}", shortened(name));
-            Some(ApiRejection::new(Code::UnknownField, message).with("key", name.clone()).with("nearest", meant))
+            Some(
+                ApiRejection::new(Code::UnknownField, message)
+                    .with("key", name.clone())
+                    .with("nearest", meant),
+            )
         })
     }
 
@@ -376,7 +387,11 @@ fn beginning(value: &Value) -> String {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.extend_from_slice(&bytes[..bytes.len().min(MAX_SHOWN_CHARS * 4 + 4)]);
             // What follows is not made.
-            if self.0.len() > MAX_SHOWN_CHARS * 4 { Err(std::io::ErrorKind::WriteZero.into()) } else { Ok(bytes.len()) }
+            if self.0.len() > MAX_SHOWN_CHARS * 4 {
+                Err(std::io::ErrorKind::WriteZero.into())
+            } else {
+                Ok(bytes.len())
+            }
         }
 
         fn flush(&mut self) -> std::io::Result<()> {
@@ -540,19 +555,24 @@ impl<S: Send + Sync> FromRequestParts<S> for Parameters {
                 "the query is not UTF-8 once its %-escapes are decoded",
             ));
         }
-        let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
-            .map_err(|error| ApiRejection::new(Code::BadField, format!("the query cannot be read: {error}")))?;
+        let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map_err(|error| {
+            ApiRejection::new(Code::BadField, format!("the query cannot be read: {error}"))
+        })?;
         let mut left = Map::new();
         for (name, value) in pairs {
             if left.insert(name.clone(), Value::String(value)).is_some() {
-                return Err(ApiRejection::new(Code::BadField, format!("`{}` is given twice", shortened(&name))));
+                return Err(ApiRejection::new(
+                    Code::BadField,
+                    format!("`{}` is given twice", shortened(&name)),
+                ));
             }
         }
         Ok(Parameters(RequestFields { left, known: Vec::new(), texts: true }))
     }
 }
 
-/// Whether a query is UTF-8 once its escapes are undone: what is not would be read as something else.
+/// Whether a query is UTF-8 once its escapes are undone: what is not would be read as something
+/// else.
 fn is_utf8(query: &str) -> bool {
     let (mut undone, mut left) = (Vec::with_capacity(query.len()), query.as_bytes());
     while let [byte, rest @ ..] = left {
@@ -626,7 +646,11 @@ mod tests {
         let limits = given.limits(&[wall]).expect("valid");
         assert_eq!(limits.get(wall), sandtimer::limits::Setting::Unlimited);
         let rejection = given.limits(&[LimitKind::Cpu.into()]).expect_err("negative");
-        assert!(rejection.message.contains("cpu_ms") && rejection.message.contains("-3"), "{}", rejection.message);
+        assert!(
+            rejection.message.contains("cpu_ms") && rejection.message.contains("-3"),
+            "{}",
+            rejection.message
+        );
         assert_eq!(rejection.code, Code::BadLimit);
     }
 }

@@ -1,4 +1,5 @@
-//! `/api/*`: the HTTP interface of the containers of the npm package `@cloudflare/sandbox` 0.12, over the calls that /v1 uses.
+//! `/api/*`: the HTTP interface of the containers of the npm package `@cloudflare/sandbox` 0.12,
+//! over the calls that /v1 uses.
 //!
 //! ```text
 //! failure      errors in the shape of that interface
@@ -12,10 +13,10 @@
 //! git, ports   what there is of them
 //! socket       all of it over one WebSocket
 //! ```
-//! A session is a context of bash, a process a detached run, a code context a context, and a sandbox a workspace that they
-//! share, with one /tmp: all are found under /v1 as well. What is
-//! kept here is which names of the package stand for which of them. It is not in /openapi.json: its description is the
-//! package's, fields that it does not know included, which are not refused.
+//! A session is a context of bash, a process a detached run, a code context a context, and a
+//! sandbox a workspace that they share, with one /tmp: all are found under /v1 as well. What is
+//! kept here is which names of the package stand for which of them. It is not in /openapi.json: its
+//! description is the package's, fields that it does not know included, which are not refused.
 
 mod code;
 mod execute;
@@ -23,9 +24,9 @@ mod failure;
 mod files;
 mod frames;
 mod git;
-mod sandbox;
 mod ports;
 mod processes;
+mod sandbox;
 mod shell;
 mod socket;
 
@@ -43,7 +44,7 @@ use serde_json::{Value, json};
 
 use crate::SharedApp;
 use crate::auth::OwnerId;
-use crate::body::{self, RequestFields, Object};
+use crate::body::{self, Object, RequestFields};
 use crate::connection::Connection;
 use crate::error::ApiRejection;
 
@@ -119,7 +120,11 @@ impl FromRequestParts<SharedApp> for Caller {
     async fn from_request_parts(parts: &mut Parts, app: &SharedApp) -> Result<Self, ContainerFailure> {
         let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         // The layer before all handlers has put it there.
-        let owner = parts.extensions.get::<OwnerId>().cloned().ok_or_else(|| ContainerFailure::internal("no owner"))?;
+        let owner = parts
+            .extensions
+            .get::<OwnerId>()
+            .cloned()
+            .ok_or_else(|| ContainerFailure::internal("no owner"))?;
         let no_connection = || ContainerFailure::internal("no connection");
         let connection = parts.extensions.get::<Arc<Connection>>().cloned().ok_or_else(no_connection)?;
         let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map(|query| query.0);

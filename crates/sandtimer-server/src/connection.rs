@@ -18,8 +18,8 @@ use tokio::sync::{OnceCell, Semaphore};
 use meter::MessageMeter;
 use peer::belongs_to;
 
-/// Look-ups of the other end's user at a time, of all connections: each reads tables of the whole machine, which clients make
-/// long. Those of connections that are closed by then are cancelled.
+/// Look-ups of the other end's user at a time, of all connections: each reads tables of the whole
+/// machine, which clients make long. Those of connections that are closed by then are cancelled.
 static PEER_LOOKUPS: Semaphore = Semaphore::const_new(2);
 
 /// One connection, as far as its other end matters.
@@ -55,7 +55,12 @@ impl Connection {
     pub fn of_unix(stream: &UnixStream) -> io::Result<Self> {
         let socket = rustix::io::fcntl_dupfd_cloexec(stream, 0)?;
         let uid = rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw();
-        Ok(Connection { ends: ConnectionEnds::Unix(uid), socket, own: OnceCell::new(), meter: MessageMeter::default() })
+        Ok(Connection {
+            ends: ConnectionEnds::Unix(uid),
+            socket,
+            own: OnceCell::new(),
+            meter: MessageMeter::default(),
+        })
     }
 
     /// The machine that it comes from; `None` for this one's sockets in the file system.
@@ -76,8 +81,9 @@ impl Connection {
 
     /// Waits until the other end has closed.
     ///
-    /// The HTTP library hears of it by reading, and does not read while it holds bytes behind a request: a second request,
-    /// or a line break too many. Asked for nothing else, epoll tells of the end alone.
+    /// The HTTP library hears of it by reading, and does not read while it holds bytes behind a
+    /// request: a second request, or a line break too many. Asked for nothing else, epoll tells of
+    /// the end alone.
     pub async fn closed(&self) {
         let watch = || -> io::Result<AsyncFd<OwnedFd>> {
             let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -116,8 +122,8 @@ impl Connection {
     }
 }
 
-/// Waits for `done` while the client is there, and calls `gone` if it goes away first: whether that is heard of here, or
-/// the connection's task hears of it and drops this.
+/// Waits for `done` while the client is there, and calls `gone` if it goes away first: whether that
+/// is heard of here, or the connection's task hears of it and drops this.
 pub(crate) async fn while_there(
     connection: &Connection,
     done: impl Future<Output = ()>,
@@ -139,7 +145,8 @@ pub(crate) async fn unless_dropped(done: impl Future<Output = ()>, gone: impl Fn
     gone.0 = None;
 }
 
-/// For a thread: whether its result is awaited. For the caller: the guard to keep for as long as it awaits the result.
+/// For a thread: whether its result is awaited. For the caller: the guard to keep for as long as it
+/// awaits the result.
 pub(crate) fn awaited() -> (impl Fn() -> bool + Send + Sync + 'static, OnDrop<impl FnOnce()>) {
     let withdrawn = Arc::new(AtomicBool::new(false));
     let asked = withdrawn.clone();

@@ -1,11 +1,13 @@
-//! `/v1/contexts` and `/v1/sessions`: live interpreters, and live shells, which are contexts whose language is bash.
+//! `/v1/contexts` and `/v1/sessions`: live interpreters, and live shells, which are contexts whose
+//! language is bash.
 //!
 //! ```text
 //! create ─▶ idle ─▶ (execute: queued ─▶ a run, see `runs` ─▶ idle)* ─▶ deleted, or unused for idle_ms
 //! ```
-//! What is executed is a run like every other: its output, events, limits and record are found under /v1/runs. A short
-//! cell of Python is executed on the thread that heard of it; else one of the runtime's blocking pool waits in the context while
-//! something is executed or queued there. An idle context costs none.
+//! What is executed is a run like every other: its output, events, limits and record are found
+//! under /v1/runs. A short cell of Python is executed on the thread that heard of it; else one of
+//! the runtime's blocking pool waits in the context while something is executed or queued there. An
+//! idle context costs none.
 
 mod branches;
 mod ended_contexts;
@@ -30,19 +32,19 @@ use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, MayBeLong, Object, Parameters};
 use crate::connection::{Connection, while_there};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::files::FileSource;
-use crate::registry::OwnedResource;
 use crate::quota::PermittedValue;
+use crate::registry::OwnedResource;
 use crate::runs::{CLIENT_GONE, LoadedOutcome, RunView, watch_over};
 
 use live::QueuedExecution;
 pub(crate) use live::{
-    LiveContext, LiveContexts, close, close_all, close_in_sandbox, execute as send, reap_idle, open,
+    LiveContext, LiveContexts, close, close_all, close_in_sandbox, execute as send, open, reap_idle,
 };
 pub(crate) use pools::fill;
 use request::BranchRequest;
-pub(crate) use request::{CellRequest, ContextRequest, PER_RUN, LANGUAGES, ContextLanguage, PER_CONTEXT};
+pub(crate) use request::{CellRequest, ContextLanguage, ContextRequest, LANGUAGES, PER_CONTEXT, PER_RUN};
 
 /// A context that is free begins within this time, as a rule.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -75,7 +77,11 @@ pub(crate) fn find(app: &SharedApp, id: &str, owner: &OwnerId) -> Result<Arc<Liv
 }
 
 /// The files that a context of this owner works with.
-pub(crate) fn files_of(app: &SharedApp, id: &str, owner: &OwnerId) -> Result<Arc<dyn FileSource>, ApiRejection> {
+pub(crate) fn files_of(
+    app: &SharedApp,
+    id: &str,
+    owner: &OwnerId,
+) -> Result<Arc<dyn FileSource>, ApiRejection> {
     Ok(find(app, id, owner)?.files())
 }
 
@@ -169,7 +175,8 @@ async fn execute(
     let (wait, attached, detach) = (request.wait, request.attached, request.detach);
     let errors = request.errors;
     // Nobody is to ask again because a copy is being made.
-    let turn = if context.is_free() { BEGIN_TIMEOUT } else { Duration::ZERO }.max(request.turn.unwrap_or_default());
+    let turn =
+        if context.is_free() { BEGIN_TIMEOUT } else { Duration::ZERO }.max(request.turn.unwrap_or_default());
     let for_turn = wait.map(|wait| wait.max(turn));
     let asked_at = tokio::time::Instant::now();
     let mut queued = live::execute(app.clone(), owner.clone(), context.clone(), request)?;
@@ -210,12 +217,12 @@ pub(crate) fn check_waiting(context: &LiveContext) -> Result<(), ApiRejection> {
     if context.waiting() < MAX_WAITING {
         return Ok(());
     }
-    let message =
-        format!("{MAX_WAITING} requests wait for their turn in the context `{}`", context.id_str());
+    let message = format!("{MAX_WAITING} requests wait for their turn in the context `{}`", context.id_str());
     Err(ApiRejection::new(Code::Capacity, message))
 }
 
-/// What is answered of something that was sent to a context: the run's own view, or that there is none yet.
+/// What is answered of something that was sent to a context: the run's own view, or that there is
+/// none yet.
 #[derive(Serialize)]
 struct CellView {
     run_id: String,

@@ -1,7 +1,9 @@
-//! Every error a caller can get, in one list: its code, HTTP status, exit code, hint, and whether trying again helps.
+//! Every error a caller can get, in one list: its code, HTTP status, exit code, hint, and whether
+//! trying again helps.
 //!
-//! What a run does is never here: a timeout or a crash is data in its Outcome. A message names the thing, the value and
-//! what would work; it holds no path, pid or address of the host that the caller did not give.
+//! What a run does is never here: a timeout or a crash is data in its Outcome. A message names the
+//! thing, the value and what would work; it holds no path, pid or address of the host that the
+//! caller did not give.
 
 use std::fmt::Write;
 
@@ -56,7 +58,8 @@ codes! {
     BadField = "bad_field", 400, 125, false, "see /openapi.json for the fields and their types";
     /// The request has a field or parameter that does not exist.
     UnknownField = "unknown_field", 400, 125, false, "remove it, or correct its name; see /openapi.json";
-    /// The spec of a job was rejected; `details.path` is the path of the field and, in a batch, `details.index` the index of the job.
+    /// The spec of a job was rejected; `details.path` is the path of the field and, in a batch,
+    /// `details.index` the index of the job.
     BadSpec = "bad_spec", 400, 125, false, "correct the field that the message names; nothing was submitted";
     /// The value is not a valid limit.
     BadLimit = "bad_limit", 400, 125, false, "leave it out to inherit; 0, null or \"unlimited\" for none; else a positive value";
@@ -64,14 +67,15 @@ codes! {
     BadArchive = "bad_archive", 400, 125, false, "send an uncompressed tar archive of files, directories and links, as `tar cf -` and Python's tarfile write it";
     /// A string contains a NUL byte where the system does not allow one.
     NulByte = "nul_byte", 400, 125, false, "NUL bytes can go to stdin, not into arguments, variables or code";
-    /// An argument or a variable, or all of them together, are longer than the kernel accepts, or a path in a sandbox is longer than
-    /// the server reads.
+    /// An argument or a variable, or all of them together, are longer than the kernel accepts, or a
+    /// path in a sandbox is longer than the server reads.
     TooLong = "too_long", 400, 125, false, "pass long data by stdin; shorten the path by a run in the sandbox";
     /// The request was not sent in time.
     RequestTimeout = "request_timeout", 408, 125, true, "send the whole request without pauses";
     /// The body is larger than the server accepts.
     BodyTooLarge = "body_too_large", 413, 125, false, "a body has at most 64 MiB";
-    /// The JSON of the body or message has more bytes, values or levels than the server accepts; `details.counted` says which.
+    /// The JSON of the body or message has more bytes, values or levels than the server accepts;
+    /// `details.counted` says which.
     JsonTooLarge = "json_too_large", 413, 125, false, "send long text as a string of code, command, stdin, data, content or inputs, many jobs in several requests, and data as files";
     /// The path and query are longer than the server accepts.
     UriTooLong = "uri_too_long", 414, 125, false, "path and query have at most 16 KiB; send long values in the body";
@@ -89,7 +93,8 @@ codes! {
     NetworkRefused = "network_refused", 403, 125, false, "omit `network`, or have the operator add `network`, or `network=HOST,HOST` for the allow-lists of sandboxes, to the token's line in the server's token file";
     /// The token does not belong to an operator.
     OperatorOnly = "operator_only", 403, 125, false, "use a token whose line in the server's token file has the word `operator`";
-    /// The mode of the file, or of a directory in its path, does not permit this to the owner of the files.
+    /// The mode of the file, or of a directory in its path, does not permit this to the owner of
+    /// the files.
     FilePermission = "file_permission", 403, 125, false, "change its mode in a run (chmod)";
     /// The path leads out of the workspace, by `..` or through a symbolic link.
     PathOutside = "path_outside", 403, 125, false, "give a path without `..`, relative or below /workspace; symbolic links may lead only to paths in the workspace";
@@ -123,13 +128,15 @@ codes! {
     TaskEnded = "task_ended", 409, 125, false, "GET /v1/tasks/{id} shows how it ended; POST /v1/tasks starts another";
     /// The idempotency key belongs to a job with another spec; `details.job_id` is that job.
     JobConflict = "job_conflict", 409, 125, false, "use another key, or the same spec; GET /v1/jobs/{id} shows the existing job";
-    /// The job is not in a state that this needs: it has not finished, it succeeded, or it has no webhook to redeliver.
+    /// The job is not in a state that this needs: it has not finished, it succeeded, or it has no
+    /// webhook to redeliver.
     JobState = "job_state", 409, 125, false, "GET /v1/jobs/{id} shows its state; a job that failed, is dead or was cancelled can be retried, and the webhook of a job that has ended can be redelivered";
     /// The run is still queued, and the request needs one that has started.
     RunQueued = "run_queued", 409, 125, true, "wait for its turn: GET /v1/runs/{id} shows its status; POST /v1/runs/{id}/kill cancels it";
     /// The run is still running, and the request needs one that has finished.
     RunRunning = "run_running", 409, 125, false, "wait for its end, or POST /v1/runs/{id}/kill first";
-    /// The run or the sandbox is not in the state that this needs: paused already, not paused, or past its limit.
+    /// The run or the sandbox is not in the state that this needs: paused already, not paused, or
+    /// past its limit.
     WrongState = "wrong_state", 409, 125, false, "GET /v1/runs/{id} or /v1/sandboxes/{id} shows its state";
     /// The context has no earlier state to return to.
     NothingToUndo = "nothing_to_undo", 409, 125, false, "only the last run can be undone, and only if a checkpoint could be made; GET the context for the reason";
@@ -139,19 +146,21 @@ codes! {
     StdinClosed = "stdin_closed", 409, 125, false, "start the run with `stdin_open: true` to write to it later";
     /// The run has no network, and the request needs one.
     NoNetwork = "no_network", 409, 125, false, "start the run with `network: true`; or use a Unix socket or a file in /workspace, or wait for its output";
-    /// The request was carried out, but there is no memory for its answer: unread answers of the same owner occupy all of it.
-    /// `details.run_id` is the run, if there was one.
+    /// The request was carried out, but there is no memory for its answer: unread answers of the
+    /// same owner occupy all of it. `details.run_id` is the run, if there was one.
     AnswerUnavailable = "answer_unavailable", 409, 125, false, "do not send it again: it was carried out; read your open answers to the end, then GET /v1/runs/{run_id}, and its output in pieces by GET /v1/runs/{run_id}/output";
     /// The run has no terminal.
     NoTerminal = "no_terminal", 409, 125, false, "start the run with `terminal`, such as {\"columns\": 80, \"rows\": 24}";
-    /// The sandbox is in use. For a snapshot or a fork `details.runs` names its runs, `details.contexts` is how many live contexts
-    /// and sessions it has besides, and `details.files` how many reads and writes of its files are being made.
+    /// The sandbox is in use. For a snapshot or a fork `details.runs` names its runs,
+    /// `details.contexts` is how many live contexts and sessions it has besides, and
+    /// `details.files` how many reads and writes of its files are being made.
     SandboxBusy = "sandbox_busy", 409, 125, true, "try again when the runs in it have ended, and its contexts and sessions are closed";
     /// The sandbox is paused: nothing can be started in it, and its files can only be read.
     SandboxPaused = "sandbox_paused", 409, 125, false, "POST /v1/sandboxes/{id}/resume first";
     /// You have a template of this name.
     TemplateExists = "template_exists", 409, 125, false, "GET /v1/templates lists yours; delete that one, or give another name";
-    /// The sandbox is stacked from as many layers as there can be, so that no snapshot or fork of it can be made.
+    /// The sandbox is stacked from as many layers as there can be, so that no snapshot or fork of
+    /// it can be made.
     TooManyLayers = "too_many_layers", 409, 125, false, "make a new sandbox from its template, and copy what has changed into it";
     /// Runs, contexts or sessions use the workspace.
     WorkspaceInUse = "workspace_in_use", 409, 125, true, "end them first: GET /v1/runs?status=running and GET /v1/contexts show yours";
@@ -163,10 +172,11 @@ codes! {
     WrongFileType = "wrong_file_type", 409, 125, false, "files are read and written, directories listed; FIFOs, sockets and devices are neither";
     /// Other processes are changing what is at the path.
     FileBusy = "file_busy", 409, 125, true, "try again when the runs that change it have ended";
-    /// The context or session ended with an earlier server; `details` has the time and the workspace that remains.
+    /// The context or session ended with an earlier server; `details` has the time and the
+    /// workspace that remains.
     ContextEnded = "context_ended", 410, 125, false, "open another; GET /v1/runs has the records of its runs";
-    /// The sandbox ended at one of its limits, and its files were deleted: `details.limit` is `wall` or `idle`, `details.limit_ms` its
-    /// length, and `details.ended_at_ms` the time.
+    /// The sandbox ended at one of its limits, and its files were deleted: `details.limit` is
+    /// `wall` or `idle`, `details.limit_ms` its length, and `details.ended_at_ms` the time.
     SandboxEnded = "sandbox_ended", 410, 125, false, "create another, with a longer `wall_ms` or `idle_ms`; a snapshot keeps files beyond the end";
     /// The file is larger than the server writes or reads at once, or a sandbox has more files.
     FileTooLarge = "file_too_large", 413, 125, false, "write at most 4 GiB at a time; read large files by GET /v1/files in parts, and many files as archives of parts of them";
@@ -196,7 +206,8 @@ codes! {
     Storage = "storage", 503, 125, true, "free disk space in the server's state directory";
     /// The job store, on another machine or in another process, does not answer.
     StoreUnreachable = "store_unreachable", 503, 125, true, "try again when the job store is available; a job submitted with an idempotency_key is accepted once";
-    /// The directory or the stream of the job store was removed or replaced after the server had opened it.
+    /// The directory or the stream of the job store was removed or replaced after the server had
+    /// opened it.
     StoreGone = "store_gone", 503, 125, false, "ask the operator to put the directory of the store back, or to restart the server, which then works without those jobs";
     /// The server is shutting down.
     ShuttingDown = "shutting_down", 503, 125, true, "try again when it has restarted";
@@ -266,8 +277,9 @@ impl ApiRejection {
         self
     }
 
-    /// What is answered of a request that was carried out and whose answer cannot be made: where the same request might succeed
-    /// later it is not to be sent again, which would carry it out twice.
+    /// What is answered of a request that was carried out and whose answer cannot be made: where
+    /// the same request might succeed later it is not to be sent again, which would carry it out
+    /// twice.
     #[must_use]
     pub fn after_execution(mut self, run_id: Option<&str>) -> Self {
         if self.code.is_retryable() {
@@ -447,7 +459,9 @@ fn sandbox_message(error: &SandboxError) -> String {
 
 impl From<sandtimer::limits::LimitError> for ApiRejection {
     fn from(error: sandtimer::limits::LimitError) -> Self {
-        ApiRejection::new(Code::BadLimit, error.to_string()).with("key", error.key()).with("value", error.value())
+        ApiRejection::new(Code::BadLimit, error.to_string())
+            .with("key", error.key())
+            .with("value", error.value())
     }
 }
 
@@ -491,7 +505,11 @@ mod tests {
         ] {
             let is_retryable = error.is_retryable();
             let rejection = ApiRejection::from(sandtimer::Error::from(error));
-            assert_eq!((rejection.code, rejection.code.is_retryable()), (code, is_retryable), "{rejection:?}");
+            assert_eq!(
+                (rejection.code, rejection.code.is_retryable()),
+                (code, is_retryable),
+                "{rejection:?}"
+            );
             assert_eq!(json!(rejection.details), details, "{rejection:?}");
         }
     }

@@ -1,7 +1,9 @@
-//! What the server says about itself: health, the host, settings, metrics; and what it says where there is nothing.
+//! What the server says about itself: health, the host, settings, metrics; and what it says where
+//! there is nothing.
 //!
-//! Without tokens, and to a token with the word `operator`, all of it. Another token sees what holds for its own runs and what is
-//! counted of them: nothing of other owners, and no path of the host.
+//! Without tokens, and to a token with the word `operator`, all of it. Another token sees what
+//! holds for its own runs and what is counted of them: nothing of other owners, and no path of the
+//! host.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -17,14 +19,16 @@ use tokio::sync::Mutex;
 
 use crate::auth::OwnerId;
 use crate::body::{self, Parameters};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::metrics::Gauges;
 use crate::{App, SharedApp, api, jobs};
 
-/// How long what was found out about the host is believed. Finding out takes seconds and real sandboxes.
+/// How long what was found out about the host is believed. Finding out takes seconds and real
+/// sandboxes.
 const MAX_FACTS_AGE: Duration = Duration::from_secs(60);
 
-/// What was last found out about the host, and when. Whoever asks meanwhile waits for the same answer.
+/// What was last found out about the host, and when. Whoever asks meanwhile waits for the same
+/// answer.
 #[derive(Debug, Default)]
 pub(crate) struct HostFacts(Mutex<Option<(u64, Value)>>);
 

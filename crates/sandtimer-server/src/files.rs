@@ -11,8 +11,9 @@
 //! unpack   a tar archive into a directory
 //! members  the members of an archive, checked one by one
 //! ```
-//! A workspace is addressed by its own id or by the context or session that works in it; a sandbox by its id. docs/design/files-and-ownership.md
-//! says whose the files are and what an attacker in the workspace can and cannot do.
+//! A workspace is addressed by its own id or by the context or session that works in it; a sandbox
+//! by its id. docs/design/files-and-ownership.md says whose the files are and what an attacker in
+//! the workspace can and cannot do.
 
 pub(crate) mod content;
 mod entry;
@@ -37,13 +38,13 @@ use axum::routing::{get, post};
 use serde_json::{Value, json};
 
 use crate::auth::OwnerId;
-use crate::body::{self, RequestFields, Object, Parameters, refused};
-use crate::error::{Code, ApiRejection};
+use crate::body::{self, Object, Parameters, RequestFields, refused};
+use crate::error::{ApiRejection, Code};
 use crate::quota::Shares;
 use crate::workspaces::{self, Workspace};
 use crate::{SharedApp, contexts, events, sandboxes};
 
-pub(crate) use entry::{FileEntry, EntryKind};
+pub(crate) use entry::{EntryKind, FileEntry};
 pub(crate) use listing::ListingRequest;
 pub(crate) use members::MAX_MEMBERS;
 pub(crate) use paths::FilePath;
@@ -86,7 +87,11 @@ fn addressed_to_change(
 }
 
 /// Whose files: exactly one of `workspace`, `context`, `session` and `sandbox`.
-fn addressed(app: &SharedApp, owner: &OwnerId, fields: &mut RequestFields) -> Result<Arc<dyn FileSource>, ApiRejection> {
+fn addressed(
+    app: &SharedApp,
+    owner: &OwnerId,
+    fields: &mut RequestFields,
+) -> Result<Arc<dyn FileSource>, ApiRejection> {
     let given = (
         fields.string("workspace")?,
         fields.string("context")?,
@@ -97,13 +102,20 @@ fn addressed(app: &SharedApp, owner: &OwnerId, fields: &mut RequestFields) -> Re
         (Some(id), None, None, None) => Ok(workspaces::find(app, &id, owner)?),
         (None, Some(id), None, None) | (None, None, Some(id), None) => contexts::files_of(app, &id, owner),
         (None, None, None, Some(id)) => Ok(Arc::new(SandboxRoot::new(sandboxes::find(app, &id, owner)?))),
-        _ => Err(ApiRejection::new(Code::BadField, "give the id of one workspace, context, session or sandbox")
-            .with("key", "workspace")),
+        _ => Err(ApiRejection::new(
+            Code::BadField,
+            "give the id of one workspace, context, session or sandbox",
+        )
+        .with("key", "workspace")),
     }
 }
 
 /// A path that has to be given.
-fn placed(files: &dyn FileSource, fields: &mut RequestFields, name: &'static str) -> Result<FilePath, ApiRejection> {
+fn placed(
+    files: &dyn FileSource,
+    fields: &mut RequestFields,
+    name: &'static str,
+) -> Result<FilePath, ApiRejection> {
     let missing = || {
         let message =
             format!("{name}: give a path, relative or below /workspace; in a sandbox any absolute one");
@@ -142,7 +154,10 @@ async fn read(
 }
 
 /// An answer of all of a file.
-pub(crate) async fn download(workspace: &Arc<Workspace>, file_path: FilePath) -> Result<Response, ApiRejection> {
+pub(crate) async fn download(
+    workspace: &Arc<Workspace>,
+    file_path: FilePath,
+) -> Result<Response, ApiRejection> {
     let (file, size) = act(workspace, move |tree| tree.open_to_read(&file_path)).await?;
     content::respond(file, size, content::ByteRange::default())
 }
@@ -195,7 +210,8 @@ async fn append(
     parameters: Result<Parameters, ApiRejection>,
     request: Request<Body>,
 ) -> Result<Response, ApiRejection> {
-    // Before anything is refused: it is not long, and its sender hears the answer when all of it is read.
+    // Before anything is refused: it is not long, and its sender hears the answer when all of it is
+    // read.
     let bytes = body::bytes(request, &app, None).await?;
     let Parameters(mut fields) = parameters?;
     let files = addressed_to_change(&app, &owner, &mut fields)?;

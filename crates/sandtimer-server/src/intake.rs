@@ -1,9 +1,11 @@
-//! Memory for what clients send, and for what they are answered: the bytes of all messages that are received, parsed or handled
-//! at the moment, and of all answers that are not sent to their end, per owner and in all; and the threads that parse long ones.
+//! Memory for what clients send, and for what they are answered: the bytes of all messages that are
+//! received, parsed or handled at the moment, and of all answers that are not sent to their end,
+//! per owner and in all; and the threads that parse long ones.
 //!
-//! A short message is not counted: connections bound those. Of a long one all bytes are reserved before they are read, so two
-//! that wait for each other's half cannot be. The reservation is held until the handler has answered; what stays in memory for
-//! longer, in the queue of a context or on its way to a run's stdin, has one of its own. An answer's is held by its bytes.
+//! A short message is not counted: connections bound those. Of a long one all bytes are reserved
+//! before they are read, so two that wait for each other's half cannot be. The reservation is held
+//! until the handler has answered; what stays in memory for longer, in the queue of a context or on
+//! its way to a run's stdin, has one of its own. An answer's is held by its bytes.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -18,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::SharedApp;
 use crate::auth::OwnerId;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 
 /// Longer messages are counted, and parsed on a thread that may block.
 pub(crate) const MAX_SHORT_BYTES: usize = 64 << 10;
@@ -84,7 +86,8 @@ impl Intake {
         Ok(Reservation { _of_all: of_all, _of_owner: of_owner })
     }
 
-    /// Reserves memory for something long that stays behind when its message is answered; `None` for what is short.
+    /// Reserves memory for something long that stays behind when its message is answered; `None`
+    /// for what is short.
     ///
     /// # Errors
     /// When there is not so much.
@@ -153,7 +156,8 @@ impl AnswerReservation {
     }
 }
 
-/// An answer's body each frame of which is changed on its way. What the function holds is held until the body is dropped.
+/// An answer's body each frame of which is changed on its way. What the function holds is held
+/// until the body is dropped.
 pub(crate) struct MappedBody<F> {
     body: Body,
     map: F,
@@ -189,7 +193,8 @@ where
     }
 }
 
-/// Has each piece of an answer hold what is reserved for it: the HTTP library keeps pieces that it cannot send.
+/// Has each piece of an answer hold what is reserved for it: the HTTP library keeps pieces that it
+/// cannot send.
 struct PieceReserver {
     app: SharedApp,
     owner: OwnerId,
@@ -198,14 +203,16 @@ struct PieceReserver {
 }
 
 impl PieceReserver {
-    /// A piece that holds what is reserved for it. If no memory is left for it the body ends with an error.
+    /// A piece that holds what is reserved for it. If no memory is left for it the body ends with
+    /// an error.
     fn hold(&self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, axum::Error> {
         let bytes = frame.data_ref().map_or(0, Bytes::len);
         let reserved = match &self.reserved {
             Some(reserved) => Some(reserved.clone()),
             None => {
                 let reserved = self.app.answers.reserve_long(&self.owner, bytes);
-                let refused = |rejection: ApiRejection| axum::Error::new(std::io::Error::other(rejection.message));
+                let refused =
+                    |rejection: ApiRejection| axum::Error::new(std::io::Error::other(rejection.message));
                 reserved.map_err(refused)?.map(AnswerReservation::new)
             }
         };
@@ -227,7 +234,8 @@ impl AsRef<[u8]> for ReservedBytes {
     }
 }
 
-/// Takes what is reserved for an answer from its extensions. One that is long and has nothing reserved is counted now.
+/// Takes what is reserved for an answer from its extensions. One that is long and has nothing
+/// reserved is counted now.
 ///
 /// # Errors
 /// If no memory is left for it.
@@ -259,7 +267,8 @@ pub(crate) fn hold(app: &SharedApp, owner: &OwnerId, mut answer: Response) -> Re
     Ok(answer.map(|body| Body::new(MappedBody::new(body, move |frame| reserver.hold(frame)))))
 }
 
-/// What one request has reserved: with the request, and with the layer that drops it when the request is answered.
+/// What one request has reserved: with the request, and with the layer that drops it when the
+/// request is answered.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HeldReservations(Arc<Mutex<Vec<Reservation>>>);
 
@@ -271,7 +280,10 @@ impl HeldReservations {
 }
 
 /// Parses a message: where it is long, on a thread that may block, and a few at a time.
-pub(crate) async fn parse<B, T>(bytes: B, parse: impl FnOnce(B) -> T + Send + 'static) -> Result<T, ApiRejection>
+pub(crate) async fn parse<B, T>(
+    bytes: B,
+    parse: impl FnOnce(B) -> T + Send + 'static,
+) -> Result<T, ApiRejection>
 where
     B: AsRef<[u8]> + Send + 'static,
     T: Send + 'static,
@@ -319,7 +331,8 @@ mod tests {
     fn owner_never_exceeds_half() {
         let [a, b, c] = ["a", "b", "c"].map(OwnerId::recorded);
         let intake = Intake::of(MessageKind::Requests, [a.clone(), b.clone(), c.clone()]);
-        let code = |owner: &OwnerId, bytes| intake.try_reserve(owner, bytes).err().map(|rejection| rejection.code);
+        let code =
+            |owner: &OwnerId, bytes| intake.try_reserve(owner, bytes).err().map(|rejection| rejection.code);
         let of_a = intake.try_reserve(&a, MAX_BYTES / 2).expect("its half");
         assert_eq!(code(&a, 1), Some(Code::Quota));
         let of_b = intake.try_reserve(&b, MAX_BYTES / 2 - UNIT_BYTES).expect("of the other half");

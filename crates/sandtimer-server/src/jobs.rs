@@ -1,5 +1,6 @@
-//! `/v1/jobs`: durable work. A job is submitted to the store below the state directory and outlives the server; what
-//! executes it is a worker of this process, or any other that works on the same store.
+//! `/v1/jobs`: durable work. A job is submitted to the store below the state directory and outlives
+//! the server; what executes it is a worker of this process, or any other that works on the same
+//! store.
 //!
 //! ```text
 //! submission   from a body to submissions, each refusal naming the job and the field
@@ -11,8 +12,8 @@
 //! schedules    jobs that recur
 //! counts       what is counted
 //! ```
-//! States and failures are those of `sandtimer_jobs::job`; nothing about a job is kept here. Another owner's jobs are not there, and
-//! each token has queues of its own.
+//! States and failures are those of `sandtimer_jobs::job`; nothing about a job is kept here.
+//! Another owner's jobs are not there, and each token has queues of its own.
 
 mod counts;
 mod files;
@@ -33,17 +34,18 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use sandtimer::supervise::output::Chunk;
 use sandtimer_jobs::job::{
-    CancelResult, JobStore, LineTimes, JobLog, MAX_SCHEDULES, MAX_QUEUES, ShownState, StoreError, is_queue_name,
+    CancelResult, JobLog, JobStore, LineTimes, MAX_QUEUES, MAX_SCHEDULES, ShownState, StoreError,
+    is_queue_name,
 };
 use serde_json::{Value, json};
 
 use crate::SharedApp;
 use crate::auth::OwnerId;
-use crate::body::{self, RequestFields, Id, Object, Parameters, refused};
-use crate::error::{Code, ApiRejection};
+use crate::body::{self, Id, Object, Parameters, RequestFields, refused};
+use crate::error::{ApiRejection, Code};
 use crate::events;
 use crate::intake::AnswerReservation;
-use crate::runs::{Piece, EncodingErrorMode};
+use crate::runs::{EncodingErrorMode, Piece};
 use crate::scan::Scanner;
 
 pub(crate) use counts::text as metrics;
@@ -55,7 +57,8 @@ const DEFAULT_LISTED: u64 = 100;
 const MAX_LISTED: u64 = 1_000;
 /// How long a cancel waits for the end unless it says otherwise.
 const CANCEL_WAIT: Duration = Duration::from_secs(5);
-/// Bytes of a log in an answer unless it says how many; at least, so that every character fits; at most.
+/// Bytes of a log in an answer unless it says how many; at least, so that every character fits; at
+/// most.
 const DEFAULT_LOG_BYTES: u64 = 256 * 1024;
 const MIN_LOG_BYTES: u64 = 16;
 const MAX_LOG_BYTES: u64 = 8 << 20;
@@ -101,9 +104,9 @@ impl From<StoreError> for ApiRejection {
             StoreError::Queues { .. } => {
                 ApiRejection::new(Code::Quota, message).with("quota", "queues").with("limit", MAX_QUEUES)
             }
-            StoreError::Schedules { .. } => {
-                ApiRejection::new(Code::Quota, message).with("quota", "schedules").with("limit", MAX_SCHEDULES)
-            }
+            StoreError::Schedules { .. } => ApiRejection::new(Code::Quota, message)
+                .with("quota", "schedules")
+                .with("limit", MAX_SCHEDULES),
             StoreError::Unknown(_) => ApiRejection::new(Code::JobNotFound, message),
             StoreError::WrongState { state, .. } => {
                 ApiRejection::new(Code::JobState, message).with("state", state.name())
@@ -206,7 +209,8 @@ async fn log(
     let cursor = fields.number("cursor")?.unwrap_or(0);
     let is_timed = fields.boolean("timestamps")?.unwrap_or(false);
     let longest = if is_timed { MAX_TIMED_LOG_BYTES } else { MAX_LOG_BYTES };
-    let most = fields.number("max_bytes")?.unwrap_or(DEFAULT_LOG_BYTES).clamp(MIN_LOG_BYTES, longest) as usize;
+    let most =
+        fields.number("max_bytes")?.unwrap_or(DEFAULT_LOG_BYTES).clamp(MIN_LOG_BYTES, longest) as usize;
     let errors = EncodingErrorMode::parse(&mut fields)?;
     fields.finish()?;
     // In this order: of a job that is over, nothing is added to its log afterwards.
@@ -243,7 +247,8 @@ async fn log(
     })))
 }
 
-/// The same with the time before each line. Positions are those of the log, which has no times in it.
+/// The same with the time before each line. Positions are those of the log, which has no times in
+/// it.
 fn timed_piece(errors: EncodingErrorMode, mut log: JobLog, before: Option<u8>, last: bool) -> Piece {
     let chunk = |bytes: Vec<u8>, next_cursor| Chunk { bytes, next_cursor, dropped_before: 0 };
     let plain = Piece::with(errors, chunk(log.bytes.clone(), log.next_cursor), last);

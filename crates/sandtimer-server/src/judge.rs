@@ -1,5 +1,5 @@
-//! `POST /v1/judge`: a program is run on cases, each in a run of its own, and its answers are compared here. What is expected
-//! never enters a run.
+//! `POST /v1/judge`: a program is run on cases, each in a run of its own, and its answers are
+//! compared here. What is expected never enters a run.
 //!
 //! ```text
 //! request   the fields of a request, checked before anything runs
@@ -7,17 +7,18 @@
 //! compare   the rule by which outputs are the same
 //! shortened how much of an Outcome is in the answer
 //! ```
-//! States of a case: waiting | under way | run, with an Outcome | judged. Cases are started in their order, some at a time, and
-//! judged in their order: those under way after a stop are cancelled and count as not run, so that the answer does not depend
-//! on which of them happened to be quick. A case that the server cannot run is an `infra_error` of its own, unless it is the
-//! first: then the request is refused, with the reason. The limit of all cases is that of a scope, in which all runs are, and
-//! cases wait for their turn as long as that allows.
+//! States of a case: waiting | under way | run, with an Outcome | judged. Cases are started in
+//! their order, some at a time, and judged in their order: those under way after a stop are
+//! cancelled and count as not run, so that the answer does not depend on which of them happened to
+//! be quick. A case that the server cannot run is an `infra_error` of its own, unless it is the
+//! first: then the request is refused, with the reason. The limit of all cases is that of a scope,
+//! in which all runs are, and cases wait for their turn as long as that allows.
 //!
 //! Python is compiled before the cases, in a run of its own that executes none of it.
 
 mod compare;
-mod request;
 mod outcome_excerpt;
+mod request;
 mod verdict;
 
 use std::sync::Arc;
@@ -39,8 +40,8 @@ use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, MayBeLong, Object};
 use crate::connection::Connection;
-use crate::error::{Code, ApiRejection};
-use crate::programs::{self, ProgramSpec, ProgramResult, StageEnd, StageLimits, language};
+use crate::error::{ApiRejection, Code};
+use crate::programs::{self, ProgramResult, ProgramSpec, StageEnd, StageLimits, language};
 
 use request::{JudgeCase, JudgeRequest};
 use verdict::CaseVerdict;
@@ -116,7 +117,8 @@ async fn judge(
         None => None,
     };
     request.program.scope = scope.as_ref().map(ScopeHandle::id);
-    let judging = JudgeExecution { app: &app, owner: &owner, request: &request, begun_ns: monotonic_nanoseconds() };
+    let judging =
+        JudgeExecution { app: &app, owner: &owner, request: &request, begun_ns: monotonic_nanoseconds() };
     let judgement = programs::attended(&connection, judging.judge()).await?;
     let answer = body::long_json(&app, &owner, || std::future::ready(Ok(&judgement))).await;
     answer.map_err(|rejection: ApiRejection| {
@@ -194,7 +196,9 @@ impl JudgeExecution<'_> {
                     JudgedCase::without_outcome(CaseVerdict::NotRun, None)
                 }
                 Err(rejection) if judged.is_empty() => return Err(rejection),
-                Err(rejection) => JudgedCase::without_outcome(CaseVerdict::InfraError, Some(rejection.message)),
+                Err(rejection) => {
+                    JudgedCase::without_outcome(CaseVerdict::InfraError, Some(rejection.message))
+                }
             };
             let stops = self.request.stops_early && case.verdict.stops_early();
             judged.push(case);

@@ -1,4 +1,5 @@
-//! Sandtimer over HTTP. A handler parses, calls one function, and renders; what happens to a run is the engine's.
+//! Sandtimer over HTTP. A handler parses, calls one function, and renders; what happens to a run is
+//! the engine's.
 //!
 //! ```text
 //! listen       connections, their bounds, the end of the server
@@ -26,8 +27,9 @@
 //! trace        log lines and spans, for operators
 //! error        the one list of errors
 //! ```
-//! No thread per run or request: a run is a task that waits for the engine's futures. Building a sandbox, the disk, and what is
-//! executed or waits for its turn in a context block, on the runtime's pool of threads.
+//! No thread per run or request: a run is a task that waits for the engine's futures. Building a
+//! sandbox, the disk, and what is executed or waits for its turn in a context block, on the
+//! runtime's pool of threads.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -36,7 +38,6 @@ mod body;
 mod compat;
 mod connection;
 mod contexts;
-mod webhook_sender;
 pub mod error;
 mod events;
 mod facts;
@@ -48,17 +49,18 @@ mod listen;
 mod mcp;
 mod metrics;
 mod openapi;
-mod registry;
 mod page;
 mod policy;
 mod programs;
 mod quota;
+mod registry;
 mod runs;
 mod sandboxes;
 mod scan;
 mod tasks;
 mod tenants;
 mod trace;
+mod webhook_sender;
 mod workspaces;
 
 use std::collections::BTreeMap;
@@ -79,11 +81,11 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 pub use auth::{OwnerId, TokenError, Tokens};
-pub use webhook_sender::HttpWebhookSender;
 pub use mcp::document as mcp_tools;
 pub use openapi::document as openapi;
-pub use policy::{Defaults, Interpreters, PoolSettings, DEFAULT_READY};
+pub use policy::{DEFAULT_READY, Defaults, Interpreters, PoolSettings};
 pub use trace::{Collector, CollectorError};
+pub use webhook_sender::HttpWebhookSender;
 
 use contexts::LiveContexts;
 use facts::HostFacts;
@@ -148,7 +150,8 @@ impl std::fmt::Debug for HostProgram {
 pub enum Listen {
     /// Port 0 is a free one.
     Address(SocketAddr),
-    /// A socket in the file system, which only this user may use. One that nobody listens on any more is replaced.
+    /// A socket in the file system, which only this user may use. One that nobody listens on any
+    /// more is replaced.
     Unix(PathBuf),
 }
 
@@ -187,7 +190,8 @@ pub struct JobSettings {
     pub slots: usize,
     /// Of the files that a job leaves, so many bytes are kept.
     pub file_bytes: u64,
-    /// Bytes for the runs of jobs that say how much memory they may have; `None` for as many jobs as there are slots.
+    /// Bytes for the runs of jobs that say how much memory they may have; `None` for as many jobs
+    /// as there are slots.
     pub memory: Option<u64>,
     /// Ends of jobs may be told to addresses that are not public.
     pub private_webhooks: bool,
@@ -235,7 +239,8 @@ pub struct Settings {
     pub jobs: JobSettings,
     /// Directories that hold root trees for sandboxes, by the names that clients use.
     pub templates: BTreeMap<String, PathBuf>,
-    /// How long a client may take for the head of a request, and for its body. It may take nothing of an answer for twice as long.
+    /// How long a client may take for the head of a request, and for its body. It may take nothing
+    /// of an answer for twice as long.
     pub patience: Duration,
     /// How long a stream of events is silent before a comment shows that it lives.
     pub heartbeat: Duration,
@@ -320,7 +325,8 @@ pub(crate) type SharedApp = Arc<App>;
 impl App {
     /// Keeps a duration for the next server, on a thread of the runtime that may block.
     pub(crate) fn keep_duration(&self, finished: &FinishedRun) {
-        // Not on a thread for what blocks: waking one would cost more than what is written, as a rule.
+        // Not on a thread for what blocks: waking one would cost more than what is written, as a
+        // rule.
         if let Err(error) = tokio::task::block_in_place(|| self.durations.keep(finished)) {
             self.metrics.store_failed();
             (self.host.log_error)(&format!("the duration of a run is kept in memory only: {error}"));
@@ -351,7 +357,8 @@ impl ServerHandle {
             return Err(StartError::Open(address));
         }
         let opened = RunStore::open(&settings.state_directory, calendar_milliseconds())?;
-        // Behind its lock: of two servers that start at once, the one that stays is the one whose socket has the name.
+        // Behind its lock: of two servers that start at once, the one that stays is the one whose
+        // socket has the name.
         let (listener, address) = listen::bind(&settings.listen)
             .map_err(|source| StartError::Listen { address: settings.listen.clone(), source })?;
         for (path, error) in &opened.unreadable {
@@ -391,8 +398,13 @@ impl ServerHandle {
         let traces = Traces::start(settings.collector).map_err(StartError::Threads)?;
         let own = (limits, &traces);
         let programs = Arc::new(sandtimer::engine::Interpreters::new(engine.clone(), PYTHON));
-        let jobs =
-            JobService::start(&settings.state_directory, (&engine, &programs), &tenants, own, &settings.jobs)?;
+        let jobs = JobService::start(
+            &settings.state_directory,
+            (&engine, &programs),
+            &tenants,
+            own,
+            &settings.jobs,
+        )?;
         let app = Arc::new(App {
             tenants,
             intake: Intake::of(MessageKind::Requests, auth::owners(settings.tokens.as_ref())),
@@ -478,8 +490,9 @@ impl ServerHandle {
         self.app.jobs.give_back();
     }
 
-    /// Ends it: no new requests and jobs; open ones have 5 s; then all runs are cancelled and recorded, and jobs that go on are
-    /// given back to the store, where the next server finds them. Takes at most 10 s.
+    /// Ends it: no new requests and jobs; open ones have 5 s; then all runs are cancelled and
+    /// recorded, and jobs that go on are given back to the store, where the next server finds them.
+    /// Takes at most 10 s.
     pub fn stop(self) {
         let ServerHandle { address, app, connections, runtime } = self;
         if let Listen::Unix(path) = &address {

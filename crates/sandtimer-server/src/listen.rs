@@ -1,10 +1,10 @@
 //! Connections: how many there may be, how long they may take, and how they end.
 //!
-//! A connection belongs to one task. Closing it, or dropping that task, drops the handler's future: that is how a handler
-//! learns that its client went away.
+//! A connection belongs to one task. Closing it, or dropping that task, drops the handler's future:
+//! that is how a handler learns that its client went away.
 
-mod places;
 mod error_body;
+mod places;
 
 use std::convert::Infallible;
 use std::io;
@@ -18,6 +18,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, Response, Uri};
 use axum::middleware::Next;
+use error_body::ErrorBodyStream;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -27,34 +28,37 @@ use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tower_service::Service;
-use error_body::ErrorBodyStream;
 
 use crate::Listen;
 use crate::connection::Connection;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::intake::MappedBody;
 use crate::{
     SharedApp, api, compat, contexts, facts, files, jobs, judge, mcp, openapi, page, runs, sandboxes, tasks,
     workspaces,
 };
 
-pub(crate) use places::{Connections, MAX_CONNECTIONS, ConnectionPermit};
+pub(crate) use places::{ConnectionPermit, Connections, MAX_CONNECTIONS};
 
-/// How long a connection may take to show a token, and then for the answer to what it has sent without one.
+/// How long a connection may take to show a token, and then for the answer to what it has sent
+/// without one.
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(5);
 const STRANGER_GRACE_PERIOD: Duration = Duration::from_secs(1);
-/// How long a client may take nothing of what is sent to it, in units of the server's patience: a minute, as a rule.
+/// How long a client may take nothing of what is sent to it, in units of the server's patience: a
+/// minute, as a rule.
 const SEND_STALL_TIMEOUT_FACTOR: u32 = 2;
 /// Header lines of a request, bytes of its head, and of its path and query.
 const MAX_HEADERS: usize = 64;
 const HEAD_BYTES: usize = 64 * 1024;
 const URI_BYTES: usize = 16 * 1024;
-/// How many times as much is read, to be refused with what it has: what is larger yet is refused as too large to be read.
+/// How many times as much is read, to be refused with what it has: what is larger yet is refused as
+/// too large to be read.
 const READ_LIMIT_FACTOR: usize = 4;
 /// Of a head, what stands between the parts of each line and at its end.
 const LINE_OVERHEAD_BYTES: usize = 4;
-/// After how much silence a client's machine is asked whether it is there, how often, and how many times before it is gone: a
-/// minute in all. What is sent and never confirmed, of a stream, takes the kernel's own patience (`tcp_retries2`).
+/// After how much silence a client's machine is asked whether it is there, how often, and how many
+/// times before it is gone: a minute in all. What is sent and never confirmed, of a stream, takes
+/// the kernel's own patience (`tcp_retries2`).
 const KEEPALIVE_IDLE_WINDOW: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const MAX_KEEPALIVE_PROBES: u32 = 3;
@@ -85,7 +89,8 @@ pub(crate) fn bind(listen: &Listen) -> io::Result<(BoundListener, Listen)> {
     }
 }
 
-/// A socket that has its mode before it has its name. One with that name that nobody listens on is replaced.
+/// A socket that has its mode before it has its name. One with that name that nobody listens on is
+/// replaced.
 fn bind_path(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
         return Err(io::ErrorKind::AddrInUse.into());
@@ -129,7 +134,8 @@ impl Listener {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                // A client whose machine is gone says nothing: the kernel asks. Without it the limits of its run decide.
+                // A client whose machine is gone says nothing: the kernel asks. Without it the
+                // limits of its run decide.
                 let _ = sockopt::set_socket_keepalive(&stream, true);
                 let _ = sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE_WINDOW);
                 let _ = sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL);
@@ -218,7 +224,12 @@ pub(crate) async fn serve(listener: Listener, app: SharedApp, connections: Conne
     }
 }
 
-async fn converse(stream: BoxedByteStream, (connection, seat): (Connection, Arc<Seat>), router: Router, app: SharedApp) {
+async fn converse(
+    stream: BoxedByteStream,
+    (connection, seat): (Connection, Arc<Seat>),
+    router: Router,
+    app: SharedApp,
+) {
     let connection = Arc::new(connection);
     let stream = ErrorBodyStream::new(stream, connection.clone(), app.patience * SEND_STALL_TIMEOUT_FACTOR);
     let of_requests = seat.clone();

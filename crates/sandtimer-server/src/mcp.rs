@@ -20,9 +20,10 @@
 //! excerpt       output cut to what a model can take
 //! plain         output without what only terminals need
 //! ```
-//! `POST /mcp` is streamable HTTP; a conversation of a client that opens a session is that session's, one of clients
-//! without sessions is their owner's. `GET /mcp/stdio` becomes a stream of lines, one message each, for programs that
-//! carry a client's stdin and stdout; closing it cancels what was waited for, and nothing else.
+//! `POST /mcp` is streamable HTTP; a conversation of a client that opens a session is that
+//! session's, one of clients without sessions is their owner's. `GET /mcp/stdio` becomes a stream
+//! of lines, one message each, for programs that carry a client's stdin and stdout; closing it
+//! cancels what was waited for, and nothing else.
 
 mod aliases;
 mod bounds;
@@ -63,7 +64,7 @@ use crate::SharedApp;
 use crate::auth::{OwnerId, owners};
 use crate::body::{MAX_BODY_BYTES, Parameters, bytes};
 use crate::connection::Connection;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::events;
 use crate::intake;
 use crate::listen::ConnectionPermit;
@@ -173,7 +174,10 @@ fn unknown_owner() -> ApiRejection {
 async fn upgrade(
     State(mcp): State<Mcp>,
     Extension(owner): Extension<OwnerId>,
-    (Extension(connection), Extension(connection_permit)): (Extension<Arc<Connection>>, Extension<ConnectionPermit>),
+    (Extension(connection), Extension(connection_permit)): (
+        Extension<Arc<Connection>>,
+        Extension<ConnectionPermit>,
+    ),
     Parameters(mut fields): Parameters,
     mut request: Request,
 ) -> Result<Response, ApiRejection> {
@@ -185,8 +189,11 @@ async fn upgrade(
     fields.finish()?;
     let asked = request.headers().get(header::UPGRADE).and_then(|name| name.to_str().ok());
     if !asked.is_some_and(|name| name.eq_ignore_ascii_case(LINES_PROTOCOL)) {
-        return Err(ApiRejection::new(Code::BadField, format!("the Upgrade header is not `{LINES_PROTOCOL}`"))
-            .with("key", "Upgrade"));
+        return Err(ApiRejection::new(
+            Code::BadField,
+            format!("the Upgrade header is not `{LINES_PROTOCOL}`"),
+        )
+        .with("key", "Upgrade"));
     }
     let served = mcp.owners.get(&owner).ok_or_else(unknown_owner)?;
     let requester = (mcp.app.clone(), owner.clone());

@@ -1,7 +1,7 @@
 //! The description of the API, generated for `/openapi.json` and `spec/openapi.json`.
 //!
-//! Limits, errors and words come from the code that reads them. The shapes of answers are written in `schema`; a test
-//! holds real answers against them.
+//! Limits, errors and words come from the code that reads them. The shapes of answers are written
+//! in `schema`; a test holds real answers against them.
 
 mod contexts;
 mod files;
@@ -32,7 +32,8 @@ pub(crate) fn routes() -> Router<SharedApp> {
     Router::new().route("/openapi.json", get(served))
 }
 
-/// Made once: it is the same for all, and clients without a token may ask for it as often as they like.
+/// Made once: it is the same for all, and clients without a token may ask for it as often as they
+/// like.
 static SERVED_DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| {
     // Plain data with text keys always serialises.
     let mut text = serde_json::to_vec_pretty(&document()).unwrap_or_default();
@@ -74,7 +75,8 @@ enum SuccessAnswer {
 /// Statuses of successes that come without a body.
 const BODILESS: [u16; 3] = [101, 202, 204];
 /// What following something answers.
-const FOLLOW_ANSWERS: &[(u16, &str)] = &[(200, "The events."), (204, "There is nothing after Last-Event-ID.")];
+const FOLLOW_ANSWERS: &[(u16, &str)] =
+    &[(200, "The events."), (204, "There is nothing after Last-Event-ID.")];
 const BODY_CODES: &[Code] = &[
     Code::BadJson,
     Code::BadField,
@@ -181,7 +183,8 @@ impl Operation {
     fn described(&self) -> Value {
         let mut parameters: Vec<Value> = Vec::new();
         if self.path.contains("{id}") {
-            parameters.push(json!({"name": "id", "in": "path", "required": true, "schema": string("Its id.")}));
+            parameters
+                .push(json!({"name": "id", "in": "path", "required": true, "schema": string("Its id.")}));
         }
         if self.path.contains("{path}") {
             parameters
@@ -264,7 +267,7 @@ pub(super) const START_CODES: &[Code] = &[
 ];
 
 fn run_operations() -> Vec<Operation> {
-    use SuccessAnswer::{Json, Nothing, Content, Upgrade};
+    use SuccessAnswer::{Content, Json, Nothing, Upgrade};
     let wait = || schema::number("Milliseconds.");
     let control = |path, summary, answer| Operation::new("post", path, summary, Json(answer));
     // Where an owner's answers that are not read leave no memory for another one.

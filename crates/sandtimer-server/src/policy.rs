@@ -1,4 +1,5 @@
-//! What holds where a request says nothing: limits by what is executed, and how interpreters come to be.
+//! What holds where a request says nothing: limits by what is executed, and how interpreters come
+//! to be.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -9,7 +10,8 @@ use sandtimer::model::Source;
 /// Interpreters of one language that stand ready for each owner unless somebody says otherwise.
 pub const DEFAULT_READY: usize = 2;
 
-/// Limits from further out than a request, a session or a context, each list in order of precedence.
+/// Limits from further out than a request, a session or a context, each list in order of
+/// precedence.
 #[derive(Debug, Clone, Default)]
 pub struct Defaults {
     /// Of runs, and of commands in sessions.
@@ -46,7 +48,8 @@ pub struct Interpreters {
 /// Interpreters of one language.
 #[derive(Debug, Clone)]
 pub struct PoolSettings {
-    /// How many stand ready for each owner: of Python from the server's start on, of others once one was asked for.
+    /// How many stand ready for each owner: of Python from the server's start on, of others once
+    /// one was asked for.
     pub ready: usize,
     /// What each of them has run before it is given out: a script's text.
     pub prewarm: Option<String>,

@@ -1,4 +1,5 @@
-//! Programs for the front doors of other systems (see `api`): compiled if their language is, run, and how that ended.
+//! Programs for the front doors of other systems (see `api`): compiled if their language is, run,
+//! and how that ended.
 //!
 //! ```text
 //! language   the table of languages, and which of them this host has
@@ -6,10 +7,11 @@
 //! compiled   compiled programs, kept by the hash of what they were made of
 //! ending     how a stage ended, in the terms that judges share
 //! ```
-//! Compiling and running are two runs, each isolated and with its own limits; both are found under /v1/runs. So few programs
-//! are executed at a time that a program which needs a quarter of its time limit in processor time is not ended by it because
-//! of others. Further ones wait for their turn, which does not count towards their limits. A program that has a turn waits for
-//! nothing else before it runs, and one that only waits while it runs releases its turn.
+//! Compiling and running are two runs, each isolated and with its own limits; both are found under
+//! /v1/runs. So few programs are executed at a time that a program which needs a quarter of its
+//! time limit in processor time is not ended by it because of others. Further ones wait for their
+//! turn, which does not count towards their limits. A program that has a turn waits for nothing
+//! else before it runs, and one that only waits while it runs releases its turn.
 
 mod compile_cache;
 mod ending;
@@ -30,9 +32,9 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::connection::{Connection, while_there};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::files::{self, FilePath, WriteOptions};
-use crate::quota::{ConcurrencyLimit, QuotaKind, Permit, PermittedValue, QuotaPermit};
+use crate::quota::{ConcurrencyLimit, Permit, PermittedValue, QuotaKind, QuotaPermit};
 use crate::runs::LiveRun;
 use crate::workspaces::{ScratchWorkspace, Workspace};
 
@@ -48,12 +50,14 @@ const MAX_PER_PROCESSOR: usize = 4;
 const MAX_PER_PROCESSOR_AND_OWNER: usize = 3;
 /// The longest wait for a turn of a program whose sender waits for the answer.
 const TURN_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest wait for a place under the owner's quota of a program whose sender waits for the answer.
+/// The longest wait for a place under the owner's quota of a program whose sender waits for the
+/// answer.
 const QUOTA_TIMEOUT: Duration = Duration::from_secs(60);
-/// The interval at which work is tried again that a quota does not allow: no event reports that it may succeed.
+/// The interval at which work is tried again that a quota does not allow: no event reports that it
+/// may succeed.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
-/// The interval at which the processor time of a program is sampled, and the part of it that a program has to use to keep its
-/// turn.
+/// The interval at which the processor time of a program is sampled, and the part of it that a
+/// program has to use to keep its turn.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 const COMPUTING_SHARE: u32 = 10;
 static TURNS: LazyLock<ConcurrencyLimit> = LazyLock::new(|| {
@@ -69,7 +73,8 @@ pub(crate) struct ProgramFile {
     pub content: Bytes,
 }
 
-/// The limits of one stage: those of the request, and those of the front door where neither it nor the operator chose.
+/// The limits of one stage: those of the request, and those of the front door where neither it nor
+/// the operator chose.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StageLimits {
     pub limits: Limits,
@@ -145,7 +150,8 @@ impl ProgramSpec {
         std::str::from_utf8(&self.source).ok().filter(|text| !text.contains('\0'))
     }
 
-    /// Whether its interpreter may be given it without a file. A workspace with a name has only the files that belong there.
+    /// Whether its interpreter may be given it without a file. A workspace with a name has only the
+    /// files that belong there.
     fn can_run_inline(&self) -> bool {
         let is_alone = self.files.is_empty() && self.arguments.is_empty();
         self.text().is_some()
@@ -205,13 +211,15 @@ pub(crate) fn ceiling(app: &SharedApp, owner: &OwnerId, key: impl Into<Key>) -> 
 /// How long a program waits for its place and its turn.
 #[derive(Clone, Copy)]
 pub(crate) enum WaitLimit<'a> {
-    /// As long as a client waits for an answer; then it is executed without a turn, or refused without a place.
+    /// As long as a client waits for an answer; then it is executed without a turn, or refused
+    /// without a place.
     OfClient,
     /// Until they come: no client waits for it. The function is called when the turn has come.
     Unlimited(&'a (dyn Fn() + Sync)),
 }
 
-/// Waits for a turn to execute a program, in a run or in a context. `None`: it begins without a turn, at the timeout.
+/// Waits for a turn to execute a program, in a run or in a context. `None`: it begins without a
+/// turn, at the timeout.
 pub(crate) async fn enter(owner: &OwnerId) -> Option<Permit> {
     tokio::time::timeout(TURN_TIMEOUT, TURNS.enter(owner)).await.ok()
 }
@@ -225,7 +233,11 @@ async fn enter_queued(owner: &OwnerId) -> Permit {
 ///
 /// # Errors
 /// At the timeout, and when the server ends.
-async fn take_quota_permit(app: &SharedApp, owner: &OwnerId, wait_limit: WaitLimit<'_>) -> Result<QuotaPermit, ApiRejection> {
+async fn take_quota_permit(
+    app: &SharedApp,
+    owner: &OwnerId,
+    wait_limit: WaitLimit<'_>,
+) -> Result<QuotaPermit, ApiRejection> {
     let mut closing = app.closing.subscribe();
     let timeout = async {
         match wait_limit {
@@ -298,7 +310,8 @@ pub(crate) async fn write(
     workspace: &Arc<Workspace>,
     written: Vec<(ProgramFile, u32)>,
 ) -> Result<(), ApiRejection> {
-    let placed = written.into_iter().map(|(file, mode)| Ok((FilePath::parse(&file.path)?, file.content, mode)));
+    let placed =
+        written.into_iter().map(|(file, mode)| Ok((FilePath::parse(&file.path)?, file.content, mode)));
     let placed: Vec<(FilePath, Bytes, u32)> = placed.collect::<Result<_, ApiRejection>>()?;
     files::act(workspace, move |tree| {
         for (file_path, content, mode) in &placed {

@@ -1,4 +1,5 @@
-//! How much an owner may have at once: where the token file says so, and of what there are only so many for all of them.
+//! How much an owner may have at once: where the token file says so, and of what there are only so
+//! many for all of them.
 //!
 //! A place is held by what it was taken for, and is free again when that has ended.
 
@@ -12,12 +13,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::auth::{OwnerId, Tokens};
 use crate::body::MayBeLong;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum QuotaKind {
-    /// Runs of their own; what is executed in contexts is not counted, nor what jobs begin: those wait for a slot.
+    /// Runs of their own; what is executed in contexts is not counted, nor what jobs begin: those
+    /// wait for a slot.
     Runs,
     Contexts,
     Sessions,
@@ -49,7 +51,8 @@ pub(crate) fn read(quota_option: &str) -> Option<(QuotaKind, Option<usize>)> {
     }
 }
 
-/// A place under a quota, which several runs may share if they follow each other. Dropping the last copy gives it back.
+/// A place under a quota, which several runs may share if they follow each other. Dropping the last
+/// copy gives it back.
 #[derive(Debug, Clone)]
 pub(crate) struct QuotaPermit {
     _held: Option<Arc<OwnedSemaphorePermit>>,
@@ -148,8 +151,9 @@ impl Drop for Share {
     }
 }
 
-/// Work of which only a few pieces are done at a time, for each owner and in all; further ones wait in the order in which they
-/// came. An owner that asks for much waits for itself before it waits for others.
+/// Work of which only a few pieces are done at a time, for each owner and in all; further ones wait
+/// in the order in which they came. An owner that asks for much waits for itself before it waits
+/// for others.
 #[derive(Debug)]
 pub(crate) struct ConcurrencyLimit {
     per_owner: usize,

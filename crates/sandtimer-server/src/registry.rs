@@ -1,4 +1,5 @@
-//! Things that have an id and an owner: runs, and what is kept beside them. For everybody else they are not there.
+//! Things that have an id and an owner: runs, and what is kept beside them. For everybody else they
+//! are not there.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

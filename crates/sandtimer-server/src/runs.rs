@@ -29,7 +29,7 @@ use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, refused};
 use crate::connection::{Connection, while_there};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::events;
 use crate::registry::OwnedResource;
 
@@ -39,9 +39,9 @@ pub(crate) use drive::{
     CLIENT_GONE, QueuedCell, UnbegunGuard, begin_queued, drive_queued, drop_queued, end_queued,
     prepare_records, queue, start, start_here, start_noted, sync, sync_records,
 };
-pub(crate) use lines::{OutputLine, LineSink, LineSearch, expression, search_end, walk};
+pub(crate) use lines::{LineSearch, LineSink, OutputLine, expression, search_end, walk};
 pub(crate) use live::{LiveRun, LoadedOutcome, RunPhase, RunView, Runs, enter_large, remove_expired_records};
-pub(crate) use output::{Piece, EncodingErrorMode, cut_at_end};
+pub(crate) use output::{EncodingErrorMode, Piece, cut_at_end};
 pub(crate) use request::{
     AgentPlace, LIMITS, ProgramRun, RunRequest, environment, interpreted, warn_of, warn_signal,
 };
@@ -81,7 +81,8 @@ async fn create(
     start_and_wait(&app, &owner, &connection, RunRequest::parse(fields)?).await
 }
 
-/// Starts a run and answers with it when it has ended, or when the client does not want to wait any longer.
+/// Starts a run and answers with it when it has ended, or when the client does not want to wait any
+/// longer.
 pub(crate) async fn start_and_wait(
     app: &SharedApp,
     owner: &OwnerId,
@@ -133,7 +134,8 @@ async fn list(
     Parameters(mut fields): Parameters,
 ) -> Result<Response, ApiRejection> {
     let status = fields.enumeration("status", &["queued", "running", "ended"])?;
-    let limit = usize::try_from(fields.number("limit")?.unwrap_or(DEFAULT_LISTED).min(MAX_LISTED)).unwrap_or(0);
+    let limit =
+        usize::try_from(fields.number("limit")?.unwrap_or(DEFAULT_LISTED).min(MAX_LISTED)).unwrap_or(0);
     let sandbox = fields.string("sandbox")?;
     let cursor = fields.string("cursor")?.map(|cursor| ListingPosition::parse(&cursor)).transpose()?;
     fields.finish()?;
@@ -149,8 +151,11 @@ async fn list(
     let total = runs.len();
     runs.retain(|(position, _)| cursor.as_ref().is_none_or(|cursor| position < cursor));
     runs.sort_unstable_by(|(one, _), (other, _)| other.cmp(one));
-    let next =
-        if runs.len() > limit { runs[..limit].last().map(|(position, _)| position.to_string()) } else { None };
+    let next = if runs.len() > limit {
+        runs[..limit].last().map(|(position, _)| position.to_string())
+    } else {
+        None
+    };
     runs.truncate(limit);
     let shown: Vec<Value> =
         tokio::task::block_in_place(|| runs.iter().map(|(_, run)| run.summary()).collect());
@@ -187,7 +192,8 @@ async fn processes(
     Ok(body::json(&tokio::task::block_in_place(|| doing(&run))))
 }
 
-/// What a run is doing, which takes a look at its processes. Blocks for at most a tenth of a second.
+/// What a run is doing, which takes a look at its processes. Blocks for at most a tenth of a
+/// second.
 pub(crate) fn doing(run: &Run) -> Value {
     let (inspection, progress) = (run.inspect(), run.progress());
     let how_far =

@@ -40,7 +40,7 @@ use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, refused};
 use crate::connection::Connection;
 use crate::contexts;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::quota::{Share, Shares};
 use crate::runs::{self, RunRequest};
 use crate::tenants::Tenants;
@@ -69,7 +69,8 @@ pub(crate) struct SandboxService {
 }
 
 impl SandboxService {
-    /// Opens those below a state directory that no other server uses. What their networks need runs in `runtime`.
+    /// Opens those below a state directory that no other server uses. What their networks need runs
+    /// in `runtime`.
     pub fn open(
         (engine, runtime): (&Engine, &Handle),
         state_directory: &Path,
@@ -222,7 +223,8 @@ async fn create(
     let made = tokio::task::spawn_blocking(move || {
         app.sandbox_service.create(&owner, (&template, network, limits), &app.tenants)
     });
-    let made = made.await.map_err(|_| ApiRejection::new(Code::Internal, "the sandbox could not be made"))??;
+    let made =
+        made.await.map_err(|_| ApiRejection::new(Code::Internal, "the sandbox could not be made"))??;
     Ok((StatusCode::CREATED, body::json(&view(&made))).into_response())
 }
 

@@ -1,13 +1,15 @@
-//! Bounds of the JSON that clients send, checked byte by byte while it arrives and before anything is made of it.
+//! Bounds of the JSON that clients send, checked byte by byte while it arrives and before anything
+//! is made of it.
 //!
-//! A parsed value takes up to a hundred times the memory of its text, so the length of a body alone bounds nothing:
-//! 60 MiB of `{"":0},` become 6 GiB. Long are only the strings that carry code, input or files; all the rest of a message is
-//! small. The scanner allocates nothing and does not check the grammar, which the parser does: up to the first mistake both
-//! read the same, and behind it the parser reads nothing.
+//! A parsed value takes up to a hundred times the memory of its text, so the length of a body alone
+//! bounds nothing: 60 MiB of `{"":0},` become 6 GiB. Long are only the strings that carry code,
+//! input or files; all the rest of a message is small. The scanner allocates nothing and does not
+//! check the grammar, which the parser does: up to the first mistake both read the same, and behind
+//! it the parser reads nothing.
 
 use memchr::memchr2;
 
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 
 /// Bytes of one message, or of one job of a batch, apart from the strings that carry content.
 pub(crate) const MAX_JSON_BYTES: usize = 1 << 20;

@@ -1,10 +1,12 @@
-//! `/v1/tasks`: how long something is likely to take, and pieces of work that are followed beside such an estimate.
+//! `/v1/tasks`: how long something is likely to take, and pieces of work that are followed beside
+//! such an estimate.
 //!
 //! ```text
 //! begun ─▶ open ─▶ (bound to a run) running ─▶ ended: with its run, or when it is said to be
 //! ```
-//! A task's clock is its run's, or goes from its beginning while it has none. What a task is about says more of its run than
-//! the command alone, so a bound run is remembered as work of that type. Tasks are in memory; durations outlive the server.
+//! A task's clock is its run's, or goes from its beginning while it has none. What a task is about
+//! says more of its run than the command alone, so a bound run is remembered as work of that type.
+//! Tasks are in memory; durations outlive the server.
 
 mod durations;
 mod live;
@@ -14,13 +16,13 @@ use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use sandtimer_agents::estimate::{EstimateRequest, EstimateError, MAX_MEGABYTES};
+use sandtimer_agents::estimate::{EstimateError, EstimateRequest, MAX_MEGABYTES};
 use serde_json::{Value, json};
 
 use crate::SharedApp;
 use crate::auth::OwnerId;
-use crate::body::{self, RequestFields, Id, Object, Parameters, refused};
-use crate::error::{Code, ApiRejection};
+use crate::body::{self, Id, Object, Parameters, RequestFields, refused};
+use crate::error::{ApiRejection, Code};
 use crate::runs;
 
 pub(crate) use durations::Durations;

@@ -1,7 +1,8 @@
-//! What a token allows each of its runs and contexts: ceilings below the server's, and whether they may have a network; and
-//! whether it is an operator's, which sees the server as a whole.
+//! What a token allows each of its runs and contexts: ceilings below the server's, and whether they
+//! may have a network; and whether it is an operator's, which sees the server as a whole.
 //!
-//! Each token with ceilings has a scope, in which all that it starts is opened: so an extension cannot pass them either.
+//! Each token with ceilings has a scope, in which all that it starts is opened: so an extension
+//! cannot pass them either.
 
 use std::collections::HashMap;
 
@@ -12,7 +13,7 @@ use sandtimer::{Engine, Limits};
 use sandtimer_proxy::ProxyPolicy;
 
 use crate::auth::{OwnerId, Tokens};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 
 /// What a line of the token file grants.
 #[derive(Debug, Clone, Default)]
@@ -53,7 +54,8 @@ impl Grant {
                 None => Ok(true),
             };
         }
-        let Some((name, value)) = option.strip_prefix(LIMIT_PREFIX).and_then(|rest| rest.split_once('=')) else {
+        let Some((name, value)) = option.strip_prefix(LIMIT_PREFIX).and_then(|rest| rest.split_once('='))
+        else {
             return Ok(false);
         };
         let key = Key::from_wire(name)
@@ -153,7 +155,8 @@ impl Tenants {
         Some(self.hosts.get(owner).cloned().unwrap_or_default())
     }
 
-    /// Whether it sees the server as a whole: its host, its settings, and what is counted of all owners.
+    /// Whether it sees the server as a whole: its host, its settings, and what is counted of all
+    /// owners.
     pub fn is_operator(&self, owner: &OwnerId) -> bool {
         self.operators.as_ref().is_none_or(|operators| operators.contains(owner))
     }

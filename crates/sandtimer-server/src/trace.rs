@@ -1,7 +1,9 @@
-//! What happens, for operators: log lines of requests and runs, and their spans for a collector of traces.
+//! What happens, for operators: log lines of requests and runs, and their spans for a collector of
+//! traces.
 //!
-//! Neither ever holds what was sent: no token, header, query, code, command or output. A run's span lies in that of the request
-//! that asked for it, and that one in the caller's, where it names it (`traceparent`). The spans of a job's scopes are a trace.
+//! Neither ever holds what was sent: no token, header, query, code, command or output. A run's span
+//! lies in that of the request that asked for it, and that one in the caller's, where it names it
+//! (`traceparent`). The spans of a job's scopes are a trace.
 
 mod otlp;
 
@@ -80,7 +82,8 @@ impl SpanContext {
         SpanContext { trace, span: u64::from_ne_bytes(random()), parent }
     }
 
-    /// Numbers of scopes are a process's own: among those of others the random part of this one's tells them apart.
+    /// Numbers of scopes are a process's own: among those of others the random part of this one's
+    /// tells them apart.
     fn of_job(scope: &EndedScope<'_>) -> Self {
         static SCOPE_HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         let [high, low] = [0u8, 1].map(|half| {

@@ -1,11 +1,13 @@
 //! Sends what the ends of jobs are told with: one POST of JSON, over HTTP.
 //!
-//! Addresses are written by whoever submits jobs, so they are not trusted: a name is resolved once, what it resolves to is
-//! checked, and just that is connected to. Unless the operator allows it nothing that is not public is reached: a delivery to
-//! any other address is returned for another worker. No redirect is followed, no proxy used, and of the answer only its status is read.
+//! Addresses are written by whoever submits jobs, so they are not trusted: a name is resolved once,
+//! what it resolves to is checked, and just that is connected to. Unless the operator allows it
+//! nothing that is not public is reached: a delivery to any other address is returned for another
+//! worker. No redirect is followed, no proxy used, and of the answer only its status is read.
 //!
-//! A request has an id, a time and, with a secret, a signature of both and the body, as <https://www.standardwebhooks.com> defines
-//! them, so that receivers can reject what was sent long ago. `Sandtimer-Signature` is of the body alone.
+//! A request has an id, a time and, with a secret, a signature of both and the body, as
+//! <https://www.standardwebhooks.com> defines them, so that receivers can reject what was sent long
+//! ago. `Sandtimer-Signature` is of the body alone.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -13,7 +15,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
-use sandtimer_jobs::executor::{WebhookSender, SendResult};
+use sandtimer_jobs::executor::{SendResult, WebhookSender};
 use sandtimer_jobs::job::{Delivery, hexadecimal, signing_key};
 use sandtimer_os::clock::calendar_milliseconds;
 use sha2::Sha256;
@@ -72,7 +74,9 @@ impl WebhookSender for HttpWebhookSender {
         match request.send(body) {
             Ok(answer) => taken(answer.status().as_u16()),
             Err(Error::BadUri(why)) => SendResult::Refused(format!("the address cannot be used: {why}")),
-            Err(Error::Other(error)) if error.is::<PrivateAddressError>() => SendResult::Forbidden(error.to_string()),
+            Err(Error::Other(error)) if error.is::<PrivateAddressError>() => {
+                SendResult::Forbidden(error.to_string())
+            }
             Err(error) => {
                 tracing::debug!("the webhook of the job {id} failed: {error}");
                 SendResult::Failed(class_of(&error).to_owned())
@@ -81,7 +85,8 @@ impl WebhookSender for HttpWebhookSender {
     }
 }
 
-/// What kind of failure it was. Only that: the error itself may name addresses that only this machine's resolver knows.
+/// What kind of failure it was. Only that: the error itself may name addresses that only this
+/// machine's resolver knows.
 fn class_of(error: &Error) -> &'static str {
     use std::io::ErrorKind;
     match error {
@@ -128,13 +133,16 @@ fn taken(status: u16) -> SendResult {
     let message = format!("it answered {status}");
     match status {
         200..=299 => SendResult::Accepted,
-        300..=399 => SendResult::Refused(format!("{message}, and redirects are not followed; use the final address")),
+        300..=399 => {
+            SendResult::Refused(format!("{message}, and redirects are not followed; use the final address"))
+        }
         408 | 425 | 429 | 500.. => SendResult::Failed(message),
         _ => SendResult::Refused(message),
     }
 }
 
-/// An address that is not to be reached. It is not named: what a name means inside is none of the owner's business.
+/// An address that is not to be reached. It is not named: what a name means inside is none of the
+/// owner's business.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{name} leads to an address that is not allowed: none of the public Internet; the operator of the worker may allow such \
@@ -168,7 +176,8 @@ impl Resolver for CheckedResolver {
     }
 }
 
-/// Whether an address is one of the public Internet: what the registries of special addresses (RFC 6890) have is none.
+/// Whether an address is one of the public Internet: what the registries of special addresses (RFC
+/// 6890) have is none.
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),

@@ -3,8 +3,9 @@
 //! ```text
 //! created ─▶ used by any number of runs, contexts and sessions at a time ─▶ deleted, once none uses it
 //! ```
-//! Each context has one of its own unless it was given one; that goes with it. Whose their files are on the disk is the
-//! engine's business (`make_workspace`); what is done with them from outside goes through `files`.
+//! Each context has one of its own unless it was given one; that goes with it. Whose their files
+//! are on the disk is the engine's business (`make_workspace`); what is done with them from outside
+//! goes through `files`.
 
 mod live;
 mod temporary;
@@ -20,10 +21,10 @@ use serde_json::{Value, json};
 
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::{SharedApp, files};
 
-pub(crate) use live::{WorkspaceUse, Workspace, Workspaces, sweep};
+pub(crate) use live::{Workspace, WorkspaceUse, Workspaces, sweep};
 pub(crate) use temporary::{ScratchWorkspace, TemporaryDirectory};
 
 pub(crate) fn routes() -> Router<SharedApp> {

@@ -1,10 +1,10 @@
-//! What clients leave behind that go away, or that are answered before their work is done: no thread and no memory that is
-//! not counted.
+//! What clients leave behind that go away, or that are answered before their work is done: no
+//! thread and no memory that is not counted.
 
 mod support;
 
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, raw, tokens, wait_until};
+use support::{ServerFixture, TestClient, raw, tokens, wait_until};
 
 fn tenants() -> ServerFixture {
     ServerFixture::with(|settings| settings.tokens = Some(tokens("alice a-secret\nbob another\n")))
@@ -65,7 +65,8 @@ fn waits_for_a_context_are_bounded() {
     drop(streams);
 }
 
-/// Sends something large, which is answered at once and kept, until it is refused; how many were taken.
+/// Sends something large, which is answered at once and kept, until it is refused; how many were
+/// taken.
 fn until_refused(mut send: impl FnMut() -> (u16, Value)) -> usize {
     for taken in 0..16 {
         let (status, body) = send();

@@ -1,4 +1,5 @@
-//! Answers that are long, not read, or take long to find: each owner has its part of the server's memory and threads.
+//! Answers that are long, not read, or take long to find: each owner has its part of the server's
+//! memory and threads.
 
 mod support;
 
@@ -54,7 +55,8 @@ fn unread_answers_are_bounded_and_end() {
     drop(streams);
 }
 
-/// Takes a little of an answer from time to time, so that its connection is not given up, until it is dropped.
+/// Takes a little of an answer from time to time, so that its connection is not given up, until it
+/// is dropped.
 struct SlowReader(Option<(mpsc::Sender<()>, JoinHandle<()>)>);
 
 impl SlowReader {
@@ -220,7 +222,8 @@ impl LineConversation {
     fn open(serving: &ServerFixture) -> Self {
         let upgrade = "GET /mcp/stdio HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: upgrade\r\nUpgrade: sandtimer-mcp\r\n\r\n";
         let stream = raw(serving.address, upgrade.as_bytes());
-        let mut lines = LineConversation { read: BufReader::new(stream.try_clone().expect("another")), stream };
+        let mut lines =
+            LineConversation { read: BufReader::new(stream.try_clone().expect("another")), stream };
         while !lines.line().trim().is_empty() {}
         let client = json!({"name": "test", "version": "1"});
         let about = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client});
@@ -278,7 +281,8 @@ fn nothing_is_read_while_64_answers_are_unread() {
     let mut lines = LineConversation::open(&serving);
     let (_pause, paused) = mpsc::channel::<()>();
     let pause = |milliseconds| _ = paused.recv_timeout(Duration::from_millis(milliseconds));
-    // Each answer is 400 KB: the system's buffers take some of them. Not at once, or calls are refused.
+    // Each answer is 400 KB: the system's buffers take some of them. Not at once, or calls are
+    // refused.
     let calls = 140;
     for call in 0..calls {
         lines.call(call, "read_output", &json!({"run_id": run["run_id"], "max_bytes": 200_000}));

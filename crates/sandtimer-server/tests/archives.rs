@@ -147,7 +147,8 @@ fn members_outside_the_directory_are_rejected_first() {
         assert!(refused["message"].is_string() && refused["hint"].is_string(), "{refused}");
         assert_eq!(paths(&workspace.list("path=d")), ["d/f", "d/link", "d/up"], "{name}");
     }
-    // Over a link that is there already nothing is made, and nothing over one that comes with the archive.
+    // Over a link that is there already nothing is made, and nothing over one that comes with the
+    // archive.
     for members in [
         vec![RawMember::file("up/escaped")],
         vec![RawMember::file("link/escaped")],
@@ -207,8 +208,12 @@ fn bodies_that_are_no_archives_are_refused_with_what_would_work() {
     let good = archive(&[RawMember::file("f")]);
     let mut broken = good.clone();
     broken[10] ^= 1;
-    let long_name =
-        RawMember { kind: EntryType::GNULongName, name: b"././@LongLink", target: b"", content: &[b'n'; 70_000] };
+    let long_name = RawMember {
+        kind: EntryType::GNULongName,
+        name: b"././@LongLink",
+        target: b"",
+        content: &[b'n'; 70_000],
+    };
     let pax = |content| RawMember { kind: EntryType::XHeader, name: b"x", target: b"", content };
     for (body, expected) in [
         (&b""[..], "less than one block"),

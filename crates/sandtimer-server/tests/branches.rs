@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, tokens};
+use support::{ServerFixture, TestClient, tokens};
 
 fn opened(client: &TestClient, path: &str, body: Value) -> String {
     let (status, context) = client.post(path, &body);

@@ -1,6 +1,7 @@
 //! The unmodified npm package `@cloudflare/sandbox`, loaded in Node, against this server's /api.
 //!
-//! Each test is a scenario of `compat/scenarios.mjs`. `cargo xtask npm` installs the package; without Node they are skipped.
+//! Each test is a scenario of `compat/scenarios.mjs`. `cargo xtask npm` installs the package;
+//! without Node they are skipped.
 
 #![allow(clippy::disallowed_methods, reason = "a client does not read for a while")]
 
@@ -81,7 +82,8 @@ mod over_a_socket {
 
 #[test]
 fn tokens_are_those_of_the_server() {
-    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
+    let serving =
+        ServerFixture::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
     drive(&serving, "tokens", "first-secret-token-1234");
 }
 
@@ -254,7 +256,8 @@ fn a_socket_that_closes_cancels_what_it_asked_for() {
     assert_eq!(client.delete("/api/process/stays").0, 200);
 }
 
-/// The request goes with its socket at every moment of the start; a run that has begun is a process that is found.
+/// The request goes with its socket at every moment of the start; a run that has begun is a process
+/// that is found.
 #[test]
 fn process_with_dropped_request_is_found() {
     let serving = ServerFixture::start();
@@ -306,7 +309,8 @@ fn invalid_socket_request_returns_an_error() {
     ] {
         socket.0.send(Message::text(message)).expect("sent");
         let received = socket.receive();
-        let code_field = if received["type"] == "error" { &received["code"] } else { &received["body"]["code"] };
+        let code_field =
+            if received["type"] == "error" { &received["code"] } else { &received["body"]["code"] };
         assert_eq!(code_field, code, "{message}: {received}");
         assert_eq!(received["id"].is_string(), message.contains("\"id\""), "{received}");
         assert!(received["status"].as_u64().is_some_and(|status| (400..500).contains(&status)), "{received}");
@@ -333,7 +337,11 @@ fn invalid_socket_request_returns_an_error() {
     socket.send(&json!({"type": "cancel", "id": "same"}));
     socket.ask("last", "GET", "/api/ping", &Value::Null);
     let received = socket.receive();
-    assert_eq!((&received["id"], &received["body"]["message"]), (&json!("last"), &json!("pong")), "{received}");
+    assert_eq!(
+        (&received["id"], &received["body"]["message"]),
+        (&json!("last"), &json!("pong")),
+        "{received}"
+    );
 }
 
 #[test]
@@ -365,7 +373,11 @@ fn a_server_that_ends_answers_what_a_socket_has_asked() {
     drop(client);
     let stopping = std::thread::spawn(move || serving.stop());
     let received = socket.receive();
-    assert_eq!((&received["status"], &received["body"]["stdout"]), (&json!(200), &json!("done")), "{received}");
+    assert_eq!(
+        (&received["status"], &received["body"]["stdout"]),
+        (&json!(200), &json!("done")),
+        "{received}"
+    );
     assert!(matches!(socket.0.read(), Ok(Message::Close(_))), "and then it is closed");
     drop(socket);
     drop(stopping.join().expect("it ends"));
@@ -403,7 +415,8 @@ fn a_client_that_does_not_read_can_cancel() {
 
 #[test]
 fn a_token_may_be_among_the_protocols() {
-    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
+    let serving =
+        ServerFixture::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
     let mut request = format!("ws://{}/ws", serving.address).into_client_request().expect("an address");
     let protocols = "sandtimer, sandtimer.token.Zmlyc3Qtc2VjcmV0LXRva2VuLTEyMzQ";
     request.headers_mut().insert("sec-websocket-protocol", protocols.parse().expect("a value"));

@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, tokens, wait_until};
+use support::{ServerFixture, TestClient, tokens, wait_until};
 
 fn opened(client: &TestClient, path: &str, body: Value) -> String {
     let (status, context) = client.post(path, &body);
@@ -123,7 +123,8 @@ fn a_cell_that_does_not_end_leaves_what_was_before() {
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({"wall_ms": 20_000}));
     executed(&client, &at, json!({"code": "x = 1"}));
-    // Only the cell itself kills: of two that do, the one that is born later may well be the one that is left.
+    // Only the cell itself kills: of two that do, the one that is born later may well be the one
+    // that is left.
     let hostile = "x = 2\nimport os, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('so far', flush=True)\n\
                    if os.fork() == 0:\n    os.setsid()\n    while True: signal.pause()\n\
                    while True:\n    try: os.kill(-1, 9)\n    except BaseException: pass";
@@ -401,7 +402,8 @@ fn a_context_of_a_client_that_has_left_is_not_kept() {
     let (_, workspace) = client.post("/v1/workspaces", &json!({}));
     let id = workspace["workspace_id"].as_str().expect("an id");
     let used = || client.get(&format!("/v1/workspaces/{id}")).1["in_use"].as_u64().expect("a number");
-    // No interpreter of this language stands ready, nor does one of any in a workspace that is given.
+    // No interpreter of this language stands ready, nor does one of any in a workspace that is
+    // given.
     let body = json!({"language": "javascript", "workspace": id}).to_string();
     let request = format!(
         "POST /v1/contexts HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}",

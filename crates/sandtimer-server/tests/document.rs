@@ -1,9 +1,10 @@
-//! What the API's description says is what the server does: every path is there, and real answers have its shape.
+//! What the API's description says is what the server does: every path is there, and real answers
+//! have its shape.
 
 mod support;
 
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, wait_until};
+use support::{ServerFixture, TestClient, wait_until};
 
 /// Follows a reference.
 fn resolved<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
@@ -40,7 +41,9 @@ fn differences(document: &Value, schema: &Value, value: &Value, at: &str, found:
     let is = |kind: &str| match kind {
         "object" => value.is_object(),
         "array" => value.is_array(),
-        "string" => value.is_string() && schema["enum"].as_array().is_none_or(|allowed| allowed.contains(value)),
+        "string" => {
+            value.is_string() && schema["enum"].as_array().is_none_or(|allowed| allowed.contains(value))
+        }
         "integer" => value.is_i64() || value.is_u64(),
         "number" => value.is_number(),
         "boolean" => value.is_boolean(),

@@ -1,5 +1,5 @@
-//! What has changed in a sandbox, its files as an archive, and templates from archives: what comes back, and what a hostile tree or
-//! archive cannot do.
+//! What has changed in a sandbox, its files as an archive, and templates from archives: what comes
+//! back, and what a hostile tree or archive cannot do.
 #![allow(clippy::disallowed_methods)] // a test makes a tree by a shell, and looks at what is left
 
 mod support;
@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, raw, tokens, wait_until};
+use support::{ServerFixture, TestClient, raw, tokens, wait_until};
 use tar::{Archive, Builder, EntryType, Header};
 
 fn made(client: &TestClient, body: &Value) -> String {
@@ -329,7 +329,8 @@ fn hostile_archives_make_no_template_and_leave_nothing() {
             client.post_bytes(&format!("/v1/templates?name={name}"), &[file("f"), end.clone()].concat());
         assert_eq!((status, &error["details"]["key"]), (400, &json!("name")), "{name}: {error}");
     }
-    // The control: what is harmless of it is a template. Of two members of a name the later one counts.
+    // The control: what is harmless of it is a template. Of two members of a name the later one
+    // counts.
     let twice = [
         file("f"),
         member(EntryType::Regular, "f", "", b"second"),

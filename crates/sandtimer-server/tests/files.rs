@@ -1,4 +1,5 @@
-//! Files of workspaces over HTTP: what can be done, what is refused by name, and what an attacker in the workspace cannot do.
+//! Files of workspaces over HTTP: what can be done, what is refused by name, and what an attacker
+//! in the workspace cannot do.
 
 mod support;
 
@@ -230,7 +231,8 @@ impl Treasure {
     }
 }
 
-/// Swaps a directory for a link to the treasure and back (RENAME_EXCHANGE), until it is told to stop by a file.
+/// Swaps a directory for a link to the treasure and back (RENAME_EXCHANGE), until it is told to
+/// stop by a file.
 const SWAPPER: &str = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\nos.mkdir('d')\n\
     open('d/f', 'w').write('harmless')\nos.symlink('../../../treasure', 'link')\nopen('ready', 'w').close()\n\
     while not os.path.exists('stop'):\n    for _ in range(1001):\n        assert libc.renameat2(-100, b'd', -100, b'link', 2) == 0\n";
@@ -244,7 +246,8 @@ fn a_run_that_swaps_directories_for_links_never_leads_outside() {
         json!({"code": SWAPPER, "language": "python", "workspace": workspace.id, "wall_ms": 25_000});
     let id = workspace.client.start(swapping);
     while workspace.client.get(&workspace.at("/stat", "path=ready")).0 != 200 {}
-    // The negative control: who opens by name, as anybody would who had these rights and no care, is led out.
+    // The negative control: who opens by name, as anybody would who had these rights and no care,
+    // is led out.
     let by_name = (0..200_000)
         .any(|_| std::fs::read(workspace.directory().join("d/f")).is_ok_and(|read| read == b"treasure"));
     assert!(by_name, "the attack works where nothing stops it");

@@ -1,4 +1,5 @@
-//! SandboxFusion's `/run_code` and `/run_jupyter`: requests as its clients send them, against a real server and real programs.
+//! SandboxFusion's `/run_code` and `/run_jupyter`: requests as its clients send them, against a
+//! real server and real programs.
 
 mod support;
 
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use sandtimer::Limits;
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, refused_for_its_length, tokens};
+use support::{ServerFixture, TestClient, refused_for_its_length, tokens};
 
 /// The request of verl's reward function.
 fn request(language: &str, code: &str, stdin: &str, timeout: u64) -> Value {
@@ -238,7 +239,8 @@ fn wrong_requests_are_refused_as_there() {
 
 #[test]
 fn tokens_come_as_bearer_or_in_the_address() {
-    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
+    let serving =
+        ServerFixture::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
     let asked = request("bash", "echo hello", "", 10);
     let (status, answer) = serving.client().post("/run_code", &asked);
     assert!(status == 401 && answer["detail"].is_string(), "{answer}");

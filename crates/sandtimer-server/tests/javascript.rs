@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture};
+use support::{ServerFixture, TestClient};
 
 fn opened(client: &TestClient, body: Value) -> String {
     let (status, context) = client.post("/v1/contexts", &body);
@@ -90,7 +90,10 @@ fn others_are_served_while_code_is_read() {
         }
         // Behind them.
         let half = std::time::Duration::from_millis(500);
-        assert!(reply_receiver.recv_timeout(half).is_err(), "reading it took no time: the test shows nothing");
+        assert!(
+            reply_receiver.recv_timeout(half).is_err(),
+            "reading it took no time: the test shows nothing"
+        );
         let client = serving.client();
         scope.spawn(move || {
             assert_eq!(client.get("/v1/runs").0, 200);

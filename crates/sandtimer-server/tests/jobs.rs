@@ -1,9 +1,10 @@
-//! `/v1/jobs`: from a submission to a result, for one owner and for several, and across the end of a server.
+//! `/v1/jobs`: from a submission to a result, for one owner and for several, and across the end of
+//! a server.
 
 mod support;
 
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, tokens, wait_until};
+use support::{ServerFixture, TestClient, tokens, wait_until};
 
 fn submit(client: &TestClient, spec: &Value) -> String {
     let (status, answer) = client.post("/v1/jobs", spec);
@@ -372,7 +373,10 @@ fn next_server_continues_jobs_without_loss() {
     assert_eq!(show(&client, &waits)["state"], "scheduled");
     let continued = over(&client, &long);
     assert_eq!((&continued["ok"], &continued["deliveries"]), (&json!(true), &json!(1)), "{continued}");
-    assert_eq!((&continued["deadline_ms"], continued["earlier"].as_array().map(Vec::len)), (&deadline, Some(1)));
+    assert_eq!(
+        (&continued["deadline_ms"], continued["earlier"].as_array().map(Vec::len)),
+        (&deadline, Some(1))
+    );
     assert_eq!(client.get(&format!("/v1/jobs/{long}/log")).1["data"], "begun\nbegun\n");
     until_it_is(&client, &once, "leased");
     post(&client, &format!("/v1/jobs/{once}/cancel"), &json!({}));

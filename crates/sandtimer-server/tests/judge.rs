@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, tokens};
+use support::{ServerFixture, TestClient, tokens};
 
 fn judge(client: &TestClient, request: &Value) -> Value {
     let (status, judgement) = client.post("/v1/judge", request);
@@ -143,7 +143,8 @@ fn cases_without_comparison_are_the_clients() {
 
 #[test]
 fn bad_requests_start_nothing() {
-    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens("a secret-of-a-0123456789\n")));
+    let serving =
+        ServerFixture::with(|settings| settings.tokens = Some(tokens("a secret-of-a-0123456789\n")));
     let client = serving.client_with("secret-of-a-0123456789");
     let (status, error) = client.post("/v1/judge", &json!({"code": "x", "cases": [{"stdin": "1"}]}));
     assert_eq!(

@@ -1,4 +1,5 @@
-//! Judge0's `/submissions` and what belongs to them: the documented requests, against a real server and real programs.
+//! Judge0's `/submissions` and what belongs to them: the documented requests, against a real server
+//! and real programs.
 
 mod support;
 
@@ -7,7 +8,7 @@ use std::time::Duration;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use sandtimer::Limits;
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, refused_for_its_length, tokens, wait_until};
+use support::{ServerFixture, TestClient, refused_for_its_length, tokens, wait_until};
 
 const HELLO: &str = "#include <stdio.h>\n\nint main(void) {\n  char name[10];\n  scanf(\"%s\", name);\n  printf(\"hello, %s\\n\", name);\n  return 0;\n}";
 const PYTHON: u64 = 71;
@@ -150,8 +151,9 @@ fn each_end_has_its_status() {
         asked.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
         submit(&client, &asked)
     };
-    let begins =
-        |answer: &Value, prefix: &str| answer["message"].as_str().is_some_and(|text| text.starts_with(prefix));
+    let begins = |answer: &Value, prefix: &str| {
+        answer["message"].as_str().is_some_and(|text| text.starts_with(prefix))
+    };
     assert_eq!(status(&bash("echo 1", json!({"expected_output": "1  \n"}))), 3);
     assert_eq!(status(&bash("echo 1", json!({"expected_output": "2"}))), 4);
     let late = bash("echo before; sleep 60", json!({"wall_time_limit": 1}));
@@ -303,7 +305,8 @@ fn languages_and_statuses_are_listed() {
     assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("\"error\":"), "{answer}");
 }
 
-/// A token that is a path is unknown: the file that it names is not read, nor are devices and fifos.
+/// A token that is a path is unknown: the file that it names is not read, nor are devices and
+/// fifos.
 #[test]
 fn tokens_that_are_paths_are_unknown() {
     let serving = ServerFixture::start();

@@ -1,9 +1,10 @@
-//! LibreChat's code API: the requests of its agents and its file services, against a real server and real programs.
+//! LibreChat's code API: the requests of its agents and its file services, against a real server
+//! and real programs.
 
 mod support;
 
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, tokens};
+use support::{ServerFixture, TestClient, tokens};
 
 const KEY: &str = "first-secret-token-1234";
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_server::{Listen, Retention, ServerHandle, StartError};
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, raw};
+use support::{ServerFixture, TestClient, raw};
 
 /// Sends a request that waits, and closes the connection once the run is there; its id.
 fn abandon(serving: &ServerFixture, client: &TestClient, body: &Value, pipelined: &str) -> String {
@@ -34,7 +34,8 @@ fn abandon(serving: &ServerFixture, client: &TestClient, body: &Value, pipelined
 fn disconnected_client_cancels_its_attached_run() {
     let serving = ServerFixture::start();
     let client = serving.client();
-    // With a line break too many, and with another request behind it; often, as the end meets the request at any of its steps.
+    // With a line break too many, and with another request behind it; often, as the end meets the
+    // request at any of its steps.
     let another = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     for pipelined in ["\n", another].into_iter().chain(std::iter::repeat_n("", 30)) {
         let id = abandon(&serving, &client, &json!({"command": ["sleep", "25"]}), pipelined);

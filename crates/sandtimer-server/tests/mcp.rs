@@ -1,5 +1,6 @@
-//! `/mcp` with the official TypeScript client and the inspector's command line, both in Node; each test is a scenario of
-//! `mcp/drive.mjs`. Over stdin and stdout: `sandtimer-cli/tests/mcp.rs`; the Python client's tests are in `python/tests`.
+//! `/mcp` with the official TypeScript client and the inspector's command line, both in Node; each
+//! test is a scenario of `mcp/drive.mjs`. Over stdin and stdout: `sandtimer-cli/tests/mcp.rs`; the
+//! Python client's tests are in `python/tests`.
 
 mod support;
 
@@ -17,12 +18,12 @@ fn every_tool() {
 
 #[test]
 fn progress_is_sent_and_extends_the_client_timeout() {
-    play(&ServerFixture::start(), "progress_is_told_and_extends_the_clients_patience", "");
+    play(&ServerFixture::start(), "progress_is_sent_and_extends_the_client_timeout", "");
 }
 
 #[test]
 fn near_limit_is_reported() {
-    play(&ServerFixture::start(), "a_limit_that_is_near_is_told", "");
+    play(&ServerFixture::start(), "near_limit_is_reported", "");
 }
 
 #[test]
@@ -32,7 +33,7 @@ fn values_and_figures_are_shown_within_bounds() {
 
 #[test]
 fn ended_runs_report_their_results() {
-    play(&ServerFixture::start(), "endings_say_what_became_of_what", "");
+    play(&ServerFixture::start(), "ended_runs_report_their_results", "");
 }
 
 #[test]
@@ -77,7 +78,7 @@ fn session_is_hidden_from_other_tokens() {
     let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("one first-secret-token-1234\nother other-secret-token-1234\n"));
     });
-    play(&serving, "another_token_sees_nothing_of_a_session", "first-secret-token-1234");
+    play(&serving, "session_is_hidden_from_other_tokens", "first-secret-token-1234");
 }
 
 #[test]
@@ -92,7 +93,8 @@ fn host_directories_require_the_server_user() {
         assert_eq!((status, &refused["details"]["key"]), (400, &json!("workspace")), "{refused}");
         refused["message"].as_str().expect("a message").to_owned()
     };
-    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
+    let serving =
+        ServerFixture::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
     let message = asked(serving.client_with("first-secret-token-1234"), "/srv");
     assert!(message.contains("a server with tokens shows no directory"), "{message}");
     let serving = ServerFixture::start();

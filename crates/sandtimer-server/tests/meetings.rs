@@ -1,4 +1,5 @@
-//! Two tokens of one server cannot meet: no name, port, table, IPC object, key or namespace of one's run is another's.
+//! Two tokens of one server cannot meet: no name, port, table, IPC object, key or namespace of
+//! one's run is another's.
 #![allow(clippy::disallowed_methods)] // one starts this process as another user, and a program outside of any run
 
 #[path = "../../sandtimer/tests/as_user/mod.rs"]
@@ -10,7 +11,7 @@ use std::process::Command;
 
 use as_user::as_a_user;
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, tokens};
+use support::{ServerFixture, TestClient, tokens};
 
 const MEET: &str = include_str!("meetings/meet.py");
 
@@ -70,7 +71,10 @@ fn meet(holder: &TestClient, finder: &TestClient, tiers: &[&str]) {
     assert_eq!(strings(&found["made"]), [""; 0], "namespaces that a run can make: {found}");
     assert_eq!(strings(&held["refused"]), ["key", "message queue of POSIX"], "{held}");
     let observed = strings(&held["seen"]);
-    assert!(observed.iter().all(|directory| ["/usr/bin", "/etc"].contains(directory)), "notified of {observed:?}");
+    assert!(
+        observed.iter().all(|directory| ["/usr/bin", "/etc"].contains(directory)),
+        "notified of {observed:?}"
+    );
     for kind in NAMESPACES {
         assert_ne!(held["namespaces"][kind], found["namespaces"][kind], "{kind}: {held} {found}");
     }
@@ -84,7 +88,8 @@ fn is_found_by_its_holder(client: &TestClient) {
     assert!(observed.contains(&"/tmp") && observed.contains(&"/dev/shm") && observed.len() >= 3, "{both}");
 }
 
-/// The negative control: outside of a run the same program makes namespaces of every kind that the host lets its user make.
+/// The negative control: outside of a run the same program makes namespaces of every kind that the
+/// host lets its user make.
 fn namespaces_are_made_outside() {
     let outside = Command::new("python3").args(["-c", &program("outside", "")]).output().expect("python3");
     let found: Value = serde_json::from_slice(&outside.stdout).unwrap_or_else(|_| panic!("{outside:?}"));

@@ -1,11 +1,12 @@
-//! Runs with the host's network or their own, waiting for their ports, and what the token file grants.
+//! Runs with the host's network or their own, waiting for their ports, and what the token file
+//! grants.
 
 mod support;
 
 use std::net::TcpListener;
 
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, tokens};
+use support::{ServerFixture, TestClient, tokens};
 
 /// A program that listens on each port it reads, in a child that its parent leaves.
 const LISTENS: &str = "
@@ -128,8 +129,9 @@ fn contexts_and_sessions_have_the_network_that_they_were_given() {
 
 #[test]
 fn network_requires_a_token_with_the_flag() {
-    let serving =
-        ServerFixture::with(|settings| settings.tokens = Some(tokens("alice a-secret network\nbob another\n")));
+    let serving = ServerFixture::with(|settings| {
+        settings.tokens = Some(tokens("alice a-secret network\nbob another\n"))
+    });
     let request = json!({"command": "true", "network": true});
     let (status, answer) = serving.client_with("another").post("/v1/runs", &request);
     assert_eq!(

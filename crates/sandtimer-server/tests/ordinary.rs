@@ -1,4 +1,5 @@
-//! What people do first over HTTP: a directory to start in, output that is not all text, answers in a terminal and behind a proxy.
+//! What people do first over HTTP: a directory to start in, output that is not all text, answers in
+//! a terminal and behind a proxy.
 
 mod support;
 
@@ -34,7 +35,9 @@ fn runs_start_in_the_directory_that_is_named() {
             "{nowhere}: {refused}"
         );
         assert!(
-            refused["message"].as_str().is_some_and(|message| message.contains("is not a directory of the run")),
+            refused["message"]
+                .as_str()
+                .is_some_and(|message| message.contains("is not a directory of the run")),
             "{refused}"
         );
     }
@@ -125,7 +128,9 @@ fn names_of_other_tools_are_named_by_ours() {
         let (status, refused) = client.post("/v1/runs", &asked);
         assert_eq!((status, &refused["details"]["nearest"]), (400, &json!(ours)), "{refused}");
         assert!(
-            refused["message"].as_str().is_some_and(|message| message.contains(&format!("which is `{ours}` here"))),
+            refused["message"]
+                .as_str()
+                .is_some_and(|message| message.contains(&format!("which is `{ours}` here"))),
             "{refused}"
         );
     }

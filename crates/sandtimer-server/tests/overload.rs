@@ -1,5 +1,5 @@
-//! A client that sends too much is told so, costs little, and holds nobody else up. At full size, over time:
-//! `python/benches/server_overload.py`.
+//! A client that sends too much is told so, costs little, and holds nobody else up. At full size,
+//! over time: `python/benches/server_overload.py`.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
-use support::{TestClient, HARD_STOP, ServerFixture, raw, read_to_end, tokens, wait_until};
+use support::{HARD_STOP, ServerFixture, TestClient, raw, read_to_end, tokens, wait_until};
 use tungstenite::Message;
 use tungstenite::client::IntoClientRequest;
 

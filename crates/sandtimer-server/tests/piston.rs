@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sandtimer::Limits;
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, refused_for_its_length, tokens};
+use support::{ServerFixture, TestClient, refused_for_its_length, tokens};
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 

@@ -1,4 +1,5 @@
-//! What holds where a request says nothing, over HTTP: limits by what is executed, and how interpreters come to be.
+//! What holds where a request says nothing, over HTTP: limits by what is executed, and how
+//! interpreters come to be.
 
 mod support;
 
@@ -10,7 +11,7 @@ use sandtimer::limits::Setting;
 use sandtimer::model::{LimitKind, Source};
 use sandtimer_server::{Defaults, PoolSettings, Settings};
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, tokens, wait_until};
+use support::{ServerFixture, TestClient, tokens, wait_until};
 
 fn wall(milliseconds: u64, source: Source, origin: &str) -> Vec<(Source, Limits)> {
     let limits = Limits::new().wall(Duration::from_millis(milliseconds)).with_origin(origin);
@@ -244,7 +245,8 @@ fn printed(client: &TestClient, at: &str, command: &str) -> String {
     outcome["stdout"].as_str().expect("text").to_owned()
 }
 
-/// Everything of a shell that lasts, and noise on every stream; its last command fails, and goes on behind its end.
+/// Everything of a shell that lasts, and noise on every stream; its last command fails, and goes on
+/// behind its end.
 const SHELL_SCRIPT: &str = r#"
 shopt -s extglob globstar; set -u -o pipefail
 export LEVEL=1

@@ -1,4 +1,5 @@
-//! Programs as code: each has a file, in an interpreter that stands ready where one does, and what it writes is seen at once.
+//! Programs as code: each has a file, in an interpreter that stands ready where one does, and what
+//! it writes is seen at once.
 #![allow(clippy::disallowed_methods)] // waits for what sends no event
 
 mod support;
@@ -7,7 +8,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture};
+use support::{ServerFixture, TestClient};
 
 /// Runs Python until it is given to an interpreter that stands ready.
 fn ready(client: &TestClient) {
@@ -280,7 +281,8 @@ fn many_clients_at_a_time_have_no_false_timeout() {
     );
 }
 
-/// What a program prints of its sandbox: when its private directory was last changed, which is when it was made, and what is in it.
+/// What a program prints of its sandbox: when its private directory was last changed, which is when
+/// it was made, and what is in it.
 const SANDBOX_PROBE: &str = "import os\nprint(os.stat('/tmp').st_mtime_ns, os.listdir('/tmp'), os.listdir('/workspace'), flush=True)\n";
 
 #[test]

@@ -1,4 +1,5 @@
-//! Whoever asks wrongly, too slowly, or without the right to, gets an error of the list and leaves no trace.
+//! Whoever asks wrongly, too slowly, or without the right to, gets an error of the list and leaves
+//! no trace.
 #![allow(clippy::disallowed_methods, reason = "a client of another user is started here")]
 
 mod support;
@@ -219,7 +220,8 @@ fn pages_of_other_sites_are_refused() {
 
 #[test]
 fn what_a_token_made_is_not_there_for_another() {
-    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens("alice a-token\nbob b-token\n")));
+    let serving =
+        ServerFixture::with(|settings| settings.tokens = Some(tokens("alice a-token\nbob b-token\n")));
     let (alice, bob) = (serving.client_with("a-token"), serving.client_with("b-token"));
     let id = alice.start(json!({"command": ["sleep", "20"]}));
     for path in ["", "/output", "/events"] {

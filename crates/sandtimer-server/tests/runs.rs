@@ -199,7 +199,8 @@ fn reconnected_reader_gets_each_event_once() {
     let last = whole.last().expect("some").id.clone();
     let (status, _) = client.get_with(&format!("/v1/runs/{id}/events"), &[("Last-ReceivedEvent-ID", &last)]);
     assert_eq!(status, 204);
-    let (status, refused) = client.get_with(&format!("/v1/runs/{id}/events"), &[("Last-ReceivedEvent-ID", "7-x")]);
+    let (status, refused) =
+        client.get_with(&format!("/v1/runs/{id}/events"), &[("Last-ReceivedEvent-ID", "7-x")]);
     assert_eq!((status, &refused["code"]), (400, &json!("bad_field")));
 }
 
@@ -294,7 +295,9 @@ fn progress_in_output_is_parsed_and_reported() {
     let snapshot = client.get(&format!("/v1/runs/{id}/processes")).1;
     assert_eq!(snapshot["progress"]["done"], json!(3.0), "{snapshot}");
     assert!(
-        snapshot["sentence"].as_str().is_some_and(|has_output| has_output.contains("It is at 3 of 15, done in")),
+        snapshot["sentence"]
+            .as_str()
+            .is_some_and(|has_output| has_output.contains("It is at 3 of 15, done in")),
         "{snapshot}"
     );
     let listed = client.get("/v1/runs?status=running").1;
@@ -306,7 +309,11 @@ fn progress_in_output_is_parsed_and_reported() {
     let endless = client.start(json!({"command": script, "wall_ms": null}));
     let mut snapshot = (0..20_000).map(|_| client.get(&format!("/v1/runs/{endless}")).1);
     let progress_view = snapshot.find(|run| run["progress"]["done"] == json!(3.0)).expect("it gets there");
-    assert_eq!(progress_view["progress"].get("p_finish_before_deadline"), None, "it has no limit: {progress_view}");
+    assert_eq!(
+        progress_view["progress"].get("p_finish_before_deadline"),
+        None,
+        "it has no limit: {progress_view}"
+    );
     client.post(&format!("/v1/runs/{endless}/kill"), &json!({}));
 }
 
@@ -388,7 +395,8 @@ fn wait_finds_a_line_in_any_chunk_and_position() {
     assert_eq!((&other["line"], &other["stream"]), (&json!("ready on 1"), &json!("stderr")));
     client.post(&format!("/v1/runs/{id}/kill"), &json!({}));
 
-    // Across the end of what is read at a time, of a run that is over; without an end of its own; as the last one.
+    // Across the end of what is read at a time, of a run that is over; without an end of its own;
+    // as the last one.
     let straddling =
         json!({"command": "head -c 262140 /dev/zero | tr '\\0' '\\n'; printf 'needle 42\\nlast'"});
     let id = client.run(&straddling)["run_id"].as_str().expect("an id").to_owned();

@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, wait_until};
+use support::{ServerFixture, TestClient, wait_until};
 
 fn sandbox(client: &TestClient) -> String {
     let (status, sandbox) = client.post("/v1/sandboxes", &json!({}));
@@ -141,7 +141,9 @@ fn deletion_ends_contexts_with_the_reason() {
         );
     }
     let sandboxes_directory = serving.state.path().join("sandboxes");
-    wait_until("its files are removed", || std::fs::read_dir(&sandboxes_directory).is_ok_and(|left| left.count() == 0));
+    wait_until("its files are removed", || {
+        std::fs::read_dir(&sandboxes_directory).is_ok_and(|left| left.count() == 0)
+    });
 }
 
 #[test]

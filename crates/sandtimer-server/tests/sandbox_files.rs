@@ -1,4 +1,5 @@
-//! Files of sandboxes over HTTP: what can be done from outside, and what code inside cannot make of it.
+//! Files of sandboxes over HTTP: what can be done from outside, and what code inside cannot make of
+//! it.
 #![allow(clippy::disallowed_methods)] // one starts this process as another user
 
 #[path = "../../sandtimer/tests/as_user/mod.rs"]
@@ -10,7 +11,7 @@ use std::path::Path;
 
 use as_user::as_a_user;
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, raw, tokens, wait_until};
+use support::{ServerFixture, TestClient, raw, tokens, wait_until};
 
 struct SandboxClient<'a> {
     client: &'a TestClient,
@@ -203,7 +204,8 @@ fn mount_points_stay_where_they_are() {
     assert_eq!(SandboxClient { client: &client, id }.sh(check), "user\n");
 }
 
-/// A directory that is exchanged for a link while it is walked through leads to the one or the other, both of them inside.
+/// A directory that is exchanged for a link while it is walked through leads to the one or the
+/// other, both of them inside.
 #[test]
 fn exchanged_directories_stay_inside() {
     let host = tempfile::tempdir().expect("a directory");

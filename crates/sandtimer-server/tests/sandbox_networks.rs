@@ -1,4 +1,5 @@
-//! Network allow-lists of sandboxes: what is reached by real clients, what is not, and who hears of it.
+//! Network allow-lists of sandboxes: what is reached by real clients, what is not, and who hears of
+//! it.
 #![allow(clippy::disallowed_methods)] // tests start servers outside of sandboxes
 
 #[path = "../../sandtimer/tests/namespaces/mod.rs"]
@@ -11,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use namespaces::{PRINT_NAMESPACE, holders};
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, tokens, wait_until};
+use support::{ServerFixture, TestClient, tokens, wait_until};
 use tempfile::TempDir;
 
 /// Not 127.0.0.1, which every sandbox has for itself: clients do not use the proxy for it.

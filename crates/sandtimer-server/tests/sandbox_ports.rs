@@ -1,4 +1,5 @@
-//! Ports of sandboxes: listed, waited for, and reached by HTTP and WebSocket, with a token or a link.
+//! Ports of sandboxes: listed, waited for, and reached by HTTP and WebSocket, with a token or a
+//! link.
 #![allow(clippy::disallowed_methods)] // tests measure, and wait for a link to expire
 
 mod support;
@@ -7,9 +8,10 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, raw, read_to_end, tokens};
+use support::{ServerFixture, TestClient, raw, read_to_end, tokens};
 
-/// A server that shows what it was sent, counts what is uploaded, streams, and echoes after an upgrade.
+/// A server that shows what it was sent, counts what is uploaded, streams, and echoes after an
+/// upgrade.
 const SERVES: &str = r#"
 import http.server, socket, sys, threading, time
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, tokens, wait_until};
+use support::{ServerFixture, TestClient, tokens, wait_until};
 
 fn made(client: &TestClient, body: &Value) -> String {
     let (status, sandbox) = client.post("/v1/sandboxes", body);
@@ -57,7 +57,9 @@ fn sandbox_keeps_files_over_runs_and_servers() {
     let gone = client.post(&format!("/v1/sandboxes/{id}/exec"), &json!({"command": "true"}));
     assert_eq!(refused(gone), (404, "sandbox_not_found".to_owned()));
     let sandboxes_directory = serving.state.path().join("sandboxes");
-    wait_until("its files are removed", || std::fs::read_dir(&sandboxes_directory).is_ok_and(|left| left.count() == 0));
+    wait_until("its files are removed", || {
+        std::fs::read_dir(&sandboxes_directory).is_ok_and(|left| left.count() == 0)
+    });
 }
 
 #[test]

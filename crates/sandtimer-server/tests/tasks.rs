@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, tokens};
+use support::{ServerFixture, TestClient, tokens};
 
 fn estimate(client: &TestClient, asked: &Value) -> Value {
     let (status, answer) = client.post("/v1/tasks/estimate", asked);
@@ -25,7 +25,8 @@ fn estimates_use_recorded_runs_across_restarts() {
         client.run(&asked);
     }
     let answer = estimate(&client, &asked);
-    // The machine may have got busier meanwhile: then there are those that ran under the load of now, or all of them.
+    // The machine may have got busier meanwhile: then there are those that ran under the load of
+    // now, or all of them.
     let rests_on_them = |answer: &Value| match answer["runs"].as_u64() {
         Some(3) => true,
         Some(runs) => (1..3).contains(&runs) && answer["basis"] == "exact",

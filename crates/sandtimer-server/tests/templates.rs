@@ -1,9 +1,10 @@
-//! `/v1/templates`, and snapshots and forks of sandboxes: who can make them of what, and who sees them.
+//! `/v1/templates`, and snapshots and forks of sandboxes: who can make them of what, and who sees
+//! them.
 
 mod support;
 
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, tokens, wait_until};
+use support::{ServerFixture, TestClient, tokens, wait_until};
 
 fn made(client: &TestClient, body: &Value) -> String {
     let (status, sandbox) = client.post("/v1/sandboxes", body);

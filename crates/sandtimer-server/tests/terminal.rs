@@ -1,4 +1,5 @@
-//! Terminals over WebSockets: what is typed is read, what is shown arrives once, and whoever may not look does not.
+//! Terminals over WebSockets: what is typed is read, what is shown arrives once, and whoever may
+//! not look does not.
 
 mod support;
 
@@ -245,8 +246,11 @@ fn invalid_message_is_reported_and_session_continues() {
             assert!(screen.read(), "{wrong}");
         }
     }
-    let codes: Vec<_> =
-        screen.messages.iter().map(|message| message["error"]["code"].as_str().expect("an error").to_owned()).collect();
+    let codes: Vec<_> = screen
+        .messages
+        .iter()
+        .map(|message| message["error"]["code"].as_str().expect("an error").to_owned())
+        .collect();
     assert_eq!(
         codes,
         ["bad_json", "bad_json", "bad_field", "bad_field", "bad_field", "bad_field", "unknown_field"]
@@ -271,7 +275,8 @@ fn refused(serving: &ServerFixture, path: &str, headers: &str) -> (u16, String) 
 
 #[test]
 fn only_its_owner_and_no_page_of_another_site_gets_a_terminal() {
-    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens("alice a/secret+1\nbob another\n")));
+    let serving =
+        ServerFixture::with(|settings| settings.tokens = Some(tokens("alice a/secret+1\nbob another\n")));
     let id = serving.client_with("a/secret+1").start(json!({"command": "read x", "terminal": {}}));
     let at = format!("/v1/runs/{id}/terminal");
     let offer = |token: &str| format!("sandtimer, sandtimer.token.{}", BASE64_URL_SAFE_NO_PAD.encode(token));

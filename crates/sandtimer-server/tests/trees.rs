@@ -48,7 +48,11 @@ fn changes_at_every_depth_are_reported() {
         }
         for name in ["", "/x", "/x/y", "/x/y/f"] {
             let wanted = format!("created d/r{round}{name}");
-            assert_eq!(observed.iter().filter(|event| **event == wanted).count(), 1, "{wanted}: {observed:?}");
+            assert_eq!(
+                observed.iter().filter(|event| **event == wanted).count(),
+                1,
+                "{wanted}: {observed:?}"
+            );
         }
     }
 }
@@ -63,7 +67,8 @@ fn moved_directories_are_followed_within_the_tree() {
     workspace.sh("mv d/a d/c/moved; sleep 0.3; touch d/c/moved/b/f");
     let observed = until(&mut events, "created d/c/moved/b/f");
     assert!(
-        observed.contains(&"moved_from d/a".to_owned()) && observed.contains(&"moved_to d/c/moved".to_owned()),
+        observed.contains(&"moved_from d/a".to_owned())
+            && observed.contains(&"moved_to d/c/moved".to_owned()),
         "{observed:?}"
     );
     workspace.sh("mv d/c/moved away; sleep 0.3; touch away/moved/b/g away/moved/h; mv in d/in; sleep 0.3; touch d/in/deep/f; rm -r d/in");

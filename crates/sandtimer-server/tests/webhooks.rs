@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, channel};
 
 use serde_json::{Value, json};
-use support::{TestClient, HARD_STOP, ServerFixture, wait_until};
+use support::{HARD_STOP, ServerFixture, TestClient, wait_until};
 
 /// A request as it came.
 struct WebhookRequest {
@@ -197,7 +197,10 @@ fn failed_delivery_is_retried_and_rejected_one_is_not() {
         let _requests = receiver(listener, answers);
         let delivery = until_settled(&client, &submit(&client, &spec(address)));
         let error = delivery["error"].as_str().expect("a reason");
-        assert!(error.contains(expected) && delivery["attempts"] == 1 && delivery["delivered_ms"].is_null(), "{delivery}");
+        assert!(
+            error.contains(expected) && delivery["attempts"] == 1 && delivery["delivered_ms"].is_null(),
+            "{delivery}"
+        );
     }
 }
 

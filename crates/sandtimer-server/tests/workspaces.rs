@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{TestClient, ServerFixture, tokens};
+use support::{ServerFixture, TestClient, tokens};
 
 fn made(client: &TestClient) -> String {
     let (status, workspace) = client.post("/v1/workspaces", &json!({}));
@@ -196,11 +196,13 @@ impl Overlay {
         for name in ["lower", "upper", "work", "merged"] {
             std::fs::create_dir(subdirectory(name)).expect("made");
         }
-        let options =
-            ["lower", "upper", "work"].map(|name| format!("{name}dir={}", subdirectory(name).display())).join(",");
+        let options = ["lower", "upper", "work"]
+            .map(|name| format!("{name}dir={}", subdirectory(name).display()))
+            .join(",");
         let options = std::ffi::CString::new(options).expect("no NUL");
         let flags = rustix::mount::MountFlags::empty();
-        let mounted = rustix::mount::mount("overlay", subdirectory("merged"), "overlay", flags, options.as_c_str());
+        let mounted =
+            rustix::mount::mount("overlay", subdirectory("merged"), "overlay", flags, options.as_c_str());
         mounted.is_ok().then_some(Overlay(directory))
     }
 }
@@ -215,7 +217,8 @@ impl Drop for Overlay {
 fn workspaces_are_shared_where_mounts_cannot_be_mapped_too() {
     // Without root there is nothing to map.
     let Some(overlay) = Overlay::mounted() else { return };
-    let serving = ServerFixture::with(|settings| settings.state_directory = overlay.0.path().join("merged/state"));
+    let serving =
+        ServerFixture::with(|settings| settings.state_directory = overlay.0.path().join("merged/state"));
     let client = serving.client();
     let id = made(&client);
     let run = client.run(&json!({"command": ["sh", "-c", "echo run >f"], "workspace": id}));

@@ -1,5 +1,5 @@
-//! What executing code in a live context costs, checkpoint included: `cargo run --release -p sandtimer --example contexts`;
-//! with `-- branch` branches alone.
+//! What executing code in a live context costs, checkpoint included: `cargo run --release -p
+//! sandtimer --example contexts`; with `-- branch` branches alone.
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods)] // an example prints and reads the clock
 
 use std::time::{Duration, Instant};
@@ -58,7 +58,8 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// What branches cost: the first of a context, later ones when a small cell has run in between, and eight at once.
+/// What branches cost: the first of a context, later ones when a small cell has run in between, and
+/// eight at once.
 fn branch(pool: &Contexts, megabytes: u64) -> Result<(), Error> {
     let (mut first, mut later, mut cell, mut eight) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..5 {
@@ -94,8 +95,8 @@ fn branch(pool: &Contexts, megabytes: u64) -> Result<(), Error> {
 fn execute(context: &Context, source: &str, wall_ms: u64) -> Result<(RemainingState, Duration), Error> {
     let limits = Limits::new().wall(Duration::from_millis(wall_ms));
     let begun = Instant::now();
-    let outcome =
-        context.execute(CellSpec { source: source.to_owned(), limits, ..CellSpec::default() }, &mut |_| {})?;
+    let outcome = context
+        .execute(CellSpec { source: source.to_owned(), limits, ..CellSpec::default() }, &mut |_| {})?;
     Ok((outcome.state, begun.elapsed()))
 }
 

@@ -1,6 +1,7 @@
 //! The types that every front end shares: the Outcome of a run and its parts.
 //!
-//! Plain data, serialised in the same way on every wire. Nothing here decides, waits or makes system calls.
+//! Plain data, serialised in the same way on every wire. Nothing here decides, waits or makes
+//! system calls.
 
 mod interpreted;
 pub mod json;
@@ -12,7 +13,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, Serializer};
 
 pub use interpreted::{
-    FileCommand, InterpretedCommand, MAX_ARGUMENT_BYTES, ProgramSource, argument_name, too_long, variable_name,
+    FileCommand, InterpretedCommand, MAX_ARGUMENT_BYTES, ProgramSource, argument_name, too_long,
+    variable_name,
 };
 pub(crate) use interpreted::{NODE_FILE, NODE_FILE_SOURCE, PROGRAM_FILE, PROGRAM_FILES};
 pub use remark::{Remark, RemarkKind};
@@ -36,7 +38,8 @@ pub enum Ending {
     Timeout,
     /// The stall limit ended the run: no output and no CPU use for that long.
     Stalled,
-    /// The memory limit ended the run; or the kernel did where memory ran out around it, as the verdict's layer says then.
+    /// The memory limit ended the run; or the kernel did where memory ran out around it, as the
+    /// verdict's layer says then.
     OutOfMemory,
     /// The output limit ended the run (only with `on_output_limit: end`).
     OutputLimit,
@@ -119,7 +122,8 @@ impl Source {
     }
 }
 
-/// The level of a scope in the tree tenant → job → sandbox → session or context → loop → turn → task → call → attempt → run.
+/// The level of a scope in the tree tenant → job → sandbox → session or context → loop → turn →
+/// task → call → attempt → run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -134,7 +138,8 @@ pub enum Layer {
     Call,
     Attempt,
     Run,
-    /// No scope of the caller's: Sandtimer's own steps (starting, preparing, collecting), and the memory of all runs together.
+    /// No scope of the caller's: Sandtimer's own steps (starting, preparing, collecting), and the
+    /// memory of all runs together.
     Infrastructure,
 }
 
@@ -207,8 +212,8 @@ pub enum Reporter {
     /// The kernel: how the command's process ended. Also where a limit ended it, or Sandtimer.
     #[default]
     Kernel,
-    /// The process that executed the code, of calls, contexts and sessions: what runs in that process can report anything, and
-    /// nothing else can.
+    /// The process that executed the code, of calls, contexts and sessions: what runs in that
+    /// process can report anything, and nothing else can.
     Interpreter,
 }
 
@@ -244,8 +249,8 @@ pub struct PythonThread {
 }
 
 impl PythonThread {
-    /// The innermost frame of code that is not Sandtimer's. The frames around the outermost one of Sandtimer's belong to the start of
-    /// the interpreter.
+    /// The innermost frame of code that is not Sandtimer's. The frames around the outermost one of
+    /// Sandtimer's belong to the start of the interpreter.
     pub(crate) fn user_frame(&self) -> Option<&PythonFrame> {
         let within = self.frames.iter().rposition(PythonFrame::is_internal).unwrap_or(self.frames.len());
         self.frames[..within].iter().find(|frame| !frame.is_internal())
@@ -296,8 +301,8 @@ pub struct Progress {
     pub done: f64,
     pub total: Option<f64>,
     pub eta_ms: Option<u64>,
-    /// How likely it is done before its wall limit ends it, from 0 to 1. `None` without such a limit, where nothing says when it will
-    /// be done, and once it is over.
+    /// How likely it is done before its wall limit ends it, from 0 to 1. `None` without such a
+    /// limit, where nothing says when it will be done, and once it is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p_finish_before_deadline: Option<f64>,
 }
@@ -341,7 +346,8 @@ pub enum WaitingFor {
 }
 
 impl WaitingFor {
-    /// As records tell it: in one of their words, or not at all. What they leave out is in the sentence and the wait channel.
+    /// As records tell it: in one of their words, or not at all. What they leave out is in the
+    /// sentence and the wait channel.
     pub fn as_recorded(self) -> Option<Self> {
         match self {
             WaitingFor::Lock => None,
@@ -384,11 +390,13 @@ pub struct Verdict {
     /// The limit that fired; `None` for a cancel.
     pub kind: Option<LimitKind>,
     pub layer: Layer,
-    /// The path of the scope in the tree, such as `job/7f3/turn-12/run-3`; `engine` or `machine` where memory ran out around the run.
+    /// The path of the scope in the tree, such as `job/7f3/turn-12/run-3`; `engine` or `machine`
+    /// where memory ran out around the run.
     pub scope: String,
     /// The limit in milliseconds as it was when it fired, for kinds measured in time.
     pub limit_ms: Option<u64>,
-    /// By how much the run was extended, where it was; the limit has it in it as far as nothing further out bounds it.
+    /// By how much the run was extended, where it was; the limit has it in it as far as nothing
+    /// further out bounds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extended_ms: Option<u64>,
     /// The limit in its own unit (bytes, processes), for the other kinds.
@@ -413,13 +421,15 @@ pub struct Verdict {
     /// The kernel's function in which that process waited, or the command; see proc_pid_wchan(5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_channel: Option<String>,
-    /// For how many milliseconds at least its processor time has not moved; absent where it was not looked at twice.
+    /// For how many milliseconds at least its processor time has not moved; absent where it was not
+    /// looked at twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_cpu_age_ms: Option<u64>,
     /// The same of what it has read and written, files and pipes alike.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_io_age_ms: Option<u64>,
-    /// The Python stacks of the first of its processes that is an interpreter, where they were seen.
+    /// The Python stacks of the first of its processes that is an interpreter, where they were
+    /// seen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<PythonThread>,
     pub spent: SpentTime,
@@ -505,8 +515,8 @@ pub struct Usage {
     pub system_ms: u64,
     pub memory_peak_bytes: u64,
     pub processes_peak: u64,
-    /// Time in which the run had threads ready and none of them had a processor, from the group's pressure (PSI); `None` where
-    /// the kernel does not count it.
+    /// Time in which the run had threads ready and none of them had a processor, from the group's
+    /// pressure (PSI); `None` where the kernel does not count it.
     pub run_queue_ms: Option<u64>,
     /// Milliseconds between submission and the start of the jail, or of the cell.
     #[serde(default)]
@@ -567,7 +577,8 @@ pub enum KillClass {
     K3,
 }
 
-/// The result of a run. A timeout, a non-zero exit and an out-of-memory are data here, never an `Err`.
+/// The result of a run. A timeout, a non-zero exit and an out-of-memory are data here, never an
+/// `Err`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     pub run_id: String,

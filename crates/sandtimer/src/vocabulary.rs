@@ -1,8 +1,11 @@
-//! The words of other tools for what has another name here: what a caller who gives one of them is to be told.
+//! The words of other tools for what has another name here: what a caller who gives one of them is
+//! to be told.
 //!
-//! One table for all front doors, so that they suggest the same. A suggestion is a name that the place knows, or there is none.
+//! One table for all front doors, so that they suggest the same. A suggestion is a name that the
+//! place knows, or there is none.
 
-/// Other tools' names, each as it is compared (see [`normal`]), with ours: of these the first that a place has is meant.
+/// Other tools' names, each as it is compared (see [`normal`]), with ours: of these the first that
+/// a place has is meant.
 const NAMES: &[(&[&str], &[&str])] = &[
     (&["cmd", "shell_command", "commandline", "command_line", "exec", "bash_command"], &["command"]),
     (
@@ -197,7 +200,8 @@ pub fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Op
     spelled.or_else(|| candidates.flat_map(|(_, ours)| ours.iter()).find_map(|ours| find(ours)))
 }
 
-/// The name among `known` that differs from this one by a typing error: in at most a quarter of its characters, at least one.
+/// The name among `known` that differs from this one by a typing error: in at most a quarter of its
+/// characters, at least one.
 pub fn misspelled<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let shortened: String = name.chars().take(64).collect();
     known

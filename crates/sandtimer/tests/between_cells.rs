@@ -1,4 +1,5 @@
-//! What happens in a Python context between its cells: threads run, and what they do is there for the next cell.
+//! What happens in a Python context between its cells: threads run, and what they do is there for
+//! the next cell.
 #![allow(clippy::disallowed_methods)] // waits for what sends no event
 
 mod live;
@@ -150,7 +151,8 @@ fn helper_thread_of_progress_bars_keeps_no_checkpoint_away() {
     let context = python_context();
     assert!(run(&context, MONITOR).ok);
     assert_eq!(context.settled_info().checkpoint, Ok(()));
-    let outcome = within(&context, &format!("x = 2\nTMonitor()\n{IGNORES_INTERRUPT}"), Duration::from_millis(300));
+    let outcome =
+        within(&context, &format!("x = 2\nTMonitor()\n{IGNORES_INTERRUPT}"), Duration::from_millis(300));
     assert_eq!(outcome.state, RemainingState::RolledBack, "{outcome:?}");
     assert_eq!(shown(&context, "x"), "1");
 }
@@ -233,7 +235,8 @@ fn signal_between_cells_is_handled_in_the_next_cell() {
         assert!(run(&context, &format!("{sets}{thread}")).ok);
         std::thread::sleep(Duration::from_millis(500));
         let outcome = run(&context, "x = 1");
-        let is_reported = outcome.stderr.contains("in late") && outcome.stderr.ends_with("ValueError: late\n");
+        let is_reported =
+            outcome.stderr.contains("in late") && outcome.stderr.ends_with("ValueError: late\n");
         assert!(outcome.ok && is_reported, "{outcome:?}");
         assert_eq!(shown(&context, "x, came, signal.getsignal(signal.SIGALRM) is late"), "(1, [14], True)");
         // In a cell it is called at once, as ever.

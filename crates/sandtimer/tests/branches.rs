@@ -98,8 +98,10 @@ fn a_branch_is_a_context_like_every_other() {
     let origin = open();
     done(&origin, "x = 1");
     let branch = branches(&origin, 1).remove(0);
-    let outcome =
-        run(&branch, within(&format!("{IGNORES_INTERRUPT}x = 2\nprint('so far', flush=True)\nwhile True: pass"), 300));
+    let outcome = run(
+        &branch,
+        within(&format!("{IGNORES_INTERRUPT}x = 2\nprint('so far', flush=True)\nwhile True: pass"), 300),
+    );
     assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, RemainingState::RolledBack), "{outcome:?}");
     assert_eq!((outcome.stdout.as_str(), outcome.tree.survivors), ("so far\n", Some(0)));
     done(&branch, "x += 10");
@@ -130,7 +132,8 @@ fn an_interpreter_that_grows_between_two_askings_is_asked_again() {
         done(&branch, &grows);
         branch
     };
-    // By half a megabyte each time, and by so much at the second that it is no image over its origin's any more.
+    // By half a megabyte each time, and by so much at the second that it is no image over its
+    // origin's any more.
     for (pieces, length) in [("[1, 1]", 3), ("[1, 12, 1]", 4)] {
         let second = branches(&growing(pieces), 1).remove(0);
         assert_eq!(shown(&second, "x, len(held), more"), format!("(1, {length}, [])"));
@@ -140,7 +143,8 @@ fn an_interpreter_that_grows_between_two_askings_is_asked_again() {
     assert_eq!(shown(&branch, "x"), "1", "it goes on");
 }
 
-/// A branch lays ahead what it expects: the image before, whose memory is none of the origin's any more here.
+/// A branch lays ahead what it expects: the image before, whose memory is none of the origin's any
+/// more here.
 #[test]
 fn changes_since_the_last_image_match_the_origin() {
     let pool = Engine::new().expect("an engine").contexts(profile(), 2).expect("a pool");
@@ -243,7 +247,11 @@ fn limits_are_the_origins_unless_others_are_given() {
     let origin = contexts().open(spec, &mut || false).expect("a context");
     done(&origin, "x = 1");
     let outcome = run(&branches(&origin, 1)[0], within("x = bytearray(1 << 30)", 5000));
-    assert_eq!((outcome.ending, outcome.state), (Ending::OutOfMemory, RemainingState::RolledBack), "{outcome:?}");
+    assert_eq!(
+        (outcome.ending, outcome.state),
+        (Ending::OutOfMemory, RemainingState::RolledBack),
+        "{outcome:?}"
+    );
     let sentence = &outcome.verdict.as_ref().expect("a verdict").sentence;
     assert!(sentence.contains("200 MiB"), "{sentence}");
 }
@@ -306,7 +314,8 @@ fn hostile_branch() {
             assert_eq!(victim.join().expect("no panic"), "(True, [False, False])");
         }
     });
-    // The same attempts reach what is in the same sandbox: that is how they are known to be attempts.
+    // The same attempts reach what is in the same sandbox: that is how they are known to be
+    // attempts.
     let own = format!("import subprocess\nown = subprocess.Popen(['sleep', '600'])\n{ATTACK}");
     let reached = shown(&all[0], &own);
     assert!(reached.contains("'kill'") && reached.contains("'memory'"), "{reached}");
@@ -440,7 +449,8 @@ type(context).serve.__globals__['image'] = forged";
         assert!(asked.is_err(), "{bytes}: {asked:?}");
         assert_eq!(shown(&origin, "1 + 1"), "2");
     }
-    // Over one that is not forged, and longer than any over another is: the engine would hold on to it.
+    // Over one that is not forged, and longer than any over another is: the engine would hold on to
+    // it.
     let origin = open();
     drop(branches(&origin, 1));
     let long = "def forged(context, packet, files):

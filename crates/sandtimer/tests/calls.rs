@@ -10,9 +10,9 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 
 use programs::program;
 use sandtimer::Limits;
-use sandtimer::engine::{CallHandle, CallSpec, Calls, Engine, CallEvent};
+use sandtimer::engine::{CallEvent, CallHandle, CallSpec, Calls, Engine};
 use sandtimer::model::{Ending, Path};
-use sandtimer::zygote::{CallAnswer, AnswerKind, Profile};
+use sandtimer::zygote::{AnswerKind, CallAnswer, Profile};
 
 fn engine() -> Engine {
     Engine::new().expect("an engine")
@@ -217,7 +217,8 @@ fn stall_limit_holds_after_a_time_without_calls() {
     }
 }
 
-/// The interpreter by its path, as no other test names it: that tells this test's processes from theirs.
+/// The interpreter by its path, as no other test names it: that tells this test's processes from
+/// theirs.
 fn by_path() -> Profile {
     let path = std::env::var_os("PATH").expect("a PATH");
     let mut candidates = std::env::split_paths(&path).map(|directory| directory.join("python3"));
@@ -225,8 +226,8 @@ fn by_path() -> Profile {
     Profile { interpreter: found.into(), ..profile() }
 }
 
-/// The zygote of a profile: a child of this process that runs its interpreter, as its own children do, but it is in no
-/// pid namespace of a sandbox.
+/// The zygote of a profile: a child of this process that runs its interpreter, as its own children
+/// do, but it is in no pid namespace of a sandbox.
 fn zygote_of(profile: &Profile) -> OwnedFd {
     let own = format!("PPid:\t{}\n", std::process::id());
     let is_it = |pid: &i32| {
@@ -257,7 +258,8 @@ fn wait_in_vain(calls: &Calls, count: usize) {
     assert!(calls.stats().ready < count, "a stopped zygote gives children");
 }
 
-/// One that hangs while it is asked for a child keeps nobody who closes its pool for as long as an answer may take.
+/// One that hangs while it is asked for a child keeps nobody who closes its pool for as long as an
+/// answer may take.
 #[test]
 fn pool_with_a_hung_zygote_is_closed_soon() {
     let engine = engine();
@@ -281,7 +283,8 @@ fn pool_with_a_hung_zygote_is_closed_soon() {
     assert!(sandtimer_os::process::is_dead(zygote.as_fd()));
 }
 
-/// While all who would see to them wait for a zygote that does not move, answered jobs are dead and their ends known.
+/// While all who would see to them wait for a zygote that does not move, answered jobs are dead and
+/// their ends known.
 #[test]
 fn answered_calls_end_while_all_threads_are_busy() {
     let engine = engine();

@@ -1,4 +1,5 @@
-//! Contexts with real interpreters: state that lives, limits that end a cell and not the context, and hostile cells.
+//! Contexts with real interpreters: state that lives, limits that end a cell and not the context,
+//! and hostile cells.
 #![allow(clippy::disallowed_methods)] // some stop this process, start it as another user, or watch what nobody tells of
 
 mod as_user;
@@ -8,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use as_user::as_a_user;
-use sandtimer::engine::{CellSpec, Context, ContextSpec, Contexts, CellEvent};
+use sandtimer::engine::{CellEvent, CellSpec, Context, ContextSpec, Contexts};
 use sandtimer::model::RemainingState;
 use sandtimer::zygote::Profile;
 use sandtimer::{Ending, Engine, Error, Limits, Outcome};
@@ -31,7 +32,11 @@ fn open() -> Context {
 }
 
 fn cell(source: &str) -> CellSpec {
-    CellSpec { source: source.to_owned(), limits: Limits::new().wall(Duration::from_secs(20)), ..CellSpec::default() }
+    CellSpec {
+        source: source.to_owned(),
+        limits: Limits::new().wall(Duration::from_secs(20)),
+        ..CellSpec::default()
+    }
 }
 
 fn within(source: &str, wall: u64) -> CellSpec {
@@ -129,8 +134,10 @@ fn a_hostile_cell_loses_nothing_but_itself() {
     run(&context, cell("x = 0\nimport os"));
     for round in 0..rounds() {
         for (name, source) in HOSTILE {
-            let outcome =
-                run(&context, within(&format!("{IGNORES_INTERRUPT}\nx = -1\nprint('begun', flush=True)\n{source}"), 250));
+            let outcome = run(
+                &context,
+                within(&format!("{IGNORES_INTERRUPT}\nx = -1\nprint('begun', flush=True)\n{source}"), 250),
+            );
             assert_eq!(
                 (outcome.ending, outcome.state),
                 (Ending::Timeout, RemainingState::RolledBack),
@@ -164,7 +171,11 @@ fn unsupervised_hostile_cell_kills_the_checkpoint_too() {
     run(&context, cell("x = 0"));
     for (name, source) in &HOSTILE[..4] {
         let outcome = run(&context, within(&format!("{IGNORES_INTERRUPT}\n{source}"), 600));
-        assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, RemainingState::Reset), "{name}: {outcome:?}");
+        assert_eq!(
+            (outcome.ending, outcome.state),
+            (Ending::Timeout, RemainingState::Reset),
+            "{name}: {outcome:?}"
+        );
         run(&context, cell("x = 0"));
     }
 }
@@ -195,14 +206,22 @@ fn an_interpreter_that_ends_goes_back_to_before() {
     ];
     for (source, ending) in endings {
         let outcome = run(&context, cell(&format!("x = 8\n{source}")));
-        assert_eq!((outcome.ending, outcome.state), (ending, RemainingState::RolledBack), "{source}: {outcome:?}");
+        assert_eq!(
+            (outcome.ending, outcome.state),
+            (ending, RemainingState::RolledBack),
+            "{source}: {outcome:?}"
+        );
         assert_eq!(shown(&context, "x"), "7", "{source}");
     }
     let spec = ContextSpec { limits: Limits::new().memory(200 << 20), ..ContextSpec::default() };
     let context = contexts().open(spec, &mut || false).expect("a context");
     run(&context, cell("x = 7"));
     let outcome = run(&context, cell("x = bytearray(1 << 30)"));
-    assert_eq!((outcome.ending, outcome.state), (Ending::OutOfMemory, RemainingState::RolledBack), "{outcome:?}");
+    assert_eq!(
+        (outcome.ending, outcome.state),
+        (Ending::OutOfMemory, RemainingState::RolledBack),
+        "{outcome:?}"
+    );
     assert_eq!(shown(&context, "x"), "7");
 }
 
@@ -415,7 +434,8 @@ fn run_interrupted(context: &Context, source: &str) -> Arc<Outcome> {
 #[test]
 fn interrupts_arrive_wherever_the_cell_is() {
     let context = open();
-    // In small steps: a signal that comes between the interpreter's last look and a system call waits for the end of that call.
+    // In small steps: a signal that comes between the interpreter's last look and a system call
+    // waits for the end of that call.
     run(
         &context,
         cell(
@@ -427,7 +447,11 @@ fn interrupts_arrive_wherever_the_cell_is() {
     let awaited = "async def wait():\n    try:\n        display(1)\n        for _ in range(2000): await asyncio.sleep(0.01)\n    finally:\n        stopped.append(1)\nawait wait()";
     for source in [twice, shown_slowly, awaited] {
         let outcome = run_interrupted(&context, source);
-        assert_eq!((outcome.ending, outcome.state), (Ending::Raised, RemainingState::Kept), "{source}: {outcome:?}");
+        assert_eq!(
+            (outcome.ending, outcome.state),
+            (Ending::Raised, RemainingState::Kept),
+            "{source}: {outcome:?}"
+        );
         assert_eq!(outcome.error.as_ref().expect("an error")["type"], "KeyboardInterrupt", "{source}");
     }
     // What was awaited does not go on with what the next one awaits.
@@ -451,7 +475,11 @@ fn early_interrupt_is_not_lost() {
         };
         let sleep = within("import time\nfor _ in range(2000): time.sleep(0.01)", 20_000);
         let outcome = context.execute(sleep, interrupt).expect("a run");
-        assert_eq!((outcome.ending, outcome.state), (Ending::Raised, RemainingState::Kept), "{round}: {outcome:?}");
+        assert_eq!(
+            (outcome.ending, outcome.state),
+            (Ending::Raised, RemainingState::Kept),
+            "{round}: {outcome:?}"
+        );
         assert_eq!(shown(&context, "1 + 1"), "2", "{round}: it is nobody else's");
     }
 }
@@ -467,7 +495,8 @@ fn a_directory_that_cannot_be_made_is_refused() {
     assert!(error.to_string().contains("Read-only file system"), "{error}");
 }
 
-/// The Outcome, if it comes within so many seconds; the thread that waits for it is left behind otherwise.
+/// The Outcome, if it comes within so many seconds; the thread that waits for it is left behind
+/// otherwise.
 fn run_bounded(context: &Arc<Context>, cell: CellSpec, seconds: u64) -> Option<Arc<Outcome>> {
     let (sender, receiver) = std::sync::mpsc::channel();
     let context = context.clone();
@@ -509,10 +538,13 @@ fn a_memory_limit_is_named_where_it_was_set() {
 fn closing_ends_a_cell_that_is_just_beginning() {
     let context = Arc::new(open());
     run(&context, cell("x = 1"));
-    // Its length makes the time between the last look whether it is wanted and its beginning longer.
+    // Its length makes the time between the last look whether it is wanted and its beginning
+    // longer.
     let source = format!("{IGNORES_INTERRUPT}\n#{}\nwhile True: pass", "y".repeat(24 << 20));
     let executing = context.clone();
-    std::thread::spawn(move || executing.execute(CellSpec { source, ..CellSpec::default() }, &mut |_| {}).is_ok());
+    std::thread::spawn(move || {
+        executing.execute(CellSpec { source, ..CellSpec::default() }, &mut |_| {}).is_ok()
+    });
     std::thread::sleep(Duration::from_millis(2));
     let (sender, receiver) = std::sync::mpsc::channel();
     let closing = context.clone();

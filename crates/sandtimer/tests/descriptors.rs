@@ -39,7 +39,8 @@ fn a_socket_that_lingers_keeps_no_caller() {
     let profile = Profile { interpreter: "python3".into(), live: true, network: true, ..Profile::default() };
     let contexts = Engine::new().expect("an engine").contexts(profile, 1).expect("a pool");
     let context = contexts.open(ContextSpec::default(), &mut || false).expect("a context");
-    // It is sent on each socket that the interpreter has, behind packets that keep whoever receives them.
+    // It is sent on each socket that the interpreter has, behind packets that keep whoever receives
+    // them.
     let lingers = format!(
         "
 import array, os, signal, socket, struct

@@ -1,9 +1,10 @@
-//! What cells display and show: what comes while they go on, and what is in the Outcome, however they end.
+//! What cells display and show: what comes while they go on, and what is in the Outcome, however
+//! they end.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use sandtimer::engine::{CellSpec, Context, ContextSpec, Contexts, CellEvent};
+use sandtimer::engine::{CellEvent, CellSpec, Context, ContextSpec, Contexts};
 use sandtimer::zygote::{Language, Profile};
 use sandtimer::{Ending, Engine, Limits, Outcome};
 
@@ -19,15 +20,19 @@ fn open() -> Context {
 }
 
 fn cell(source: &str) -> CellSpec {
-    CellSpec { source: source.to_owned(), limits: Limits::new().wall(Duration::from_secs(20)), ..CellSpec::default() }
+    CellSpec {
+        source: source.to_owned(),
+        limits: Limits::new().wall(Duration::from_secs(20)),
+        ..CellSpec::default()
+    }
 }
 
 fn run(context: &Context, cell: CellSpec) -> Arc<Outcome> {
     context.execute(cell, &mut |_| {}).expect("a run")
 }
 
-/// The Outcome of a cell that displays more while whoever executes it is kept until that Outcome is there; and what that one was
-/// told.
+/// The Outcome of a cell that displays more while whoever executes it is kept until that Outcome is
+/// there; and what that one was told.
 fn unread_displays(context: &Context, cell: CellSpec) -> (Arc<Outcome>, Vec<serde_json::Value>) {
     let (mut displayed, mut run) = (Vec::new(), None);
     let outcome = context.execute(cell, &mut |event| match (event, &run) {
@@ -162,7 +167,9 @@ fn what_a_cell_displays_is_bounded_in_all() {
     let mut displayed = 0;
     let source = "for _ in range(5): display(list(range(600_000)))";
     let outcome = context
-        .execute(cell(source), &mut |event| displayed += usize::from(matches!(event, CellEvent::Displayed(_))))
+        .execute(cell(source), &mut |event| {
+            displayed += usize::from(matches!(event, CellEvent::Displayed(_)))
+        })
         .expect("a run");
     assert_eq!((outcome.results.len(), displayed), (4, 5), "three are kept, and all were told");
     let last = outcome.results[3]["text/plain"].as_str().expect("a text");

@@ -1,5 +1,5 @@
-//! The threads and processes that end runs, where something is in their way. One test in each process: they change what the
-//! whole process may use.
+//! The threads and processes that end runs, where something is in their way. One test in each
+//! process: they change what the whole process may use.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // how late something is, and what is not looked for
 
 mod processes;
@@ -24,7 +24,8 @@ fn is_full() -> bool {
     std::env::var_os("SANDTIMER_FULL").is_some()
 }
 
-/// How long deadlines are measured: ten minutes with SANDTIMER_FULL=1, or as many seconds as SANDTIMER_FULL_SECONDS says.
+/// How long deadlines are measured: ten minutes with SANDTIMER_FULL=1, or as many seconds as
+/// SANDTIMER_FULL_SECONDS says.
 fn measured_time() -> Duration {
     let chosen = std::env::var("SANDTIMER_FULL_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     Duration::from_secs(chosen.unwrap_or(if is_full() { 600 } else { 8 }))
@@ -50,8 +51,9 @@ fn use_one_processor() {
     sched_setaffinity(None, &one).expect("one processor");
 }
 
-/// Four threads start, extend and await runs on the enforcer's own processor, in the middle of whatever they do when a time of some
-/// run comes. Its deadlines are on time all the same: it waits for none of them.
+/// Four threads start, extend and await runs on the enforcer's own processor, in the middle of
+/// whatever they do when a time of some run comes. Its deadlines are on time all the same: it waits
+/// for none of them.
 #[test]
 fn enforcer_is_on_time_on_one_processor_with_senders() {
     /// A thread that the enforcer spins for runs again after 0.95 s.
@@ -62,7 +64,8 @@ fn enforcer_is_on_time_on_one_processor_with_senders() {
         println!("not shown: the enforcer is not real-time here: {reason}");
         return;
     }
-    // Each is sampled some hundred times a second: the enforcer runs in the middle of all that the threads do.
+    // Each is sampled some hundred times a second: the enforcer runs in the middle of all that the
+    // threads do.
     let sampled = || Spec::command(["sleep", "1000"]).limits(Limits::new().cpu(Duration::from_millis(40)));
     let runs: Vec<Run> = (0..16).map(|_| engine.start(sampled()).expect("it starts")).collect();
     let end = Instant::now() + measured_time();
@@ -125,7 +128,8 @@ fn kill_handles_of(watchdog: Pid) -> Option<usize> {
 /// Its socket is full by then: what it is to be told of runs is sent once it reads again.
 #[test]
 fn stopped_watchdog_receives_every_run_later() {
-    /// Each moves a deadline, of which a watchdog that waits for none is notified; its socket holds some hundred messages.
+    /// Each moves a deadline, of which a watchdog that waits for none is notified; its socket holds
+    /// some hundred messages.
     const EXTENSIONS: usize = 3000;
     let engine = Engine::new().expect("an engine");
     assert!(engine.armed().watchdog.is_ok(), "{:?}", engine.armed());
@@ -156,7 +160,11 @@ fn stopped_watchdog_receives_every_run_later() {
     let end = Instant::now() + Duration::from_secs(20);
     while kill_handles_of(watchdog).is_some_and(|now| now < kill_handles + runs.len()) {
         let now = kill_handles_of(watchdog);
-        assert!(Instant::now() < end, "it knows of {now:?} runs, of {kill_handles} before, of {}", runs.len());
+        assert!(
+            Instant::now() < end,
+            "it knows of {now:?} runs, of {kill_handles} before, of {}",
+            runs.len()
+        );
         std::thread::sleep(Duration::from_millis(10));
     }
     let ended = runs.iter().filter(|run| run.has_finished()).count();
@@ -206,7 +214,8 @@ fn watchdog_without_a_descriptor_kills_no_run() {
     assert_all_run(&engine, MORE_RUNS);
 }
 
-/// The waker of a task keeps the thread that reads output, as a slow disk does. What a run writes meanwhile is output.
+/// The waker of a task keeps the thread that reads output, as a slow disk does. What a run writes
+/// meanwhile is output.
 #[test]
 fn run_with_output_read_late_is_not_stalled() {
     const READ_DELAY: Duration = Duration::from_secs(3);
@@ -237,14 +246,16 @@ fn run_with_output_read_late_is_not_stalled() {
     assert_eq!(engine.run_blocking(silent).expect("a run").ending, Ending::Stalled);
 }
 
-/// What a host program does that closes descriptors which it did not open: the enforcer and the collector wait on nothing any more.
+/// What a host program does that closes descriptors which it did not open: the enforcer and the
+/// collector wait on nothing any more.
 fn break_epolls() {
     let null = std::fs::File::open("/dev/null").expect("there");
     for entry in std::fs::read_dir("/proc/self/fd").expect("the own descriptors") {
         let path = entry.expect("an entry").path();
         if std::fs::read_link(&path).is_ok_and(|target| target.as_os_str() == "anon_inode:[eventpoll]") {
             let number = path.file_name().and_then(|name| name.to_str()?.parse().ok()).expect("a number");
-            // SAFETY: the number of a descriptor that is open, whose owner keeps it: it is replaced, and not closed here.
+            // SAFETY: the number of a descriptor that is open, whose owner keeps it: it is
+            // replaced, and not closed here.
             let mut epoll = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
             rustix::io::dup2(&null, &mut epoll).expect("replaced");
         }

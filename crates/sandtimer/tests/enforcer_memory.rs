@@ -1,5 +1,6 @@
-//! The enforcer neither allocates nor frees while it starts, limits and ends runs: the allocator has locks that threads of lower
-//! priority hold. A test of its own process: it counts for the whole process.
+//! The enforcer neither allocates nor frees while it starts, limits and ends runs: the allocator
+//! has locks that threads of lower priority hold. A test of its own process: it counts for the
+//! whole process.
 #![allow(clippy::disallowed_methods)] // waits, and what is not looked for
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -117,7 +118,8 @@ fn run_all(engine: &Engine) {
     assert_eq!(verdict.kind, Some(LimitKind::Output));
 }
 
-/// A process in the background that the kill of a control group does not reach: its first thread has ended while another one runs.
+/// A process in the background that the kill of a control group does not reach: its first thread
+/// has ended while another one runs.
 const WITHOUT_FIRST_THREAD: &str = "import ctypes, threading, time\n\
     threading.Thread(target=time.sleep, args=(1000,)).start()\nctypes.CDLL(None).syscall(60, 0)";
 

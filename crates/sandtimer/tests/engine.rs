@@ -177,7 +177,10 @@ fn verdict_names_what_was_waited_for() {
                 recorded,
                 "{verdict}"
             );
-            assert!(verdict["sentence"].as_str().is_some_and(|sentence| sentence.contains(expected)), "{verdict}");
+            assert!(
+                verdict["sentence"].as_str().is_some_and(|sentence| sentence.contains(expected)),
+                "{verdict}"
+            );
         }
         // A cancel comes unannounced.
         let run = engine.start(Spec::command(["sleep", "1000"])).unwrap();
@@ -693,8 +696,8 @@ fn without_namespaces_the_tree_is_swept_and_reported() {
     });
 }
 
-/// What reaches the processes and files of the host's users where there are no namespaces, and what of it a program
-/// needs for itself. Prints each that failed, and why.
+/// What reaches the processes and files of the host's users where there are no namespaces, and what
+/// of it a program needs for itself. Prints each that failed, and why.
 const REACH: &str = r#"
 import ctypes, os
 os.chdir(os.environ["HOME"])

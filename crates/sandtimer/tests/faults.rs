@@ -1,5 +1,6 @@
-//! The engine when something fails around it: runs that cannot be killed, no descriptors left, sandboxes taken apart
-//! by somebody else. One test at a time, for some of this is the whole process's.
+//! The engine when something fails around it: runs that cannot be killed, no descriptors left,
+//! sandboxes taken apart by somebody else. One test at a time, for some of this is the whole
+//! process's.
 #![allow(clippy::disallowed_methods)] // tests look at the clock to bound what they wait for
 
 mod as_user;
@@ -17,7 +18,8 @@ use sandtimer::engine::{Engine, Options, Run, Spec, Stream};
 use sandtimer::model::{Ending, Layer, LimitKind, Outcome, Proof, Source, Tier};
 use sandtimer::{Error, Limits};
 
-/// Runs `work` while no other test of this file runs; fails a test that hangs with a word instead of a timeout.
+/// Runs `work` while no other test of this file runs; fails a test that hangs with a word instead
+/// of a timeout.
 fn alone(work: impl FnOnce() + Send + 'static) {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,7 +117,8 @@ fn group_of(controller: &str) -> Option<PathBuf> {
     Some(Path::new(&point).join(cgroup.trim_start_matches('/')))
 }
 
-/// A v1 freezer group of the test's own: what is in it and frozen cannot be killed. Thawed and removed when dropped.
+/// A v1 freezer group of the test's own: what is in it and frozen cannot be killed. Thawed and
+/// removed when dropped.
 struct Freezer(PathBuf);
 
 impl Freezer {
@@ -146,7 +149,8 @@ impl Drop for Freezer {
     }
 }
 
-/// A14. What is frozen by v1 takes no signal until it is thawed: as unkillable as a process waiting for a dead disk.
+/// A14. What is frozen by v1 takes no signal until it is thawed: as unkillable as a process waiting
+/// for a dead disk.
 #[test]
 fn frozen_run_has_its_verdict_on_time_and_frees_its_slot() {
     alone(|| {
@@ -157,8 +161,9 @@ fn frozen_run_has_its_verdict_on_time_and_frees_its_slot() {
         let engine = Engine::new().unwrap();
         let marker = marker();
         let run = engine.start(waiting(&marker).limits(Limits::new().wall(seconds(1.0)))).unwrap();
-        // Its clock starts just before the command is executed, and only then carries its arguments.
-        // One look, for the command soon forks, and until that child executes something it looks like the command.
+        // Its clock starts just before the command is executed, and only then carries its
+        // arguments. One look, for the command soon forks, and until that child executes something
+        // it looks like the command.
         let mut inside = BTreeSet::new();
         let both = until(seconds(0.9), || {
             inside = marked(&marker);
@@ -225,7 +230,8 @@ fn a_run_frozen_in_its_own_group_is_killed_on_time() {
     });
 }
 
-/// The file with the memory limit of the engine that has this process in a run, and the bytes in it.
+/// The file with the memory limit of the engine that has this process in a run, and the bytes in
+/// it.
 fn limit_of_engine(pid: i32) -> Option<(PathBuf, u64)> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     [("memory", "memory.limit_in_bytes"), ("", "memory.max")].into_iter().find_map(|(controller, file)| {
@@ -315,8 +321,8 @@ fn descriptors() -> BTreeSet<u64> {
     open
 }
 
-/// How many descriptors of the kinds that a run is made of are open: pipes, sockets, pidfds, memory files, namespaces of
-/// mounts. Rows keep others for the next run.
+/// How many descriptors of the kinds that a run is made of are open: pipes, sockets, pidfds, memory
+/// files, namespaces of mounts. Rows keep others for the next run.
 fn descriptors_of_runs() -> usize {
     let kinds = ["pipe:", "socket:", "anon_inode:[pidfd]", "pidfd:", "/memfd:", "mnt:"];
     let of_a_run = |number: &u64| {
@@ -326,7 +332,8 @@ fn descriptors_of_runs() -> usize {
     descriptors().iter().filter(|number| of_a_run(number)).count()
 }
 
-/// The fewest of them that are seen for a while: what the last run's end closes may still be open when it is told.
+/// The fewest of them that are seen for a while: what the last run's end closes may still be open
+/// when it is told.
 fn descriptors_of_runs_at_rest() -> usize {
     let mut fewest = usize::MAX;
     until(seconds(0.3), || {
@@ -403,7 +410,8 @@ fn engine_out_of_descriptors_reports_it_and_recovers() {
     });
 }
 
-/// I14: for each descriptor that a start needs there is a turn in which it is the one that cannot be had.
+/// I14: for each descriptor that a start needs there is a turn in which it is the one that cannot
+/// be had.
 #[test]
 fn a_start_that_fails_at_any_descriptor_leaves_nothing() {
     alone(|| {
@@ -588,7 +596,8 @@ fn run_without_cgroup_ends_on_time_with_another_proof() {
     });
 }
 
-/// Without a pid namespace only init finds what a run has started: it is asked again, and not killed.
+/// Without a pid namespace only init finds what a run has started: it is asked again, and not
+/// killed.
 #[test]
 fn init_that_is_stopped_during_its_sweep_finishes_it() {
     alone(|| {

@@ -1,5 +1,5 @@
-//! Processes whose first thread has ended while others run, and numbers that another process has taken over: init knows what is alive
-//! by more than a letter in /proc and a number.
+//! Processes whose first thread has ended while others run, and numbers that another process has
+//! taken over: init knows what is alive by more than a letter in /proc and a number.
 #![allow(clippy::disallowed_methods)] // one waits to see that nothing happens, and reads the output of a script
 
 mod as_user;
@@ -26,7 +26,8 @@ fn within(context: &Context, source: &str, wall_milliseconds: u64) -> Arc<Outcom
     live::under(context, source, limits(wall_milliseconds))
 }
 
-/// Becomes a process that /proc shows as `Z`, of which a thread uses a processor: it writes the time that it has had, in seconds.
+/// Becomes a process that /proc shows as `Z`, of which a thread uses a processor: it writes the
+/// time that it has had, in seconds.
 const BEATS: &str = r"
 import ctypes, os, threading, time
 PLACE = os.environ.get('BEAT', '/tmp/beat')
@@ -139,11 +140,13 @@ fn open_directory() -> tempfile::TempDir {
     directory
 }
 
-/// Starts a run that leaves such a process, which writes to a directory. At T1 there are neither contexts nor sessions.
+/// Starts a run that leaves such a process, which writes to a directory. At T1 there are neither
+/// contexts nor sessions.
 fn run_at_t1(directory: &Path, wall_milliseconds: u64) -> Run {
     let options = Options { no_namespaces: true, ..Options::default() };
     let engine = Engine::with_options(options).expect("an engine");
-    let mut spec = Spec::command(["/bin/bash", "-c", &leaves_and_waits()]).env("BEAT", directory.join("beat"));
+    let mut spec =
+        Spec::command(["/bin/bash", "-c", &leaves_and_waits()]).env("BEAT", directory.join("beat"));
     spec.workspaces = vec![directory.to_owned()];
     spec.limits = limits(wall_milliseconds);
     engine.start(spec).expect("a run")
@@ -207,8 +210,8 @@ fn process_without_first_thread_dies_with_engine_at_t1() {
     assert_silent(&beat);
 }
 
-/// Makes a process of the same pid namespace as the process with a marker, with the number that is given, and says whether it is
-/// killed within some seconds.
+/// Makes a process of the same pid namespace as the process with a marker, with the number that is
+/// given, and says whether it is killed within some seconds.
 const TAKES_NUMBER: &str = r"
 import ctypes, os, signal, struct, sys, time
 marker, number = sys.argv[1], int(sys.argv[2])

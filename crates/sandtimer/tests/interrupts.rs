@@ -83,7 +83,11 @@ fn interrupt_at_once_is_not_lost() {
     let session = session();
     for pause in [0, 0, 100, 200, 500, 1000, 2000] {
         let outcome = interrupted_after(&session, "while :; do :; done", Duration::from_micros(pause));
-        assert_eq!((outcome.exit_code, outcome.state), (Some(130), RemainingState::Kept), "{pause}: {outcome:?}");
+        assert_eq!(
+            (outcome.exit_code, outcome.state),
+            (Some(130), RemainingState::Kept),
+            "{pause}: {outcome:?}"
+        );
     }
 }
 
@@ -106,7 +110,11 @@ fn interrupt_that_comes_late_is_not_the_next_commands() {
 fn trap_of_the_session_decides() {
     let session = session();
     let outcome = interrupted(&session, "trap 'echo trapped' INT; sleep 30; echo after");
-    assert_eq!((outcome.stdout.as_str(), outcome.state), ("trapped\nafter\n", RemainingState::Kept), "{outcome:?}");
+    assert_eq!(
+        (outcome.stdout.as_str(), outcome.state),
+        ("trapped\nafter\n", RemainingState::Kept),
+        "{outcome:?}"
+    );
     let outcome = interrupted(&session, "trap '' INT; sleep 1; echo ignored");
     assert_eq!((outcome.stdout.as_str(), outcome.exit_code), ("ignored\n", Some(0)), "{outcome:?}");
     run(&session, "trap - INT");

@@ -1,4 +1,5 @@
-//! Contexts with a real Node.js: state that lives, limits that end a cell and not the context, and hostile cells.
+//! Contexts with a real Node.js: state that lives, limits that end a cell and not the context, and
+//! hostile cells.
 
 #![allow(clippy::disallowed_methods)] // one waits to see that nothing happens
 
@@ -8,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use processes::{ListedProcess, children_named};
-use sandtimer::engine::{CellSpec, Context, ContextSpec, Contexts, CellEvent};
+use sandtimer::engine::{CellEvent, CellSpec, Context, ContextSpec, Contexts};
 use sandtimer::model::RemainingState;
 use sandtimer::zygote::{Language, Profile};
 use sandtimer::{Ending, Engine, Error, Limits, Outcome};
@@ -28,7 +29,11 @@ fn open() -> Context {
 }
 
 fn cell(source: &str) -> CellSpec {
-    CellSpec { source: source.to_owned(), limits: Limits::new().wall(Duration::from_secs(20)), ..CellSpec::default() }
+    CellSpec {
+        source: source.to_owned(),
+        limits: Limits::new().wall(Duration::from_secs(20)),
+        ..CellSpec::default()
+    }
 }
 
 fn within(source: &str, wall: u64) -> CellSpec {
@@ -105,7 +110,8 @@ fn modules_are_there_and_so_is_the_workspace() {
         ),
     );
     assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("one\nthree\n", "two\n"));
-    let stdin = CellSpec { stdin: Some(b"one\ntwo".to_vec()), ..cell("require('fs').readFileSync(0, 'utf8')") };
+    let stdin =
+        CellSpec { stdin: Some(b"one\ntwo".to_vec()), ..cell("require('fs').readFileSync(0, 'utf8')") };
     assert_eq!(run(&context, stdin).value, Some("one\ntwo".into()));
     let source = "let read = ''; for await (const part of process.stdin) read += part; read";
     assert_eq!(
@@ -189,7 +195,11 @@ fn hostile_cell_ends_its_interpreter_and_the_next_has_a_new_one() {
     for (name, source) in HOSTILE {
         run(&context, cell("let x = 1"));
         let outcome = run(&context, within(&format!("console.log('begun'); {source}"), 300));
-        assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, RemainingState::Reset), "{name}: {outcome:?}");
+        assert_eq!(
+            (outcome.ending, outcome.state),
+            (Ending::Timeout, RemainingState::Reset),
+            "{name}: {outcome:?}"
+        );
         assert_eq!(
             (outcome.stdout.as_str(), outcome.tree.survivors),
             ("begun\n", Some(0)),
@@ -199,7 +209,8 @@ fn hostile_cell_ends_its_interpreter_and_the_next_has_a_new_one() {
     }
 }
 
-/// A wall, in milliseconds, before which an interpreter is interrupted as early as before any: a busy machine may let it hear late.
+/// A wall, in milliseconds, before which an interpreter is interrupted as early as before any: a
+/// busy machine may let it hear late.
 const INTERRUPTED: u64 = 500;
 
 #[test]
@@ -220,7 +231,11 @@ fn awaiting_cell_is_interrupted_and_keeps_everything() {
     for source in AWAITING {
         run(&context, cell("var x = 1"));
         let outcome = run(&context, within(&format!("x = 2; console.log('begun'); {source}"), INTERRUPTED));
-        assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, RemainingState::Kept), "{source}: {outcome:?}");
+        assert_eq!(
+            (outcome.ending, outcome.state),
+            (Ending::Timeout, RemainingState::Kept),
+            "{source}: {outcome:?}"
+        );
         assert_eq!(outcome.stdout, "begun\n");
         let verdict = outcome.verdict.as_ref().expect("a verdict");
         assert_eq!((verdict.limit_ms, verdict.signals[0].signal.as_str()), (Some(INTERRUPTED), "SIGINT"));
@@ -231,7 +246,11 @@ fn awaiting_cell_is_interrupted_and_keeps_everything() {
                 }
             });
         let outcome = outcome.expect("a run");
-        assert_eq!((outcome.ending, outcome.state), (Ending::Raised, RemainingState::Kept), "{source}: {outcome:?}");
+        assert_eq!(
+            (outcome.ending, outcome.state),
+            (Ending::Raised, RemainingState::Kept),
+            "{source}: {outcome:?}"
+        );
         let error = outcome.error.as_ref().expect("an error");
         assert!(error["message"].as_str().expect("a text").contains("interrupted by `SIGINT`"), "{error}");
         assert_eq!(shown(&context, "x"), "2", "{source}");
@@ -293,7 +312,8 @@ fn forged_frames_have_no_effect() {
     assert_eq!(shown(&context, "forged >= 6"), "true", "this and the timer have written to the channel");
 }
 
-/// The control of the test above: code that has the nonce, and runs in the interpreter, answers for the cell.
+/// The control of the test above: code that has the nonce, and runs in the interpreter, answers for
+/// the cell.
 #[test]
 fn python_cell_with_its_nonce_answers_for_itself() {
     let engine = Engine::new().expect("an engine");
@@ -371,7 +391,8 @@ fn interrupt_of_an_ended_interpreter_reaches_nothing_else() {
     // The oldest one; what it has just cloned still has its name.
     let launcher = children_named("st-launcher").into_iter().next().expect("a launcher");
     let done = AtomicBool::new(false);
-    // Judged once the other thread has ended: a panic before it is told to would leave it there for ever.
+    // Judged once the other thread has ended: a panic before it is told to would leave it there for
+    // ever.
     let outcomes: Vec<_> = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {

@@ -95,7 +95,8 @@ fn snapshot_distinguishes_ways_to_hang() {
     }
 }
 
-/// A single look, a while after the start: at full size ten of each kind, of which nineteen in twenty must be right.
+/// A single look, a while after the start: at full size ten of each kind, of which nineteen in
+/// twenty must be right.
 #[test]
 fn single_snapshot_is_right_nearly_always() {
     let rounds = if std::env::var_os("SANDTIMER_FULL").is_some() { 10 } else { 1 };
@@ -131,9 +132,13 @@ fn whole_tree_is_listed_with_inner_pids() {
         [(0, "sh"), (1, "sh"), (2, "sleep"), (1, "sleep")].map(|(depth, name)| (depth, name.to_owned()));
     // A sleep that has its name is on its way to sleeping.
     let begins = "It waits for a process that it started (sleep, which sleeps), ";
-    let snapshot = wait_until(&run, |snapshot| shape(snapshot) == expected && snapshot.sentence().starts_with(begins));
+    let snapshot =
+        wait_until(&run, |snapshot| shape(snapshot) == expected && snapshot.sentence().starts_with(begins));
     assert_eq!(snapshot.waiting_for, Some(WaitingFor::Child), "{snapshot:?}");
-    assert!(snapshot.processes.iter().all(|process| process.pid < 100 && process.threads == 1), "{snapshot:?}");
+    assert!(
+        snapshot.processes.iter().all(|process| process.pid < 100 && process.threads == 1),
+        "{snapshot:?}"
+    );
     run.cancel("seen");
 }
 
@@ -153,7 +158,11 @@ fn quiet_time_and_processor_time_are_counted() {
     let run = engine.start(shell("echo begun; while :; do :; done")).unwrap();
     let snapshot = wait_until(&run, |snapshot| snapshot.quiet_ms >= 300 && snapshot.cpu_ms >= 50);
     assert!(snapshot.processes[0].cpu_ms <= snapshot.cpu_ms + 20, "{snapshot:?}");
-    assert!(snapshot.sentence().starts_with("It computes, has printed nothing for "), "{}", snapshot.sentence());
+    assert!(
+        snapshot.sentence().starts_with("It computes, has printed nothing for "),
+        "{}",
+        snapshot.sentence()
+    );
     run.cancel("seen");
 }
 

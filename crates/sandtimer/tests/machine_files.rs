@@ -1,4 +1,5 @@
-//! What runs read of the machine in /proc and /sys: their own processors and memory, and nothing of the rest.
+//! What runs read of the machine in /proc and /sys: their own processors and memory, and nothing of
+//! the rest.
 #![allow(clippy::disallowed_methods)] // the control is not a run, and some tests start as another user
 
 mod as_user;
@@ -12,13 +13,14 @@ use std::time::Duration;
 
 use as_user::as_a_user;
 use programs::program;
-use sandtimer::engine::{CallHandle, CallSpec, CellSpec, ContextSpec, Engine, CallEvent, Spec};
+use sandtimer::engine::{CallEvent, CallHandle, CallSpec, CellSpec, ContextSpec, Engine, Spec};
 use sandtimer::model::{LimitKind, Tier};
 use sandtimer::zygote::Profile;
 use sandtimer::{Limits, Outcome};
 
 /// Files of /proc that runs are shown, besides those of processes.
-const SHOWN_FILES: [&str; 8] = ["cpuinfo", "filesystems", "loadavg", "meminfo", "mounts", "net", "stat", "uptime"];
+const SHOWN_FILES: [&str; 8] =
+    ["cpuinfo", "filesystems", "loadavg", "meminfo", "mounts", "net", "stat", "uptime"];
 
 /// Tries to open, list and stat each of these names, and prints those that it could.
 const TRY_ALL: &str = "

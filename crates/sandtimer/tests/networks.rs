@@ -1,4 +1,5 @@
-//! Network namespaces of runs: none is lent twice, also where the process that makes them is replaced.
+//! Network namespaces of runs: none is lent twice, also where the process that makes them is
+//! replaced.
 
 mod processes;
 
@@ -15,7 +16,8 @@ fn shell(script: &str) -> Spec {
     Spec::command(["/bin/sh", "-c", script]).limits(Limits::new().wall(Duration::from_secs(60)))
 }
 
-/// The processes that make network namespaces for engines of this process, children of its launchers.
+/// The processes that make network namespaces for engines of this process, children of its
+/// launchers.
 fn makers() -> Vec<ListedProcess> {
     let launchers = children_named("st-launcher");
     let is_maker = |process: &ListedProcess| {

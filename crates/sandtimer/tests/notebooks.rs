@@ -1,4 +1,5 @@
-//! Cells as notebooks have them: values, magics, shell commands, what libraries display, and tracebacks of the cell's own.
+//! Cells as notebooks have them: values, magics, shell commands, what libraries display, and
+//! tracebacks of the cell's own.
 
 mod live;
 

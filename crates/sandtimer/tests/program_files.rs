@@ -49,7 +49,10 @@ fn without_namespaces_programs_are_files() {
         let outcome = run(&engine, code, directory.path());
         assert_eq!((outcome.stdout.as_str(), outcome.exit_code), (stdout, Some(0)), "{outcome:?}");
     }
-    let left: Vec<_> =
-        std::fs::read_dir(directory.path()).expect("there").flatten().map(|entry| entry.file_name()).collect();
+    let left: Vec<_> = std::fs::read_dir(directory.path())
+        .expect("there")
+        .flatten()
+        .map(|entry| entry.file_name())
+        .collect();
     assert_eq!(left, ["lib.js"]);
 }

@@ -11,7 +11,8 @@ use sandtimer::engine::{CellSpec, ContextSpec, Engine, Run, Spec, Stream};
 use sandtimer::zygote::Profile;
 use sandtimer::{Limits, Outcome};
 
-/// What a sandbox without a terminal may open, and how many sandboxes of one owner may (`isolate/ptys.rs`).
+/// What a sandbox without a terminal may open, and how many sandboxes of one owner may
+/// (`isolate/ptys.rs`).
 const OF_SANDBOX: usize = 4;
 const OF_OWNER: usize = 128;
 
@@ -106,7 +107,8 @@ fn open_terminals() -> usize {
     count.trim().parse().expect("a number")
 }
 
-/// The largest set of runs that one owner can have, each with all it can open, leaves the others theirs.
+/// The largest set of runs that one owner can have, each with all it can open, leaves the others
+/// theirs.
 #[test]
 fn runs_of_one_owner_leave_terminals_to_others() {
     let engine = Engine::new().expect("an engine");

@@ -1,4 +1,5 @@
-//! Where Python is, read from outside: every version of it that this machine has, contexts, calls, and one that lies.
+//! Where Python is, read from outside: every version of it that this machine has, contexts, calls,
+//! and one that lies.
 #![allow(clippy::disallowed_methods)] // tests look at the clock to bound what they wait for
 
 mod programs;
@@ -30,7 +31,8 @@ threading.Thread(target=Worker().work, daemon=True).start()
 名前()
 ";
 
-/// The interpreters whose stacks can be read: python3, and others in the usual places of versions beside each other.
+/// The interpreters whose stacks can be read: python3, and others in the usual places of versions
+/// beside each other.
 fn interpreters() -> Vec<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let versions = std::fs::read_dir(home.join(".pyenv/versions")).into_iter().flatten().flatten();
@@ -69,16 +71,21 @@ fn every_thread_of_every_version_is_listed_with_lines() {
             thread.frames.iter().any(|frame| frame.function.ends_with(name))
         };
         // The second thread is known before it comes to where it waits.
-        let quiet = |snapshot: &RunInspection| match snapshot.processes.first().map(|process| &process.python[..]) {
-            Some([main, worker]) => {
-                names(main).first().is_some_and(|(name, _)| *name == "größe") && has(worker, "wait")
-            }
-            _ => false,
-        };
+        let quiet =
+            |snapshot: &RunInspection| match snapshot.processes.first().map(|process| &process.python[..]) {
+                Some([main, worker]) => {
+                    names(main).first().is_some_and(|(name, _)| *name == "größe") && has(worker, "wait")
+                }
+                _ => false,
+            };
         let snapshot = wait_until(&run, quiet);
         let [main, worker] = &snapshot.processes[0].python[..] else { panic!("{snapshot:?}") };
         let frame_names = names(main);
-        assert_eq!(frame_names[1..], [("名前", Some(7)), ("<module>", Some(13))], "{interpreter:?}: {main:?}");
+        assert_eq!(
+            frame_names[1..],
+            [("名前", Some(7)), ("<module>", Some(13))],
+            "{interpreter:?}: {main:?}"
+        );
         // A call over several lines is at its first one, or at that of its argument.
         assert!(matches!(frame_names[0], ("größe", Some(4 | 5))), "{interpreter:?}: {main:?}");
         assert!(main.frames.iter().all(|frame| frame.file == "<string>") && !main.truncated, "{main:?}");
@@ -118,7 +125,8 @@ fn stall_verdict_locates_python_below_a_shell_too() {
     assert!(verdict.sentence.contains("; Python was in `größe` at <string>:"), "{}", verdict.sentence);
 }
 
-/// The look before a wall is taken 20 ms before it: a machine with more to do may miss one, and not all.
+/// The look before a wall is taken 20 ms before it: a machine with more to do may miss one, and not
+/// all.
 fn assert_located_in(mut verdict: impl FnMut() -> Option<Verdict>, function: &str) {
     let end = Instant::now() + HARD_STOP;
     loop {
@@ -203,6 +211,9 @@ fn what_is_no_python_has_no_stack() {
     let engine = Engine::new().unwrap();
     let run = engine.start(Spec::command(["sleep", "1000"])).unwrap();
     let snapshot = wait_until(&run, |snapshot| !snapshot.processes.is_empty());
-    assert!(snapshot.processes[0].python.is_empty() && !snapshot.sentence().contains("Python"), "{snapshot:?}");
+    assert!(
+        snapshot.processes[0].python.is_empty() && !snapshot.sentence().contains("Python"),
+        "{snapshot:?}"
+    );
     run.cancel("seen");
 }

@@ -1,4 +1,5 @@
-//! The network namespace of a sandbox: shared by all that runs in it, by nothing else, and gone with it.
+//! The network namespace of a sandbox: shared by all that runs in it, by nothing else, and gone
+//! with it.
 #![allow(clippy::disallowed_methods)] // tests start programs and look at what is left
 
 mod as_user;
@@ -12,8 +13,8 @@ use std::time::Duration;
 use as_user::as_a_user;
 use namespaces::{PRINT_NAMESPACE, holders};
 use sandtimer::engine::{
-    CellSpec, Context, ContextSpec, Run, Sandbox, SandboxError, SandboxNetwork, SandboxSpec, Sandboxes, Stream,
-    Template,
+    CellSpec, Context, ContextSpec, Run, Sandbox, SandboxError, SandboxNetwork, SandboxSpec, Sandboxes,
+    Stream, Template,
 };
 use sandtimer::model::{Ending, Outcome};
 use sandtimer::zygote::Profile;

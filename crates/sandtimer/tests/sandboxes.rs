@@ -164,7 +164,10 @@ fn nothing_reaches_the_host_or_another_sandbox() {
          for name in /proc/*/root /proc/self/fd/*; do ls $name/workspace; done; exit 0"
     );
     let printed = output(&engine, &two, &attack);
-    assert!(!printed.contains("private") && !printed.contains("the host's") && !printed.contains("upper"), "{printed}");
+    assert!(
+        !printed.contains("private") && !printed.contains("the host's") && !printed.contains("upper"),
+        "{printed}"
+    );
     assert_eq!(std::fs::read_to_string(&secret).expect("there"), "the host's");
     assert!(!Path::new("/usr/bin/own").exists() && !Path::new("/own").exists());
     // The control: outside of a sandbox it is found there.
@@ -195,7 +198,8 @@ fn files_on_disk_have_an_unused_owner_and_no_set_id_bits() {
     let metadata = std::fs::metadata(&tool).expect("there");
     let owner = sandtimer::engine::workspace_owner().expect("root has one");
     assert_eq!((metadata.uid(), metadata.mode() & 0o6000), (owner, 0));
-    // A set-id file of root that lies in the layer all the same is executed as anything else: the control executes it outside.
+    // A set-id file of root that lies in the layer all the same is executed as anything else: the
+    // control executes it outside.
     let planted = tool.with_file_name("planted");
     std::fs::copy("/usr/bin/id", &planted).expect("copied");
     std::fs::set_permissions(&planted, std::fs::Permissions::from_mode(0o4755)).expect("set-id");
@@ -265,7 +269,8 @@ fn census_counts_overlays_of_runs_and_finds_none_afterwards() {
     assert_eq!(std::fs::read_dir(state.path()).expect("a directory").count(), 0);
 }
 
-/// A root tree that is enough for a shell: the host's programs by bind mounts would be submounts, so they are copied.
+/// A root tree that is enough for a shell: the host's programs by bind mounts would be submounts,
+/// so they are copied.
 fn tree(parent: &Path) -> PathBuf {
     let root = parent.join("tree");
     let script = "set -e; mkdir -p $0/bin $0/etc $0/lib $0/srv/open $0/srv/shut; cd $0; \
@@ -297,7 +302,8 @@ fn directory_template_is_read_and_never_written() {
         assert_eq!((shut.stdout.as_str(), shut.exit_code), ("", Some(1)), "modes hold: {shut:?}");
     }
 
-    // Its programs are its own: no shell of the host's is found there, and a Python zygote's modules are not its own.
+    // Its programs are its own: no shell of the host's is found there, and a Python zygote's
+    // modules are not its own.
     let context = ContextSpec { sandbox: Some(one.clone()), ..ContextSpec::default() };
     let error = engine.session(context.clone()).expect_err("refused").to_string();
     assert!(error.contains("bash cannot be executed in it: No such file"), "{error}");
@@ -376,7 +382,8 @@ fn unfinished_and_deleted_directories_go_at_the_next_start() {
     );
 }
 
-/// Runs one of the tests of this suite in a mount namespace of its own; false when this process is in one already.
+/// Runs one of the tests of this suite in a mount namespace of its own; false when this process is
+/// in one already.
 fn in_own_mounts(test: &str) -> bool {
     const MARK: &str = "SANDTIMER_TEST_OWN_MOUNTS";
     if std::env::var_os(MARK).is_some() {
@@ -425,7 +432,8 @@ fn limit_of_processes_is_each_runs_without_control_groups() {
     };
     let outside = forks(Spec::command(["sh", "-c", FORKS]));
     assert!((40..50).contains(&outside), "a run outside of sandboxes: {outside}");
-    // One more run of the sandbox has processes of the same uid: neither takes from the other's limit.
+    // One more run of the sandbox has processes of the same uid: neither takes from the other's
+    // limit.
     let line = "i=0; while [ $i -lt 40 ]; do sleep 60 & i=$((i + 1)); done; echo ready; wait";
     let other = engine.start(spec_in(&sandbox, line).limits(limits.clone())).expect("a run");
     wait_until("it has begun", || has_begun(&other));
@@ -467,7 +475,8 @@ fn parent_scope_bounds_a_run_in_a_sandbox() {
     assert!(error.starts_with("parent: ") && error.contains("inside the sandbox's"), "{error}");
 }
 
-/// A live interpreter in a sandbox, with and without root: its state outlives a limit, and its files are those of runs.
+/// A live interpreter in a sandbox, with and without root: its state outlives a limit, and its
+/// files are those of runs.
 #[test]
 fn live_interpreters_work_with_the_sandboxs_files() {
     if as_a_user("live_interpreters_work_with_the_sandboxs_files") {
@@ -488,7 +497,10 @@ fn live_interpreters_work_with_the_sandboxs_files() {
     assert_eq!(first.stdout, "1000\n/workspace\n", "{first:?}");
     assert_eq!(output(&engine, &sandbox, "cat ~/file"), "session\n");
     let slow = execute(&session, "setsid sleep 60 & while :; do :; done", 300);
-    assert_eq!((slow.ending, slow.state, slow.tree.survivors), (Ending::Timeout, RemainingState::RolledBack, Some(0)));
+    assert_eq!(
+        (slow.ending, slow.state, slow.tree.survivors),
+        (Ending::Timeout, RemainingState::RolledBack, Some(0))
+    );
     assert_eq!(execute(&session, "echo $x $PWD", 30_000).stdout, "kept /home/user\n");
     let profile = Profile { interpreter: "/usr/bin/python3".into(), live: true, ..Profile::default() };
     let pool = engine.contexts(profile, 0).expect("a pool");
@@ -511,7 +523,8 @@ fn live_interpreters_work_with_the_sandboxs_files() {
     sandboxes.delete(sandbox.id(), OWNER).expect("deleted");
 }
 
-/// However far making a sandbox has come when the disk is full: the error names the remedy, and nothing is left.
+/// However far making a sandbox has come when the disk is full: the error names the remedy, and
+/// nothing is left.
 #[test]
 fn full_disk_is_reported_and_leaves_nothing() {
     if !rustix::process::getuid().is_root() || in_own_mounts("full_disk_is_reported_and_leaves_nothing") {

@@ -32,7 +32,11 @@ fn run(session: &Context, command: &str) -> Arc<Outcome> {
 /// What a command prints.
 fn printed(session: &Context, command: &str) -> String {
     let outcome = run(session, command);
-    assert_eq!((outcome.ending, outcome.state), (Ending::Exited, RemainingState::Kept), "{command}: {outcome:?}");
+    assert_eq!(
+        (outcome.ending, outcome.state),
+        (Ending::Exited, RemainingState::Kept),
+        "{command}: {outcome:?}"
+    );
     outcome.stdout.clone()
 }
 
@@ -174,21 +178,30 @@ fn a_shell_that_exits_is_followed_by_one_where_it_was() {
     );
     assert_eq!(shown, "/tmp\nq'\n uote\n[]\npipefail       \toff\n");
     let outcome = run(&session, "set -e\nfalse\necho never");
-    assert_eq!((outcome.exit_code, outcome.stdout.as_str(), outcome.state), (Some(1), "", RemainingState::Reset));
+    assert_eq!(
+        (outcome.exit_code, outcome.stdout.as_str(), outcome.state),
+        (Some(1), "", RemainingState::Reset)
+    );
     let outcome = run(&session, "exec echo replaced");
     assert_eq!((outcome.exit_code, outcome.stdout.as_str()), (Some(0), "replaced\n"), "{outcome:?}");
     assert_eq!(printed(&session, "pwd"), "/tmp\n");
 }
 
-/// What is left of a session does not matter: the next command is executed, by a shell that is said to be another one.
+/// What is left of a session does not matter: the next command is executed, by a shell that is said
+/// to be another one.
 #[test]
 fn a_shell_that_executes_nothing_any_more_is_replaced() {
     let session = open();
     run(&session, "cd /tmp; export A=kept");
     for command in ["set -n", "enable -n kill", "builtin() { :; }", "shopt -s extdebug; trap false DEBUG"] {
-        let outcome = session.execute(CellSpec { source: command.to_owned(), ..CellSpec::default() }, &mut |_| {});
+        let outcome =
+            session.execute(CellSpec { source: command.to_owned(), ..CellSpec::default() }, &mut |_| {});
         let outcome = outcome.expect("a run");
-        assert_eq!((outcome.exit_code, outcome.state), (Some(125), RemainingState::Reset), "{command}: {outcome:?}");
+        assert_eq!(
+            (outcome.exit_code, outcome.state),
+            (Some(125), RemainingState::Reset),
+            "{command}: {outcome:?}"
+        );
         assert!(outcome.stderr.contains("executes nothing any more"), "{command}: {outcome:?}");
         assert_eq!(printed(&session, "pwd; echo $A"), "/tmp\nkept\n", "{command}");
     }
@@ -280,7 +293,8 @@ fn loop_with_many_processes_is_rolled_back() {
     assert_eq!(printed(&session, "echo $x"), "1\n");
 }
 
-/// What Sandtimer has the shell execute around a command is neither traced nor trapped where the command writes.
+/// What Sandtimer has the shell execute around a command is neither traced nor trapped where the
+/// command writes.
 #[test]
 fn tracing_and_debug_traps_show_the_command_alone() {
     let session = open();

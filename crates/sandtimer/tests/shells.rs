@@ -1,4 +1,5 @@
-//! Sessions are like a shell that one sits at: exit codes, traps and variables are the session's own.
+//! Sessions are like a shell that one sits at: exit codes, traps and variables are the session's
+//! own.
 
 mod live;
 
@@ -30,7 +31,10 @@ fn traps_are_the_sessions_own() {
     run(&session, "trap 'echo bye' EXIT; export A=kept");
     assert_eq!(run(&session, "trap -p").stdout, "trap -- 'echo bye' EXIT\n");
     let outcome = run(&session, "cd /tmp; export B=\"q'\n uote\"; exit 3");
-    assert_eq!((outcome.exit_code, outcome.state, outcome.stdout.as_str()), (Some(3), RemainingState::Reset, "bye\n"));
+    assert_eq!(
+        (outcome.exit_code, outcome.state, outcome.stdout.as_str()),
+        (Some(3), RemainingState::Reset, "bye\n")
+    );
     // Its environment and directory are there, and its trap is not: that shell has exited.
     assert_eq!(
         run(&session, "pwd; echo \"$A $B $OLDPWD\"; trap -p").stdout,
@@ -45,7 +49,11 @@ fn shell_that_ends_by_a_signal_hands_on_what_it_has() {
     let session = session();
     run(&session, "cd /tmp");
     let outcome = run(&session, "export A=1; cd /; kill $$; sleep 30");
-    assert_eq!((outcome.signal.as_deref(), outcome.state), (Some("SIGTERM"), RemainingState::Reset), "{outcome:?}");
+    assert_eq!(
+        (outcome.signal.as_deref(), outcome.state),
+        (Some("SIGTERM"), RemainingState::Reset),
+        "{outcome:?}"
+    );
     assert_eq!(run(&session, "pwd; echo $A").stdout, "/\n1\n");
 }
 

@@ -1,4 +1,5 @@
-//! Cells that are tried on a thread which may not wait: what is over at once, what goes on, and who tries to keep that thread.
+//! Cells that are tried on a thread which may not wait: what is over at once, what goes on, and who
+//! tries to keep that thread.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // one waits for nothing but time, and says what is not looked for
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +42,9 @@ fn run(context: &Context, source: &str) -> Arc<Outcome> {
 fn tried(context: &Context, cell: CellSpec, most: Duration) -> (bool, Arc<Outcome>) {
     match context.try_execute(cell, most, &mut |_| {}).expect("a run") {
         ExecutionAttempt::Finished(outcome) => (true, outcome),
-        ExecutionAttempt::Continues(execution) => (false, context.continue_execution(*execution, &mut |_| {})),
+        ExecutionAttempt::Continues(execution) => {
+            (false, context.continue_execution(*execution, &mut |_| {}))
+        }
         ExecutionAttempt::NotReady(cell) => (false, context.execute(*cell, &mut |_| {}).expect("a run")),
     }
 }
@@ -49,7 +52,11 @@ fn tried(context: &Context, cell: CellSpec, most: Duration) -> (bool, Arc<Outcom
 /// A cell that is tried is answered, and its state kept.
 fn is_kept(context: &Context, turn: u64) {
     let (_, outcome) = tried(context, cell(&format!("x = {turn}\nx")), LATE);
-    assert_eq!((outcome.state, outcome.value.clone()), (RemainingState::Kept, Some(turn.into())), "{outcome:?}");
+    assert_eq!(
+        (outcome.state, outcome.value.clone()),
+        (RemainingState::Kept, Some(turn.into())),
+        "{outcome:?}"
+    );
 }
 
 #[test]
@@ -73,7 +80,8 @@ fn a_short_cell_is_over_at_once_with_all_that_belongs_to_it() {
     assert_eq!(run(&context, "x").value, Some(49.into()));
 }
 
-/// Children of this process: interpreters of contexts and of the pool, and what they are forked from.
+/// Children of this process: interpreters of contexts and of the pool, and what they are forked
+/// from.
 fn children() -> Vec<i32> {
     let own = std::process::id().to_string();
     let is_child = |pid: &i32| {
@@ -86,7 +94,8 @@ fn children() -> Vec<i32> {
     processes.filter(is_child).collect()
 }
 
-/// An interpreter is bound while it is asked for a copy, and no cell finds it so: not the next one, nor one behind a rollback.
+/// An interpreter is bound while it is asked for a copy, and no cell finds it so: not the next one,
+/// nor one behind a rollback.
 #[test]
 fn back_to_back_cells_are_copied_elsewhere_and_run_anywhere() {
     const MASKS: &str =
@@ -115,7 +124,11 @@ fn back_to_back_cells_are_copied_elsewhere_and_run_anywhere() {
             "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nx = 'lost'\nwhile True: pass";
         let ended = CellSpec { limits: Limits::new().wall(Duration::from_millis(100)), ..cell(deaf) };
         let (_, outcome) = tried(&context, ended, LATE);
-        assert_eq!((outcome.state, outcome.tree.survivors), (RemainingState::RolledBack, Some(0)), "{outcome:?}");
+        assert_eq!(
+            (outcome.state, outcome.tree.survivors),
+            (RemainingState::RolledBack, Some(0)),
+            "{outcome:?}"
+        );
         let (_, outcome) = tried(&context, cell(&format!("assert x == 99\n{MASKS}")), LATE);
         assert_eq!(shown(&outcome), all, "{outcome:?}");
     };
@@ -292,7 +305,11 @@ fn descriptor_kept_from_an_earlier_cell_is_writable() {
         "os.write(out, b'y')",
     ] {
         let (_, outcome) = tried(&context, cell(source), Duration::from_millis(2));
-        assert_eq!((outcome.ending, outcome.state), (Ending::Returned, RemainingState::Kept), "{source}: {outcome:?}");
+        assert_eq!(
+            (outcome.ending, outcome.state),
+            (Ending::Returned, RemainingState::Kept),
+            "{source}: {outcome:?}"
+        );
         context.prepare();
     }
 }

@@ -5,11 +5,12 @@ mod programs;
 use std::io::Write;
 
 use programs::program;
-use sandtimer::engine::{Calls, Engine, CallEvent};
+use sandtimer::engine::{CallEvent, Calls, Engine};
 use sandtimer::model::{Ending, Outcome, Proof};
 use sandtimer::zygote::Profile;
 
-/// Which sandbox it is: the private file systems of two never have one number at a time, nor were they made at one time.
+/// Which sandbox it is: the private file systems of two never have one number at a time, nor were
+/// they made at one time.
 const NAME: &str = "import os\nprint(os.stat('/tmp').st_dev, os.stat('/tmp').st_ctime_ns)\n";
 
 /// So many jobs use each sandbox of a pool at least twice, however far it has grown.

@@ -111,7 +111,8 @@ fn temporary_directory_is_shared_by_what_is_given_it() {
     // Without it a run has its own.
     let outcome = engine.run_blocking(in_workspace(&directory, "ls -A /tmp")).expect("a run");
     assert_eq!(outcome.stdout, "", "{outcome:?}");
-    // A project keeps its path although it lies below the host's /tmp, and a run cannot have it made elsewhere.
+    // A project keeps its path although it lies below the host's /tmp, and a run cannot have it
+    // made elsewhere.
     let project = tempfile::tempdir_in("/tmp").expect("a directory");
     std::fs::write(project.path().join("file"), "of the project").expect("written");
     let below = |line: &str| Spec {

@@ -62,8 +62,8 @@ impl PayloadArguments {
 
     /// The process to aim at: the pid at `index`, or process 1 of the sandbox.
     ///
-    /// Outside a cage process 1 is the host's own, and refused before anything of it is touched: a bare run (the
-    /// negative control) names a process that the test started for it.
+    /// Outside a cage process 1 is the host's own, and refused before anything of it is touched: a
+    /// bare run (the negative control) names a process that the test started for it.
     pub(crate) fn victim(&self, index: usize) -> Result<i32, Finding> {
         match self.number(index, 1) {
             0 | 1 if !self.inside_cage() => {
@@ -80,7 +80,8 @@ impl PayloadArguments {
 
     /// Whether this process is in another process namespace than the host.
     ///
-    /// Unprovable counts as outside, except where /proc is absent and the pid is one only a namespace hands out.
+    /// Unprovable counts as outside, except where /proc is absent and the pid is one only a
+    /// namespace hands out.
     pub(crate) fn inside_cage(&self) -> bool {
         const INITIAL: &str = "pid:[4026531836]";
         match std::fs::read_link("/proc/self/ns/pid") {

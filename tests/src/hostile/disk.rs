@@ -1,5 +1,5 @@
-//! Attacks D1 to D4 and E7: payloads that fill what they may write to, up to the number given, or change it
-//! under the eyes of whoever looks.
+//! Attacks D1 to D4 and E7: payloads that fill what they may write to, up to the number given, or
+//! change it under the eyes of whoever looks.
 
 use std::fs::File;
 use std::io::Write;
@@ -21,7 +21,8 @@ fn finding(result: Result<Finding, Finding>) -> Finding {
     result.unwrap_or_else(|refused| refused)
 }
 
-/// D1, C4, D4: one file of that many bytes: `fill-disk DIR BYTES`. Removed again, for a control fills what is the host's.
+/// D1, C4, D4: one file of that many bytes: `fill-disk DIR BYTES`. Removed again, for a control
+/// fills what is the host's.
 pub(crate) fn fill(arguments: &PayloadArguments) -> Finding {
     finding(try_fill(arguments))
 }
@@ -96,8 +97,8 @@ fn ignore_file_size_signal() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// E7: a directory and a link to PATH change places as fast as they can, in DIR, for that long: `swap DIR PATH MS`.
-/// Whoever looks at DIR meanwhile must not be led to PATH.
+/// E7: a directory and a link to PATH change places as fast as they can, in DIR, for that long:
+/// `swap DIR PATH MS`. Whoever looks at DIR meanwhile must not be led to PATH.
 pub(crate) fn swap(arguments: &PayloadArguments) -> Finding {
     finding((|| {
         let top = arguments.path(0)?;

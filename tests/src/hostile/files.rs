@@ -1,6 +1,7 @@
 //! Attacks E1 to E4, E8, E9, E11, F12: payloads that read, write or inherit what is not theirs.
 //!
-//! A write is only ever probed by opening: nothing is written through a descriptor that was granted.
+//! A write is only ever probed by opening: nothing is written through a descriptor that was
+//! granted.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -124,12 +125,14 @@ pub(crate) fn by_handle(arguments: &PayloadArguments) -> Finding {
     }
 }
 
-/// F12: asks for a file's number, which tells two runs that they see the same file: `file-handle PATH`.
+/// F12: asks for a file's number, which tells two runs that they see the same file: `file-handle
+/// PATH`.
 pub(crate) fn file_handle(arguments: &PayloadArguments) -> Finding {
     probing(handle_of(arguments).map(|handle| format!("a number of {} bytes", handle.bytes)))
 }
 
-/// E9: a device node of its own: `mknod PATH`. The device is the null device, and the node is removed again.
+/// E9: a device node of its own: `mknod PATH`. The device is the null device, and the node is
+/// removed again.
 pub(crate) fn device_node(arguments: &PayloadArguments) -> Finding {
     probing((|| {
         let path = arguments.path(0)?;

@@ -1,6 +1,7 @@
 //! Attacks F, C12 and D13: system calls that no ordinary program needs, or not so often.
 //!
-//! Each is made harmless by its arguments, so that a bare run as root can show that the payload works.
+//! Each is made harmless by its arguments, so that a bare run as root can show that the payload
+//! works.
 
 use std::os::fd::AsRawFd;
 
@@ -237,7 +238,8 @@ pub(crate) fn ioctl(arguments: &PayloadArguments) -> Finding {
     }
 }
 
-/// D13: calls that are refused, over and over: `refusals N`. A kernel that wrote each down would have a full log.
+/// D13: calls that are refused, over and over: `refusals N`. A kernel that wrote each down would
+/// have a full log.
 pub(crate) fn rejected_calls(arguments: &PayloadArguments) -> Finding {
     let mut refused = 0u64;
     for _ in 0..arguments.number(0, 10_000).min(1_000_000) {
@@ -270,8 +272,8 @@ pub(crate) fn crashes(arguments: &PayloadArguments) -> Finding {
     Finding::Facts(format!("\"ended\":{ended}"))
 }
 
-/// C12: writes to a pipe from memory whose pages only its owner can bring in, and does not. Whoever is given such a
-/// buffer to copy from waits as long as the owner likes.
+/// C12: writes to a pipe from memory whose pages only its owner can bring in, and does not. Whoever
+/// is given such a buffer to copy from waits as long as the owner likes.
 pub(crate) fn stalled_write(_: &PayloadArguments) -> Finding {
     let stalled = || -> Result<Finding, i32> {
         let (api, register) = (0xc018_aa3fu32, 0xc020_aa00u32);
@@ -335,7 +337,8 @@ pub(crate) fn aio(_: &PayloadArguments) -> Finding {
     Finding::of(call!(libc::SYS_io_setup, 1, address(&context)))
 }
 
-/// F18: a program in the memory that all filters of the machine share: `attach-filter OPTION`, by its number.
+/// F18: a program in the memory that all filters of the machine share: `attach-filter OPTION`, by
+/// its number.
 pub(crate) fn attach_filter(arguments: &PayloadArguments) -> Finding {
     let Ok((socket, _other)) = std::os::unix::net::UnixDatagram::pair() else {
         return Finding::Untried("no socket".into());
@@ -350,7 +353,8 @@ pub(crate) fn attach_filter(arguments: &PayloadArguments) -> Finding {
     Finding::past_permission(result, &[libc::EINVAL, libc::EBADF])
 }
 
-/// F16: filters on filters until the kernel refuses, then a child and its exec: `seccomp-stack N [prctl]`.
+/// F16: filters on filters until the kernel refuses, then a child and its exec: `seccomp-stack N
+/// [prctl]`.
 pub(crate) fn seccomp_stack(arguments: &PayloadArguments) -> Finding {
     // SAFETY: no memory effects.
     unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
@@ -381,7 +385,8 @@ pub(crate) fn seccomp_stack(arguments: &PayloadArguments) -> Finding {
     Finding::Succeeded(format!("{stacked} filters"))
 }
 
-/// F17: random calls with random arguments, in children: `random-syscalls N SEED`. Only inside a cage.
+/// F17: random calls with random arguments, in children: `random-syscalls N SEED`. Only inside a
+/// cage.
 pub(crate) fn random_syscalls(arguments: &PayloadArguments) -> Finding {
     let (most, mut state) = (arguments.number(0, 20_000).min(1_000_000), arguments.number(1, 1) | 1);
     let mut random = move || {
@@ -393,7 +398,8 @@ pub(crate) fn random_syscalls(arguments: &PayloadArguments) -> Finding {
     const BATCH: u64 = 200;
     let (mut made, mut deaths) = (0, 0);
     while made < most && now() < crate::system::end_of_life() {
-        // A batch may block for ever, or end its process: it has a child, and the child half a second.
+        // A batch may block for ever, or end its process: it has a child, and the child half a
+        // second.
         let seed = random();
         let child = fork_running(|| {
             // SAFETY: no memory effects.

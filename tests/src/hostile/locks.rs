@@ -1,6 +1,7 @@
 //! Attacks A18, G4 and F12: payloads that reach others through the inode of a file that many see.
 //!
-//! Each only needs a file that can be opened for reading. What it takes it holds no longer than it lives.
+//! Each only needs a file that can be opened for reading. What it takes it holds no longer than it
+//! lives.
 
 use std::fs::File;
 use std::io::Read;
@@ -51,8 +52,8 @@ pub(crate) fn lock(arguments: &PayloadArguments) -> Finding {
     Finding::Succeeded("taken".into())
 }
 
-/// Watches a path, says `{"watching":true}` and waits that long for an event: `inotify PATH [MS]`. Without a time the
-/// watch itself is the finding.
+/// Watches a path, says `{"watching":true}` and waits that long for an event: `inotify PATH [MS]`.
+/// Without a time the watch itself is the finding.
 pub(crate) fn watch(arguments: &PayloadArguments) -> Finding {
     let path = match arguments.path(0) {
         Ok(path) => c_path(&path),

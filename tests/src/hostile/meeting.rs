@@ -1,7 +1,7 @@
 //! Attack G2: two runs that want to talk by an object of the kernel's that both can name.
 //!
-//! `meeting hold NAME` makes one of each kind and waits to be ended; `meeting find NAME` looks for them; `meeting both NAME` does
-//! both, which shows that what is held can be found.
+//! `meeting hold NAME` makes one of each kind and waits to be ended; `meeting find NAME` looks for
+//! them; `meeting both NAME` does both, which shows that what is held can be found.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt;

@@ -28,7 +28,8 @@ fn take(length: usize, flags: i32, descriptor: i32) -> Result<(), i32> {
         return Err(errno());
     }
     for offset in (0..length).step_by(PAGE) {
-        // SAFETY: the offset is inside the mapping just made. Past the end of a full file system it is SIGBUS.
+        // SAFETY: the offset is inside the mapping just made. Past the end of a full file system it
+        // is SIGBUS.
         unsafe { start.cast::<u8>().add(offset).write_volatile(1) };
     }
     Ok(())
@@ -47,7 +48,8 @@ pub(crate) fn private(arguments: &PayloadArguments) -> Finding {
     took(take(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1), length)
 }
 
-/// C3: children that each touch their own copy: `memory-fork BYTES N`. The first waits for them all.
+/// C3: children that each touch their own copy: `memory-fork BYTES N`. The first waits for them
+/// all.
 pub(crate) fn forked(arguments: &PayloadArguments) -> Finding {
     let (length, children) = (bytes(arguments, 0), arguments.number(1, 8).clamp(1, 64));
     let mut started = 0;
@@ -61,7 +63,8 @@ pub(crate) fn forked(arguments: &PayloadArguments) -> Finding {
         });
         started += u64::from(child.is_ok());
     }
-    // All of it at once is what counts, so the children stay; this is how long they get to touch their share.
+    // All of it at once is what counts, so the children stay; this is how long they get to touch
+    // their share.
     pause_for(Duration::from_secs(arguments.number(2, 5)));
     Finding::Succeeded(format!("{started} children of {length} bytes"))
 }
@@ -86,7 +89,8 @@ pub(crate) fn memfd(arguments: &PayloadArguments) -> Finding {
     took(take(length, libc::MAP_SHARED, file as i32), length)
 }
 
-/// C13: fills a file of memory that no process maps, and keeps it: `memfd-hold BYTES`. Outside a cage at most 16 MiB.
+/// C13: fills a file of memory that no process maps, and keeps it: `memfd-hold BYTES`. Outside a
+/// cage at most 16 MiB.
 pub(crate) fn memfd_hold(arguments: &PayloadArguments) -> Finding {
     let most = if arguments.inside_cage() { usize::MAX } else { 16 << 20 };
     let file = match call!(libc::SYS_memfd_create, c"hostile".as_ptr(), 0) {
@@ -157,7 +161,8 @@ pub(crate) fn oom_score_of_host(_: &PayloadArguments) -> Finding {
     }
 }
 
-/// C6: locks all its memory, now and later, then takes some: `mlock BYTES`. Outside a cage at most 16 MiB of it.
+/// C6: locks all its memory, now and later, then takes some: `mlock BYTES`. Outside a cage at most
+/// 16 MiB of it.
 pub(crate) fn lock(arguments: &PayloadArguments) -> Finding {
     const MAX_BYTES_OUTSIDE_CAGE: usize = 16 << 20;
     let most = if arguments.inside_cage() { usize::MAX } else { MAX_BYTES_OUTSIDE_CAGE };
@@ -211,8 +216,8 @@ pub(crate) fn read_over(arguments: &PayloadArguments) -> Finding {
     read.map_or_else(|refused| refused, |total| Finding::Succeeded(format!("{total} bytes read")))
 }
 
-/// C12: writes a file to stdout from where it is mapped: the kernel brings the page in while it writes, and holds the
-/// pipe meanwhile: `echo-mapped PATH`.
+/// C12: writes a file to stdout from where it is mapped: the kernel brings the page in while it
+/// writes, and holds the pipe meanwhile: `echo-mapped PATH`.
 pub(crate) fn echo_mapped(arguments: &PayloadArguments) -> Finding {
     let file = match arguments.path(0).and_then(|path| Ok(std::fs::File::open(path)?)) {
         Ok(file) => file,
@@ -229,7 +234,8 @@ pub(crate) fn echo_mapped(arguments: &PayloadArguments) -> Finding {
     Finding::of(call!(libc::SYS_write, 1, start, PAGE))
 }
 
-/// C11: touches that much, says `{"holding":true}`, holds it that long and gives it back: `hold-memory BYTES MS`.
+/// C11: touches that much, says `{"holding":true}`, holds it that long and gives it back:
+/// `hold-memory BYTES MS`.
 pub(crate) fn hold(arguments: &PayloadArguments) -> Finding {
     let length = bytes(arguments, 0);
     if let Err(errno) = take(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1) {

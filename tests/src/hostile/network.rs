@@ -51,7 +51,8 @@ pub(crate) fn urgent_data(_: &PayloadArguments) -> Finding {
 /// H1: a connection and one byte: `connect HOST PORT`.
 pub(crate) fn connect(arguments: &PayloadArguments) -> Finding {
     probing((|| {
-        let mut stream = TcpStream::connect_timeout(&address(arguments)?, CONNECT_TIMEOUT).map_err(refused)?;
+        let mut stream =
+            TcpStream::connect_timeout(&address(arguments)?, CONNECT_TIMEOUT).map_err(refused)?;
         stream.write_all(b"x")?;
         Ok("connected".into())
     })())

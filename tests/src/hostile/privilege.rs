@@ -1,7 +1,7 @@
 //! Attacks A15, B10, B11, E5 to E7, E10, E14: payloads that change what they see, or who they are.
 //!
-//! Where one could change the host, it first moves into a mount namespace of its own if it may, so that a bare
-//! run as root (the negative control) leaves nothing behind.
+//! Where one could change the host, it first moves into a mount namespace of its own if it may, so
+//! that a bare run as root (the negative control) leaves nothing behind.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;

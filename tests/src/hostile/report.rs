@@ -28,8 +28,8 @@ impl Finding {
         result.map_or_else(Finding::Denied, |value| Finding::Succeeded(format!("returned {value}")))
     }
 
-    /// As [`Finding::of`], for calls made harmless by an argument the kernel refuses only after its permission
-    /// check: any of `passed` means the check was passed.
+    /// As [`Finding::of`], for calls made harmless by an argument the kernel refuses only after its
+    /// permission check: any of `passed` means the check was passed.
     pub(crate) fn past_permission(result: Result<i64, i32>, passed: &[i32]) -> Self {
         match result {
             Err(errno) if passed.contains(&errno) => {

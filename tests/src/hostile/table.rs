@@ -1,7 +1,7 @@
 //! The table of payloads: name, attack, what runs, one line about it.
 //!
-//! Attack letters: A time, B process tree, C memory, D disk and output, E files, F kernel surface, G between runs,
-//! H network, I supervisor.
+//! Attack letters: A time, B process tree, C memory, D disk and output, E files, F kernel surface,
+//! G between runs, H network, I supervisor.
 
 use crate::arguments::PayloadArguments;
 use crate::report::{Finding, quoted};
@@ -18,11 +18,21 @@ pub(crate) struct Payload {
 
 type PayloadFunction = fn(&PayloadArguments) -> Finding;
 
-const fn free(name: &'static str, attack: &'static str, run: PayloadFunction, about: &'static str) -> Payload {
+const fn free(
+    name: &'static str,
+    attack: &'static str,
+    run: PayloadFunction,
+    about: &'static str,
+) -> Payload {
     Payload { name, attack, run, about, cage_only: false }
 }
 
-const fn caged(name: &'static str, attack: &'static str, run: PayloadFunction, about: &'static str) -> Payload {
+const fn caged(
+    name: &'static str,
+    attack: &'static str,
+    run: PayloadFunction,
+    about: &'static str,
+) -> Payload {
     Payload { name, attack, run, about, cage_only: true }
 }
 

@@ -23,8 +23,8 @@ pub(crate) fn sleep(_: &PayloadArguments) -> Finding {
 
 /// A4: ignores and blocks everything that can be, then spins.
 pub(crate) fn ignore_signals(_: &PayloadArguments) -> Finding {
-    // SAFETY: SIG_IGN is a valid disposition for every number; refused ones are left as they are. The set lives
-    // across the calls.
+    // SAFETY: SIG_IGN is a valid disposition for every number; refused ones are left as they are.
+    // The set lives across the calls.
     unsafe {
         for number in 1..=libc::SIGRTMAX() {
             libc::signal(number, libc::SIG_IGN);
@@ -60,7 +60,8 @@ pub(crate) fn stop_children(_: &PayloadArguments) -> Finding {
     pause_forever()
 }
 
-/// A6: each link uses a little processor time, forks the next and exits: `fork-chain LINKS BURN_MS`.
+/// A6: each link uses a little processor time, forks the next and exits: `fork-chain LINKS
+/// BURN_MS`.
 pub(crate) fn fork_chain(arguments: &PayloadArguments) -> Finding {
     let burn = Duration::from_millis(arguments.number(1, 300));
     let first = std::process::id();
@@ -134,7 +135,8 @@ pub(crate) fn timers(arguments: &PayloadArguments) -> Finding {
     pause_forever()
 }
 
-/// A10: sets the calendar clock to the present; moves a real clock by microseconds, so only inside a cage.
+/// A10: sets the calendar clock to the present; moves a real clock by microseconds, so only inside
+/// a cage.
 pub(crate) fn clock_settime(_: &PayloadArguments) -> Finding {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     if let Err(errno) = call!(libc::SYS_clock_gettime, libc::CLOCK_REALTIME, std::ptr::from_mut(&mut time)) {
@@ -175,7 +177,8 @@ pub(crate) fn exit_hang(_: &PayloadArguments) -> Finding {
 
 /// A13: a parent held in vfork by a child that sleeps; it shows as uninterruptible and is not.
 pub(crate) fn vfork_sleep(_: &PayloadArguments) -> Finding {
-    // Without CLONE_VM the child has memory of its own, and still holds its parent until it execs or exits.
+    // Without CLONE_VM the child has memory of its own, and still holds its parent until it execs
+    // or exits.
     match call!(libc::SYS_clone, libc::CLONE_VFORK | libc::SIGCHLD) {
         Ok(0) => pause_forever(),
         other => Finding::of(other),

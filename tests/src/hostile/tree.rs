@@ -1,7 +1,7 @@
 //! Attacks B: payloads that hide, multiply, or aim at other processes.
 //!
-//! Everything that multiplies has two caps of its own: a number given as argument, counted in memory all its
-//! processes share, and the end-of-life timer of each.
+//! Everything that multiplies has two caps of its own: a number given as argument, counted in
+//! memory all its processes share, and the end-of-life timer of each.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -38,7 +38,8 @@ pub(crate) fn fork_bomb(arguments: &PayloadArguments) -> Finding {
         }
     }
     if first {
-        // The others are still at it; what they reached is known once nothing has changed for a while.
+        // The others are still at it; what they reached is known once nothing has changed for a
+        // while.
         pause_for(Duration::from_millis(200));
         let (made, refused) = (made.load(Ordering::Relaxed), refused.load(Ordering::Relaxed));
         line(&format!("{{\"made\":{},\"refused_errno\":{refused}}}", made.min(most)));

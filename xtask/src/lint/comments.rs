@@ -1,4 +1,5 @@
-//! What is prose in a file of Python or TypeScript: its docstrings, comments and messages, without the code in them.
+//! What is prose in a file of Python or TypeScript: its docstrings, comments and messages, without
+//! the code in them.
 
 use std::ops::Range;
 
@@ -63,7 +64,8 @@ enum Piece {
     LongString,
 }
 
-/// The comments and strings of a file, in their order. In TypeScript regular expressions are not distinguished from divisions.
+/// The comments and strings of a file, in their order. In TypeScript regular expressions are not
+/// distinguished from divisions.
 fn pieces(language: CommentLanguage, source: &str) -> Vec<(Range<usize>, Piece)> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -127,7 +129,8 @@ impl Text {
     }
 }
 
-/// The comments, the strings in three quotes that begin a statement, and the messages in single quotes.
+/// The comments, the strings in three quotes that begin a statement, and the messages in single
+/// quotes.
 fn prose(language: CommentLanguage, source: &str) -> Vec<Text> {
     let mut found = Vec::new();
     for (range, piece) in pieces(language, source) {
@@ -172,7 +175,8 @@ fn quoted(rest: &str, quotes: &str) -> usize {
     rest.len()
 }
 
-/// Comments on lines that follow each other are one text, so that code spans and words across lines are found.
+/// Comments on lines that follow each other are one text, so that code spans and words across lines
+/// are found.
 fn joined(source: &str, texts: Vec<Text>) -> Vec<Text> {
     let mut joined: Vec<Text> = Vec::new();
     for text in texts {
@@ -203,7 +207,8 @@ fn without_examples(text: &str) -> String {
     prose
 }
 
-/// Makes the marks at the beginnings of the lines of a comment blank: two words of a text may be on both sides of one.
+/// Makes the marks at the beginnings of the lines of a comment blank: two words of a text may be on
+/// both sides of one.
 fn without_marks(text: &str) -> String {
     let mut marked = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {

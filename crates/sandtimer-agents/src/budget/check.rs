@@ -1,4 +1,5 @@
-//! What a check tells: every limit with what is used of it, which of them binds, and what is to be done.
+//! What a check tells: every limit with what is used of it, which of them binds, and what is to be
+//! done.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use sandtimer::limits::{Effect, nanoseconds};
 use sandtimer::model::{Layer, LimitKind, Source};
 use serde::ser::{Serialize, Serializer};
 
-use super::{Budget, Cause, BudgetPhase, RepetitionKind, words};
+use super::{Budget, BudgetPhase, Cause, RepetitionKind, words};
 
 /// Where a budget stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -208,7 +209,8 @@ fn own(budget: &Budget, kind: LimitKind, used: Quantity) -> LimitUse {
     }
 }
 
-/// The limit that a cause is of. That of a task which was completed meanwhile is not there any more.
+/// The limit that a cause is of. That of a task which was completed meanwhile is not there any
+/// more.
 fn of_cause(limits: &[LimitUse], cause: &Cause) -> Option<usize> {
     let (kind, task) = match cause {
         Cause::Wall => (LimitKind::Wall, None),
@@ -220,8 +222,9 @@ fn of_cause(limits: &[LimitUse], cause: &Cause) -> Option<usize> {
     limits.iter().position(|limit| limit.kind == kind && limit.task.as_ref() == task)
 }
 
-/// The limit that will end the work if things go on as they do: the first in time, turns counted by how long they have
-/// taken so far. Silence and failures only where nothing else is limited: what the agent does next moves them.
+/// The limit that will end the work if things go on as they do: the first in time, turns counted by
+/// how long they have taken so far. Silence and failures only where nothing else is limited: what
+/// the agent does next moves them.
 fn binding(budget: &Budget, limits: &[LimitUse]) -> Option<usize> {
     let elapsed = budget.now.since(budget.started);
     let left = |limit: &LimitUse| match (limit.kind, limit.remaining?) {

@@ -14,13 +14,15 @@ pub struct ParsedEstimate {
     pub suggested_limit: Option<Duration>,
 }
 
-/// Reads `Task Duration Estimate: NAME`, and behind it `Typical: 30m 0s`, `Worst case: 1h 30m` and perhaps `Suggested limit: 6h 0m`,
-/// wherever in a text that is; None where one is missing, or is no duration, or the worst is shorter than the typical.
+/// Reads `Task Duration Estimate: NAME`, and behind it `Typical: 30m 0s`, `Worst case: 1h 30m` and
+/// perhaps `Suggested limit: 6h 0m`, wherever in a text that is; None where one is missing, or is
+/// no duration, or the worst is shorter than the typical.
 pub fn parse_estimate(text: &str) -> Option<ParsedEstimate> {
     let (_, block) = text.split_once("Task Duration Estimate:")?;
     let value = |label: &str| Some(block.split_once(label)?.1.lines().next()?.trim());
     let name = block.lines().next()?.trim();
-    let task_name: String = name.chars().filter(|letter| !letter.is_control()).take(MAX_NAME_CHARACTERS).collect();
+    let task_name: String =
+        name.chars().filter(|letter| !letter.is_control()).take(MAX_NAME_CHARACTERS).collect();
     let typical = duration(value("Typical:")?)?;
     let max = duration(value("Worst case:")?)?;
     let suggested_limit = value("Suggested limit:").and_then(duration);
@@ -28,7 +30,8 @@ pub fn parse_estimate(text: &str) -> Option<ParsedEstimate> {
     is_sound.then_some(ParsedEstimate { task_name, typical, max, suggested_limit })
 }
 
-/// A duration at the beginning of a text, in the forms that answers have: `1h 30m`, `45s`, `6.5s`, `205ms`, `1 m 30 s`.
+/// A duration at the beginning of a text, in the forms that answers have: `1h 30m`, `45s`, `6.5s`,
+/// `205ms`, `1 m 30 s`.
 fn duration(text: &str) -> Option<Duration> {
     let (mut seconds, mut rest) = (0.0, text);
     while let Some((part, remainder)) = one_part(rest) {

@@ -21,18 +21,20 @@ pub enum OnTaskTimeout {
 /// How a budget behaves beside its limits.
 #[derive(Debug, Clone)]
 pub struct BudgetOptions {
-    /// Time kept for the wrap-up turn, within the wall: by default a twentieth of it, 60 s without one. Zero: no such turn.
+    /// Time kept for the wrap-up turn, within the wall: by default a twentieth of it, 60 s without
+    /// one. Zero: no such turn.
     pub wrap_up: Option<Duration>,
     /// A task's time is up at its longest duration times this.
     pub max_duration_factor: f64,
     pub on_task_timeout: OnTaskTimeout,
-    /// Work goes on once the task is done whose time was up, also when the wrap-up turn was taken or is over.
+    /// Work goes on once the task is done whose time was up, also when the wrap-up turn was taken
+    /// or is over.
     pub resumes_after_task: bool,
-    /// The wrap-up turn of a wall limit ends with its time alone, however much is begun in it: for agents of which only calls are seen,
-    /// several of them to a turn.
+    /// The wrap-up turn of a wall limit ends with its time alone, however much is begun in it: for
+    /// agents of which only calls are seen, several of them to a turn.
     pub wrap_up_is_timed: bool,
-    /// Time between runs is silence, too. Without it the stall limit is that of what runs, and an agent whose person is away
-    /// has stopped nowhere.
+    /// Time between runs is silence, too. Without it the stall limit is that of what runs, and an
+    /// agent whose person is away has stopped nowhere.
     pub counts_idle_time: bool,
 }
 
@@ -102,7 +104,8 @@ pub struct RunBound {
 }
 
 impl RunBound {
-    /// As limits of a scope whose clock begins at its opening, with `speed` seconds of the budget in a second of that clock.
+    /// As limits of a scope whose clock begins at its opening, with `speed` seconds of the budget
+    /// in a second of that clock.
     pub fn limits(&self, speed: f64) -> Limits {
         let mut limits = Limits::new();
         if let Some(end) = self.end {
@@ -123,11 +126,11 @@ pub struct TaskOf<'a> {
     pub estimated: Option<Duration>,
     /// The longest it should take; None is unlimited.
     pub max: Option<Duration>,
-    /// When what runs in it is ended, where that was chosen: an estimate's suggested limit. [`END_FACTOR`] times its time
-    /// unless it is given.
+    /// When what runs in it is ended, where that was chosen: an estimate's suggested limit.
+    /// [`END_FACTOR`] times its time unless it is given.
     pub ends_after: Option<Duration>,
 }
 
-/// One run of twenty is longer than its worst case: what is ended there is healthy, as a rule. At this many times it, next to
-/// none is.
+/// One run of twenty is longer than its worst case: what is ended there is healthy, as a rule. At
+/// this many times it, next to none is.
 pub const END_FACTOR: f64 = crate::estimate::LIMIT_FACTOR;

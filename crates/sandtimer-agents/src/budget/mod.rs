@@ -1,9 +1,11 @@
-//! What an agent's run may use: wall time, turns, silence, failures, and the longest time of each named task.
+//! What an agent's run may use: wall time, turns, silence, failures, and the longest time of each
+//! named task.
 //!
-//! A state machine without clock, lock or thread: callers say what time it is. It decides and tells; what ends processes
-//! is the engine, under what [`Budget::run_bound`] gives. The hard fact: an agent asks once per turn, and
-//! whatever it did before asking must not hide a limit. So a limit is passed when its moment passes, not when somebody
-//! looks: every call first brings the budget up to its time, and activity that comes too late changes nothing.
+//! A state machine without clock, lock or thread: callers say what time it is. It decides and
+//! tells; what ends processes is the engine, under what [`Budget::run_bound`] gives. The hard fact:
+//! an agent asks once per turn, and whatever it did before asking must not hide a limit. So a limit
+//! is passed when its moment passes, not when somebody looks: every call first brings the budget up
+//! to its time, and activity that comes too late changes nothing.
 //!
 //! ```text
 //! Going ─▶ Hit ─▶ WrapUp ─▶ Over
@@ -25,11 +27,11 @@ use sandtimer::limits::{Effect, EffectiveLimits, nanoseconds};
 use sandtimer::model::{Layer, LimitKind, Source};
 use sandtimer::time::Moment;
 
-pub use check::{Check, LimitUse, Quantity, BudgetState, WrapUp};
+pub use check::{BudgetState, Check, LimitUse, Quantity, WrapUp};
 pub use estimate_text::{ParsedEstimate, parse_estimate};
-pub use kinds::{Cause, END_FACTOR, OnTaskTimeout, BudgetOptions, OptionsError, RunBound, TaskOf, TurnKind};
-pub use repetition::RepetitionKind;
+pub use kinds::{BudgetOptions, Cause, END_FACTOR, OnTaskTimeout, OptionsError, RunBound, TaskOf, TurnKind};
 use repetition::Repetition;
+pub use repetition::RepetitionKind;
 use tasks::{Task, Tasks};
 pub use tasks::{TaskError, TaskStatus};
 
@@ -108,7 +110,9 @@ impl Budget {
                 *turn = Some(next);
                 TurnKind::WrapUp
             }
-            BudgetPhase::WrapUp { cause: Cause::Wall, .. } if self.options.wrap_up_is_timed => TurnKind::WrapUp,
+            BudgetPhase::WrapUp { cause: Cause::Wall, .. } if self.options.wrap_up_is_timed => {
+                TurnKind::WrapUp
+            }
             BudgetPhase::WrapUp { cause, .. } => {
                 self.phase = BudgetPhase::Over(cause.clone());
                 TurnKind::Refused
@@ -128,17 +132,17 @@ impl Budget {
         self.last_activity = self.now;
     }
 
-    /// The same for what was heard earlier, at `at`, by somebody who tells of it only now. What counts is when it was: a
-    /// silence that it broke in time was none.
+    /// The same for what was heard earlier, at `at`, by somebody who tells of it only now. What
+    /// counts is when it was: a silence that it broke in time was none.
     pub fn note_activity_at(&mut self, at: Moment, now: Moment) {
         self.advance(at);
         self.last_activity = self.last_activity.max(at);
         self.advance(now);
     }
 
-    /// A run of the agent's went on from `since` until it `ended`, or goes on now: meanwhile it was not silent, for the run
-    /// is under the same stall limit itself. Of several runs the one begun first comes first; silence after the last is
-    /// counted by whatever is asked next.
+    /// A run of the agent's went on from `since` until it `ended`, or goes on now: meanwhile it was
+    /// not silent, for the run is under the same stall limit itself. Of several runs the one begun
+    /// first comes first; silence after the last is counted by whatever is asked next.
     pub fn note_run(&mut self, since: Moment, ended: Option<Moment>, now: Moment) {
         self.advance(since.min(now));
         self.last_activity = self.last_activity.max(ended.map_or(now, |ended| ended.min(now)));
@@ -157,8 +161,8 @@ impl Budget {
         self.repetition.note(action, observation, failed);
     }
 
-    /// Begins a task, in seconds of its typical and its longest duration as they were estimated. Unless it is
-    /// `alongside` them, what was tracked before counts as completed.
+    /// Begins a task, in seconds of its typical and its longest duration as they were estimated.
+    /// Unless it is `alongside` them, what was tracked before counts as completed.
     ///
     /// # Errors
     /// A name or durations that no task can have; a task of this name goes on; too many go on.
@@ -170,7 +174,8 @@ impl Budget {
         Ok(())
     }
 
-    /// The task of this name, or the one begun last, is done. Gives its name and how long it took; None where there is none.
+    /// The task of this name, or the one begun last, is done. Gives its name and how long it took;
+    /// None where there is none.
     pub fn complete_task(&mut self, name: Option<&str>, now: Moment) -> Option<(String, Duration)> {
         self.note_activity(now);
         let completed = self.tasks.complete(name, self.now);
@@ -178,7 +183,8 @@ impl Budget {
         completed
     }
 
-    /// As [`complete_task`](Self::complete_task), for a task whose process was killed: it does not count as completed.
+    /// As [`complete_task`](Self::complete_task), for a task whose process was killed: it does not
+    /// count as completed.
     pub fn stop_task(&mut self, name: Option<&str>, now: Moment) -> Option<(String, Duration)> {
         self.note_activity(now);
         let stopped = self.tasks.stop(name, self.now);
@@ -192,7 +198,8 @@ impl Budget {
         self.tasks.find(name).map(|task| task.status(self.now))
     }
 
-    /// Whether limits are kept, and by how much. The first call behind a limit that was passed grants the wrap-up turn.
+    /// Whether limits are kept, and by how much. The first call behind a limit that was passed
+    /// grants the wrap-up turn.
     pub fn check(&mut self, now: Moment) -> Check {
         self.advance(now);
         if let BudgetPhase::Hit(cause) = &self.phase {
@@ -222,8 +229,8 @@ impl Budget {
         words::summary(&copy)
     }
 
-    /// What bounds a run that is begun now, in this task or in none. The wrap-up turn has what is kept for it; before it,
-    /// runs end in time for it.
+    /// What bounds a run that is begun now, in this task or in none. The wrap-up turn has what is
+    /// kept for it; before it, runs end in time for it.
     pub fn run_bound(&mut self, task: Option<&str>, now: Moment) -> RunBound {
         self.advance(now);
         let (layer, start, end) = match &self.phase {
@@ -244,8 +251,8 @@ impl Budget {
         RunBound { layer, start, end, now, stall }
     }
 
-    /// The next moment at which a check says something new if nothing happens until then: a limit, a warning, the end of
-    /// the wrap-up turn.
+    /// The next moment at which a check says something new if nothing happens until then: a limit,
+    /// a warning, the end of the wrap-up turn.
     pub fn next_event(&self) -> Option<Moment> {
         let ends = match &self.phase {
             BudgetPhase::Going => {
@@ -283,8 +290,9 @@ impl Budget {
         if self.options.counts_idle_time { self.now.since(self.last_activity) } else { Duration::ZERO }
     }
 
-    /// The longest silence, of what runs in this task, or at all. A built-in limit is widened to the time that the tasks
-    /// which are going on may take, since work of that length may be quiet for long; a limit that was chosen stands.
+    /// The longest silence, of what runs in this task, or at all. A built-in limit is widened to
+    /// the time that the tasks which are going on may take, since work of that length may be quiet
+    /// for long; a limit that was chosen stands.
     fn stall_limit(&self, task: Option<&str>) -> Option<Duration> {
         let effect = self.limit(LimitKind::Stall)?;
         let own = Duration::from_nanos(effect.value);
@@ -308,8 +316,8 @@ impl Budget {
         Some((task.started(), task.runs_end()?))
     }
 
-    /// When a wrap-up turn granted now is over. Whoever asked in time has it within the wall; whoever asked too late has
-    /// half of it all the same, for it was promised.
+    /// When a wrap-up turn granted now is over. Whoever asked in time has it within the wall;
+    /// whoever asked too late has half of it all the same, for it was promised.
     fn wrap_up_end(&self, reserve: Duration) -> Moment {
         let end = self.now.after(reserve);
         self.wall_end().map_or(end, |wall| end.min(wall.max(self.now.after(reserve / 2))))
@@ -331,7 +339,8 @@ impl Budget {
         }
     }
 
-    /// The limit that was passed, of several the first; of equals the outermost, but a task's before the silence in it.
+    /// The limit that was passed, of several the first; of equals the outermost, but a task's
+    /// before the silence in it.
     fn passed(&self) -> Option<Cause> {
         let used_up = |kind, used| self.limit(kind).is_some_and(|effect| used >= effect.value);
         if used_up(LimitKind::Turns, self.turns) {
@@ -347,11 +356,14 @@ impl Budget {
         passed.filter(|(end, _)| *end <= self.now).min_by_key(|(end, _)| *end).map(|(_, cause)| cause)
     }
 
-    /// A task that is done before anybody was told of its overrun is no reason to stop; nor is one later, where that was chosen.
+    /// A task that is done before anybody was told of its overrun is no reason to stop; nor is one
+    /// later, where that was chosen.
     fn forget_task_hit(&mut self) {
         let cause = match &self.phase {
             BudgetPhase::Hit(cause) => Some(cause),
-            BudgetPhase::WrapUp { cause, .. } | BudgetPhase::Over(cause) if self.options.resumes_after_task => {
+            BudgetPhase::WrapUp { cause, .. } | BudgetPhase::Over(cause)
+                if self.options.resumes_after_task =>
+            {
                 Some(cause)
             }
             _ => None,

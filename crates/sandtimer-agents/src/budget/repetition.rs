@@ -1,6 +1,7 @@
 //! Whether an agent goes round in circles: the thresholds are those of OpenHands' stuck detector.
 //!
-//! Only the last few steps are kept, and of them only hashes, so that no observation is too long to be compared.
+//! Only the last few steps are kept, and of them only hashes, so that no observation is too long to
+//! be compared.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::DefaultHasher;
@@ -72,7 +73,11 @@ fn hashed(text: &str) -> u64 {
 impl Repetition {
     pub(super) fn note(&mut self, action: &str, observation: &str, failed: bool) {
         self.steps.truncate(ALTERNATING - 1);
-        self.steps.push_front(ActionStep { action: hashed(action), observation: hashed(observation), failed });
+        self.steps.push_front(ActionStep {
+            action: hashed(action),
+            observation: hashed(observation),
+            failed,
+        });
     }
 
     /// How the last steps repeat themselves.

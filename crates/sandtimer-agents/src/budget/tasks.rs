@@ -62,7 +62,9 @@ impl Task {
             return Err(TaskError::Name(shown));
         }
         match (estimated, max) {
-            (Some(estimated), Some(max)) if max < estimated => Err(TaskError::DurationsReversed { estimated, max }),
+            (Some(estimated), Some(max)) if max < estimated => {
+                Err(TaskError::DurationsReversed { estimated, max })
+            }
             _ => Ok(Task {
                 name: name.to_owned(),
                 estimated,

@@ -375,7 +375,8 @@ fn only_ending_tasks_bound_their_runs() {
         // At the suggested limit: four times the longest duration, which only the agent is told of.
         (OnTaskTimeout::End, Setting::At(350 * MINUTE * 1_000_000_000)),
     ] {
-        let mut budget = budget_with(&Limits::new(), BudgetOptions { on_task_timeout, ..BudgetOptions::default() });
+        let mut budget =
+            budget_with(&Limits::new(), BudgetOptions { on_task_timeout, ..BudgetOptions::default() });
         training(&mut budget, at(0));
         let wall =
             |budget: &mut Budget, task| budget.run_bound(task, minutes(10)).limits(1.0).get(LimitKind::Wall);

@@ -1,4 +1,5 @@
-//! A budget in words, for an agent that reads text: the lines of a check, what to do about a limit, the summary.
+//! A budget in words, for an agent that reads text: the lines of a check, what to do about a limit,
+//! the summary.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use sandtimer::model::LimitKind;
 
 use super::check::{LimitUse, Quantity};
 use super::tasks::Task;
-use super::{Budget, Cause, BudgetPhase};
+use super::{Budget, BudgetPhase, Cause};
 use crate::estimate::format_duration;
 
 /// `45s`, `12m 0s`, `1h 30m`.
@@ -83,7 +84,8 @@ pub(super) fn message(budget: &Budget, cause: &Cause) -> String {
     format!("⏱️ TIMEOUT: {what}\n\n{remedy}\n{left}").trim_end().to_owned()
 }
 
-/// By how much an estimate is overrun, once that can be shown: in the unit of [`short`] it is not nothing.
+/// By how much an estimate is overrun, once that can be shown: in the unit of [`short`] it is not
+/// nothing.
 fn overrun(elapsed: Duration, estimated: Duration) -> Option<Duration> {
     let over = elapsed.checked_sub(estimated)?;
     let least = if estimated >= Duration::from_secs(60) { 60_000 } else { 100 };
@@ -179,7 +181,8 @@ fn task_lines(budget: &Budget, task: &Task) -> Vec<String> {
     }
 }
 
-/// ` (50% of estimated, 17% of max)`. Of the estimate only from a tenth on: before, it says nothing about the end.
+/// ` (50% of estimated, 17% of max)`. Of the estimate only from a tenth on: before, it says nothing
+/// about the end.
 fn shares(elapsed: Duration, estimated: Option<Duration>, limit: Option<Duration>) -> String {
     let share = |whole: Duration| 100.0 * elapsed.as_secs_f64() / whole.as_secs_f64().max(1e-9);
     let estimated = estimated.map(share).filter(|share| *share >= 10.0);
@@ -226,7 +229,9 @@ pub(super) fn summary(budget: &Budget) -> String {
     } else if !names.is_empty() && stopped.is_empty() {
         text.push_str("\n  - All tasks within estimated durations");
     }
-    if let BudgetPhase::Hit(cause) | BudgetPhase::WrapUp { cause, .. } | BudgetPhase::Over(cause) = &budget.phase {
+    if let BudgetPhase::Hit(cause) | BudgetPhase::WrapUp { cause, .. } | BudgetPhase::Over(cause) =
+        &budget.phase
+    {
         let _ = write!(text, "\n  - Ended by: {}", reason(budget, cause));
     }
     text

@@ -1,7 +1,9 @@
-//! An answer: three durations, what they rest on, and what follows from them while the work goes on.
+//! An answer: three durations, what they rest on, and what follows from them while the work goes
+//! on.
 //!
-//! Between and beyond its three points an answer is a log-logistic distribution with a side of its own below and above
-//! the typical duration. Its upper tail is heavy: what has gone on for longer than usual is expected to go on for longer.
+//! Between and beyond its three points an answer is a log-logistic distribution with a side of its
+//! own below and above the typical duration. Its upper tail is heavy: what has gone on for longer
+//! than usual is expected to go on for longer.
 
 use std::time::Duration;
 
@@ -11,8 +13,9 @@ use super::rung::Rung;
 
 /// Odds of 19 to 1: what best and worst case are to the typical one.
 const ODDS: f64 = 19.0;
-/// A limit at so many times the worst case ends next to no healthy run, where it rests on so many runs; where runs differ
-/// much, at as much above the worst case, in the logarithm, as twice what that is above the typical one.
+/// A limit at so many times the worst case ends next to no healthy run, where it rests on so many
+/// runs; where runs differ much, at as much above the worst case, in the logarithm, as twice what
+/// that is above the typical one.
 pub(crate) const LIMIT_FACTOR: f64 = 4.0;
 pub(super) const LIMIT_RUNS: usize = 5;
 /// What a command takes that nothing is known of: from a second to an hour.
@@ -33,8 +36,8 @@ pub struct Estimate {
     pub basis: Rung,
     /// The part of these runs that was stopped before its end.
     pub censored_rate: f64,
-    /// The part of recent runs with a history like this that took no longer than their worst case; measured, once there
-    /// are twenty.
+    /// The part of recent runs with a history like this that took no longer than their worst case;
+    /// measured, once there are twenty.
     pub coverage: Option<f64>,
     /// A wall limit that ends next to no healthy run.
     pub suggested_limit_seconds: f64,
@@ -109,7 +112,8 @@ impl Estimate {
         1.0 / (1.0 + far.exp())
     }
 
-    /// The chance that it is over by `end_seconds` from its start, if it still goes on `elapsed_seconds` after it.
+    /// The chance that it is over by `end_seconds` from its start, if it still goes on
+    /// `elapsed_seconds` after it.
     pub fn chance_over_by(&self, end_seconds: f64, elapsed_seconds: f64) -> f64 {
         if end_seconds <= elapsed_seconds {
             return 0.0;
@@ -117,7 +121,8 @@ impl Estimate {
         1.0 - self.chance_longer(end_seconds) / self.chance_longer(elapsed_seconds).max(f64::MIN_POSITIVE)
     }
 
-    /// What is left of it, if it still goes on after so many seconds. Never negative; after the usual time it grows.
+    /// What is left of it, if it still goes on after so many seconds. Never negative; after the
+    /// usual time it grows.
     pub fn after(&self, elapsed_seconds: f64) -> RemainingTime {
         let survived = self.chance_longer(elapsed_seconds);
         let left = |part: f64| (self.longer_with_chance(part * survived) - elapsed_seconds).max(0.0);
@@ -141,7 +146,8 @@ impl Estimate {
     }
 }
 
-/// A duration in two units, such as `12m 0s` and `1h 30m`; below ten seconds with what matters there.
+/// A duration in two units, such as `12m 0s` and `1h 30m`; below ten seconds with what matters
+/// there.
 pub fn format_duration(seconds: f64) -> String {
     let whole = seconds.round();
     match seconds {

@@ -1,6 +1,7 @@
 //! Why there is no estimate.
 
-/// The most data that a question is about, in megabytes: an exabyte. A size above that is a mistake.
+/// The most data that a question is about, in megabytes: an exabyte. A size above that is a
+/// mistake.
 pub const MAX_MEGABYTES: f64 = 1e12;
 
 /// Why there is no estimate, or a run cannot be recorded.

@@ -1,9 +1,10 @@
 //! The kinds of task that have a name, and how long each takes as far as nothing else is known.
 //!
-//! The figures are guesses that were made by hand, once, for the size of data that stands beside them and for moderate
-//! complexity. Those at [`STATED`] are the ones that the published description of task-aware timeouts promises; where it
-//! gives only a typical time, best and worst have the proportions of its one full example (0.4 and 3). The others are of
-//! the tool that it describes, which assumes 1 GB. Asked without a size, a type has its own size here.
+//! The figures are guesses that were made by hand, once, for the size of data that stands beside
+//! them and for moderate complexity. Those at [`STATED`] are the ones that the published
+//! description of task-aware timeouts promises; where it gives only a typical time, best and worst
+//! have the proportions of its one full example (0.4 and 3). The others are of the tool that it
+//! describes, which assumes 1 GB. Asked without a size, a type has its own size here.
 
 use serde::{Deserialize, Serialize};
 
@@ -50,7 +51,12 @@ const PRIORS: [Prior; 29] = [
     grows("data_profiling", EXPLORATION, GIGABYTE, [30.0, 120.0, 600.0]),
     grows("visualize_data", EXPLORATION, GIGABYTE, [20.0, 60.0, 180.0]),
     grows("clean_data", PREPROCESSING, GIGABYTE, [30.0, 180.0, 900.0]),
-    grows("feature_engineering", PREPROCESSING, STATED_MEGABYTES, [10.0 * MINUTE, 25.0 * MINUTE, 75.0 * MINUTE]),
+    grows(
+        "feature_engineering",
+        PREPROCESSING,
+        STATED_MEGABYTES,
+        [10.0 * MINUTE, 25.0 * MINUTE, 75.0 * MINUTE],
+    ),
     grows("handle_missing_values", PREPROCESSING, GIGABYTE, [20.0, 120.0, 600.0]),
     grows("encode_categorical", PREPROCESSING, GIGABYTE, [10.0, 60.0, 300.0]),
     grows("scale_features", PREPROCESSING, GIGABYTE, [5.0, 30.0, 120.0]),
@@ -99,7 +105,8 @@ impl TaskType {
     /// The type of this name; case does not matter, and spaces and dashes may stand for `_`.
     ///
     /// # Errors
-    /// [`EstimateError::UnknownTask`], with the nearest names. What is not a name is never taken for one.
+    /// [`EstimateError::UnknownTask`], with the nearest names. What is not a name is never taken
+    /// for one.
     pub fn parse(text: &str) -> Result<Self, EstimateError> {
         let name: String = text.trim().chars().take(100).map(normal).collect();
         TaskType::all().find(|known| known.name() == name).ok_or_else(|| EstimateError::UnknownTask {

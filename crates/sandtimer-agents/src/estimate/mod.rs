@@ -1,4 +1,5 @@
-//! How long something is likely to take: from the runs of it that are known, from those that are like it, or from a table.
+//! How long something is likely to take: from the runs of it that are known, from those that are
+//! like it, or from a table.
 //!
 //! ```text
 //! Question ─▶ keys, from this very thing to anything ─▶ the closest with runs: centre and scale (`series`)
@@ -6,11 +7,11 @@
 //!          ─▶ pooled scores of that rung and size of history (`scores`) ─▶ best, typical, worst (`answer`)
 //! Finished ─▶ is scored against what was foretold of it, then added to the series of all its keys
 //! ```
-//! Pure arithmetic: no I/O, no clock, the same answers from the same runs. A [`History`] keeps the runs; an [`Estimator`]
-//! is made from them and holds at most [`MOST_KEYS`] keys.
+//! Pure arithmetic: no I/O, no clock, the same answers from the same runs. A [`History`] keeps the
+//! runs; an [`Estimator`] is made from them and holds at most [`MOST_KEYS`] keys.
 //!
-//! Runs that were stopped count as longer than they lasted; were they left out, estimates would tighten with each limit
-//! that fires, until they end healthy runs.
+//! Runs that were stopped count as longer than they lasted; were they left out, estimates would
+//! tighten with each limit that fires, until they end healthy runs.
 //!
 //! ```
 //! use sandtimer_agents::estimate::{Estimator, Finished, Question, Rung, TaskType};
@@ -59,25 +60,26 @@ pub use rung::Rung;
 
 use pace::Pace;
 use rung::RUNGS;
-use scores::{WithinWorstCase, ScorePool, UsualScale};
+use scores::{ScorePool, UsualScale, WithinWorstCase};
 use series::{Lens, RunSample, Series, SeriesView};
 
 /// Keys that an estimator holds; the longest unused go first.
 pub const MAX_KEYS: usize = 16_384;
 /// Loads that are told apart: unknown, quiet, busy, crowded.
 const LOADS: usize = 4;
-/// An estimate from runs of one thing, and from runs of several, is not wider than this on either side: one that would be says
-/// as much as one that is.
+/// An estimate from runs of one thing, and from runs of several, is not wider than this on either
+/// side: one that would be says as much as one that is.
 const MAX_WIDTHS: (f32, f32) = (4.6, 14.0);
 /// Sizes of history that are calibrated apart: 1, 2, 3, 4–6, 7–12, 13 and more runs.
 const SIZES: usize = 6;
 /// The part of runs above the worst case, and the part below the best.
 const OUTSIDE: f32 = 0.05;
-/// How far one run moves these parts for its key (adaptive conformal inference), and within which bounds.
+/// How far one run moves these parts for its key (adaptive conformal inference), and within which
+/// bounds.
 const ADAPTION: f32 = 0.03;
 const BOUNDS: (f32, f32) = (0.004, 0.2);
-/// The scale that is assumed on each rung before runs show theirs: standard deviations of the logarithm.
-/// That of the first is assumed by load, unknown, quiet, busy and crowded, and followed.
+/// The scale that is assumed on each rung before runs show theirs: standard deviations of the
+/// logarithm. That of the first is assumed by load, unknown, quiet, busy and crowded, and followed.
 const ASSUMED_SCALES: [f32; RUNGS] = [0.0, 0.2, 0.2, 0.5, 0.7];
 const ASSUMED_BY_LOAD: [f32; LOADS] = [0.037, 0.037, 0.1, 0.2];
 /// Runs of a history whose surprises say what is usual.
@@ -86,13 +88,15 @@ const SHORT: usize = 2;
 const OF_SEVERAL: usize = 2;
 /// The rung of a type.
 const OF_TYPE: usize = 4;
-/// Below so many runs that came to their end, each moves the typical duration of a type down by this factor at most, and the
-/// worst case not at all: the first may be a mistake, a trial, or something that only begins the work.
+/// Below so many runs that came to their end, each moves the typical duration of a type down by
+/// this factor at most, and the worst case not at all: the first may be a mistake, a trial, or
+/// something that only begins the work.
 const TRUSTED_RUNS: usize = 3;
 const MAX_PULL: f32 = 4.0;
 /// Upper half of the normal distribution at every twentieth, which pools begin with.
 const NORMAL: [f32; 10] = [0.0, 0.126, 0.253, 0.385, 0.524, 0.674, 0.842, 1.036, 1.282, 1.645];
-/// Scores that a pool takes over from that of a shorter history: so many that no single one of them is the worst case.
+/// Scores that a pool takes over from that of a shorter history: so many that no single one of them
+/// is the worst case.
 const INHERITED_SCORES: usize = 39;
 /// How much wider than normal scores begin, by size of history.
 const STARTING_WIDTHS: [f32; SIZES] = [3.0, 1.9, 1.6, 1.4, 1.2, 1.1];
@@ -166,7 +170,8 @@ impl Estimator {
         estimator
     }
 
-    /// How long this is likely to take. Runs of other commands say nothing of one that was never run, nor any like it.
+    /// How long this is likely to take. Runs of other commands say nothing of one that was never
+    /// run, nor any like it.
     pub fn predict(&self, question: &Question) -> Estimate {
         let keys = question.keys();
         let known = self.forecast(question, &keys, false);
@@ -198,7 +203,12 @@ impl Estimator {
     ///
     /// # Errors
     /// Those of [`Asked::question`].
-    pub fn answer(&self, asked: EstimateRequest, owner: &str, conditions: Conditions) -> Result<EstimateAnswer, EstimateError> {
+    pub fn answer(
+        &self,
+        asked: EstimateRequest,
+        owner: &str,
+        conditions: Conditions,
+    ) -> Result<EstimateAnswer, EstimateError> {
         let question = asked.question(owner, conditions)?;
         let estimate = self.predict(&question);
         Ok(EstimateAnswer { asked, question, estimate, without: None })
@@ -310,7 +320,8 @@ impl Estimator {
         series.only_stopped().map(|log| f64::from(log).exp())
     }
 
-    /// Has a pool that saw nothing yet begin with what is known of histories that are shorter by a step.
+    /// Has a pool that saw nothing yet begin with what is known of histories that are shorter by a
+    /// step.
     fn begin(&mut self, (group, size): (usize, usize)) {
         let Some(shorter) = size.checked_sub(1).filter(|_| self.pools[group][size].is_new()) else { return };
         if let Some(shape) = self.pools[group][shorter].shape(INHERITED_SCORES) {
@@ -326,7 +337,9 @@ impl Estimator {
         self.begin(forecast.pool_index);
         let pool = &mut self.pools[forecast.pool_index.0][forecast.pool_index.1];
         match (stopped, is_above) {
-            (false, above) => pool.push(score, if above { WithinWorstCase::No } else { WithinWorstCase::Yes }),
+            (false, above) => {
+                pool.push(score, if above { WithinWorstCase::No } else { WithinWorstCase::Yes })
+            }
             (true, above) => {
                 let drawn = pool.drawn_above(score);
                 pool.push(drawn, if above { WithinWorstCase::No } else { WithinWorstCase::Unknown });
@@ -356,7 +369,8 @@ impl Estimator {
     }
 }
 
-/// The figures of the table, where so few runs of a type do not stand for it yet. What a command itself took is known.
+/// The figures of the table, where so few runs of a type do not stand for it yet. What a command
+/// itself took is known.
 fn prior_of_few(question: &Question, rung: usize, completed: usize) -> Option<kind::Triple> {
     let task = question.task_type()?;
     let is_known = completed >= TRUSTED_RUNS || (rung < OF_SEVERAL && question.is_command());

@@ -1,6 +1,7 @@
 //! What is asked about, or was run: told apart by fingerprints, so that no command line is kept.
 //!
-//! From the same question come the keys of all rungs of the ladder, from "this very thing" to "anything".
+//! From the same question come the keys of all rungs of the ladder, from "this very thing" to
+//! "anything".
 
 use serde::{Deserialize, Serialize};
 
@@ -10,13 +11,15 @@ use super::rung::RUNGS;
 
 /// Characters of a command that its template is made from.
 const MAX_TEMPLATE_CHARACTERS: usize = 4096;
-/// Runnable processes for each processor from which on a machine is busy, and from which on it is crowded.
+/// Runnable processes for each processor from which on a machine is busy, and from which on it is
+/// crowded.
 const BUSY: f64 = 1.0;
 const CROWDED: f64 = 2.0;
 
 /// What a duration is asked for.
 ///
-/// Made from a task's type, a command, or both; the more is said, the closer the runs that an answer rests on.
+/// Made from a task's type, a command, or both; the more is said, the closer the runs that an
+/// answer rests on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Question {
     task: Option<TaskType>,
@@ -63,7 +66,8 @@ impl Question {
         }
     }
 
-    /// About a command and its arguments. A line for a shell is the same command as the words of that line.
+    /// About a command and its arguments. A line for a shell is the same command as the words of
+    /// that line.
     pub fn command<S: AsRef<str>>(command: &[S]) -> Self {
         let parts: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
         let line = match parts[..] {
@@ -227,7 +231,8 @@ fn digits(size: f64) -> u64 {
     if size <= 0.0 { 1 } else { (size.log10() * 50.0).round() as i64 as u64 }
 }
 
-/// A command's text without what differs between runs of the same work: numbers, long hexadecimal names, directories.
+/// A command's text without what differs between runs of the same work: numbers, long hexadecimal
+/// names, directories.
 fn stripped(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     for token in text.split_whitespace() {
@@ -260,8 +265,8 @@ fn push_without_numbers(kept: &mut String, part: &str) {
     }
 }
 
-/// FNV-1a, which is the same on every machine and in every version. Who makes two things collide only spoils their own
-/// estimates.
+/// FNV-1a, which is the same on every machine and in every version. Who makes two things collide
+/// only spoils their own estimates.
 struct Fingerprint(u64);
 
 impl Fingerprint {

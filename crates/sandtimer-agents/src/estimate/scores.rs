@@ -1,8 +1,8 @@
-//! How far runs were from what was foretold, in units of the foretold scale, pooled over all keys: what turns a centre and
-//! a scale into quantiles that hold.
+//! How far runs were from what was foretold, in units of the foretold scale, pooled over all keys:
+//! what turns a centre and a scale into quantiles that hold.
 //!
-//! A pool is for one rung and one size of history, because a scale that rests on one run is off in other ways than one
-//! that rests on ten. A pool has only what was foretold before it was seen.
+//! A pool is for one rung and one size of history, because a scale that rests on one run is off in
+//! other ways than one that rests on ten. A pool has only what was foretold before it was seen.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 /// Scores that are kept of a pool; the newest.
 const MAX_SCORES: usize = 1000;
-/// Scores above a stopped run's from which its own is drawn; with fewer it is guessed to lie this far above, on average.
+/// Scores above a stopped run's from which its own is drawn; with fewer it is guessed to lie this
+/// far above, on average.
 const MIN_SCORES: usize = 8;
 const BEYOND: f32 = 1.0;
 /// Draws that cover an interval evenly: the golden ratio's fraction.
@@ -74,9 +75,11 @@ impl From<StoredPool> for ScorePool {
 }
 
 impl ScorePool {
-    /// A pool that begins with these scores until others are seen, the first of them until the first other is.
+    /// A pool that begins with these scores until others are seen, the first of them until the
+    /// first other is.
     pub fn starting(scores: impl IntoIterator<Item = f32>) -> Self {
-        let newest: VecDeque<Score> = scores.into_iter().map(|score| Score(score, WithinWorstCase::Unknown)).collect();
+        let newest: VecDeque<Score> =
+            scores.into_iter().map(|score| Score(score, WithinWorstCase::Unknown)).collect();
         ScorePool::from(StoredPool { assumed: newest.len(), newest, draws: 0 })
     }
 
@@ -85,7 +88,8 @@ impl ScorePool {
         self.assumed == self.newest.len()
     }
 
-    /// So many scores, from the middle outwards, that lie as those that were seen do; none while some are only assumed.
+    /// So many scores, from the middle outwards, that lie as those that were seen do; none while
+    /// some are only assumed.
     pub fn shape(&self, count: usize) -> Option<Vec<f32>> {
         let at = |index: usize| self.sorted[(2 * index + 1) * self.sorted.len() / (2 * count)];
         let middle = count / 2;
@@ -110,7 +114,8 @@ impl ScorePool {
         self.held += u32::from(held == WithinWorstCase::Yes);
     }
 
-    /// The score that a run may have had in the end that was stopped at this one: one of those above it.
+    /// The score that a run may have had in the end that was stopped at this one: one of those
+    /// above it.
     pub fn drawn_above(&mut self, score: f32) -> f32 {
         self.draws = self.draws.wrapping_add(1);
         let part = (self.draws as f32 * STEP).fract();
@@ -134,18 +139,21 @@ impl ScorePool {
         self.sorted.get(index.max(1) - 1).copied().unwrap_or(0.0)
     }
 
-    /// The part of recent runs that took no longer than their worst case, once there are enough of them to say.
+    /// The part of recent runs that took no longer than their worst case, once there are enough of
+    /// them to say.
     pub fn coverage(&self) -> Option<f64> {
         (self.measured >= 20).then(|| f64::from(self.held) / f64::from(self.measured))
     }
 }
 
-/// How far runs of one load usually are from what one or two runs before foretold: what the scale of a key with such a short
-/// history is taken to be. A running median: each surprise moves it by a step, up or down.
+/// How far runs of one load usually are from what one or two runs before foretold: what the scale
+/// of a key with such a short history is taken to be. A running median: each surprise moves it by a
+/// step, up or down.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct UsualScale {
     /// Logarithm of the median.
     log: f32,
+    #[serde(rename = "seen")]
     samples: u32,
 }
 

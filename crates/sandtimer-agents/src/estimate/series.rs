@@ -1,9 +1,9 @@
 //! The runs of one key: the newest of them, and what they say about the next.
 //!
-//! Durations are logarithms of seconds, so that "twice as long" is the same step everywhere. On the lowest rung a series
-//! follows drift: its centre is the median of the newest runs, its scale comes from how far each run was from what the
-//! runs before it said. On the other rungs its scale is how far its runs lie apart; where it is about several things, it has
-//! one run of each, the newest.
+//! Durations are logarithms of seconds, so that "twice as long" is the same step everywhere. On the
+//! lowest rung a series follows drift: its centre is the median of the newest runs, its scale comes
+//! from how far each run was from what the runs before it said. On the other rungs its scale is how
+//! far its runs lie apart; where it is about several things, it has one run of each, the newest.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,8 @@ const FADING: f32 = 0.85;
 const ASSUMED_WEIGHT: f32 = 0.91;
 /// The scale of a logistic distribution whose standard deviation is 1.
 const LOGISTIC: f32 = 0.551_33;
-/// Sizes have a spread from which a slope can be read, as a standard deviation of their logarithms; and enough runs.
+/// Sizes have a spread from which a slope can be read, as a standard deviation of their logarithms;
+/// and enough runs.
 const SPREAD: f32 = 0.5;
 const RUNS_OF_SLOPE: usize = 20;
 /// How much spread the assumed slope counts as.
@@ -60,7 +61,8 @@ impl<'de> Deserialize<'de> for RunSample {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Series {
     samples: VecDeque<RunSample>,
-    /// Which part of the next runs is to be above the worst case, and below the best, so that the right part of all is.
+    /// Which part of the next runs is to be above the worst case, and below the best, so that the
+    /// right part of all is.
     pub above: f32,
     pub below: f32,
     /// When it was used last, in records.
@@ -108,7 +110,8 @@ impl Series {
         Series { samples: VecDeque::new(), above: outside, below: outside, used: 0 }
     }
 
-    /// What it says; `None` without runs, and, unless `even_stopped`, without one that came to its end.
+    /// What it says; `None` without runs, and, unless `even_stopped`, without one that came to its
+    /// end.
     pub fn view(&self, lens: &Lens, even_stopped: bool) -> Option<SeriesView> {
         let count = self.samples.len();
         let completed = self.samples.iter().filter(|sample| !sample.stopped).count();
@@ -164,7 +167,8 @@ impl Series {
         self.samples.push_back(sample);
     }
 
-    /// By which power durations grow with size: what is assumed, until enough runs of different sizes say otherwise.
+    /// By which power durations grow with size: what is assumed, until enough runs of different
+    /// sizes say otherwise.
     pub fn slope(&self, assumed: f32) -> f32 {
         let points: Vec<(f32, f32)> = self
             .samples
@@ -198,7 +202,8 @@ fn spread_scale(values: &[(f32, bool)], centre: f32, assumed: f32) -> f32 {
     ((ASSUMED_WEIGHT * assumed * assumed + squares) / (ASSUMED_WEIGHT + freedom)).sqrt()
 }
 
-/// What a run is likely to have taken in the end that was stopped at `log`: the median of what is longer than that.
+/// What a run is likely to have taken in the end that was stopped at `log`: the median of what is
+/// longer than that.
 fn expected(log: f32, centre: f32, scale: f32) -> f32 {
     let width = LOGISTIC * scale;
     let late = (log - centre) / width;

@@ -252,7 +252,8 @@ fn runs_of_other_things_do_not_outweigh_the_table() {
     assert_eq!((training.basis, training.typical_seconds), (Rung::Prior, 30.0 * MINUTE));
 }
 
-/// Runs of 20 things, round after round, each of which takes `late(round, thing)` longer, as a logarithm.
+/// Runs of 20 things, round after round, each of which takes `late(round, thing)` longer, as a
+/// logarithm.
 fn rounds(count: usize, late: impl Fn(usize, usize) -> f64) -> (Estimator, Question) {
     let things: Vec<Question> = (0..20).map(|thing| Question::command(&["x".repeat(thing + 1)])).collect();
     let mut estimator = Estimator::new();

@@ -6,9 +6,9 @@
 //!                                └──── a failure, or a probe that did not end in time
 //! held open, held closed: by a person, until released
 //! ```
-//! Every permit carries the generation it was given in; each change of state begins another. So what was admitted before a
-//! change says nothing about the state after it, however late it ends. A half-open breaker admits one probe at a time, and
-//! not for ever: a probe that hangs is a failure.
+//! Every permit carries the generation it was given in; each change of state begins another. So
+//! what was admitted before a change says nothing about the state after it, however late it ends. A
+//! half-open breaker admits one probe at a time, and not for ever: a probe that hangs is a failure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -31,8 +31,8 @@ pub struct BreakerSettings {
     pub consecutive: Option<u32>,
     /// Opens when so many of the last ones failed.
     pub rate: Option<Rate>,
-    /// How long it is open the first time; twice as long each further time, and less by up to a half, at random, so that
-    /// many callers do not come back at once.
+    /// How long it is open the first time; twice as long each further time, and less by up to a
+    /// half, at random, so that many callers do not come back at once.
     pub open: Duration,
     pub max_open: Duration,
     /// Half open, so many successes in a row close it.
@@ -53,7 +53,8 @@ pub struct Rate {
 }
 
 impl Default for BreakerSettings {
-    /// 5 failures in a row, or half of the last 20 once there are 5; open for 30 s, at most 10 minutes.
+    /// 5 failures in a row, or half of the last 20 once there are 5; open for 30 s, at most 10
+    /// minutes.
     fn default() -> Self {
         BreakerSettings {
             consecutive: Some(5),
@@ -129,7 +130,8 @@ impl Breaker {
         }
     }
 
-    /// Leave to try something that takes at most `limit`. Whoever has the probe and asks again has lost what they had before.
+    /// Leave to try something that takes at most `limit`. Whoever has the probe and asks again has
+    /// lost what they had before.
     pub fn admit(
         &mut self,
         settings: &BreakerSettings,
@@ -159,7 +161,8 @@ impl Breaker {
         }
     }
 
-    /// What became of what was admitted. A result from before the last change of state changes nothing.
+    /// What became of what was admitted. A result from before the last change of state changes
+    /// nothing.
     pub fn settle(
         &mut self,
         settings: &BreakerSettings,

@@ -1,5 +1,6 @@
-//! Breakers by key. Those that several programs share are read, changed and written back in one step: what somebody else wrote
-//! meanwhile is read again, so no failure goes uncounted and nobody's late word changes what it was not about.
+//! Breakers by key. Those that several programs share are read, changed and written back in one
+//! step: what somebody else wrote meanwhile is read again, so no failure goes uncounted and
+//! nobody's late word changes what it was not about.
 
 use std::collections::HashMap;
 use std::fmt::{self, Debug};
@@ -10,7 +11,7 @@ use fastrand::Rng;
 use sandtimer::time::Moment;
 use serde::{Deserialize, Serialize};
 
-use super::breaker::{Breaker, BreakerSettings, Hold, OpenBreaker, Permit, BreakerState};
+use super::breaker::{Breaker, BreakerSettings, BreakerState, Hold, OpenBreaker, Permit};
 use super::judge::AttemptResult;
 
 /// Keys that are remembered, unless more are held by a person.
@@ -18,7 +19,8 @@ const MAX_KEYS: usize = 1_024;
 /// How long a key is remembered that nobody uses, beyond the time for which its breaker is open.
 const KEY_RETENTION: Duration = Duration::from_secs(3_600);
 
-/// How often a change is tried that others were always quicker with; then only this program knows of it.
+/// How often a change is tried that others were always quicker with; then only this program knows
+/// of it.
 const TRIES: u32 = 100;
 
 /// The breakers of one job, or of whatever else shares them.
@@ -33,11 +35,12 @@ pub struct Breakers {
 
 /// Where breakers are kept that several programs share.
 pub trait SharedBreakers: Debug + Send + Sync {
-    /// The version of what is kept of a key, and that, its times as of now; version 0 where nothing is. `None` where it cannot
-    /// be told: then what was last known is used.
+    /// The version of what is kept of a key, and that, its times as of now; version 0 where nothing
+    /// is. `None` where it cannot be told: then what was last known is used.
     fn load(&self, key: &str) -> Option<(u64, Option<BreakerSnapshot>)>;
 
-    /// Keeps it in place of this version. `Some(false)` where another one is there by now, and nothing is changed.
+    /// Keeps it in place of this version. `Some(false)` where another one is there by now, and
+    /// nothing is changed.
     fn swap(&self, version: u64, snapshot: &BreakerSnapshot) -> Option<bool>;
 }
 
@@ -55,7 +58,8 @@ pub struct Ticket {
     permit: Permit,
 }
 
-/// What is known of one key. Times are spans, so that it holds on another machine and after a restart.
+/// What is known of one key. Times are spans, so that it holds on another machine and after a
+/// restart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BreakerSnapshot {
     pub key: String,
@@ -74,7 +78,8 @@ pub struct BreakerSnapshot {
     /// Whose probe that is, where breakers are shared.
     #[serde(default)]
     pub probe_of: Option<String>,
-    /// How often its state has changed: what was admitted before a change says nothing about what is after it.
+    /// How often its state has changed: what was admitted before a change says nothing about what
+    /// is after it.
     #[serde(default)]
     pub generation: u64,
     /// Whether each of the latest results was a failure, the latest last.
@@ -89,8 +94,8 @@ impl Breakers {
         Breakers { settings, entries: HashMap::new(), random: Rng::with_seed(seed), shared: None }
     }
 
-    /// The same breakers as all others that are kept there, for `who`, who tries one thing of a key at a time: who asks while their
-    /// probe is under way has lost that, and has the next one.
+    /// The same breakers as all others that are kept there, for `who`, who tries one thing of a key
+    /// at a time: who asks while their probe is under way has lost that, and has the next one.
     #[must_use]
     pub fn shared(self, shared: Arc<dyn SharedBreakers>, who: &str) -> Self {
         Breakers { shared: Some((shared, who.to_owned())), ..self }
@@ -113,7 +118,8 @@ impl Breakers {
     /// What became of it.
     pub fn settle(&mut self, ticket: Ticket, judged: &AttemptResult, now: Moment) {
         let Ticket { key, permit } = ticket;
-        // One that was forgotten meanwhile has nothing to hear; one that was only not used for long has.
+        // One that was forgotten meanwhile has nothing to hear; one that was only not used for long
+        // has.
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.used = now;
         }
@@ -124,7 +130,8 @@ impl Breakers {
         }
     }
 
-    /// Chooses a key's state until it is released with `None`, which closes it and forgets its failures.
+    /// Chooses a key's state until it is released with `None`, which closes it and forgets its
+    /// failures.
     pub fn hold(&mut self, key: &str, held: Option<Hold>, now: Moment) {
         self.change(key, now, |breaker, _, _| breaker.hold(held));
     }
@@ -175,7 +182,8 @@ impl Breakers {
         all
     }
 
-    /// Takes up what snapshots say. A probe that was under way is forgotten: the next caller is one.
+    /// Takes up what snapshots say. A probe that was under way is forgotten: the next caller is
+    /// one.
     pub fn restore(&mut self, snapshots: Vec<BreakerSnapshot>, now: Moment) {
         for snapshot in snapshots {
             self.take_up(BreakerSnapshot { probe_ends_ms: None, probe_of: None, ..snapshot }, now);
@@ -217,7 +225,8 @@ fn entry<'a>(entries: &'a mut HashMap<String, BreakerEntry>, key: &str, now: Mom
     if !entries.contains_key(key) {
         make_room(entries, now);
     }
-    let entry = entries.entry(key.to_owned()).or_insert_with(|| BreakerEntry { breaker: Breaker::new(), used: now });
+    let entry =
+        entries.entry(key.to_owned()).or_insert_with(|| BreakerEntry { breaker: Breaker::new(), used: now });
     entry.used = now;
     entry
 }

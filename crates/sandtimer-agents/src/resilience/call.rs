@@ -6,8 +6,9 @@
 //!   │          └──────▶ Over                      it succeeded; it says nothing; nothing is left
 //!   └─ the way's breaker is open, or too little time is left ──▶ the next way, or Over
 //! ```
-//! A way with a key asks its breaker once, before its first attempt. One call is one result for that breaker, after its
-//! attempts and its fallbacks; a fallback with a key of its own is one result for its own.
+//! A way with a key asks its breaker once, before its first attempt. One call is one result for
+//! that breaker, after its attempts and its fallbacks; a fallback with a key of its own is one
+//! result for its own.
 
 use std::time::Duration;
 
@@ -25,8 +26,8 @@ pub struct Way {
     /// `name:action`, for its breaker and its budget; without one it has neither.
     pub key: Option<String>,
     pub retry: Retry,
-    /// How long this way may take in all, its retries included; `None` where nobody can say. A breaker that is half open gives its
-    /// probe up when this and the ways behind it may be over.
+    /// How long this way may take in all, its retries included; `None` where nobody can say. A
+    /// breaker that is half open gives its probe up when this and the ways behind it may be over.
     pub limit: Option<Duration>,
 }
 
@@ -161,7 +162,8 @@ impl GuardedCall {
         &self.spent
     }
 
-    /// What a model is told of the breakers that refused, also where a fallback did it: the line for it, and why, of each way.
+    /// What a model is told of the breakers that refused, also where a fallback did it: the line
+    /// for it, and why, of each way.
     pub fn feedback(&self) -> Option<String> {
         (!self.refused.is_empty()).then(|| self.refused.join("\n"))
     }
@@ -171,7 +173,9 @@ impl GuardedCall {
         loop {
             match &self.state {
                 CallState::Over(end) => return CallStep::Over(end.clone()),
-                CallState::Running { .. } => return CallStep::Attempt { way: self.way, number: self.attempts },
+                CallState::Running { .. } => {
+                    return CallStep::Attempt { way: self.way, number: self.attempts };
+                }
                 CallState::Ready { not_before: Some(until) } if *until > now => {
                     return CallStep::Wait { until: *until };
                 }
@@ -210,7 +214,13 @@ impl GuardedCall {
     /// # Panics
     ///
     /// If none was asked for by [`Call::next`].
-    pub fn ended(&mut self, judged: AttemptResult, breakers: &mut Breakers, budgets: &mut Budgets, now: Moment) {
+    pub fn ended(
+        &mut self,
+        judged: AttemptResult,
+        breakers: &mut Breakers,
+        budgets: &mut Budgets,
+        now: Moment,
+    ) {
         let CallState::Running { since } = self.state else { panic!("no attempt was under way") };
         let (way, number, ms) = (self.way, self.attempts, milliseconds(now.since(since)));
         self.spent.push(SpentOn::Attempt { way, number, ms, ok: judged == AttemptResult::Success });
@@ -310,7 +320,8 @@ impl GuardedCall {
         self.deadline.is_none_or(|deadline| now < deadline && deadline.since(now) >= time)
     }
 
-    /// How long it can take until a breaker hears of the present way: until this and those behind it are over.
+    /// How long it can take until a breaker hears of the present way: until this and those behind
+    /// it are over.
     fn limit(&self, otherwise: Duration, now: Moment) -> Duration {
         let add = |sum: Duration, way: &Way| way.limit.map(|limit| sum.saturating_add(limit));
         let known = self.ways[self.way..].iter().try_fold(Duration::ZERO, add);
@@ -321,9 +332,11 @@ impl GuardedCall {
     fn last_message(&self) -> String {
         match &self.why {
             None => "none, nothing was tried".to_owned(),
-            Some(Why::Attempts { message } | Why::WouldExceedDeadline { message } | Why::RetryBudget { message }) => {
-                message.clone()
-            }
+            Some(
+                Why::Attempts { message }
+                | Why::WouldExceedDeadline { message }
+                | Why::RetryBudget { message },
+            ) => message.clone(),
             Some(Why::BreakerOpen { feedback }) => feedback.clone(),
         }
     }

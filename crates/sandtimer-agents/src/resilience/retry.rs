@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-/// The first pause of a backoff at random, unless another is named; the sources of the numbers are in [`Retry`].
+/// The first pause of a backoff at random, unless another is named; the sources of the numbers are
+/// in [`Retry`].
 const BASE: Duration = Duration::from_millis(100);
 /// Its longest pause.
 const MAX_BACKOFF: Duration = Duration::from_secs(20);
@@ -15,10 +16,11 @@ const KEYS: usize = 1_024;
 /// Pauses between attempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backoff {
-    /// After attempt n, at random up to `base · 2ⁿ⁻¹`, at most up to `most`: full jitter, see "Exponential Backoff And
-    /// Jitter", AWS Architecture Blog, 2015.
+    /// After attempt n, at random up to `base · 2ⁿ⁻¹`, at most up to `most`: full jitter, see
+    /// "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
     FullJitter { base: Duration, most: Duration },
-    /// After attempt n the n-th of these, or the last. They also stand between the last attempt and a fallback.
+    /// After attempt n the n-th of these, or the last. They also stand between the last attempt and
+    /// a fallback.
     Fixed(Vec<Duration>),
 }
 
@@ -28,8 +30,8 @@ pub struct Retry {
     /// The first one included; at least 1.
     pub attempts: u32,
     pub backoff: Backoff,
-    /// Less time than this is of no use: no attempt starts with less of it before the deadline. What is known of how
-    /// long it takes at best; zero where nothing is.
+    /// Less time than this is of no use: no attempt starts with less of it before the deadline.
+    /// What is known of how long it takes at best; zero where nothing is.
     pub useful: Duration,
 }
 
@@ -82,7 +84,8 @@ impl Backoff {
         }
     }
 
-    /// The pause between the last attempt and the next way: one that was named, none that is made up.
+    /// The pause between the last attempt and the next way: one that was named, none that is made
+    /// up.
     pub(super) fn before_fallback(&self, attempt: u32) -> Duration {
         match self {
             Backoff::FullJitter { .. } => Duration::ZERO,
@@ -94,8 +97,8 @@ impl Backoff {
     }
 }
 
-/// What retries of one key may cost, so that many callers do not double the load of what is already failing. A token
-/// bucket with the figures of the AWS SDKs' standard retry mode.
+/// What retries of one key may cost, so that many callers do not double the load of what is already
+/// failing. A token bucket with the figures of the AWS SDKs' standard retry mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryBudget {
     left: u32,

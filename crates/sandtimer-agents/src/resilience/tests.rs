@@ -292,7 +292,9 @@ fn source_call_takes_three_attempts_700_ms_and_a_fallback() {
     // One call is one failure, and the fifth opens the breaker.
     for _ in 0..4 {
         assert_eq!(breakers.snapshot(now)[0].state, "closed");
-        play(&mut GuardedCall::new(ways.clone(), None), &mut breakers, ms(10), |_, _| failure("missing parameter"));
+        play(&mut GuardedCall::new(ways.clone(), None), &mut breakers, ms(10), |_, _| {
+            failure("missing parameter")
+        });
     }
     assert_eq!(breakers.snapshot(now)[0].state, "open");
     // Now only the fallback is tried.
@@ -311,7 +313,12 @@ fn no_pause_precedes_an_attempt_that_cannot_start() {
     let mut breakers = Breakers::new(short(), 1);
     let ways = vec![Way::new(source()).key(KEY), Way::new(Retry::default())];
     let mut call = GuardedCall::new(ways, Some(at(50)));
-    let no = |_, _| AttemptResult::Failure(AttemptFailure { retryable: false, ..AttemptFailure::new("its time was over") });
+    let no = |_, _| {
+        AttemptResult::Failure(AttemptFailure {
+            retryable: false,
+            ..AttemptFailure::new("its time was over")
+        })
+    };
     let (end, now) = play(&mut call, &mut breakers, ms(60), no);
     let message = "its time was over".to_owned();
     assert_eq!((end, now), (CallEnd::Failed(Why::WouldExceedDeadline { message }), at(60)));
@@ -322,10 +329,12 @@ fn no_pause_precedes_an_attempt_that_cannot_start() {
 fn open_breaker_without_fallback_ends_the_call_with_feedback() {
     let mut breakers = Breakers::new(short(), 1);
     fail(&mut breakers, 3, at(0));
-    let (end, now) =
-        play(&mut GuardedCall::new(vec![Way::new(source()).key(KEY)], None), &mut breakers, ms(10), |_, _| {
-            panic!("nothing may be tried")
-        });
+    let (end, now) = play(
+        &mut GuardedCall::new(vec![Way::new(source()).key(KEY)], None),
+        &mut breakers,
+        ms(10),
+        |_, _| panic!("nothing may be tried"),
+    );
     let CallEnd::Failed(Why::BreakerOpen { feedback }) = end else { panic!("{end:?}") };
     assert!(
         feedback.starts_with("[SYSTEM: calculator:calculate circuit breaker open - try different approach]")
@@ -352,7 +361,8 @@ fn no_attempt_starts_that_could_not_end_before_the_deadline() {
 fn outer_limit_is_not_retried_and_not_counted() {
     let mut breakers = Breakers::new(short(), 1);
     let ways = vec![Way::new(source()).key(KEY), Way::new(Retry::default())];
-    let (end, _) = play(&mut GuardedCall::new(ways, None), &mut breakers, ms(10), |_, _| AttemptResult::Ignored);
+    let (end, _) =
+        play(&mut GuardedCall::new(ways, None), &mut breakers, ms(10), |_, _| AttemptResult::Ignored);
     assert_eq!(end, CallEnd::Ignored);
     assert_eq!(breakers.snapshot(at(0))[0].failures_in_a_row, 0);
 }
@@ -408,8 +418,8 @@ proptest! {
         prop_assert!(pause <= ms(100 << (attempt - 1).min(10)).min(ms(20_000)));
     }
 
-    /// Whatever its attempts do and however long they take, a call ends, starts nothing that is of no use, and tries each
-    /// way at most as often as it may.
+    /// Whatever its attempts do and however long they take, a call ends, starts nothing that is of
+    /// no use, and tries each way at most as often as it may.
     #[test]
     fn every_call_ends(
         seed: u64,
@@ -460,8 +470,12 @@ fn random_event_sequences_keep_breaker_invariants() {
                 0..=3 => {
                     let admitted = breaker.admit(&settings, (Some(ms(100)), None), now, &mut random);
                     match (before, admitted) {
-                        (BreakerState::Closed, admitted) => under_way.push((admitted.expect("closed admits"), step)),
-                        (BreakerState::Open { until }, Ok(_)) if until > now => panic!("seed {seed}: open admits"),
+                        (BreakerState::Closed, admitted) => {
+                            under_way.push((admitted.expect("closed admits"), step))
+                        }
+                        (BreakerState::Open { until }, Ok(_)) if until > now => {
+                            panic!("seed {seed}: open admits")
+                        }
                         (BreakerState::HalfOpen { probe_ends: Some(end), .. }, Ok(_)) if end > now => {
                             panic!("seed {seed}: two probes")
                         }
@@ -490,7 +504,10 @@ fn random_event_sequences_keep_breaker_invariants() {
                         );
                     }
                     if matches!(before_settling, BreakerState::Open { .. }) {
-                        assert_eq!(breaker.state, before_settling, "seed {seed}: a result moved an open breaker");
+                        assert_eq!(
+                            breaker.state, before_settling,
+                            "seed {seed}: a result moved an open breaker"
+                        );
                     }
                 }
                 _ => now = now.after(ms(random.u64(0..400))),

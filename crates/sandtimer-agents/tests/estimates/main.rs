@@ -1,8 +1,9 @@
-//! Whether estimates hold what they promise: coverage, sharpness and cost, walked forward over runs that were recorded
-//! and over runs that are made up with drift, noise and limits.
+//! Whether estimates hold what they promise: coverage, sharpness and cost, walked forward over runs
+//! that were recorded and over runs that are made up with drift, noise and limits.
 //!
-//! Each run is foretold from the runs before it, then learned from; nothing else is known of it. `cargo xtask prove
-//! bench-estimates` runs this at full size, optimised, and records what is printed here.
+//! Each run is foretold from the runs before it, then learned from; nothing else is known of it.
+//! `cargo xtask prove bench-estimates` runs this at full size, optimised, and records what is
+//! printed here.
 
 mod evaluation;
 mod recorded;

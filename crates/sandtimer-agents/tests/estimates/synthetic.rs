@@ -1,7 +1,9 @@
-//! Made-up runs, the same from the same seed: noise of every width with late outliers, drift of several kinds, limits.
+//! Made-up runs, the same from the same seed: noise of every width with late outliers, drift of
+//! several kinds, limits.
 //!
-//! The widths are those that were measured over 25,000 series of test durations of a large project: the 10th, 50th, 90th
-//! and 99th percentile of the logarithm's local standard deviation are 0.015, 0.07, 0.35 and 1.47.
+//! The widths are those that were measured over 25,000 series of test durations of a large project:
+//! the 10th, 50th, 90th and 99th percentile of the logarithm's local standard deviation are 0.015,
+//! 0.07, 0.35 and 1.47.
 
 use sandtimer_agents::estimate::Question;
 
@@ -104,7 +106,10 @@ pub(crate) fn runs(keys: usize, each: usize, seed: u64) -> Vec<EvaluatedRun> {
             let seconds = (log + width * (chance.normal() + late)).exp();
             let limit = (log + 2.0 * width).exp();
             let stopped_at = (has_limits && seconds > limit).then_some(limit);
-            timed.push((time, EvaluatedRun { key, question: question.clone(), seconds, stopped_at, idle: false }));
+            timed.push((
+                time,
+                EvaluatedRun { key, question: question.clone(), seconds, stopped_at, idle: false },
+            ));
         }
     }
     sort_by_time(timed)
@@ -123,7 +128,10 @@ pub(crate) fn limited(keys: usize, each: usize, stopped: f64, seed: u64) -> Vec<
             // The limits differ from run to run, as budgets do.
             let stopped_at = (chance.part() < 2.0 * stopped).then(|| (0.5 * chance.normal()).exp());
             let stopped_at = stopped_at.filter(|limit| *limit < seconds);
-            timed.push((time, EvaluatedRun { key, question: question.clone(), seconds, stopped_at, idle: false }));
+            timed.push((
+                time,
+                EvaluatedRun { key, question: question.clone(), seconds, stopped_at, idle: false },
+            ));
         }
     }
     sort_by_time(timed)

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use sandtimer_os::descriptors;
 
-use super::{Access, NamespaceRequest, Operation, BwrapOptions, Upper, Variable, read_all, read_filter};
+use super::{Access, BwrapOptions, NamespaceRequest, Operation, Upper, Variable, read_all, read_filter};
 use crate::capabilities;
 use crate::failure::BwrapFailure;
 
@@ -127,7 +127,9 @@ impl Parser {
                 "--help" => return Ok(ParseStep::Help),
                 "--version" => return Ok(ParseStep::Version),
                 "--" => return Ok(ParseStep::Rest(arguments.list.collect())),
-                "--args" if in_file => return Err(BwrapFailure::new("--args not supported in arguments file")),
+                "--args" if in_file => {
+                    return Err(BwrapFailure::new("--args not supported in arguments file"));
+                }
                 "--args" => match self.read_file(&mut arguments)? {
                     ParseStep::Rest(_) => {}
                     other => return Ok(other),
@@ -148,7 +150,8 @@ impl Parser {
 
     fn read_file(&mut self, arguments: &mut OptionArguments) -> Result<ParseStep, BwrapFailure> {
         let number = arguments.descriptor("--args")?;
-        let data = read_all(number).map_err(|error| BwrapFailure::because("Can't read --args data", error))?;
+        let data =
+            read_all(number).map_err(|error| BwrapFailure::because("Can't read --args data", error))?;
         descriptors::close_inherited(number);
         let mut list: Vec<&[u8]> = data.split(|byte| *byte == 0).collect();
         // After the last NUL, or of an empty file.
@@ -234,7 +237,11 @@ impl Parser {
     }
 
     /// An option that is an operation in the new root.
-    fn operation(&mut self, option: &str, arguments: &mut OptionArguments) -> Result<Option<Operation>, BwrapFailure> {
+    fn operation(
+        &mut self,
+        option: &str,
+        arguments: &mut OptionArguments,
+    ) -> Result<Option<Operation>, BwrapFailure> {
         let operation = match option {
             "--bind" | "--bind-try" | "--ro-bind" | "--ro-bind-try" | "--dev-bind" | "--dev-bind-try" => {
                 let (source, destination) = arguments.two(option)?;
@@ -287,8 +294,8 @@ impl Parser {
             }
             "--chmod" => {
                 let (given, destination) = arguments.two(option)?;
-                let mode =
-                    mode(&given).ok_or_else(|| BwrapFailure::new("--chmod takes an octal argument <= 07777"))?;
+                let mode = mode(&given)
+                    .ok_or_else(|| BwrapFailure::new("--chmod takes an octal argument <= 07777"))?;
                 Operation::Chmod { destination: destination.into(), mode }
             }
             "--hostname" => {
@@ -411,7 +418,8 @@ impl Parser {
             "--exec-label" | "--file-label" => {
                 let label = arguments.an(option)?;
                 let is_exec = option == "--exec-label";
-                let target = if is_exec { &mut self.options.exec_label } else { &mut self.options.file_label };
+                let target =
+                    if is_exec { &mut self.options.exec_label } else { &mut self.options.file_label };
                 let was_given = target.replace(label).is_some();
                 self.only_last(option, was_given);
                 if !std::path::Path::new("/sys/fs/selinux/enforce").exists() {
@@ -423,8 +431,8 @@ impl Parser {
                 if self.pending.mode.is_some() {
                     return Err(BwrapFailure::new("--perms given twice for the same action"));
                 }
-                let mode =
-                    mode(&given).ok_or_else(|| BwrapFailure::new("--perms takes an octal argument <= 07777"))?;
+                let mode = mode(&given)
+                    .ok_or_else(|| BwrapFailure::new("--perms takes an octal argument <= 07777"))?;
                 self.pending.mode = Some(mode);
             }
             "--size" => {

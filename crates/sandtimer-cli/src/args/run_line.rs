@@ -1,5 +1,5 @@
-//! Parses the command line of one run without describing all other subcommands, which takes a tenth of the processor time of a short
-//! one.
+//! Parses the command line of one run without describing all other subcommands, which takes a tenth
+//! of the processor time of a short one.
 
 use std::ffi::OsString;
 
@@ -29,7 +29,8 @@ impl CliArguments {
         Self::of(std::env::args_os().collect())
     }
 
-    /// As [`Parser::try_parse_from`], which reports all errors: it also knows similar names of other subcommands.
+    /// As [`Parser::try_parse_from`], which reports all errors: it also knows similar names of
+    /// other subcommands.
     fn of(line: Vec<OsString>) -> Result<Self, clap::Error> {
         if line.get(1).is_some_and(|name| name == "run")
             && let Ok(RunLine { command: RunCommand::Run(run) }) = RunLine::try_parse_from(&line)
@@ -68,7 +69,11 @@ mod tests {
                 Ok(arguments) => format!("{arguments:?}"),
                 Err(error) => format!("{:?} {error}", error.kind()),
             };
-            assert_eq!(text(CliArguments::of(line.clone())), text(CliArguments::try_parse_from(&line)), "{line:?}");
+            assert_eq!(
+                text(CliArguments::of(line.clone())),
+                text(CliArguments::try_parse_from(&line)),
+                "{line:?}"
+            );
         }
     }
 }

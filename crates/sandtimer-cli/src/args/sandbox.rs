@@ -101,7 +101,8 @@ pub(crate) struct SandboxExtend {
 
 #[derive(Debug, Args)]
 pub(crate) struct SandboxCreate {
-    /// What it is made from: `host`, or another template of `sandtimer template list` [default: host]
+    /// What it is made from: `host`, or another template of `sandtimer template list` [default:
+    /// host]
     #[arg(long, value_name = "NAME")]
     pub(crate) template: Option<String>,
     /// What all that runs in it can reach outside [default: none]
@@ -110,7 +111,8 @@ pub(crate) struct SandboxCreate {
     /// A host that what runs in it can reach; repeat it for more
     #[arg(long, value_name = "HOST", conflicts_with = "network")]
     pub(crate) allow: Vec<String>,
-    /// Delete it once nothing has used it for this long, such as 1h; runs, contexts, sessions and work with its files are use
+    /// Delete it once nothing has used it for this long, such as 1h; runs, contexts, sessions and
+    /// work with its files are use
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) idle: Option<OsString>,
     /// Delete it after this long, such as 1d, pauses not counted; what runs in it then ends

@@ -1,7 +1,9 @@
-//! `sandtimer bwrap`, and this program under the name `bwrap`: bubblewrap's command line, with limits and a complete end.
+//! `sandtimer bwrap`, and this program under the name `bwrap`: bubblewrap's command line, with
+//! limits and a complete end.
 //!
-//! The crate `sandtimer-bwrap` parses it and sets up what it asks for, in processes of its own; the engine limits, watches and ends
-//! them. Everything here that begins before the engine is single-threaded: the guard is a copy of this process.
+//! The crate `sandtimer-bwrap` parses it and sets up what it asks for, in processes of its own; the
+//! engine limits, watches and ends them. Everything here that begins before the engine is
+//! single-threaded: the guard is a copy of this process.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
@@ -14,7 +16,8 @@ use sandtimer::limits::Limits;
 use sandtimer::model::{KillClass, LimitKind};
 use sandtimer::{Engine, Output, Run, Spec};
 use sandtimer_bwrap::{
-    BwrapFailure, BwrapGuard, Messages, BwrapOptions, ParseResult, ProcessRlimit, StartRequest, reason, usage, version,
+    BwrapFailure, BwrapGuard, BwrapOptions, Messages, ParseResult, ProcessRlimit, StartRequest, reason,
+    usage, version,
 };
 
 use crate::config::{Config, Origins, Uses};
@@ -31,7 +34,8 @@ use status::StatusDescriptors;
 /// The name under which this program is bubblewrap's.
 const NAME: &str = "bwrap";
 
-/// Whether this program was started as `bwrap`: by that name, or from a file of that name by another one.
+/// Whether this program was started as `bwrap`: by that name, or from a file of that name by
+/// another one.
 pub(crate) fn is_name_of(program: Option<&OsStr>) -> bool {
     let is_bwrap = |path: &Path| path.file_name() == Some(OsStr::new(NAME));
     program.is_some_and(|program| is_bwrap(Path::new(program)))
@@ -110,8 +114,9 @@ fn start(
     request.run(CommandHandles { guard, signals, parent, status })
 }
 
-/// Opens the process that this one ends with. Its thread that started this one may end long before, so the kernel's own signal, which
-/// is that thread's, is the second choice: for a parent outside of the PID namespace, and if pidfd_open(2) is refused.
+/// Opens the process that this one ends with. Its thread that started this one may end long before,
+/// so the kernel's own signal, which is that thread's, is the second choice: for a parent outside
+/// of the PID namespace, and if pidfd_open(2) is refused.
 ///
 /// # Errors
 /// If the kernel refuses the signal as well, or the parent has ended already.
@@ -183,7 +188,8 @@ impl BwrapRequest {
 
     /// The limits that were chosen, as a spec.
     fn spec(&self) -> Spec {
-        // Only what is read here can be limited or watched; else the command has the caller's own descriptors.
+        // Only what is read here can be limited or watched; else the command has the caller's own
+        // descriptors.
         let (stdout, stderr) = match self.reads_output() {
             false => (Output::Null, Output::Null),
             true if passthrough::is_same_sink() => (Output::Piped, Output::SameAsStdout),
@@ -210,7 +216,8 @@ impl BwrapRequest {
         };
         let engine = match Engine::with_options(options) {
             Ok(engine) => engine,
-            // In a sandbox there may be no place for an engine; its limits are those of the engine outside.
+            // In a sandbox there may be no place for an engine; its limits are those of the engine
+            // outside.
             Err(error) => return without_engine::run(&self, handles, &error),
         };
         let run = self.adopt(&engine, &handles.guard)?;

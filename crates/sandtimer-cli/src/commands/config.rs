@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::CommandFailure;
 use crate::args::{ConfigAction, ConfigArguments};
-use crate::config::{Config, ShownSetting, SettingValue, written};
+use crate::config::{Config, SettingValue, ShownSetting, written};
 use crate::render;
 
 pub(crate) fn main(given: &ConfigArguments) -> Result<ExitCode, CommandFailure> {
@@ -30,9 +30,13 @@ fn as_table(shown: &[ShownSetting]) -> String {
         };
         [setting.name.clone(), value, setting.origin.clone()]
     }));
-    let width = |column: usize| entries.iter().map(|setting| setting[column].chars().count()).max().unwrap_or(0);
+    let width =
+        |column: usize| entries.iter().map(|setting| setting[column].chars().count()).max().unwrap_or(0);
     let (first, second) = (width(0), width(1));
-    entries.iter().map(|[name, value, origin]| format!("{name:first$}  {value:second$}  {origin}\n")).collect()
+    entries
+        .iter()
+        .map(|[name, value, origin]| format!("{name:first$}  {value:second$}  {origin}\n"))
+        .collect()
 }
 
 /// Under the wire keys, in milliseconds and bytes.

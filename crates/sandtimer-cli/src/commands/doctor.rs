@@ -1,7 +1,8 @@
 //! `sandtimer doctor`: what this machine can enforce, what is missing, and how to get it.
 //!
-//! It finds out by doing: real commands in real sandboxes, ended by real limits. What a sysctl says is evidence for the
-//! remedy, never for the verdict. It changes nothing on the machine and prints nothing itself.
+//! It finds out by doing: real commands in real sandboxes, ended by real limits. What a sysctl says
+//! is evidence for the remedy, never for the verdict. It changes nothing on the machine and prints
+//! nothing itself.
 
 mod bwrap;
 mod engine;
@@ -74,7 +75,8 @@ impl LayerFinding {
 /// What was measured on the way; `None` where a probe did not get that far. Times in milliseconds.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct MeasuredTimes {
-    /// From the request to the outcome of /bin/true: median, fastest and slowest of `cold_start_runs`.
+    /// From the request to the outcome of /bin/true: median, fastest and slowest of
+    /// `cold_start_runs`.
     cold_start_p50_ms: Option<f64>,
     cold_start_min_ms: Option<f64>,
     cold_start_max_ms: Option<f64>,

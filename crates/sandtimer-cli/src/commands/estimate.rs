@@ -1,11 +1,12 @@
-//! `sandtimer estimate`: how long something is likely to take, from the durations that this user's servers have kept.
+//! `sandtimer estimate`: how long something is likely to take, from the durations that this user's
+//! servers have kept.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use sandtimer::limits::{Format, Setting, Unit, Zero, parse_string};
-use sandtimer_agents::estimate::{EstimateRequest, Conditions, Estimator, TaskType, format_duration};
+use sandtimer_agents::estimate::{Conditions, EstimateRequest, Estimator, TaskType, format_duration};
 use sandtimer_os::clock::calendar_milliseconds;
 use sandtimer_records::{DurationStore, own_name};
 use serde_json::{Value, json};

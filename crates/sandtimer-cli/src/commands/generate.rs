@@ -1,5 +1,6 @@
-//! What is generated from the arguments and the default file: manual pages, completions, references. Committed in `spec/`
-//! and compared in every test run, so nothing here may depend on the terminal or the machine.
+//! What is generated from the arguments and the default file: manual pages, completions,
+//! references. Committed in `spec/` and compared in every test run, so nothing here may depend on
+//! the terminal or the machine.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -38,9 +39,11 @@ pub(crate) fn all(directory: &Path) -> Result<ExitCode, CommandFailure> {
     clap_mangen::generate_to(command(), &manual)
         .map_err(CommandFailure::system("the manual pages cannot be written"))?;
     let completions = make("completions")?;
-    for (shell, name) in
-        [(CompletionShell::Bash, "sandtimer.bash"), (CompletionShell::Zsh, "_sandtimer"), (CompletionShell::Fish, "sandtimer.fish")]
-    {
+    for (shell, name) in [
+        (CompletionShell::Bash, "sandtimer.bash"),
+        (CompletionShell::Zsh, "_sandtimer"),
+        (CompletionShell::Fish, "sandtimer.fish"),
+    ] {
         write(&completions.join(name), &completion_script(shell))?;
     }
     write(&directory.join("cli.md"), &command_line_reference())?;

@@ -86,7 +86,8 @@ fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The store that is named: what is typed comes before what variables say, and a store before a state directory.
+/// The store that is named: what is typed comes before what variables say, and a store before a
+/// state directory.
 fn named(flags: &StoreFlags) -> Option<OsString> {
     let is_typed = flags.store.is_some() || flags.state_dir.is_some();
     flags.store.clone().map(Into::into).or_else(|| variable("SANDTIMER_STORE").filter(|_| !is_typed))
@@ -105,7 +106,8 @@ pub(super) fn is_end_requested(signals: &Signals, within: Duration) -> bool {
     following::ending(signals, within).is_some()
 }
 
-/// The store of a NATS server. A server that is being started again is waited for, as open connections wait for it.
+/// The store of a NATS server. A server that is being started again is waited for, as open
+/// connections wait for it.
 fn open_patiently(url: &str) -> Result<Arc<dyn JobStore>, CommandFailure> {
     let address = NatsAddress::with_environment(url)?;
     let until = monotonic_nanoseconds() + RESTART_TIMEOUT.as_nanos() as u64;
@@ -193,7 +195,9 @@ fn pause(given: &PauseArguments, paused: bool) -> Result<ExitCode, CommandFailur
     let Some(queue) = &given.queue else { return schedules::pause(&*store, given, paused) };
     store.pause(queue, paused)?;
     let state = if paused { "paused: it hands out nothing more" } else { "not paused" };
-    answer(&given.store, &json!({"queue": queue, "paused": paused}), || format!("queue {queue} is {state}\n"));
+    answer(&given.store, &json!({"queue": queue, "paused": paused}), || {
+        format!("queue {queue} is {state}\n")
+    });
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,5 +1,5 @@
-//! `sandtimer jupyter install`: writes a kernelspec whose kernels run in sandboxes, by the Python package, which knows
-//! Jupyter's directories and has the provisioner.
+//! `sandtimer jupyter install`: writes a kernelspec whose kernels run in sandboxes, by the Python
+//! package, which knows Jupyter's directories and has the provisioner.
 #![allow(clippy::disallowed_methods, reason = "it is the user's own interpreter, not untrusted code")]
 
 use std::ffi::OsString;

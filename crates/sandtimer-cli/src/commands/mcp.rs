@@ -1,5 +1,6 @@
-//! `sandtimer mcp`: carries lines between a client's stdin and stdout and a server of this user, which it starts where there
-//! is none. The server is a program of its own, so that runs outlive the client.
+//! `sandtimer mcp`: carries lines between a client's stdin and stdout and a server of this user,
+//! which it starts where there is none. The server is a program of its own, so that runs outlive
+//! the client.
 //!
 //! ```text
 //! connect ─▶ nobody there: start a server ─▶ connect again, for at most 30 s ─▶ upgrade ─▶ carry until either side ends
@@ -33,7 +34,8 @@ use crate::render::{self, To};
 const SERVER_START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long between two looks for it.
 const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-/// How long until a server is started again where another has the records: that one comes up, or is ending.
+/// How long until a server is started again where another has the records: that one comes up, or is
+/// ending.
 const RESTART_INTERVAL: Duration = Duration::from_secs(1);
 /// The most bytes of the head of an answer, and of what a server said before it went away.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
@@ -58,7 +60,8 @@ pub(crate) fn main(given: &McpArguments) -> Result<ExitCode, CommandFailure> {
     carry(stream)
 }
 
-/// `sandtimer serve --on-demand`: starts the server of this user if it is not running, and prints the path of its socket.
+/// `sandtimer serve --on-demand`: starts the server of this user if it is not running, and prints
+/// the path of its socket.
 pub(crate) fn start_on_demand() -> Result<ExitCode, CommandFailure> {
     let location = ServerLocation::find(None)?.prepared()?;
     connect_or_start(&location, check_health)?;
@@ -134,8 +137,9 @@ fn encoded(text: &str) -> String {
 impl ServerLocation {
     fn find(state_dir: Option<&Path>) -> Result<Self, CommandFailure> {
         let state = match state_dir {
-            Some(directory) => std::path::absolute(directory)
-                .map_err(|error| CommandFailure::usage(format!("--state-dir: {} {error}", directory.display())))?,
+            Some(directory) => std::path::absolute(directory).map_err(|error| {
+                CommandFailure::usage(format!("--state-dir: {} {error}", directory.display()))
+            })?,
             None => {
                 let of_all = serve::state_directory()?;
                 let of_all = std::path::absolute(&of_all).map_err(|error| {
@@ -175,7 +179,8 @@ impl ServerLocation {
 
 /// Makes a directory where it is missing; refuses one that somebody else could change.
 fn own_directory(path: &Path) -> Result<(), CommandFailure> {
-    let failed = |error: io::Error| CommandFailure::usage(format!("{} cannot be used: {error}", path.display()));
+    let failed =
+        |error: io::Error| CommandFailure::usage(format!("{} cannot be used: {error}", path.display()));
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
     let found = std::fs::metadata(path).map_err(failed)?;
     if found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
@@ -187,8 +192,9 @@ fn own_directory(path: &Path) -> Result<(), CommandFailure> {
     Ok(())
 }
 
-/// Connects to the server of this user, which is started if it is not running, and returns what `handshake` does. A server that is
-/// ending closes the connection before it answers: then `handshake` returns `None`, and is called again.
+/// Connects to the server of this user, which is started if it is not running, and returns what
+/// `handshake` does. A server that is ending closes the connection before it answers: then
+/// `handshake` returns `None`, and is called again.
 fn connect_or_start<T>(
     location: &ServerLocation,
     handshake: impl Fn(UnixStream) -> Result<Option<T>, CommandFailure>,
@@ -217,7 +223,10 @@ fn connect_or_start<T>(
                 }
             }
             Err(error) => {
-                return Err(CommandFailure::usage(format!("cannot connect to {}: {error}", location.socket.display())));
+                return Err(CommandFailure::usage(format!(
+                    "cannot connect to {}: {error}",
+                    location.socket.display()
+                )));
             }
         }
         if monotonic_nanoseconds() > until {
@@ -265,9 +274,11 @@ impl StartedServer {
         Ok(StartedServer { child, log: location.log(), output_offset })
     }
 
-    /// What it said, if it has ended because another server is there. One that has ended for another reason is a failure.
+    /// What it said, if it has ended because another server is there. One that has ended for
+    /// another reason is a failure.
     fn made_room(&mut self) -> Result<Option<String>, CommandFailure> {
-        let ended = self.child.try_wait().map_err(CommandFailure::system("the server cannot be waited for"))?;
+        let ended =
+            self.child.try_wait().map_err(CommandFailure::system("the server cannot be waited for"))?;
         match ended {
             None => Ok(None),
             // Another server is there, or a signal has ended this one before it was used.
@@ -296,7 +307,8 @@ impl StartedServer {
     }
 }
 
-/// The log, for words behind those of other servers, and where they begin. One that is ending may still write to it.
+/// The log, for words behind those of other servers, and where they begin. One that is ending may
+/// still write to it.
 fn open_log(path: &Path) -> io::Result<(File, u64)> {
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
     let length = log.metadata()?.len();
@@ -311,7 +323,8 @@ fn no_answer(error: io::Error) -> CommandFailure {
     CommandFailure::usage(format!("the server does not answer: {error}"))
 }
 
-/// Sends the head of a request, and reads the head of the answer. `None` if the connection was closed first.
+/// Sends the head of a request, and reads the head of the answer. `None` if the connection was
+/// closed first.
 fn exchange(stream: &mut UnixStream, request: &str) -> Result<Option<Vec<u8>>, CommandFailure> {
     let owner = socket_peercred(&*stream).map_err(|error| no_answer(error.into()))?.uid;
     if owner != rustix::process::geteuid() {
@@ -400,5 +413,7 @@ fn carry(mut stream: UnixStream) -> Result<ExitCode, CommandFailure> {
     if ended.load(Ordering::Acquire) {
         return Ok(ExitCode::SUCCESS);
     }
-    Err(CommandFailure::usage("the server ended; what it ran is recorded, and the next `sandtimer mcp` shows it"))
+    Err(CommandFailure::usage(
+        "the server ended; what it ran is recorded, and the next `sandtimer mcp` shows it",
+    ))
 }

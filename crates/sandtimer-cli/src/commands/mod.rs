@@ -1,5 +1,5 @@
-//! One module per command. A command parses nothing and prints nothing itself: it gets typed arguments, calls the
-//! engine, and hands what it has to `render`.
+//! One module per command. A command parses nothing and prints nothing itself: it gets typed
+//! arguments, calls the engine, and hands what it has to `render`.
 
 pub(crate) mod bench;
 pub(crate) mod bwrap;
@@ -52,8 +52,8 @@ impl From<sandtimer::limits::LimitError> for CommandFailure {
 pub(crate) const INSIDE_A_RUN: &str = "this is inside a run of Sandtimer, where no further sandbox can be made; start the command itself, \
      which is under the limits of that run";
 
-/// Whether this process is inside a run: every sandbox with a root of its own has this directory, and commands there this user name. A
-/// machine may have one of them by chance.
+/// Whether this process is inside a run: every sandbox with a root of its own has this directory,
+/// and commands there this user name. A machine may have one of them by chance.
 pub(crate) fn is_inside_a_run() -> bool {
     std::path::Path::new("/sandtimer").is_dir()
         && std::env::var_os("LOGNAME").is_some_and(|name| name == "sandbox" || name == "user")

@@ -1,4 +1,5 @@
-//! `sandtimer read-typescript`: what an engine has run in a sandbox, to read TypeScript where that can be ended.
+//! `sandtimer read-typescript`: what an engine has run in a sandbox, to read TypeScript where that
+//! can be ended.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

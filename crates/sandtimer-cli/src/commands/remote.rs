@@ -1,5 +1,5 @@
-//! Commands that ask a server: ps, logs, kill, extend, pause, resume, sandbox, template. What the server refuses is
-//! printed with its code, message and hint, and exit code 125.
+//! Commands that ask a server: ps, logs, kill, extend, pause, resume, sandbox, template. What the
+//! server refuses is printed with its code, message and hint, and exit code 125.
 
 mod archive;
 mod client;
@@ -36,7 +36,9 @@ pub(crate) fn kill(given: &KillArguments) -> Result<ExitCode, CommandFailure> {
         // The ids of runs and of contexts are told apart by asking.
         Err(refused) if refused.is("run_not_found") => {
             return match client.delete(&format!("/v1/contexts/{id}")) {
-                Ok(()) => Ok(print_reply(given.server.json, &json!({"context_id": id, "deleted": true}), "ended")),
+                Ok(()) => {
+                    Ok(print_reply(given.server.json, &json!({"context_id": id, "deleted": true}), "ended"))
+                }
                 Err(other) if other.is("context_not_found") => Err(refused.into()),
                 Err(other) => Err(other.into()),
             };

@@ -1,4 +1,5 @@
-//! `run` and the languages' commands: from typed settings to a run, and from its Outcome to an exit code.
+//! `run` and the languages' commands: from typed settings to a run, and from its Outcome to an exit
+//! code.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -10,7 +11,9 @@ use std::time::Duration;
 use sandtimer::isolate::files::{FilesError, home_directories};
 use sandtimer::isolate::plan::IsolationLayer;
 use sandtimer::limits::Setting;
-use sandtimer::model::{Ending, FileCommand, InterpretedCommand, KillClass, LimitKind, ProgramSource, RemainingState, Tier};
+use sandtimer::model::{
+    Ending, FileCommand, InterpretedCommand, KillClass, LimitKind, ProgramSource, RemainingState, Tier,
+};
 use sandtimer::script::{JavaScriptProgram, SyntaxError};
 use sandtimer::{Engine, Options, Output, Spec, Stdin, engine};
 use sandtimer_records::bare_outcome;
@@ -27,7 +30,7 @@ use crate::terminal::{self, StdinTerminal};
 pub(in crate::commands) mod exit;
 mod session;
 
-use session::{Session, ServedStreams};
+use session::{ServedStreams, Session};
 
 /// A language with a subcommand of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,20 +44,26 @@ pub(crate) enum CommandLanguage {
 /// `sandtimer run`.
 pub(crate) fn command(given: RunArguments) -> Result<ExitCode, CommandFailure> {
     if given.command.is_empty() {
-        return Err(CommandFailure::usage("no command given; use `sandtimer run [flags] -- COMMAND ARGUMENTS…`"));
+        return Err(CommandFailure::usage(
+            "no command given; use `sandtimer run [flags] -- COMMAND ARGUMENTS…`",
+        ));
     }
     go(&given.settings, |_| Ok(RequestedProgram::command(given.command)))
 }
 
 /// `sandtimer python`, `bash`, `node` and `ts`.
-pub(crate) fn language(language: CommandLanguage, given: LanguageArguments) -> Result<ExitCode, CommandFailure> {
+pub(crate) fn language(
+    language: CommandLanguage,
+    given: LanguageArguments,
+) -> Result<ExitCode, CommandFailure> {
     if matches!(language, CommandLanguage::JavaScript | CommandLanguage::TypeScript) {
         let LanguageArguments { settings, code, arguments } = given;
         return go(&settings, |engine| node(language, (code, arguments), &settings, engine));
     }
     let mut command = vec![language.interpreter()];
     let has_code = given.code.is_some();
-    let text = given.code.as_ref().filter(|_| language == CommandLanguage::Bash).and_then(|code| code.to_str());
+    let text =
+        given.code.as_ref().filter(|_| language == CommandLanguage::Bash).and_then(|code| code.to_str());
     let mut program = text.and_then(|text| InterpretedCommand::bash(text).program);
     if let Some(code) = given.code {
         command.extend([OsString::from("-c"), code]);
@@ -112,7 +121,8 @@ fn node(
     let name = if is_typescript { "ts" } else { "node" };
     let mut arguments = arguments.into_iter();
     if let Some(code) = code {
-        let code = code.to_str().ok_or_else(|| CommandFailure::usage("the code given with -c is not UTF-8"))?;
+        let code =
+            code.to_str().ok_or_else(|| CommandFailure::usage("the code given with -c is not UTF-8"))?;
         let program = match is_typescript {
             true => typescript(engine, "-c", code, settings)?,
             false => JavaScriptProgram::of(code, false).map_err(|error| unreadable("-c", &error))?,
@@ -120,10 +130,14 @@ fn node(
         return Ok(RequestedProgram::code(program.interpreted(), arguments));
     }
     let Some(file) = arguments.next() else {
-        return Err(CommandFailure::usage(format!("no program given; use `sandtimer {name} FILE` or -c CODE")));
+        return Err(CommandFailure::usage(format!(
+            "no program given; use `sandtimer {name} FILE` or -c CODE"
+        )));
     };
     if file == "-" && !is_typescript {
-        return Ok(RequestedProgram::command(["node".into(), "-".into()].into_iter().chain(arguments).collect()));
+        return Ok(RequestedProgram::command(
+            ["node".into(), "-".into()].into_iter().chain(arguments).collect(),
+        ));
     }
     check_visible(Path::new(&file), settings)?;
     if !is_typescript {
@@ -134,14 +148,20 @@ fn node(
     let cannot = |error: std::io::Error| CommandFailure::usage(format!("`{shown}` cannot be read: {error}"));
     let path = Path::new(&file).canonicalize().map_err(cannot)?;
     let source = std::fs::read_to_string(&path).map_err(cannot)?;
-    let path =
-        path.to_str().ok_or_else(|| CommandFailure::usage(format!("`{shown}` has a path that is not UTF-8")))?;
+    let path = path
+        .to_str()
+        .ok_or_else(|| CommandFailure::usage(format!("`{shown}` has a path that is not UTF-8")))?;
     let program = typescript(engine, &shown.to_string(), &source, settings)?;
     Ok(RequestedProgram::code(program.file_command(path), arguments))
 }
 
 /// Has TypeScript read, within the wall limit that is given.
-fn typescript(engine: &Engine, name: &str, source: &str, settings: &Settings) -> Result<JavaScriptProgram, CommandFailure> {
+fn typescript(
+    engine: &Engine,
+    name: &str,
+    source: &str,
+    settings: &Settings,
+) -> Result<JavaScriptProgram, CommandFailure> {
     let within = match config::from_flags(&settings.limits)?.get(LimitKind::Wall) {
         Setting::At(nanoseconds) => Some(Duration::from_nanos(nanoseconds)),
         _ => None,
@@ -176,8 +196,9 @@ fn is_on_path(program: &str) -> bool {
 /// Refuses a program file that would not be there inside, where the remedy can still be named.
 fn check_visible(file: &Path, settings: &Settings) -> Result<(), CommandFailure> {
     let shown = file.display();
-    let real =
-        file.canonicalize().map_err(|error| CommandFailure::usage(format!("`{shown}` cannot be read: {error}")))?;
+    let real = file
+        .canonicalize()
+        .map_err(|error| CommandFailure::usage(format!("`{shown}` cannot be read: {error}")))?;
     if !real.is_file() {
         return Err(CommandFailure::usage(format!("`{shown}` is not a file")));
     }
@@ -198,7 +219,10 @@ fn check_visible(file: &Path, settings: &Settings) -> Result<(), CommandFailure>
     )))
 }
 
-fn go(settings: &Settings, ask: impl FnOnce(&Engine) -> Result<RequestedProgram, CommandFailure>) -> Result<ExitCode, CommandFailure> {
+fn go(
+    settings: &Settings,
+    ask: impl FnOnce(&Engine) -> Result<RequestedProgram, CommandFailure>,
+) -> Result<ExitCode, CommandFailure> {
     let limits = config::from_flags(&settings.limits)?;
     let origins = Origins { file: settings.config.as_deref(), writable: &settings.workspace };
     let config = Config::load_for_run(&limits, settings.json, origins)?;
@@ -281,7 +305,8 @@ fn by_flag(error: sandtimer::Error, settings: &Settings) -> CommandFailure {
     CommandFailure { message: format!("{flag}{}", failure.message), ..failure }
 }
 
-/// Uids that the job may have on the outside, and are not its alone: this user's, or where a workspace cannot be mapped its owner's.
+/// Uids that the job may have on the outside, and are not its alone: this user's, or where a
+/// workspace cannot be mapped its owner's.
 fn users_outside(settings: &Settings) -> Vec<u32> {
     if engine::workspace_owner().is_none() {
         return vec![rustix::process::geteuid().as_raw()];
@@ -299,7 +324,8 @@ fn stdin(stdin_terminal: StdinTerminal, users: &[u32]) -> std::io::Result<(Stdin
     }
 }
 
-/// The umask of this process. umask(2) can be read only by setting it, so this needs a single thread.
+/// The umask of this process. umask(2) can be read only by setting it, so this needs a single
+/// thread.
 fn own_umask() -> u32 {
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(umask);

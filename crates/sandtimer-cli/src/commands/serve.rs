@@ -15,8 +15,8 @@ use sandtimer_jobs::job::JobStore;
 use sandtimer_jobs::{NatsAddress, SqliteJobs};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_server::{
-    Collector, Defaults, HostProgram, Interpreters, JobSettings, Listen, PoolSettings, Retention, ServerHandle, Settings, Tokens,
-    ToolNames,
+    Collector, Defaults, HostProgram, Interpreters, JobSettings, Listen, PoolSettings, Retention,
+    ServerHandle, Settings, Tokens, ToolNames,
 };
 use serde_json::{Value, json};
 use tracing_subscriber::filter::LevelFilter;
@@ -36,8 +36,8 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 /// Jobs that are executed at a time, at most.
 const MAX_JOB_SLOTS: usize = 1024;
 
-/// The exit code of a server that ends when nobody uses it, where another has its records or its socket: for whoever
-/// started it.
+/// The exit code of a server that ends when nobody uses it, where another has its records or its
+/// socket: for whoever started it.
 pub(super) const EXIT_IN_USE: u8 = 75;
 /// How long a server stays that ends when nobody uses it, and how often it looks.
 const UNUSED_TIMEOUT: Duration = Duration::from_secs(60);
@@ -82,7 +82,12 @@ impl ServerSetting {
     }
 
     fn refused(&self, value: &OsStr, problem: &str) -> CommandFailure {
-        CommandFailure::usage(format!("--{}: `{}` {problem} (from {})", self.flag, value.display(), self.origin))
+        CommandFailure::usage(format!(
+            "--{}: `{}` {problem} (from {})",
+            self.flag,
+            value.display(),
+            self.origin
+        ))
     }
 
     fn limit(&self, unit: Unit, default: Option<u64>) -> Result<Option<u64>, CommandFailure> {
@@ -111,7 +116,8 @@ impl ServerSetting {
 
 pub(crate) fn main(arguments: &ServeArguments) -> Result<ExitCode, CommandFailure> {
     if arguments.end_when_unused {
-        // What ends the terminal or the group of the client that started it is not to end it. It leads no group, so it can.
+        // What ends the terminal or the group of the client that started it is not to end it. It
+        // leads no group, so it can.
         let _ = rustix::process::setsid();
     }
     let settings = settings(arguments)?;
@@ -138,7 +144,8 @@ pub(crate) fn main(arguments: &ServeArguments) -> Result<ExitCode, CommandFailur
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is said of the server on its stderr, and how. Its complaints are a line of text, or a record among the others.
+/// What is said of the server on its stderr, and how. Its complaints are a line of text, or a
+/// record among the others.
 struct ServerLog {
     level: ServerSetting,
     format: ServerSetting,
@@ -177,7 +184,8 @@ impl ServerLog {
     }
 }
 
-/// Lets the server's jobs continue for this time, or until another signal; what still runs then is given back.
+/// Lets the server's jobs continue for this time, or until another signal; what still runs then is
+/// given back.
 fn drain_jobs(server: &ServerHandle, signals: &Signals, time: Duration) {
     let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let until = monotonic_nanoseconds().saturating_add(time);
@@ -273,7 +281,9 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, CommandFailure> {
         listen: address,
         state_directory,
         tokens: path
-            .map(|path| Tokens::read(&path).map_err(|error| CommandFailure::usage(format!("--token-file: {error}"))))
+            .map(|path| {
+                Tokens::read(&path).map_err(|error| CommandFailure::usage(format!("--token-file: {error}")))
+            })
             .transpose()?,
         retention,
         defaults: Defaults {
@@ -342,7 +352,8 @@ fn templates(given: &ServerSetting) -> Result<BTreeMap<String, PathBuf>, Command
     Ok(templates)
 }
 
-/// Whether agents are shown the tools that estimate: as the published description of task-aware timeouts has it, 0 is no.
+/// Whether agents are shown the tools that estimate: as the published description of task-aware
+/// timeouts has it, 0 is no.
 pub(super) fn estimate_tools() -> bool {
     std::env::var_os("ENABLE_ESTIMATE_DURATION").is_none_or(|value| value != "0")
 }
@@ -360,12 +371,17 @@ pub(super) fn tool_names(flag: Option<&str>) -> Result<ToolNames, CommandFailure
     };
     ToolNames::parse(&given).ok_or_else(|| {
         let names = ToolNames::NAMES.join(", ");
-        CommandFailure::usage(format!("{origin}: `{given}` is not a choice of tool names; use one of {names}"))
+        CommandFailure::usage(format!(
+            "{origin}: `{given}` is not a choice of tool names; use one of {names}"
+        ))
     })
 }
 
 /// Where jobs are, unless that is the state directory.
-fn shared_store(given: &ServerSetting, state_directory: &Path) -> Result<Option<Arc<dyn JobStore>>, CommandFailure> {
+fn shared_store(
+    given: &ServerSetting,
+    state_directory: &Path,
+) -> Result<Option<Arc<dyn JobStore>>, CommandFailure> {
     let Some(value) = given.value.as_ref().filter(|value| Path::new(value) != state_directory) else {
         return Ok(None);
     };
@@ -380,7 +396,8 @@ fn shown_store(text: &str) -> String {
     NatsAddress::parse(text).map_or_else(|_| text.to_owned(), |address| address.to_string())
 }
 
-/// How long jobs may continue once their worker is told to end, where that is given: 0 is not at all.
+/// How long jobs may continue once their worker is told to end, where that is given: 0 is not at
+/// all.
 pub(super) fn drain_time(given: &ServerSetting) -> Result<Option<Duration>, CommandFailure> {
     Ok(given.amount(Unit::Seconds, Zero::Nothing, None)?.map(Duration::from_nanos))
 }

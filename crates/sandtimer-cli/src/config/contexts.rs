@@ -1,5 +1,6 @@
-//! Settings of a server's contexts that are no limits of what is executed: how long an interpreter may take to start and to
-//! be made ready, what it runs before it is given out, and how many stand ready.
+//! Settings of a server's contexts that are no limits of what is executed: how long an interpreter
+//! may take to start and to be made ready, what it runs before it is given out, and how many stand
+//! ready.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,7 +14,8 @@ use super::{CommandFailure, PolicyFlags, as_utf8};
 
 /// Languages whose interpreters stand ready. TypeScript's are those of JavaScript.
 pub(crate) const POOLED: [&str; 2] = ["python", "javascript"];
-/// Languages whose interpreters can be made ready by a script. Shells do not stand ready: each runs it when it is started.
+/// Languages whose interpreters can be made ready by a script. Shells do not stand ready: each runs
+/// it when it is started.
 pub(crate) const PREWARMED: [&str; 3] = ["python", "javascript", "bash"];
 /// Most interpreters of one language that may stand ready for each of a server's users.
 const MAX_WARM_INTERPRETERS: u64 = 64;
@@ -76,7 +78,8 @@ impl ContextSettings {
         }
         for given in &flags.prewarm {
             let (language, script) = pair("--prewarm", given, ("a file", &PREWARMED))?;
-            let set = SourcedValue { value: script.into(), source: Source::Env, origin: "--prewarm".to_owned() };
+            let set =
+                SourcedValue { value: script.into(), source: Source::Env, origin: "--prewarm".to_owned() };
             contexts.prewarm.insert(language, set);
         }
         for given in &flags.pool {
@@ -86,7 +89,8 @@ impl ContextSettings {
         Ok(contexts)
     }
 
-    /// Sets one of [`STARTS`] from its text. `key` is its name there; the place is written twice: for "from …", and shown.
+    /// Sets one of [`STARTS`] from its text. `key` is its name there; the place is written twice:
+    /// for "from …", and shown.
     pub(super) fn set_start(
         &mut self,
         index: usize,
@@ -121,8 +125,10 @@ impl ContextSettings {
     }
 
     pub(super) fn set_prewarm(&mut self, language: &'static str, script: PathBuf, origin: &str) {
-        self.prewarm
-            .insert(language, SourcedValue { value: script, source: Source::Config, origin: origin.to_owned() });
+        self.prewarm.insert(
+            language,
+            SourcedValue { value: script, source: Source::Config, origin: origin.to_owned() },
+        );
     }
 
     /// Adds what another place says where this is silent.

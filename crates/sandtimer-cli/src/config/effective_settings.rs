@@ -1,4 +1,5 @@
-//! The settings that apply, each with the place that set it, as `config show` and `GET /v1/config` give them.
+//! The settings that apply, each with the place that set it, as `config show` and `GET /v1/config`
+//! give them.
 
 use sandtimer::Limits;
 use sandtimer::limits::Key;
@@ -28,7 +29,8 @@ pub(crate) struct ShownSetting {
 }
 
 impl Config {
-    /// Every limit as it applies to a run started here without flags, and to what a server executes.
+    /// Every limit as it applies to a run started here without flags, and to what a server
+    /// executes.
     pub(crate) fn shown(&self) -> Vec<ShownSetting> {
         let mut settings = self.limits();
         settings.extend(self.policy());
@@ -37,7 +39,10 @@ impl Config {
 
     /// The limits of runs.
     pub(crate) fn limits(&self) -> Vec<ShownSetting> {
-        let to_setting = |name: &Name| ShownSetting { wire: name.key.wire().to_owned(), ..self.limit(name, Uses::Commands) };
+        let to_setting = |name: &Name| ShownSetting {
+            wire: name.key.wire().to_owned(),
+            ..self.limit(name, Uses::Commands)
+        };
         NAMES.iter().map(to_setting).collect()
     }
 
@@ -46,7 +51,10 @@ impl Config {
         let starts = STARTS.iter().zip(self.contexts.starts()).map(|(start, set)| ShownSetting {
             name: start.file.to_owned(),
             wire: start.file.to_owned(),
-            value: SettingValue::Limit(Key::Kind(LimitKind::Wall), Some(sandtimer::limits::nanoseconds(set.value))),
+            value: SettingValue::Limit(
+                Key::Kind(LimitKind::Wall),
+                Some(sandtimer::limits::nanoseconds(set.value)),
+            ),
             source: set.source,
             origin: set.origin,
         });

@@ -1,6 +1,7 @@
 //! Reads and parses one `sandtimer.toml`.
 //!
-//! The file may have been put there to do harm: only a regular file of a sane size is read, and nothing waits for it.
+//! The file may have been put there to do harm: only a regular file of a sane size is read, and
+//! nothing waits for it.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -13,7 +14,9 @@ use sandtimer::model::Source;
 use toml::de::DeTable;
 
 use super::contexts::{ContextSettings, POOLED, PREWARMED, STARTS, language};
-use super::{CommandFailure, LayeredLimits, Limits, Setting, Table, Uses, Value, format, names, parse_string};
+use super::{
+    CommandFailure, LayeredLimits, Limits, Setting, Table, Uses, Value, format, names, parse_string,
+};
 
 /// More than any file of settings has.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -42,7 +45,8 @@ pub(super) struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// Where the first of these keys is set, at the top or in [limits]: the file, and the line if it has one of them.
+    /// Where the first of these keys is set, at the top or in [limits]: the file, and the line if
+    /// it has one of them.
     pub(super) fn locate_keys(&self, keys: &[&str]) -> String {
         let path = self.path.display().to_string();
         let lines = KeyLines::of(&self.text);
@@ -146,7 +150,8 @@ pub(super) fn parse(found: &ConfigFile) -> Result<ParsedFile, CommandFailure> {
     let mut top: Table = found.text.parse().map_err(|error| syntax(&origin, &found.text, &error))?;
     let lines = KeyLines::of(&found.text);
     let file = File { origin: &origin, lines: &lines };
-    let mut parsed = ParsedFile { maxima: file.maxima(table(&mut top, "max", &origin)?)?, ..ParsedFile::default() };
+    let mut parsed =
+        ParsedFile { maxima: file.maxima(table(&mut top, "max", &origin)?)?, ..ParsedFile::default() };
     let in_table = table(&mut top, "limits", &origin)?;
     for name in ["prewarm", "pool"] {
         file.languages(name, &table(&mut top, name, &origin)?, &mut parsed.contexts)?;
@@ -257,7 +262,12 @@ impl File<'_> {
     }
 
     /// `[prewarm]` and `[pool]`: a value for each language.
-    fn languages(&self, section: &str, table: &Table, contexts: &mut ContextSettings) -> Result<(), CommandFailure> {
+    fn languages(
+        &self,
+        section: &str,
+        table: &Table,
+        contexts: &mut ContextSettings,
+    ) -> Result<(), CommandFailure> {
         for (name, value) in table {
             let key = format!("{section}.{}", name.escape_debug());
             let languages: &[_] = if section == "pool" { &POOLED } else { &PREWARMED };
@@ -281,7 +291,8 @@ impl File<'_> {
     }
 }
 
-/// A value as the parser of limits reads it; what can be no limit only has to be recognised in a message.
+/// A value as the parser of limits reads it; what can be no limit only has to be recognised in a
+/// message.
 fn to_value_string(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,13 +1,15 @@
-//! The `sandtimer.toml` of the current directory: it bounds what applies without it, and is ignored where it would not.
+//! The `sandtimer.toml` of the current directory: it bounds what applies without it, and is ignored
+//! where it would not.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use sandtimer::limits::{EffectiveLimits, Limits, Setting};
 
-use super::{ContextSettings, CommandFailure, NAMES, Uses, file, written};
+use super::{CommandFailure, ContextSettings, NAMES, Uses, file, written};
 
-/// The directory of `writable` through which a run could have written the file; `None` if there is none, or no file.
+/// The directory of `writable` through which a run could have written the file; `None` if there is
+/// none, or no file.
 pub(super) fn writable_through(file: &Path, writable: &[PathBuf]) -> Option<PathBuf> {
     file.symlink_metadata().ok()?;
     // Of a link, also where it leads.
@@ -81,7 +83,11 @@ pub(super) fn bounds(found: &file::ConfigFile) -> Result<Limits, CommandFailure>
 }
 
 /// Refuses the first bound that is looser than what applies without it.
-pub(super) fn check(found: &file::ConfigFile, bounds: &Limits, without: &EffectiveLimits) -> Result<(), CommandFailure> {
+pub(super) fn check(
+    found: &file::ConfigFile,
+    bounds: &Limits,
+    without: &EffectiveLimits,
+) -> Result<(), CommandFailure> {
     for name in NAMES {
         let wanted = match bounds.get(name.key) {
             Setting::Inherit => continue,

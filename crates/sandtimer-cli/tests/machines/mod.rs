@@ -1,5 +1,5 @@
-//! Machines of a test's own: network namespaces, which nothing but wires between them leads out of, and which are gone with
-//! what is in them.
+//! Machines of a test's own: network namespaces, which nothing but wires between them leads out of,
+//! and which are gone with what is in them.
 
 use std::fs::File;
 use std::io::Write;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::job::{
-    CancelResult, Filter, JobState, ShownState, JobStatus, Submission, each_open, each_retried, requeue_dead,
+    CancelResult, Filter, JobState, JobStatus, ShownState, Submission, each_open, each_retried, requeue_dead,
 };
 use serde_json::json;
 

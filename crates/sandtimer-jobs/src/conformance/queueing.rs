@@ -1,14 +1,15 @@
-//! What every store of jobs must do with rates, jobs that wait for others, and keys that failures release.
+//! What every store of jobs must do with rates, jobs that wait for others, and keys that failures
+//! release.
 
 use std::time::Duration;
 
 use crate::job::{
-    CancelResult, Filter, FinishResult, JobBlocker, JobState, LeaseRequest, Room, JobStatus, StoreError, Submission,
-    WorkerFacts,
+    CancelResult, Filter, FinishResult, JobBlocker, JobState, JobStatus, LeaseRequest, Room, StoreError,
+    Submission, WorkerFacts,
 };
 use serde_json::{Value, json};
 
-use super::{LONG_LEASE, ConformancePart};
+use super::{ConformancePart, LONG_LEASE};
 
 fn submit_together(part: &ConformancePart<'_>, specs: &[Value]) -> Vec<String> {
     let submissions: Vec<Submission> = specs.iter().map(|spec| part.submission(spec.clone())).collect();
@@ -198,7 +199,8 @@ pub(super) fn failure_cancels_what_waits(part: &ConformancePart<'_>) {
         assert!(error.contains("which it waits for, did not succeed"), "{error}");
     }
     assert!(part.get(&ids[1]).line.error.expect("a reason").contains(&ids[0]));
-    // A job that was cancelled while it waited is let go by nothing any more, and can be retried at once.
+    // A job that was cancelled while it waited is let go by nothing any more, and can be retried at
+    // once.
     let ids = submit_together(part, &[json!({"name": "a"}), json!({"name": "b", "after": ["a"]})]);
     assert_eq!(part.store.cancel(&ids[1], "test").expect("cancelled"), CancelResult::Cancelled);
     assert_eq!(finish_one(part, JobStatus::Ok), ids[0]);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::job::{JobState, LOCAL_OWNER, MAX_SCHEDULES, ScheduleRecord, ScheduleSpec, JobStatus, StoreError};
+use crate::job::{JobState, JobStatus, LOCAL_OWNER, MAX_SCHEDULES, ScheduleRecord, ScheduleSpec, StoreError};
 use serde_json::{Value, json};
 
 use super::ConformancePart;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use sandtimer::Engine;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use crate::executor::{WorkerContext, Worker, WorkerSettings};
-use crate::job::{JobSpec, JobState, JobStore, LOCAL_OWNER, JobStatus, Submission};
+use crate::executor::{Worker, WorkerContext, WorkerSettings};
+use crate::job::{JobSpec, JobState, JobStatus, JobStore, LOCAL_OWNER, Submission};
 use serde_json::{Value, json};
 
 use crate::sqlite::submitting::NewJob;
@@ -29,7 +29,8 @@ pub(crate) fn later_job() -> Vec<NewJob> {
 /// Runs a worker on a store that has [`later_job`] under this id.
 pub(crate) fn worker_leaves_later_job_to_others(store: &Arc<dyn JobStore>, id: &str) {
     let directory = tempfile::tempdir().expect("a directory");
-    let resources = WorkerContext::new(Engine::new().expect("an engine"), Arc::clone(store), directory.path());
+    let resources =
+        WorkerContext::new(Engine::new().expect("an engine"), Arc::clone(store), directory.path());
     let name = "worker of an earlier version";
     let settings =
         WorkerSettings { name: name.to_owned(), ..WorkerSettings::new(|problem| panic!("{problem}")) };

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::job::{
-    DeliveryResult, Delivery, Destination, Filter, JobSpec, JobState, JobStatus, StoreError, Submission,
+    Delivery, DeliveryResult, Destination, Filter, JobSpec, JobState, JobStatus, StoreError, Submission,
     WebhookShares,
 };
 use serde_json::{Value, json};
 
-use super::{LONG_LEASE, ConformancePart};
+use super::{ConformancePart, LONG_LEASE};
 
 pub(super) fn ends_are_sent_until_acknowledged(part: &ConformancePart<'_>) {
     let url = "http://host/hook";

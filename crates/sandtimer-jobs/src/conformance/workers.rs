@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::job::{
-    Finish, FinishResult, JobBlocker, JobResult, JobState, LeaseRequest, LiveWorker, JobStatus, UnreadableSpec,
-    WorkerFacts,
+    Finish, FinishResult, JobBlocker, JobResult, JobState, JobStatus, LeaseRequest, LiveWorker,
+    UnreadableSpec, WorkerFacts,
 };
 use serde_json::json;
 
-use super::{LONG_LEASE, ConformancePart};
+use super::{ConformancePart, LONG_LEASE};
 
 pub(super) fn returned_job_waits_for_its_pause(part: &ConformancePart<'_>) {
     let id = part.submit(json!({"deliveries": 1, "concurrency": {"key": "returned"}}));
@@ -44,7 +44,8 @@ pub(super) fn returned_job_waits_for_its_pause(part: &ConformancePart<'_>) {
         field: "f".to_owned(),
         problem: "unknown field".to_owned(),
     };
-    let result = JobResult { unreadable: Some(unreadable.clone()), ..JobResult::bare(JobStatus::Drained, None) };
+    let result =
+        JobResult { unreadable: Some(unreadable.clone()), ..JobResult::bare(JobStatus::Drained, None) };
     let finish = Finish { held, result, again: true, pause_ms: 1_000 };
     assert_eq!(part.store.finish(&[finish]).expect("finished"), [FinishResult::Returned]);
     let due_ms = part.get(&id).line.due_ms;

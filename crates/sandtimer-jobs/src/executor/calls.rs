@@ -12,18 +12,21 @@ use sandtimer::engine::{Run, ScopeHandle, Spec, Stream};
 use sandtimer::limits::{Key, Setting};
 use sandtimer::model::{Ending, InterpretedCommand, Layer, LimitKind, Outcome, Source};
 use sandtimer::supervise::OutputPiece;
-use sandtimer_agents::resilience::{GuardedCall, CallEnd, AttemptFailure, AttemptResult, SpentOn, CallStep, Way, Why, judge};
+use sandtimer_agents::resilience::{
+    AttemptFailure, AttemptResult, CallEnd, CallStep, GuardedCall, SpentOn, Way, Why, judge,
+};
 use serde_json::Value;
 
 use super::clock::now;
 use super::level::Level;
 use super::{JobExecution, StopCause};
 use crate::job::sentences::JobActivity;
-use crate::job::{Action, CallRecord, JobVerdict, JobLanguage, JobPhase, JobProgram, WaySpec, JobWork};
+use crate::job::{Action, CallRecord, JobLanguage, JobPhase, JobProgram, JobVerdict, JobWork, WaySpec};
 
 /// How often the output of a run is copied to the job's log while it goes on.
 const COPY: Duration = Duration::from_millis(100);
-/// How long the start of a sandbox and the proof that all of it is dead may take, in a breaker's eyes.
+/// How long the start of a sandbox and the proof that all of it is dead may take, in a breaker's
+/// eyes.
 const JAIL_OVERHEAD: Duration = Duration::from_secs(5);
 /// How much of it at a time.
 const PIECE: usize = 64 << 10;
@@ -310,7 +313,8 @@ impl JobExecution<'_> {
             }
             let mut chunk = chunk;
             if self.spec.parallel > 1 && end != u64::MAX && chunk.bytes.len() < PIECE {
-                // Lines of steps that run at the same time are not mixed: the rest of a line waits for its end.
+                // Lines of steps that run at the same time are not mixed: the rest of a line waits
+                // for its end.
                 let whole = chunk.bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
                 if whole == 0 {
                     return;
@@ -375,15 +379,21 @@ fn verdict((name, level): (&str, &Level), outcome: &Outcome) -> Option<JobVerdic
     let verdict = outcome.verdict.as_ref()?;
     let bound = level.bound(verdict.layer).filter(|_| verdict.source == Source::Ancestor);
     let activity = JobActivity::InAttempt(name);
-    bound.map_or_else(|| JobVerdict::of_run(outcome), |bound| Some(bound.verdict(JobPhase::Running, activity)))
+    bound
+        .map_or_else(|| JobVerdict::of_run(outcome), |bound| Some(bound.verdict(JobPhase::Running, activity)))
 }
 
-/// As [`judge`], of an attempt in a call: the call's own limit is one of what is tried in it, and no attempt mends it.
+/// As [`judge`], of an attempt in a call: the call's own limit is one of what is tried in it, and
+/// no attempt mends it.
 fn judged(outcome: &Outcome, way: &WaySpec) -> AttemptResult {
     match &outcome.verdict {
         Some(verdict) if verdict.source == Source::Ancestor && verdict.layer == Layer::Call => {
             let said = verdict.sentence.clone();
-            AttemptResult::Failure(AttemptFailure { retryable: false, is_timeout: true, ..AttemptFailure::new(said) })
+            AttemptResult::Failure(AttemptFailure {
+                retryable: false,
+                is_timeout: true,
+                ..AttemptFailure::new(said)
+            })
         }
         _ => match judge(outcome, &way.expected) {
             AttemptResult::Failure(failure) if way.not_retried.names(outcome) => {

@@ -1,4 +1,5 @@
-//! How a job that goes on is told to end: a word that is said once, to whatever it does at the moment.
+//! How a job that goes on is told to end: a word that is said once, to whatever it does at the
+//! moment.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

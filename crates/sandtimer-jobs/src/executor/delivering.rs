@@ -1,14 +1,17 @@
-//! Tells of jobs' ends: a thread of a worker that claims what is due in the store, has it sent, and writes down what came of it.
+//! Tells of jobs' ends: a thread of a worker that claims what is due in the store, has it sent, and
+//! writes down what came of it.
 //!
-//! A claim runs out with a worker that dies, so an end is told at least once. The sending is somebody else's, who knows how:
-//! a worker that was given nobody leaves it to the others on its store.
+//! A claim runs out with a worker that dies, so an end is told at least once. The sending is
+//! somebody else's, who knows how: a worker that was given nobody leaves it to the others on its
+//! store.
 //!
-//! A place that gets free is filled at once, by the owners in turn. No owner and no host has more than a few of the places, and
-//! where an owner's webhooks to a host fail, its others to that host wait for longer and longer: a host that never answers
-//! delays nothing but what is sent to it.
+//! A place that gets free is filled at once, by the owners in turn. No owner and no host has more
+//! than a few of the places, and where an owner's webhooks to a host fail, its others to that host
+//! wait for longer and longer: a host that never answers delays nothing but what is sent to it.
 //!
-//! A destination that this worker's policy forbids may be open to another worker: the claim is returned without counting as an
-//! attempt, and this worker claims nothing for that destination for a minute.
+//! A destination that this worker's policy forbids may be open to another worker: the claim is
+//! returned without counting as an attempt, and this worker claims nothing for that destination for
+//! a minute.
 
 mod sending;
 
@@ -19,10 +22,10 @@ use std::time::Duration;
 
 use sandtimer_agents::resilience::{Backoff, Retry};
 
-use self::sending::{DeliverySlots, DeliveryPermit};
+use self::sending::{DeliveryPermit, DeliverySlots};
 use super::clock::now;
 use super::worker::{Concern, Worker};
-use crate::job::{DeliveryResult, Delivery, StoreError, webhook_body};
+use crate::job::{Delivery, DeliveryResult, StoreError, webhook_body};
 
 /// Ends that are told at a time, and those of them of one owner, or to one host.
 const MAX_DELIVERIES: usize = 8;
@@ -141,7 +144,8 @@ impl Worker {
         }
     }
 
-    /// What is to be sent; `None` where the job's record is gone and the claim was made before that.
+    /// What is to be sent; `None` where the job's record is gone and the claim was made before
+    /// that.
     fn body(&self, delivery: &Delivery) -> Result<Option<Vec<u8>>, StoreError> {
         if let Some(body) = &delivery.body {
             return Ok(Some(body.clone()));
@@ -171,8 +175,9 @@ fn came(sent: SendResult, delivery: &Delivery) -> DeliveryResult {
     }
 }
 
-/// Leaves a delivery to workers whose policy permits it, until its time has passed and it was offered often enough: a store whose
-/// workers were all away for hours still has the delivery tried.
+/// Leaves a delivery to workers whose policy permits it, until its time has passed and it was
+/// offered often enough: a store whose workers were all away for hours still has the delivery
+/// tried.
 fn returned(error: &str, delivery: &Delivery) -> DeliveryResult {
     let after = (delivery.age / 4).min(FORBIDDEN_PAUSE);
     match delivery.returns + 1 < ATTEMPTS || delivery.age + after < MAX_DELIVERY_AGE {

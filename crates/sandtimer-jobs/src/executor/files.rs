@@ -1,7 +1,9 @@
-//! The directory of a job with files: made and filled before its first run, looked through after its last, removed.
+//! The directory of a job with files: made and filled before its first run, looked through after
+//! its last, removed.
 //!
-//! What is done in it is done on a thread with the rights of the files' owner, beneath it, over no link, and nothing is opened
-//! that is no file. The store is asked by the job's own thread alone, which has the rights that the store needs.
+//! What is done in it is done on a thread with the rights of the files' owner, beneath it, over no
+//! link, and nothing is opened that is no file. The store is asked by the job's own thread alone,
+//! which has the rights that the store needs.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -21,8 +23,8 @@ use sha2::{Digest, Sha256};
 
 use super::{JobExecution, StopCause};
 use crate::job::{
-    MAX_PATH_DEPTH, FILE_PIECE, FileOf, InputFile, JobFile, JobFileRefused, MAX_JOB_FILES, OutputSpec, StoreError,
-    hexadecimal,
+    FILE_PIECE, FileOf, InputFile, JobFile, JobFileRefused, MAX_JOB_FILES, MAX_PATH_DEPTH, OutputSpec,
+    StoreError, hexadecimal,
 };
 
 /// Entries of directories that are looked at for the patterns of a job.
@@ -32,7 +34,8 @@ const MAX_RESULTS_BYTES: usize = 64 << 20;
 /// Files that are named as not kept; of more their number.
 const MAX_REJECTED_FILES: usize = 100;
 
-/// Where a worker's jobs have their directories. A lock says that the worker lives: what dead ones left is removed.
+/// Where a worker's jobs have their directories. A lock says that the worker lives: what dead ones
+/// left is removed.
 #[derive(Debug)]
 pub(super) struct ScratchDirectory {
     path: PathBuf,
@@ -165,7 +168,8 @@ impl JobExecution<'_> {
         as_files_owner(write).map_err(failed)
     }
 
-    /// The results of the jobs that this one waited for, as a list in JSON in the order of its `after`.
+    /// The results of the jobs that this one waited for, as a list in JSON in the order of its
+    /// `after`.
     fn results_of_others(&self) -> Result<Vec<u8>, StopCause> {
         let mut list = b"[".to_vec();
         for id in self.after {
@@ -408,8 +412,10 @@ impl OutputSearch<'_> {
         depth: usize,
     ) -> Result<(), CollectorClosed> {
         if depth == MAX_PATH_DEPTH {
-            return self
-                .refuse(path, &format!("lies deeper than {MAX_PATH_DEPTH} directories, and was not looked into"));
+            return self.refuse(
+                path,
+                &format!("lies deeper than {MAX_PATH_DEPTH} directories, and was not looked into"),
+            );
         }
         let mut entries = BTreeSet::new();
         let Ok(listed) = Dir::read_from(directory) else {
@@ -462,7 +468,8 @@ impl OutputSearch<'_> {
             Err(error) => return self.refuse(name, &errno_message(error)),
         }
         if self.kept == MAX_JOB_FILES {
-            return self.refuse(name, &format!("a job keeps at most {MAX_JOB_FILES} files; let it pack them"));
+            return self
+                .refuse(name, &format!("a job keeps at most {MAX_JOB_FILES} files; let it pack them"));
         }
         let opened = self.open(name, OFlags::RDONLY).and_then(|file| Ok((fstat(&file)?, file)));
         let (facts, file) = match opened {

@@ -1,7 +1,8 @@
 //! Handlers: functions of the worker's own program that jobs name.
 //!
-//! A handler executes nothing in the worker itself: it begins runs inside the attempt's scope and says so, each once. So the
-//! enforcer keeps its deadlines as a command's, a cancel reaches what it has begun, and its output is the job's log.
+//! A handler executes nothing in the worker itself: it begins runs inside the attempt's scope and
+//! says so, each once. So the enforcer keeps its deadlines as a command's, a cancel reaches what it
+//! has begun, and its output is the job's log.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -45,7 +46,8 @@ pub enum HandlerMessage {
 #[derive(Debug)]
 pub enum HandlerResult {
     Returned(Value),
-    /// The job's fault: it raised, or was ended. What there is to say beside one line is for the job's log.
+    /// The job's fault: it raised, or was ended. What there is to say beside one line is for the
+    /// job's log.
     Failed {
         message: String,
         detail: String,
@@ -91,7 +93,8 @@ impl JobExecution<'_> {
         let call = HandlerCall { job: self.held.id.clone(), input, limits, scope };
         let (sender, messages) = channel();
         std::thread::scope(|threads| {
-            let calling = std::thread::Builder::new().spawn_scoped(threads, move || handler.call(call, &sender));
+            let calling =
+                std::thread::Builder::new().spawn_scoped(threads, move || handler.call(call, &sender));
             let no_thread = |error| StopCause::Infrastructure(format!("no thread for the handler: {error}"));
             calling.map_err(no_thread)?;
             let mut outcome = None;
@@ -125,7 +128,8 @@ impl JobExecution<'_> {
             (HandlerResult::Failed { .. }, Some(outcome)) if outcome.verdict.is_some() => Ok(outcome),
             (HandlerResult::Failed { message, detail, exception }, Some(outcome)) => {
                 self.log(detail.as_bytes());
-                let error = Some(json!({"code": "handler_failed", "message": message, "exception": exception}));
+                let error =
+                    Some(json!({"code": "handler_failed", "message": message, "exception": exception}));
                 Ok(Arc::new(Outcome { ok: false, error, ..(*outcome).clone() }))
             }
             (HandlerResult::Unavailable(message), _) => Err(StopCause::Infrastructure(message)),

@@ -14,9 +14,10 @@ use sandtimer::time::Moment;
 use super::clock::now;
 use super::observing::{Observer, ScopeEndNotifier};
 use crate::job::sentences::{self, JobActivity};
-use crate::job::{JobVerdict, JobPhase};
+use crate::job::{JobPhase, JobVerdict};
 
-/// An open scope of a job. Its deadline is the enforcer's to keep; here it is known for what goes on between runs.
+/// An open scope of a job. Its deadline is the enforcer's to keep; here it is known for what goes
+/// on between runs.
 #[derive(Debug)]
 pub(super) struct Level {
     scope: ScopeHandle,
@@ -73,7 +74,15 @@ impl Level {
             bounds.push(LevelWall { layer, path: path.clone(), begun, end: begun.after(wall) });
         }
         let (id, parent, failed) = (scope.id(), Some(self.id()), AtomicBool::default());
-        let notifier = ScopeEndNotifier { observer: self.notifier.observer.clone(), id, parent, layer, path, begun, failed };
+        let notifier = ScopeEndNotifier {
+            observer: self.notifier.observer.clone(),
+            id,
+            parent,
+            layer,
+            path,
+            begun,
+            failed,
+        };
         Ok(Level { scope, bounds, notifier })
     }
 

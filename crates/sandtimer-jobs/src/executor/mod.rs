@@ -13,8 +13,9 @@
 //! observing word of each scope that is over, for whoever watches
 //! control   the word that ends a job from outside
 //! ```
-//! What a job does is always a run in a sandbox, inside the job's scope. So the deadline is kept by the enforcer whatever
-//! the code does, and when `execute` returns, everything the job started is dead.
+//! What a job does is always a run in a sandbox, inside the job's scope. So the deadline is kept by
+//! the enforcer whatever the code does, and when `execute` returns, everything the job started is
+//! dead.
 
 mod calls;
 mod clock;
@@ -42,15 +43,16 @@ use sandtimer_agents::resilience::{BreakerSnapshot, Breakers, Budgets, SharedBre
 
 use crate::job::sentences::JobActivity;
 use crate::job::{
-    BreakerChoice, BreakerScope, CallRecord, Finish, JobLease, JobResult, JobSpec, JobStore, JobVerdict, JobAssignment,
-    JobPhase, SpecError, JobStatus, StepRecord, StepSpec, StoreError, UnreadableSpec, JobWork, breaker_key,
+    BreakerChoice, BreakerScope, CallRecord, Finish, JobAssignment, JobLease, JobPhase, JobResult, JobSpec,
+    JobStatus, JobStore, JobVerdict, JobWork, SpecError, StepRecord, StepSpec, StoreError, UnreadableSpec,
+    breaker_key,
 };
 
 use clock::now;
-pub use control::{JobControl, Halt};
-pub use delivering::{WebhookSender, SendResult};
+pub use control::{Halt, JobControl};
+pub use delivering::{SendResult, WebhookSender};
 use files::{JobDirectory, ScratchDirectory};
-pub use handlers::{HandlerResult, Handler, HandlerCall, Handlers, HandlerMessage};
+pub use handlers::{Handler, HandlerCall, HandlerMessage, HandlerResult, Handlers};
 use level::Level;
 pub use observing::{EndedScope, Observer};
 pub use worker::{Worker, WorkerSettings};
@@ -75,7 +77,8 @@ pub struct WorkerContext {
     pub interpreters: Arc<Interpreters>,
     /// Limits of the worker's own, for what a spec does not say.
     pub defaults: Vec<(Source, Limits)>,
-    /// Jobs with inputs or outputs have their directories below this one, which is made when there is a worker.
+    /// Jobs with inputs or outputs have their directories below this one, which is made when there
+    /// is a worker.
     pub directories: PathBuf,
     /// Of the files that a job leaves, so many bytes are kept.
     pub max_file_bytes: u64,
@@ -184,7 +187,8 @@ struct LogBacklog {
     waiting: Vec<u8>,
     /// Bytes behind those, which nobody has any more.
     dropped: u64,
-    /// Those of them that the log does not speak of yet, and whether they begin in the middle of a line.
+    /// Those of them that the log does not speak of yet, and whether they begin in the middle of a
+    /// line.
     unreported: u64,
     is_mid_line: bool,
     /// When the store is asked again, in nanoseconds: to be refused may take a while.
@@ -208,7 +212,8 @@ impl LogBacklog {
     }
 }
 
-/// After a store has not taken a part of a log, it is left alone for this time, and so much waits for it.
+/// After a store has not taken a part of a log, it is left alone for this time, and so much waits
+/// for it.
 const LOG_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_UNLOGGED_BYTES: usize = 1 << 20;
 /// For how long a store that cannot be reached is asked to take the last of a log.
@@ -216,13 +221,18 @@ const FINAL_LOG_TIMEOUT: Duration = Duration::from_secs(60);
 /// How much of what has waited is handed over at a time.
 const LOG_CHUNK_BYTES: usize = 256 << 10;
 
-/// How long a job that a worker returned because it cannot read the spec waits before it may be leased again.
+/// How long a job that a worker returned because it cannot read the spec waits before it may be
+/// leased again.
 const UNREADABLE_PAUSE: Duration = Duration::from_secs(10);
 
 /// Executes a leased job. Returns what the store records of it.
 ///
 /// It was leased after `asked`.
-fn execute(job_context: &JobContext<'_>, (leased, asked): (&JobAssignment, Moment), control: &JobControl) -> Finish {
+fn execute(
+    job_context: &JobContext<'_>,
+    (leased, asked): (&JobAssignment, Moment),
+    control: &JobControl,
+) -> Finish {
     let held = leased.held.clone();
     let refused = |why: String| {
         let result = JobResult::bare(JobStatus::Failed, Some(why));
@@ -234,10 +244,11 @@ fn execute(job_context: &JobContext<'_>, (leased, asked): (&JobAssignment, Momen
         Err(error) if leased.spec.is_object() => return return_unreadable(held, &error, job_context.worker),
         Err(error) => return refused(error.to_string()),
     };
-    let within = match job_context.admission.map_or(Ok(None), |admission| admission.admit(&leased.owner, &spec)) {
-        Ok(within) => within,
-        Err(why) => return refused(why),
-    };
+    let within =
+        match job_context.admission.map_or(Ok(None), |admission| admission.admit(&leased.owner, &spec)) {
+            Ok(within) => within,
+            Err(why) => return refused(why),
+        };
     let mut execution = JobExecution {
         context: job_context.context,
         scratch: job_context.scratch,
@@ -276,14 +287,16 @@ fn return_unreadable(held: JobLease, error: &SpecError, worker: &str) -> Finish 
         field: error.path.clone(),
         problem: error.problem.clone(),
     };
-    let result = JobResult { unreadable: Some(unreadable), ..JobResult::bare(JobStatus::Drained, Some(reason)) };
+    let result =
+        JobResult { unreadable: Some(unreadable), ..JobResult::bare(JobStatus::Drained, Some(reason)) };
     let pause_ms = UNREADABLE_PAUSE.as_millis() as u64;
     Finish { held, result, again: true, pause_ms }
 }
 
 impl JobExecution<'_> {
     fn work(&mut self, leased: &JobAssignment, asked: Moment) -> Result<(), StopCause> {
-        // A store's clock may stand, while this program's of it goes on; more than since it asked has not gone by.
+        // A store's clock may stand, while this program's of it goes on; more than since it asked
+        // has not gone by.
         let most = u64::try_from(now().since(asked).as_millis()).unwrap_or(u64::MAX);
         let store_now = self.context.store.now_ms().min(leased.leased_ms.saturating_add(most));
         let age = Duration::from_millis(store_now.saturating_sub(leased.submitted_ms));
@@ -404,8 +417,9 @@ impl JobExecution<'_> {
         }
     }
 
-    /// Adds to the job's log. That it cannot be written is no reason to end the job: what the store does not take waits for it,
-    /// and what is too much for that is spoken of where it is missing, and in the result.
+    /// Adds to the job's log. That it cannot be written is no reason to end the job: what the store
+    /// does not take waits for it, and what is too much for that is spoken of where it is missing,
+    /// and in the result.
     fn log(&self, bytes: &[u8]) {
         let mut unlogged = self.unlogged();
         // What the store says no with is looked at in the end.
@@ -444,8 +458,8 @@ impl JobExecution<'_> {
         reported
     }
 
-    /// Hands over what has waited for the store, which is asked for a while where it may come back and the job is this worker's.
-    /// How many bytes the log lacks.
+    /// Hands over what has waited for the store, which is asked for a while where it may come back
+    /// and the job is this worker's. How many bytes the log lacks.
     fn end_log(&self) -> u64 {
         let mut unlogged = self.unlogged();
         let until = now().as_nanos() + FINAL_LOG_TIMEOUT.as_nanos() as u64;

@@ -1,4 +1,5 @@
-//! Word of each scope of a job, for whoever watches a worker: told when it is dropped, so that no way out of it is missed.
+//! Word of each scope of a job, for whoever watches a worker: told when it is dropped, so that no
+//! way out of it is missed.
 
 use std::fmt::Debug;
 use std::sync::Arc;

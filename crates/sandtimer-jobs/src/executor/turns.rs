@@ -1,9 +1,10 @@
-//! A loop. Each turn is a fresh run of the driver, which is told on stdin what came of the turn before, and answers with one
-//! line of JSON: `{"action": "…", "input": …}` or `{"done": …}`, and `"state"`, which it is given back the next time.
+//! A loop. Each turn is a fresh run of the driver, which is told on stdin what came of the turn
+//! before, and answers with one line of JSON: `{"action": "…", "input": …}` or `{"done": …}`, and
+//! `"state"`, which it is given back the next time.
 
 use sandtimer::model::json::{JsonAllowance, JsonRejection};
 use sandtimer::model::{Layer, Source};
-use sandtimer_agents::loop_guard::{TurnGuard, LoopStop};
+use sandtimer_agents::loop_guard::{LoopStop, TurnGuard};
 use serde_json::{Value, json};
 
 use super::calls::JobCallCompletion;
@@ -11,7 +12,7 @@ use super::clock::now;
 use super::level::Level;
 use super::{JobExecution, StopCause};
 use crate::job::sentences::{self, JobActivity};
-use crate::job::{CallRecord, JobVerdict, LoopSpec, JobPhase};
+use crate::job::{CallRecord, JobPhase, JobVerdict, LoopSpec};
 
 /// The name of the driver's calls.
 pub(super) const DRIVER: &str = "driver";
@@ -117,7 +118,12 @@ impl JobExecution<'_> {
 }
 
 /// What the driver is told of a turn.
-fn driver_report(name: &str, input: &Value, called: Option<&JobCallCompletion>, feedback: Option<String>) -> Value {
+fn driver_report(
+    name: &str,
+    input: &Value,
+    called: Option<&JobCallCompletion>,
+    feedback: Option<String>,
+) -> Value {
     let record = called.map(|called| &called.record);
     let message = record.and_then(|record| record.said.clone());
     let stdout = || Some(end_of(&called?.outcome.as_ref()?.stdout).to_owned());
@@ -142,7 +148,8 @@ fn driver_report(name: &str, input: &Value, called: Option<&JobCallCompletion>, 
 }
 
 fn end_of(text: &str) -> &str {
-    let start = (text.len().saturating_sub(MAX_OUTPUT_TAIL_BYTES)..=text.len()).find(|index| text.is_char_boundary(*index));
+    let start = (text.len().saturating_sub(MAX_OUTPUT_TAIL_BYTES)..=text.len())
+        .find(|index| text.is_char_boundary(*index));
     &text[start.unwrap_or(0)..]
 }
 

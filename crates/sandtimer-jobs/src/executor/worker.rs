@@ -1,8 +1,9 @@
 //! A worker: leases jobs for its free slots, and executes each on a thread of its own.
 //!
-//! The keeper is another thread, which does nothing but renew leases and hear what is wanted of them; it dies with the
-//! process, and the leases run out then. A lease that cannot be renewed for its whole length counts as lost: the guard sees to
-//! that, a third thread, which asks no store and so waits for none.
+//! The keeper is another thread, which does nothing but renew leases and hear what is wanted of
+//! them; it dies with the process, and the leases run out then. A lease that cannot be renewed for
+//! its whole length counts as lost: the guard sees to that, a third thread, which asks no store and
+//! so waits for none.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,13 +16,13 @@ use sandtimer::model::time;
 use sandtimer::time::Moment;
 
 use super::clock::now;
-use super::control::{JobControl, Halt};
+use super::control::{Halt, JobControl};
 use super::delivering::WebhookSender;
 use super::files::ScratchDirectory;
 use super::usable_memory;
 use super::{Admission, Handlers, JobContext, WorkerContext, execute};
 use crate::job::{
-    Finish, JobLease, JobResult, JobStore, LeaseRequest, JobAssignment, Renewal, Room, JobStatus, WorkerFacts,
+    Finish, JobAssignment, JobLease, JobResult, JobStatus, JobStore, LeaseRequest, Renewal, Room, WorkerFacts,
 };
 
 /// How often a worker with a free slot looks for a job.
@@ -32,7 +33,8 @@ const LEASE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_QUIET_SKEW_MS: u64 = 5_000;
 /// How long a lease lasts that is not renewed.
 const LEASE: Duration = Duration::from_secs(30);
-/// How often a worker announces itself to the store: three times in the time for which it counts as live.
+/// How often a worker announces itself to the store: three times in the time for which it counts as
+/// live.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(30);
 /// Workers of this process that have a name of their own.
 static NAMED_WORKERS: AtomicUsize = AtomicUsize::new(0);
@@ -56,14 +58,16 @@ pub struct WorkerSettings {
     pub lease: Duration,
     /// How often it announces itself to the store.
     pub announce_interval: Duration,
-    /// Bytes for the runs of jobs that say how much memory they may have; `None` for as many jobs as there are slots.
+    /// Bytes for the runs of jobs that say how much memory they may have; `None` for as many jobs
+    /// as there are slots.
     pub memory: Option<u64>,
     /// Is told what goes wrong beside jobs.
     pub report: fn(&str),
 }
 
 impl WorkerSettings {
-    /// One slot for any job, by the name of this host and process; a number follows the host from the process's second one on.
+    /// One slot for any job, by the name of this host and process; a number follows the host from
+    /// the process's second one on.
     pub fn new(report: fn(&str)) -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let earlier = NAMED_WORKERS.fetch_add(1, Ordering::Relaxed);
@@ -97,7 +101,8 @@ pub struct Worker {
 struct WorkerState {
     draining: bool,
     ended: bool,
-    /// By the lease: one that was lost may be followed by another of the same job, while the first still ends.
+    /// By the lease: one that was lost may be followed by another of the same job, while the first
+    /// still ends.
     jobs: HashMap<JobLease, ActiveJob>,
     /// Until when every lease lasts at least, if there are any.
     kept_until: Option<Moment>,
@@ -140,7 +145,8 @@ impl Worker {
         Worker { admission: Some(admission), ..self }
     }
 
-    /// Has ends of jobs told by this one, where their specs ask for that; without it others on the store do.
+    /// Has ends of jobs told by this one, where their specs ask for that; without it others on the
+    /// store do.
     #[must_use]
     pub fn with_webhook_sender(self, webhook_sender: Arc<dyn WebhookSender>) -> Self {
         Worker { webhook_sender: Some(webhook_sender), ..self }
@@ -189,7 +195,8 @@ impl Worker {
                 let leased = self.lease(free, taken);
                 if leased.is_empty() {
                     let state = self.state();
-                    // A job that ended since the look has rung already: a look too much is the price of none.
+                    // A job that ended since the look has rung already: a look too much is the
+                    // price of none.
                     drop(self.changed.wait_timeout(state, JOB_POLL_INTERVAL));
                 }
                 for job in leased {
@@ -209,7 +216,8 @@ impl Worker {
         });
     }
 
-    /// Starts a thread. A failure (a limit of threads, no memory) is reported once, and may have passed at the next try.
+    /// Starts a thread. A failure (a limit of threads, no memory) is reported once, and may have
+    /// passed at the next try.
     fn start<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -226,7 +234,8 @@ impl Worker {
         true
     }
 
-    /// Runs a part of the worker until it returns. After a panic it starts again: leases are renewed and webhooks sent all the same.
+    /// Runs a part of the worker until it returns. After a panic it starts again: leases are
+    /// renewed and webhooks sent all the same.
     fn run_part(&self, part: &dyn Fn()) {
         while catch_unwind(AssertUnwindSafe(part)).is_err() && !self.has_ended() {
             self.report("a thread of the worker failed (its stderr has the reason) and is restarted");
@@ -350,8 +359,8 @@ impl Worker {
         }
     }
 
-    /// Announces the worker to the store. Returns whether the store took it in: if it did not, the leasing reports the same
-    /// failure, and the next announcement follows after the interval.
+    /// Announces the worker to the store. Returns whether the store took it in: if it did not, the
+    /// leasing reports the same failure, and the next announcement follows after the interval.
     fn announce(&self) -> bool {
         let WorkerSettings { name, slots, queues, memory, .. } = &self.settings;
         let facts = WorkerFacts {
@@ -372,8 +381,10 @@ impl Worker {
         let mut renewed = now();
         let mut checked = now();
         loop {
-            let (state, _) =
-                self.changed.wait_timeout(self.state(), LEASE_POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner);
+            let (state, _) = self
+                .changed
+                .wait_timeout(self.state(), LEASE_POLL_INTERVAL)
+                .unwrap_or_else(PoisonError::into_inner);
             if state.ended {
                 drop(state);
                 // If that cannot be stored, it counts as live until its time has passed.
@@ -420,8 +431,10 @@ impl Worker {
     /// Ends what goes on once its leases have passed without a renewal.
     fn guard(&self) {
         loop {
-            let (mut state, _) =
-                self.changed.wait_timeout(self.state(), LEASE_POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner);
+            let (mut state, _) = self
+                .changed
+                .wait_timeout(self.state(), LEASE_POLL_INTERVAL)
+                .unwrap_or_else(PoisonError::into_inner);
             if state.ended {
                 return;
             }
@@ -463,7 +476,8 @@ impl Worker {
     }
 }
 
-/// Takes a job out of the worker's table when it is dropped, after a panic as well: else its lease would be renewed for ever.
+/// Takes a job out of the worker's table when it is dropped, after a panic as well: else its lease
+/// would be renewed for ever.
 struct Release<'a> {
     worker: &'a Worker,
     held: JobLease,
@@ -481,7 +495,8 @@ impl Drop for Release<'_> {
     }
 }
 
-/// Ends the worker's threads when it is dropped, after a panic as well: else the scope would wait for them for ever.
+/// Ends the worker's threads when it is dropped, after a panic as well: else the scope would wait
+/// for them for ever.
 struct EndOfWork<'a>(&'a Worker);
 
 impl Drop for EndOfWork<'_> {

@@ -1,5 +1,5 @@
-//! Files of jobs: those that one is given, and which of those it leaves are kept. Names and bounds; nothing is opened here
-//! but by [`embedded`], for whoever submits a spec from this machine.
+//! Files of jobs: those that one is given, and which of those it leaves are kept. Names and bounds;
+//! nothing is opened here but by [`embedded`], for whoever submits a spec from this machine.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
@@ -35,7 +35,8 @@ pub struct InputFile {
     pub path: String,
     pub bytes: u64,
     pub sha256: String,
-    /// `None` in what a store gives back: it is read with [`JobStore::read_file`](super::JobStore::read_file).
+    /// `None` in what a store gives back: it is read with
+    /// [`JobStore::read_file`](super::JobStore::read_file).
     pub content: Option<Vec<u8>>,
 }
 
@@ -207,8 +208,7 @@ pub(super) fn outputs(table: &mut SpecTable) -> Result<Vec<OutputSpec>, SpecErro
         }
     };
     if texts.len() > MAX_PATTERNS {
-        let problem =
-            format!("has {} entries; at most {MAX_PATTERNS} are taken: use a pattern", texts.len());
+        let problem = format!("has {} entries; at most {MAX_PATTERNS} are taken: use a pattern", texts.len());
         return Err(SpecError { path: "outputs".to_owned(), problem });
     }
     let mut outputs: Vec<OutputSpec> = Vec::with_capacity(texts.len());
@@ -223,8 +223,8 @@ pub(super) fn outputs(table: &mut SpecTable) -> Result<Vec<OutputSpec>, SpecErro
     Ok(outputs)
 }
 
-/// A spec with the files of this machine that its inputs name (`{file = "…"}`) in their place. Relative paths count from
-/// `directory`.
+/// A spec with the files of this machine that its inputs name (`{file = "…"}`) in their place.
+/// Relative paths count from `directory`.
 ///
 /// # Errors
 /// The way to an input whose file cannot be read, is no file, or is too long.

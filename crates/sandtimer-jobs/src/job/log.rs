@@ -49,7 +49,8 @@ impl LineTimes {
         LineTimes { is_line_start: before.is_none_or(|byte| byte == b'\n') }
     }
 
-    /// The next part, with the time of its first byte before each line that begins in it, as RFC 3339 has it, and a space.
+    /// The next part, with the time of its first byte before each line that begins in it, as RFC
+    /// 3339 has it, and a space.
     pub fn stamp(&mut self, log: &JobLog) -> Vec<u8> {
         let mut stamped = Vec::with_capacity(log.bytes.len());
         for (at_ms, piece) in log.pieces() {

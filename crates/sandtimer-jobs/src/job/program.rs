@@ -88,7 +88,8 @@ const LANGUAGE_NAMES: [&str; 4] = ["python", "bash", "javascript", "typescript"]
 const LANGUAGES: &str = "`python`, `bash`, `javascript` or `typescript`";
 
 fn language(name: &str) -> Option<JobLanguage> {
-    let languages = [JobLanguage::Python, JobLanguage::Bash, JobLanguage::JavaScript, JobLanguage::TypeScript];
+    let languages =
+        [JobLanguage::Python, JobLanguage::Bash, JobLanguage::JavaScript, JobLanguage::TypeScript];
     LANGUAGE_NAMES.iter().position(|known| *known == name).map(|index| languages[index])
 }
 
@@ -104,9 +105,13 @@ impl JobProgram {
             JobProgram::Code { language: JobLanguage::Python, code } => {
                 Ok(Some(InterpretedCommand::python("python3", code)))
             }
-            JobProgram::Code { language: JobLanguage::Bash, code } => Ok(Some(InterpretedCommand::bash(code))),
+            JobProgram::Code { language: JobLanguage::Bash, code } => {
+                Ok(Some(InterpretedCommand::bash(code)))
+            }
             JobProgram::Code { language: JobLanguage::JavaScript, code } => node(code),
-            JobProgram::Code { language: JobLanguage::TypeScript, .. } if cfg!(feature = "javascript") => Ok(None),
+            JobProgram::Code { language: JobLanguage::TypeScript, .. } if cfg!(feature = "javascript") => {
+                Ok(None)
+            }
             JobProgram::Code { language: JobLanguage::TypeScript, .. } => Err(NO_JAVASCRIPT.to_owned()),
         }
     }

@@ -1,5 +1,5 @@
-//! What a spec says of other jobs: how many with one key run at the same time, how many start in a period, and which have to
-//! end before.
+//! What a spec says of other jobs: how many with one key run at the same time, how many start in a
+//! period, and which have to end before.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -147,8 +147,8 @@ pub(super) fn after(table: &mut SpecTable) -> Result<After, SpecError> {
     Ok(After { jobs: after, runs_after_failure: runs, results })
 }
 
-/// The ids of the jobs that each submission waits for. A name is that of a job that is submitted together with it; everything
-/// else is an id of the store, which knows whether it is there.
+/// The ids of the jobs that each submission waits for. A name is that of a job that is submitted
+/// together with it; everything else is an id of the store, which knows whether it is there.
 ///
 /// # Errors
 /// A name that several of the jobs have, and jobs that wait for each other in a circle.

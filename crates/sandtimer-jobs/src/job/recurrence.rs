@@ -1,8 +1,9 @@
 //! When a recurring job is due: a cron expression in a time zone, or a fixed interval.
 //!
-//! Cron expressions are those of crontab(5): five fields, or a nickname such as `@daily`. At a change of daylight-saving
-//! time they follow Vixie cron: a fixed time that the change skips is due when the change is done, one that the change
-//! repeats is due once, and expressions for every hour or minute follow elapsed time.
+//! Cron expressions are those of crontab(5): five fields, or a nickname such as `@daily`. At a
+//! change of daylight-saving time they follow Vixie cron: a fixed time that the change skips is due
+//! when the change is done, one that the change repeats is due once, and expressions for every hour
+//! or minute follow elapsed time.
 
 use std::time::Duration;
 
@@ -30,7 +31,8 @@ pub enum Recurrence {
 }
 
 impl Recurrence {
-    /// The first moment after `now_ms` at which a schedule that is stored now is due; `None` if there is none.
+    /// The first moment after `now_ms` at which a schedule that is stored now is due; `None` if
+    /// there is none.
     pub fn first(&self, now_ms: u64) -> Option<u64> {
         self.next(now_ms, now_ms)
     }
@@ -49,7 +51,8 @@ impl Recurrence {
         }
     }
 
-    /// The last moment at or before `until_ms`, which is not before `known_ms`, a moment at which the job is due.
+    /// The last moment at or before `until_ms`, which is not before `known_ms`, a moment at which
+    /// the job is due.
     pub fn last(&self, known_ms: u64, until_ms: u64) -> u64 {
         match self {
             Recurrence::Cron { expression, time_zone } => {

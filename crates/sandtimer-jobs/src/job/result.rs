@@ -13,7 +13,8 @@ use super::sentences;
 #[serde(rename_all = "snake_case")]
 pub enum JobStatus {
     Ok,
-    /// A program failed, after its retries and fallbacks; `verdict` says so where a limit of bytes or numbers ended it.
+    /// A program failed, after its retries and fallbacks; `verdict` says so where a limit of bytes
+    /// or numbers ended it.
     Failed,
     /// A limit of time ended it: the job's, a loop's or a call's, or that of its last run.
     Timeout,
@@ -224,7 +225,8 @@ impl JobResult {
         Self::queued(id, (limit_ms, elapsed_ms), sentences::overdue(limit_ms, deliveries))
     }
 
-    /// Of a job that was not begun because it would not have been done: the quickest of its like took `shortest_ms`.
+    /// Of a job that was not begun because it would not have been done: the quickest of its like
+    /// took `shortest_ms`.
     pub fn too_late(id: &str, limit_ms: u64, elapsed_ms: u64, shortest_ms: u64) -> Self {
         let left_ms = limit_ms.saturating_sub(elapsed_ms);
         Self::queued(id, (limit_ms, elapsed_ms), sentences::too_late(limit_ms, left_ms, shortest_ms))

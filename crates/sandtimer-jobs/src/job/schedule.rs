@@ -1,5 +1,6 @@
-//! Schedules: jobs that recur. A schedule has a job's spec, the moments at which the job is due, and what is done when
-//! moments were missed or the job before is still there. Nothing is submitted here: stores do that, one job for each tick.
+//! Schedules: jobs that recur. A schedule has a job's spec, the moments at which the job is due,
+//! and what is done when moments were missed or the job before is still there. Nothing is submitted
+//! here: stores do that, one job for each tick.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,7 +13,8 @@ use super::table::{SpecTable, refused};
 
 /// Of moments that were missed with `missed = "all"`, the job is submitted for the last ones only.
 pub const MAX_MISSED: usize = 100;
-/// With `missed = "skip"` a moment counts as missed when it is this long ago. Ticks come within a second where a worker runs.
+/// With `missed = "skip"` a moment counts as missed when it is this long ago. Ticks come within a
+/// second where a worker runs.
 const MAX_LATENESS_MS: u64 = 60_000;
 /// Fields of a job that name one moment or one job.
 const OF_ONE_JOB: [(&str, &str); 6] = [

@@ -1,5 +1,5 @@
-//! From what somebody has written to what [`JobSpec::read`](super::JobSpec::read) takes: the file's format, and paths that
-//! mean the same wherever the job is executed.
+//! From what somebody has written to what [`JobSpec::read`](super::JobSpec::read) takes: the file's
+//! format, and paths that mean the same wherever the job is executed.
 
 use std::path::{Path, PathBuf};
 
@@ -28,9 +28,10 @@ pub fn parse_file(file: &Path, text: &str) -> Result<Value, SpecError> {
         .map_err(|error| SpecError { path: format!("line {}", error.line()), problem: error.to_string() })
 }
 
-/// The spec with its relative paths counted from `directory`, and with the caller's part: what durations are multiplied by and, where
-/// a command names something by a relative path, the current directory as `cwd`, unless that is not shown inside a sandbox. Other
-/// specs are the same wherever they are submitted.
+/// The spec with its relative paths counted from `directory`, and with the caller's part: what
+/// durations are multiplied by and, where a command names something by a relative path, the current
+/// directory as `cwd`, unless that is not shown inside a sandbox. Other specs are the same wherever
+/// they are submitted.
 pub fn anchored(mut source: Value, directory: &Path, scale: Option<f64>) -> Value {
     if let Value::Object(fields) = &mut source {
         let absolute = |value: &mut Value| {
@@ -50,7 +51,8 @@ pub fn anchored(mut source: Value, directory: &Path, scale: Option<f64>) -> Valu
     source
 }
 
-/// Reads a schedule, with the relative paths of its job counted from `directory` and its input files read.
+/// Reads a schedule, with the relative paths of its job counted from `directory` and its input
+/// files read.
 ///
 /// # Errors
 /// The first field that is refused, or an input that cannot be read.
@@ -77,8 +79,9 @@ fn add_working_directory(fields: &mut Map<String, Value>) {
     }
 }
 
-/// Whether a command of the spec (the job's, a step's, an action's, a driver's or a fallback's) has a relative path: as its
-/// program, or as an argument that names something in the current directory.
+/// Whether a command of the spec (the job's, a step's, an action's, a driver's or a fallback's) has
+/// a relative path: as its program, or as an argument that names something in the current
+/// directory.
 fn has_relative_command(fields: &Map<String, Value>) -> bool {
     let is_relative = |(index, argument): (usize, &str)| {
         let path = Path::new(argument);

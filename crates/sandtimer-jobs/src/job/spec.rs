@@ -1,5 +1,6 @@
-//! What somebody asks for. Read from JSON or TOML by [`JobSpec::read`], which refuses whatever is not clearly meant; kept as
-//! the JSON it was read from, so that a store can compare and hand on what it was given.
+//! What somebody asks for. Read from JSON or TOML by [`JobSpec::read`], which refuses whatever is
+//! not clearly meant; kept as the JSON it was read from, so that a store can compare and hand on
+//! what it was given.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -309,14 +310,16 @@ impl JobSpec {
         }
     }
 
-    /// What a store shows of it: digests in the place of inputs, and no secret. Those are kept beside it.
+    /// What a store shows of it: digests in the place of inputs, and no secret. Those are kept
+    /// beside it.
     pub fn stored(&self) -> Value {
         let mut kept = files::stored(&self.source, &self.inputs);
         webhook::hide(&mut kept);
         kept
     }
 
-    /// A digest of what is executed, apart from when, in which order and for whom: jobs with the same one are alike.
+    /// A digest of what is executed, apart from when, in which order and for whom: jobs with the
+    /// same one are alike.
     pub fn work_digest(&self) -> String {
         let mut work = self.stored();
         if let Some(fields) = work.as_object_mut() {
@@ -325,7 +328,8 @@ impl JobSpec {
         files::digest(work.to_string().as_bytes())
     }
 
-    /// What its runs may have of memory together, in bytes; 0 if it does not say. Of runs one after another the largest counts.
+    /// What its runs may have of memory together, in bytes; 0 if it does not say. Of runs one after
+    /// another the largest counts.
     pub fn memory_bytes(&self) -> u64 {
         let actions: Vec<&Action> = match &self.work {
             JobWork::Action(action) => vec![action],
@@ -372,8 +376,8 @@ impl JobSpec {
         self.times().deadline(now_ms)
     }
 
-    /// Refuses a moment that has passed already; with an idempotency key only the store knows whether that matters, for a job that
-    /// is there already is answered with itself.
+    /// Refuses a moment that has passed already; with an idempotency key only the store knows
+    /// whether that matters, for a job that is there already is answered with itself.
     ///
     /// # Errors
     /// As [`JobSpec::deadline`].

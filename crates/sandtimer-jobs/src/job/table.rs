@@ -1,5 +1,5 @@
-//! Takes the fields of a spec one by one. What is refused is named by its path, its value and what is allowed; what is left
-//! in the end is refused with the nearest known name.
+//! Takes the fields of a spec one by one. What is refused is named by its path, its value and what
+//! is allowed; what is left in the end is refused with the nearest known name.
 
 use std::time::Duration;
 
@@ -101,7 +101,8 @@ impl SpecTable {
         moment.map(Some).ok_or_else(|| refused(&self.at(key), &value, "whole milliseconds since 1970"))
     }
 
-    /// A duration: `None` where nothing is said, `Some(None)` where it is said that there is no limit.
+    /// A duration: `None` where nothing is said, `Some(None)` where it is said that there is no
+    /// limit.
     pub fn limit(&mut self, key: &'static str) -> Result<Option<Option<Duration>>, SpecError> {
         let Some(value) = self.take(key) else { return Ok(None) };
         self.one_time(&self.at(key), &value, Zero::Unlimited).map(Some)
@@ -216,7 +217,8 @@ impl SpecTable {
         self.left.into_iter().map(one).collect()
     }
 
-    /// The error for a field that is another tool's name for one of these, which are missing, or one of them misspelled.
+    /// The error for a field that is another tool's name for one of these, which are missing, or
+    /// one of them misspelled.
     pub fn misnamed(&self, names: &[&'static str]) -> Option<SpecError> {
         let names = names.iter().copied();
         self.left.keys().find_map(|key| {

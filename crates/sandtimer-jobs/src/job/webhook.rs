@@ -72,7 +72,9 @@ impl JobEnd {
             (_, JobStatus::Ok) => JobEnd::Ok,
             (_, JobStatus::Timeout) => JobEnd::Timeout,
             (_, JobStatus::Budget) => JobEnd::Budget,
-            (_, JobStatus::Failed | JobStatus::InfraError | JobStatus::Lost | JobStatus::Drained) => JobEnd::Failed,
+            (_, JobStatus::Failed | JobStatus::InfraError | JobStatus::Lost | JobStatus::Drained) => {
+                JobEnd::Failed
+            }
         }
     }
 }
@@ -165,7 +167,8 @@ pub struct Delivery {
     pub webhook: Webhook,
     /// This one included.
     pub attempts: u32,
-    /// How often workers returned it since the job ended, because their policy forbids the destination.
+    /// How often workers returned it since the job ended, because their policy forbids the
+    /// destination.
     #[serde(default)]
     pub returns: u32,
     /// How long ago the job ended, or its end was to be delivered again.
@@ -179,7 +182,8 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// The id of what is sent: the same for each attempt to deliver this end, and another one for each other end.
+    /// The id of what is sent: the same for each attempt to deliver this end, and another one for
+    /// each other end.
     pub fn message_id(&self) -> String {
         format!("{}-{}", self.id, self.ended_ms)
     }
@@ -199,7 +203,8 @@ pub enum DeliveryResult {
         after: Duration,
         error: String,
     },
-    /// This worker may not send it: the claim counts as no attempt, and other workers may have it when this time has passed.
+    /// This worker may not send it: the claim counts as no attempt, and other workers may have it
+    /// when this time has passed.
     Returned {
         after: Duration,
         error: String,
@@ -332,8 +337,8 @@ fn headers(table: &mut SpecTable, stored: bool) -> Result<Vec<(String, String)>,
     for (name, value) in &headers {
         let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         let is_name = !name.is_empty() && name.len() <= 200 && name.bytes().all(is_token);
-        let is_value =
-            value.len() <= MAX_FIELD_BYTES && value.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+        let is_value = value.len() <= MAX_FIELD_BYTES
+            && value.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
         let lower = name.to_ascii_lowercase();
         let problem = if !is_name {
             "is not the name of a header; use letters, digits and dashes"

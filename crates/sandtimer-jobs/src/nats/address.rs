@@ -1,7 +1,7 @@
 //! Where the server is, and as whom it is asked. Nothing is connected here.
 //!
-//! Whoever may write to the server may run what they like on every worker, so a server that is not on this machine is asked
-//! with credentials and over TLS, or not at all.
+//! Whoever may write to the server may run what they like on every worker, so a server that is not
+//! on this machine is asked with credentials and over TLS, or not at all.
 
 use std::fmt;
 use std::net::IpAddr;

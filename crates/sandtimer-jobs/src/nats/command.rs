@@ -1,15 +1,16 @@
 //! What a store of jobs is told, as one message of the log each, and what that does to the tables.
 //!
-//! Whoever reads the log comes to the same tables: a command has in it what its sender chose at random or by its own program,
-//! and its moment is the log's. Whoever changes what is written here, or what it does, raises [`FORMAT`].
+//! Whoever reads the log comes to the same tables: a command has in it what its sender chose at
+//! random or by its own program, and its moment is the log's. Whoever changes what is written here,
+//! or what it does, raises [`FORMAT`].
 
 use std::time::Duration;
 
 use sandtimer_agents::resilience::BreakerSnapshot;
 
 use crate::job::{
-    CancelResult, DeliveryResult, Delivery, Filter, Finish, FinishResult, JobLease, JobState, LeaseRequest, JobAssignment, Renewal,
-    StoreError, SubmittedJob, WebhookShares, WebhookState, WorkerFacts,
+    CancelResult, Delivery, DeliveryResult, Filter, Finish, FinishResult, JobAssignment, JobLease, JobState,
+    LeaseRequest, Renewal, StoreError, SubmittedJob, WebhookShares, WebhookState, WorkerFacts,
 };
 use rusqlite::Transaction;
 use serde::{Deserialize, Serialize};
@@ -31,7 +32,8 @@ const LASTING_WEBHOOKS: i64 = 6;
 /// From this version on pieces of logs have times.
 const TIMED_LOGS: i64 = 8;
 
-/// From this version on removed schedules leave their last jobs, and leases may be returned for later.
+/// From this version on removed schedules leave their last jobs, and leases may be returned for
+/// later.
 const RETURNS_FOR_LATER: i64 = 9;
 
 /// One call of the store.
@@ -125,7 +127,8 @@ pub(super) enum CommandResult {
 }
 
 impl LogEntry {
-    /// Does it, at the log's moment `now`, as the version of the log does that it was written for. Refusals are the same for all who read the log.
+    /// Does it, at the log's moment `now`, as the version of the log does that it was written for.
+    /// Refusals are the same for all who read the log.
     pub fn perform(self, tx: &Transaction<'_>, now: i64, format: i64) -> Result<CommandResult, StoreError> {
         if self.until_ms.is_some_and(|until| until < now) {
             return Ok(CommandResult::Late);
@@ -142,7 +145,9 @@ impl StoreCommand {
             false => WebhookRules::EndWithRecord,
         };
         match self {
-            StoreCommand::Submit(new) => submitting::submit_all(tx, (&new, turns), now).map(CommandResult::Submitted),
+            StoreCommand::Submit(new) => {
+                submitting::submit_all(tx, (&new, turns), now).map(CommandResult::Submitted)
+            }
             StoreCommand::Lease(request) => {
                 moving::sweep(tx, rules, now)?;
                 leasing::lease(tx, (&request, turns), now).map(CommandResult::Leased)
@@ -156,10 +161,16 @@ impl StoreCommand {
                 let finished = finishes.iter().map(|finish| moving::finish(tx, (finish, defers), now));
                 finished.collect::<Result<_, _>>().map(CommandResult::Finished)
             }
-            StoreCommand::Cancel { id, reason } => moving::cancel(tx, &id, &reason, now).map(CommandResult::Cancelled),
+            StoreCommand::Cancel { id, reason } => {
+                moving::cancel(tx, &id, &reason, now).map(CommandResult::Cancelled)
+            }
             StoreCommand::Retry(id) => moving::retry(tx, &id, now).map(CommandResult::State),
-            StoreCommand::Purge(filter) => moving::purge(tx, &filter, (usize::MAX, rules), now).map(CommandResult::Count),
-            StoreCommand::Pause { queue, paused } => moving::pause(tx, &queue, paused).map(|()| CommandResult::Applied),
+            StoreCommand::Purge(filter) => {
+                moving::purge(tx, &filter, (usize::MAX, rules), now).map(CommandResult::Count)
+            }
+            StoreCommand::Pause { queue, paused } => {
+                moving::pause(tx, &queue, paused).map(|()| CommandResult::Applied)
+            }
             StoreCommand::Sweep => moving::sweep(tx, rules, now).map(|()| CommandResult::Applied),
             StoreCommand::AppendLog { held, bytes } => {
                 let at = (format >= TIMED_LOGS).then_some(now);
@@ -186,9 +197,15 @@ impl StoreCommand {
                 schedules::remove(tx, (&owner, &name), rest).map(CommandResult::OfSchedule)
             }
             StoreCommand::PauseSchedule(pause) => schedules::pause(tx, &pause).map(CommandResult::OfSchedule),
-            StoreCommand::Tick(tick) => schedules::apply(tx, (&tick, turns), now).map(|()| CommandResult::Applied),
-            StoreCommand::RedeliverWebhook(id) => webhooks::redeliver(tx, &id, now).map(CommandResult::Webhook),
-            StoreCommand::Announce(worker) => workers::announce(tx, &worker, now).map(|()| CommandResult::Applied),
+            StoreCommand::Tick(tick) => {
+                schedules::apply(tx, (&tick, turns), now).map(|()| CommandResult::Applied)
+            }
+            StoreCommand::RedeliverWebhook(id) => {
+                webhooks::redeliver(tx, &id, now).map(CommandResult::Webhook)
+            }
+            StoreCommand::Announce(worker) => {
+                workers::announce(tx, &worker, now).map(|()| CommandResult::Applied)
+            }
             StoreCommand::Depart(worker) => workers::depart(tx, &worker).map(|()| CommandResult::Applied),
         }
     }

@@ -1,8 +1,9 @@
-//! The connection: commands are appended to the log, and the log is followed. Runs in one thread of its own; what it learns
-//! goes to [`Shared`].
+//! The connection: commands are appended to the log, and the log is followed. Runs in one thread of
+//! its own; what it learns goes to [`Shared`].
 //!
-//! Following is a chain of short-lived consumers of the server: whatever is unclear (a gap, silence, another connection) ends
-//! one, and the next begins behind what the copy of the tables has, after a look whether that is still the server's past.
+//! Following is a chain of short-lived consumers of the server: whatever is unclear (a gap,
+//! silence, another connection) ends one, and the next begins behind what the copy of the tables
+//! has, after a look whether that is still the server's past.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -57,7 +58,8 @@ pub(super) struct Link {
     client: Client,
     pub context: Context,
     pub shared: Arc<SharedReplica>,
-    /// When the stream was created, in nanoseconds since 1970: another one of its name is another log.
+    /// When the stream was created, in nanoseconds since 1970: another one of its name is another
+    /// log.
     created_ns: i128,
     /// Rung when the following is to begin anew.
     renew: Arc<Notify>,
@@ -66,7 +68,8 @@ pub(super) struct Link {
     report_error: fn(&str),
 }
 
-/// Its subjects are those of another stream: of the same one, where another process has made it since it was looked for.
+/// Its subjects are those of another stream: of the same one, where another process has made it
+/// since it was looked for.
 fn overlaps(error: &jetstream::context::CreateStreamError) -> bool {
     use jetstream::context::CreateStreamErrorKind as Kind;
     matches!(error.kind(), Kind::JetStream(why) if why.error_code().0 == 10_065)
@@ -228,8 +231,9 @@ impl Link {
         }
     }
 
-    /// Why it is not known that the server still has the log that this program has read: after a lost connection the stream of its name
-    /// may be another one, to which nothing is to be appended.
+    /// Why it is not known that the server still has the log that this program has read: after a
+    /// lost connection the stream of its name may be another one, to which nothing is to be
+    /// appended.
     fn unverified(&self) -> Result<Option<String>, StoreError> {
         let trouble = self.shared.lock().trouble.clone().map(|trouble| trouble.error());
         match trouble {
@@ -365,7 +369,8 @@ impl Link {
         }
     }
 
-    /// Sees that what the copy of the tables has is what the log has, and begins it anew where it is not.
+    /// Sees that what the copy of the tables has is what the log has, and begins it anew where it
+    /// is not.
     async fn come_to_its_past(&self, stream: &Stream) -> Result<(), StoreError> {
         let log = &stream.cached_info().state;
         let (sequence, last) = {

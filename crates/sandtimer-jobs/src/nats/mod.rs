@@ -8,10 +8,11 @@
 //! shared     what the callers' threads and the connection's share
 //! address    where the server is, and as whom it is asked
 //! ```
-//! The log's order is the only one there is: every program applies every command in it, by the functions of the SQLite store,
-//! and so comes to the same tables and the same answers. A call that changes something appends its command and waits until its
-//! own copy has come to it; a call that reads asks how far the log is, and waits until the copy is there. The store's clock is
-//! the server's, held so that it never goes back.
+//! The log's order is the only one there is: every program applies every command in it, by the
+//! functions of the SQLite store, and so comes to the same tables and the same answers. A call that
+//! changes something appends its command and waits until its own copy has come to it; a call that
+//! reads asks how far the log is, and waits until the copy is there. The store's clock is the
+//! server's, held so that it never goes back.
 
 mod address;
 mod command;
@@ -33,9 +34,10 @@ use sandtimer_agents::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use crate::job::{
-    BreakerPage, CancelResult, DeliveryResult, Delivery, FileOf, Filter, Finish, FinishResult, JobLease, JobLine, JobRecord,
-    JobState, JobStore, LeaseRequest, JobAssignment, LiveWorker, JobLog, Page, QueueFacts, Renewal, ScheduleRecord,
-    ScheduleSpec, StoreError, Submission, SubmittedJob, WebhookShares, WebhookState, WorkerFacts,
+    BreakerPage, CancelResult, Delivery, DeliveryResult, FileOf, Filter, Finish, FinishResult, JobAssignment,
+    JobLease, JobLine, JobLog, JobRecord, JobState, JobStore, LeaseRequest, LiveWorker, Page, QueueFacts,
+    Renewal, ScheduleRecord, ScheduleSpec, StoreError, Submission, SubmittedJob, WebhookShares, WebhookState,
+    WorkerFacts,
 };
 use rusqlite::Transaction;
 use tokio::runtime::{Builder, Handle};
@@ -47,11 +49,12 @@ use crate::sqlite::schedules::{NewSchedule, SchedulePause};
 use crate::sqlite::submitting::NewJob;
 use crate::sqlite::values::natural;
 use crate::sqlite::{breakers, files, leasing, moving, reading, schedules, webhooks, workers};
-use command::{CommandResult, StoreCommand, LogEntry};
+use command::{CommandResult, LogEntry, StoreCommand};
 use link::Link;
 use shared::{CALL_TIMEOUT, SharedReplica, SnapshotThresholds};
 
-/// Large enough that a snapshot is worth its trouble, small enough that the rest is read in a moment.
+/// Large enough that a snapshot is worth its trouble, small enough that the rest is read in a
+/// moment.
 const SNAPSHOTS: SnapshotThresholds = SnapshotThresholds { messages: 10_000, bytes: 16 << 20 };
 /// How long a snapshot that is being written is waited for at the end.
 const LAST_SNAPSHOT: Duration = Duration::from_secs(30);
@@ -71,10 +74,12 @@ pub struct NatsJobs {
 }
 
 impl NatsJobs {
-    /// Opens the jobs on a server, making the stream they are in where it is missing. `complain` is told what goes wrong beside calls.
+    /// Opens the jobs on a server, making the stream they are in where it is missing. `complain` is
+    /// told what goes wrong beside calls.
     ///
     /// # Errors
-    /// When the server may not be used so, is not there, has no JetStream, or has the jobs of a newer program.
+    /// When the server may not be used so, is not there, has no JetStream, or has the jobs of a
+    /// newer program.
     pub fn open(address: &NatsAddress, report_error: fn(&str)) -> Result<Self, StoreError> {
         Self::open_with(address, SNAPSHOTS, report_error)
     }
@@ -92,11 +97,14 @@ impl NatsJobs {
         let thread = std::thread::Builder::new().name("sandtimer-nats".to_owned());
         let thread = thread
             .spawn(move || {
-                // They are for the threads of the program, which may not have said yet what it wants of them.
+                // They are for the threads of the program, which may not have said yet what it
+                // wants of them.
                 sandtimer_os::thread::block_signals();
                 let runtime = match Builder::new_current_thread().enable_all().build() {
                     Ok(runtime) => runtime,
-                    Err(error) => return drop(opened_sender.send(Err(StoreError::Broken(error.to_string())))),
+                    Err(error) => {
+                        return drop(opened_sender.send(Err(StoreError::Broken(error.to_string()))));
+                    }
                 };
                 runtime.block_on(async {
                     match Link::open(address, for_thread, (often, report_error)).await {
@@ -113,8 +121,9 @@ impl NatsJobs {
                 runtime.shutdown_background();
             })
             .map_err(|error| StoreError::Broken(format!("no thread for the connection: {error}")))?;
-        let opened =
-            opened_receiver.recv().map_err(|_| StoreError::Broken("the connection's thread failed".to_owned()))?;
+        let opened = opened_receiver
+            .recv()
+            .map_err(|_| StoreError::Broken("the connection's thread failed".to_owned()))?;
         let (link, runtime) = opened?;
         let name = format!("{}{}", new_run_id(), new_run_id());
         let store = NatsJobs {
@@ -126,7 +135,8 @@ impl NatsJobs {
             name,
             count: AtomicU64::new(0),
         };
-        // Behind it the copy of the tables is as far as the log was, and it tells the server's time.
+        // Behind it the copy of the tables is as far as the log was, and it tells the server's
+        // time.
         match store.append(StoreCommand::Sweep) {
             // What a full server has can still be read.
             Err(StoreError::Full(_)) => store.catch_up()?,
@@ -172,8 +182,9 @@ impl NatsJobs {
                 link.shared.change(|state| state.answer(&sent, Err(error)));
             }
         });
-        // The sending ends first where it does not succeed, and knows why. As long as it may succeed it is waited for, however
-        // long the server has been away: what a lease hands out to nobody is held until the lease is over.
+        // The sending ends first where it does not succeed, and knows why. As long as it may
+        // succeed it is waited for, however long the server has been away: what a lease hands out
+        // to nobody is held until the lease is over.
         let answer = self.shared.wait(until + EXTRA_CALL_TIMEOUT.as_nanos() as u64, |state| {
             let unreadable = state.trouble.as_ref().filter(|trouble| trouble.is_unreadable());
             let unreadable = unreadable.map(|trouble| trouble.error());
@@ -237,7 +248,9 @@ impl NatsJobs {
         let (opened_sender, opened_receiver) = mpsc::channel();
         self.runtime.spawn(async move { drop(opened_sender.send(link.last_sequence(until).await)) });
         let left = Duration::from_nanos(until.saturating_sub(monotonic_nanoseconds())) + EXTRA_CALL_TIMEOUT;
-        opened_receiver.recv_timeout(left).unwrap_or_else(|_| Err(self.link.unreachable("no answer; try again")))
+        opened_receiver
+            .recv_timeout(left)
+            .unwrap_or_else(|_| Err(self.link.unreachable("no answer; try again")))
     }
 
     /// Reads the tables as of now.
@@ -270,7 +283,8 @@ impl NatsJobs {
     }
 }
 
-/// How much later than its work a call gives up: what was done in the last moment is heard of by then, also over a new connection.
+/// How much later than its work a call gives up: what was done in the last moment is heard of by
+/// then, also over a new connection.
 const EXTRA_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Drop for NatsJobs {

@@ -1,7 +1,8 @@
-//! A private copy of the store's tables, brought about by the log: each command in its turn, one transaction for each.
+//! A private copy of the store's tables, brought about by the log: each command in its turn, one
+//! transaction for each.
 //!
-//! It is never what is durable. It is in a file without a name, which is gone with its process, and it knows how far in the
-//! log it is.
+//! It is never what is durable. It is in a file without a name, which is gone with its process, and
+//! it knows how far in the log it is.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -10,11 +11,12 @@ use crate::job::StoreError;
 use rusqlite::backup::Progress;
 use rusqlite::{Connection, MAIN_DB, OptionalExtension, Transaction};
 
-use super::command::{CommandResult, LogEntry, FORMAT, is_rejection};
+use super::command::{CommandResult, FORMAT, LogEntry, is_rejection};
 use crate::sqlite::values::{broken, integer, natural};
 use crate::sqlite::{keep_statements, schema};
 
-/// How long the parts of a command are kept for the last one: longer than a sender that lives takes.
+/// How long the parts of a command are kept for the last one: longer than a sender that lives
+/// takes.
 const PARTS_MS: i64 = 60_000;
 
 /// Beside the tables of jobs: how far in the log they are, and commands that have not come whole.
@@ -108,11 +110,17 @@ impl Replica {
     ///
     /// # Errors
     /// When this copy cannot be brought further: nothing of the message is in it.
-    pub fn apply(&mut self, message: &Message<'_>) -> Result<Option<Result<CommandResult, StoreError>>, StoreError> {
+    pub fn apply(
+        &mut self,
+        message: &Message<'_>,
+    ) -> Result<Option<Result<CommandResult, StoreError>>, StoreError> {
         self.take_in(message).map_err(here)
     }
 
-    fn take_in(&mut self, message: &Message<'_>) -> Result<Option<Result<CommandResult, StoreError>>, StoreError> {
+    fn take_in(
+        &mut self,
+        message: &Message<'_>,
+    ) -> Result<Option<Result<CommandResult, StoreError>>, StoreError> {
         if message.format > FORMAT {
             return Err(StoreError::Newer { found: message.format, known: FORMAT });
         }
@@ -168,11 +176,13 @@ fn here(error: StoreError) -> StoreError {
     }
 }
 
-/// In a file whose name is taken away at once. A temporary database of SQLite's own would keep every changed page as one to
-/// be written, and walk them all at each commit.
+/// In a file whose name is taken away at once. A temporary database of SQLite's own would keep
+/// every changed page as one to be written, and walk them all at each commit.
 fn temporary() -> Result<Connection, StoreError> {
     let file = tempfile::Builder::new().prefix("sandtimer-jobs-").tempfile();
-    let failed = |error| StoreError::Broken(format!("no copy can be made in {}: {error}", temporary_directory().display()));
+    let failed = |error| {
+        StoreError::Broken(format!("no copy can be made in {}: {error}", temporary_directory().display()))
+    };
     let connection = Connection::open(file.map_err(failed)?.path()).map_err(broken)?;
     connection.pragma_update_and_check(None, "journal_mode", "memory", |_| Ok(())).map_err(broken)?;
     connection.pragma_update_and_check(None, "locking_mode", "exclusive", |_| Ok(())).map_err(broken)?;

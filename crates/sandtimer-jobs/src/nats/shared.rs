@@ -1,5 +1,5 @@
-//! What the callers' threads and the thread of the connection share: the copy of the tables, the store's clock, and who waits
-//! for what.
+//! What the callers' threads and the thread of the connection share: the copy of the tables, the
+//! store's clock, and who waits for what.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,8 @@ use super::replica::{Message, Replica};
 /// How long a call waits for a server that is away or busy.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// When another snapshot is due: after so many messages, or bytes of them. All who use a log need the same.
+/// When another snapshot is due: after so many messages, or bytes of them. All who use a log need
+/// the same.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SnapshotThresholds {
     pub messages: u64,
@@ -31,7 +32,8 @@ pub(super) struct SharedReplica {
 #[derive(Debug)]
 pub(super) struct ReplicaState {
     pub replica: Replica,
-    /// The store's clock, as what is added to CLOCK_BOOTTIME: as far ahead as any message has shown, so it never goes back.
+    /// The store's clock, as what is added to CLOCK_BOOTTIME: as far ahead as any message has
+    /// shown, so it never goes back.
     offset_ms: i64,
     /// The commands whose senders wait, and what they did.
     waiting: HashMap<String, Option<Result<CommandResult, StoreError>>>,
@@ -132,7 +134,8 @@ impl SharedReplica {
     }
 
     pub fn lock(&self) -> MutexGuard<'_, ReplicaState> {
-        // A transaction that a panic left behind was undone when it was dropped; the rest is whole whatever happened.
+        // A transaction that a panic left behind was undone when it was dropped; the rest is whole
+        // whatever happened.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -161,7 +164,8 @@ impl SharedReplica {
 }
 
 impl ReplicaState {
-    /// The store's moment, from what the server's messages have shown; before the first one the beginning of time.
+    /// The store's moment, from what the server's messages have shown; before the first one the
+    /// beginning of time.
     pub fn now(&self) -> i64 {
         match self.offset_ms {
             i64::MIN => self.replica.now(),
@@ -169,7 +173,8 @@ impl ReplicaState {
         }
     }
 
-    /// Takes in the next message. Whether its sender waits here, and a snapshot is due: who has sent it is to write one.
+    /// Takes in the next message. Whether its sender waits here, and a snapshot is due: who has
+    /// sent it is to write one.
     pub fn apply(&mut self, message: &Message<'_>, often: SnapshotThresholds) -> Result<bool, StoreError> {
         let done = self.replica.apply(message)?;
         // A message that was long on its way shows too little; the latest one shows most.
@@ -177,7 +182,8 @@ impl ReplicaState {
         let waits = self.waiting.contains_key(message.id);
         self.unsnapshotted_bytes += message.payload.len() as u64;
         // What is written stays within four times of what came.
-        let is_large = self.unsnapshotted_bytes >= often.bytes && self.unsnapshotted_bytes >= self.replica.bytes()? / 4;
+        let is_large =
+            self.unsnapshotted_bytes >= often.bytes && self.unsnapshotted_bytes >= self.replica.bytes()? / 4;
         let is_due = message.sequence.is_multiple_of(often.messages) || is_large;
         if is_due {
             self.unsnapshotted_bytes = 0;
@@ -193,7 +199,8 @@ impl ReplicaState {
         (self.replica, self.unsnapshotted_bytes) = (replica, 0);
     }
 
-    /// Takes note of what became of a snapshot. Whether that is to be told: once, until one is written again.
+    /// Takes note of what became of a snapshot. Whether that is to be told: once, until one is
+    /// written again.
     pub fn wrote(&mut self, written: &Result<(), StoreError>) -> bool {
         let was_without = std::mem::replace(&mut self.is_without, written.is_err());
         self.is_without && !was_without

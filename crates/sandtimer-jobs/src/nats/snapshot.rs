@@ -1,6 +1,8 @@
-//! Snapshots: the tables at one place in the log, in an object store of the server, so that the log before them can go.
+//! Snapshots: the tables at one place in the log, in an object store of the server, so that the log
+//! before them can go.
 //!
-//! There are two at a time. The log keeps what is behind the earlier one: whoever has just read that finds the way on.
+//! There are two at a time. The log keeps what is behind the earlier one: whoever has just read
+//! that finds the way on.
 
 use std::collections::HashMap;
 use std::io::Write;

@@ -8,13 +8,13 @@ use std::time::Duration;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use crate::job::{
-    Filter, Finish, FinishResult, JobLine, JobResult, JobSpec, JobState, JobStore, LeaseRequest, JobStatus,
+    Filter, Finish, FinishResult, JobLine, JobResult, JobSpec, JobState, JobStatus, JobStore, LeaseRequest,
     StoreError, Submission,
 };
 use rusqlite::types::Value as Sql;
 use serde_json::json;
 
-use super::command::{CommandResult, StoreCommand, LogEntry, FORMAT};
+use super::command::{CommandResult, FORMAT, LogEntry, StoreCommand};
 use super::replica::{Message, Replica};
 use super::shared::SnapshotThresholds;
 use super::{NatsAddress, NatsJobs};
@@ -171,7 +171,8 @@ fn a_clock_that_is_set_back_holds_the_stores() {
 
 #[test]
 fn multipart_command_applies_at_its_last_part() {
-    let payload = serde_json::to_vec(&LogEntry { until_ms: None, command: submit(json!({})) }).expect("written");
+    let payload =
+        serde_json::to_vec(&LogEntry { until_ms: None, command: submit(json!({})) }).expect("written");
     let (one, two) = payload.split_at(20);
     for (pause, whole) in [(1000, true), (120_000, false)] {
         let mut tape = Tape::default();
@@ -314,7 +315,10 @@ fn disconnected_store_continues_after_reconnect() {
     let begun = monotonic_nanoseconds();
     for refused in [store.cancel(&id, "nobody hears it").map(drop), store.get(&id).map(drop)] {
         let error = refused.expect_err("cut off");
-        assert!(matches!(&error, StoreError::Unreachable(reported) if reported.contains(&wire.url())), "{error}");
+        assert!(
+            matches!(&error, StoreError::Unreachable(reported) if reported.contains(&wire.url())),
+            "{error}"
+        );
     }
     let took = Duration::from_nanos(monotonic_nanoseconds() - begun);
     assert!(took < Duration::from_secs(25), "each gives up after a while: {took:?}");
@@ -472,13 +476,17 @@ fn over_tls_only_a_certificate_that_is_trusted_will_do() {
     let Some(()) = certificates(directory.path(), "DNS:localhost") else { return };
     let Some(server) = NatsServer::start_with(&tls(directory.path()), true) else { return };
     let url = format!("tls://localhost:{}", server.port);
-    let address =
-        NatsAddress::parse(&url).expect("an address").with_certificates(Some(directory.path().join("ca.pem")));
+    let address = NatsAddress::parse(&url)
+        .expect("an address")
+        .with_certificates(Some(directory.path().join("ca.pem")));
     let store = NatsJobs::open(&address, quiet).expect("opened");
     store.submit(&[submission(json!({"name": "over TLS"}))]).expect("submitted");
     assert_eq!(names(&store), ["over TLS"]);
     let unknown = open_error(&url);
-    assert!(matches!(&unknown, StoreError::Refused(reported) if reported.contains("SANDTIMER_NATS_CA")), "{unknown}");
+    assert!(
+        matches!(&unknown, StoreError::Refused(reported) if reported.contains("SANDTIMER_NATS_CA")),
+        "{unknown}"
+    );
 }
 
 #[test]

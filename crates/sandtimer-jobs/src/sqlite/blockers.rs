@@ -22,7 +22,8 @@ struct Candidate {
     memory: i64,
 }
 
-/// Returns every reason, the first to be resolved by its owner first. Jobs that are leased or have ended have none.
+/// Returns every reason, the first to be resolved by its owner first. Jobs that are leased or have
+/// ended have none.
 pub(super) fn of(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<Vec<JobBlocker>, StoreError> {
     let Some(job) = candidate(tx, seq)? else { return Ok(Vec::new()) };
     let mut blockers = Vec::new();

@@ -9,13 +9,15 @@ use rusqlite::{OptionalExtension, Transaction};
 
 use super::values::{broken, execute, integer, natural, unreadable};
 
-/// How long one is kept behind the moment from which it may be tried again: longer than most calls, whose end is to be heard.
+/// How long one is kept behind the moment from which it may be tried again: longer than most calls,
+/// whose end is to be heard.
 const RETENTION_MS: i64 = 7 * 24 * 3_600_000;
 /// How many are kept; beyond, those that would be forgotten first.
 const MAX_BREAKERS: i64 = 10_000;
 
-/// The version of what is kept of a key, and that, its times counted down. What is to be forgotten has its version still: whose clock
-/// is ahead of the one by which it is changed finds the same row.
+/// The version of what is kept of a key, and that, its times counted down. What is to be forgotten
+/// has its version still: whose clock is ahead of the one by which it is changed finds the same
+/// row.
 pub(crate) fn load(
     tx: &Transaction<'_>,
     key: &str,
@@ -34,14 +36,16 @@ pub(crate) fn load(
     Ok((natural(version), Some(counted_down(&body, natural(now - at))?)))
 }
 
-/// Returns at most `most` breakers of an owner, or of all owners, by owner and key, after a cursor: the primary key is searched.
+/// Returns at most `most` breakers of an owner, or of all owners, by owner and key, after a cursor:
+/// the primary key is searched.
 pub(crate) fn list(
     tx: &Transaction<'_>,
     owner: Option<&str>,
     (cursor, most): (Option<&str>, usize),
     now: i64,
 ) -> Result<BreakerPage, StoreError> {
-    // All keys of an owner, and no others, lie between these two: a breaker's key begins with its owner and a new line.
+    // All keys of an owner, and no others, lie between these two: a breaker's key begins with its
+    // owner and a new line.
     let range = owner.map(|owner| (breaker_key(owner, ""), format!("{owner}\u{b}")));
     let first = cursor.map(key_of).transpose()?;
     let (lower, upper) = match range {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::job::{JobLease, LeaseRequest, JobAssignment, Renewal, Room, StoreError};
+use crate::job::{JobAssignment, JobLease, LeaseRequest, Renewal, Room, StoreError};
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use super::files::forget_outputs;
@@ -78,8 +78,9 @@ pub(super) struct Ready {
     memory: u64,
 }
 
-/// Ends a job that has waited for too long: so little of its time is left that none of its like was ever done in it, while all of
-/// its time would have been enough. Whether it was one. Whoever gives a job less from the beginning gets what can be had.
+/// Ends a job that has waited for too long: so little of its time is left that none of its like was
+/// ever done in it, while all of its time would have been enough. Whether it was one. Whoever gives
+/// a job less from the beginning gets what can be had.
 fn is_too_late(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<bool, StoreError> {
     let select = "SELECT owner, work, deadline_ms - submitted_ms, deadline_ms - ?2 FROM jobs
         WHERE seq = ?1 AND deadline_ms IS NOT NULL AND work <> ''";
@@ -95,7 +96,8 @@ fn is_too_late(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<bool, StoreEr
         "SELECT took_ms FROM jobs INDEXED BY jobs_took WHERE owner = ?1 AND work = ?2 AND took_ms IS NOT NULL
         ORDER BY took_ms LIMIT ?3";
     let mut select = tx.prepare_cached(shortest).map_err(broken)?;
-    let found = select.query_map((owner, work, MIN_FINISHED_JOBS), |row| row.get::<_, i64>(0)).map_err(broken)?;
+    let found =
+        select.query_map((owner, work, MIN_FINISHED_JOBS), |row| row.get::<_, i64>(0)).map_err(broken)?;
     let found: Vec<i64> = found.collect::<Result<_, _>>().map_err(broken)?;
     match found[..] {
         [shortest, ..] if found.len() as i64 == MIN_FINISHED_JOBS && (left + 1..=all).contains(&shortest) => {
@@ -105,7 +107,8 @@ fn is_too_late(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<bool, StoreEr
     }
 }
 
-/// Those of a queue that come first. Of those whose deadline has passed there may be more than a sweep has ended.
+/// Those of a queue that come first. Of those whose deadline has passed there may be more than a
+/// sweep has ended.
 fn first(
     tx: &Transaction<'_>,
     queue: &str,

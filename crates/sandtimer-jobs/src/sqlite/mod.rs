@@ -17,9 +17,9 @@
 //! waits        jobs that wait for others
 //! reserve      room for when the disk is full
 //! ```
-//! Every call is one transaction, begun for writing before it reads, so none is ever undone by another. WAL and
-//! `synchronous = NORMAL`: what was answered outlives the death of any process; a loss of power may take the last
-//! transactions, and never a part of one.
+//! Every call is one transaction, begun for writing before it reads, so none is ever undone by
+//! another. WAL and `synchronous = NORMAL`: what was answered outlives the death of any process; a
+//! loss of power may take the last transactions, and never a part of one.
 
 mod blockers;
 pub(crate) mod breakers;
@@ -51,9 +51,10 @@ use sandtimer_agents::resilience::BreakerSnapshot;
 use sandtimer_records::write_ahead;
 
 use crate::job::{
-    BreakerPage, CancelResult, DeliveryResult, Delivery, FileOf, Filter, Finish, FinishResult, JobLease, JobLine, JobRecord,
-    JobState, JobStore, LeaseRequest, JobAssignment, LiveWorker, JobLog, Page, QueueFacts, Renewal, ScheduleRecord,
-    ScheduleSpec, StoreError, Submission, SubmittedJob, WebhookShares, WebhookState, WorkerFacts,
+    BreakerPage, CancelResult, Delivery, DeliveryResult, FileOf, Filter, Finish, FinishResult, JobAssignment,
+    JobLease, JobLine, JobLog, JobRecord, JobState, JobStore, LeaseRequest, LiveWorker, Page, QueueFacts,
+    Renewal, ScheduleRecord, ScheduleSpec, StoreError, Submission, SubmittedJob, WebhookShares, WebhookState,
+    WorkerFacts,
 };
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -87,7 +88,8 @@ pub struct SqliteJobs {
 }
 
 impl SqliteJobs {
-    /// Opens the jobs below a state directory, making what is missing with access for this user only.
+    /// Opens the jobs below a state directory, making what is missing with access for this user
+    /// only.
     ///
     /// # Errors
     /// When the directory cannot be written, or the database comes from a newer program.
@@ -113,7 +115,8 @@ impl SqliteJobs {
         Ok(SqliteJobs { connection: Mutex::new(connection), file, clock, reserve })
     }
 
-    /// Ends the leases of a worker that is known to be dead, as if they had run out. How many that were.
+    /// Ends the leases of a worker that is known to be dead, as if they had run out. How many that
+    /// were.
     ///
     /// # Errors
     /// As [`JobStore::lease`].
@@ -179,7 +182,8 @@ impl SqliteJobs {
             if !matches!(done, Err(StoreError::Full(_))) {
                 break;
             }
-            // Another process may have given it up, or taken back what this one gave up, at the same moment.
+            // Another process may have given it up, or taken back what this one gave up, at the
+            // same moment.
             self.reserve.release();
             done = self.write(&work);
             self.reserve.take_back();
@@ -209,8 +213,8 @@ impl SqliteJobs {
         }
     }
 
-    /// Does what the calendar says: moves what waits for a moment if the calendar was set, and submits the jobs of schedules
-    /// that are due.
+    /// Does what the calendar says: moves what waits for a moment if the calendar was set, and
+    /// submits the jobs of schedules that are due.
     fn follow_calendar(&self) -> Result<(), StoreError> {
         let (calendar, skew) = (self.clock.calendar(), self.clock.skew());
         let (is_due, is_followed) =
@@ -262,7 +266,8 @@ impl JobStore for SqliteJobs {
         self.file.check()?;
         if request.only.is_none() {
             match self.follow_calendar() {
-                // The disk is full: what is there is leased all the same, and the schedule stays due.
+                // The disk is full: what is there is leased all the same, and the schedule stays
+                // due.
                 Ok(()) | Err(StoreError::Full(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -470,7 +475,8 @@ impl JobStore for SqliteJobs {
     }
 }
 
-/// The file that a connection has open. What is written to one that was removed or replaced is lost with the connection.
+/// The file that a connection has open. What is written to one that was removed or replaced is lost
+/// with the connection.
 #[derive(Debug)]
 struct DatabaseFile {
     path: PathBuf,
@@ -507,7 +513,8 @@ fn without_output(finish: &Finish) -> Finish {
         .error
         .as_ref()
         .map_or_else(|| missing.to_owned(), |error| format!("{error}; {missing}"));
-    // What is kept besides, its files and what its log lacks, is small, and names what is stored already.
+    // What is kept besides, its files and what its log lacks, is small, and names what is stored
+    // already.
     let mut result = finish.result.clone();
     result.outcome = None;
     result.value = None;
@@ -517,8 +524,9 @@ fn without_output(finish: &Finish) -> Finish {
     Finish { result, ..finish.clone() }
 }
 
-/// Has a connection plan each statement once. Without the guarantee of a stable plan SQLite plans a statement again whenever
-/// other values are bound to it, if they could matter for the plan: <https://sqlite.org/queryplanner-ng.html#qpsg>.
+/// Has a connection plan each statement once. Without the guarantee of a stable plan SQLite plans a
+/// statement again whenever other values are bound to it, if they could matter for the plan:
+/// <https://sqlite.org/queryplanner-ng.html#qpsg>.
 pub(crate) fn keep_statements(connection: &Connection) -> Result<(), StoreError> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop).map_err(broken)

@@ -1,11 +1,14 @@
 //! From one state to the next. Each function is a part of one transaction.
 
 use crate::job::{
-    CancelResult, Filter, Finish, FinishResult, JobEnd, JobResult, JobState, LeaseRequest, JobStatus, StoreError,
+    CancelResult, Filter, Finish, FinishResult, JobEnd, JobResult, JobState, JobStatus, LeaseRequest,
+    StoreError,
 };
 use rusqlite::{OptionalExtension, Row, Transaction, params, params_from_iter};
 
-use super::values::{ResultKind, broken, execute, integer, natural, rank, state_number, state_of, unreadable};
+use super::values::{
+    ResultKind, broken, execute, integer, natural, rank, state_number, state_of, unreadable,
+};
 use super::webhooks::{self, WebhookRules};
 use super::{rates, waits};
 
@@ -78,7 +81,8 @@ fn by_seq(tx: &Transaction<'_>, seq: i64) -> Result<MovingJob, StoreError> {
     select.query_row([seq], row).map_err(broken)
 }
 
-/// Some jobs, by the index of just those: the planner would take the one of all states, and walk over all that wait.
+/// Some jobs, by the index of just those: the planner would take the one of all states, and walk
+/// over all that wait.
 fn rows(tx: &Transaction<'_>, which: &str, bound: i64) -> Result<Vec<MovingJob>, StoreError> {
     let sql = format!("SELECT {COLUMNS} FROM jobs INDEXED BY {which} LIMIT {CHUNK}");
     let mut select = tx.prepare_cached(&sql).map_err(broken)?;
@@ -250,10 +254,8 @@ pub(super) fn take_back(tx: &Transaction<'_>, worker: &str, now: i64) -> Result<
 /// A job's worker is lost.
 fn lose(tx: &Transaction<'_>, job: &MovingJob, how: &str, now: i64) -> Result<(), StoreError> {
     let worker = job.worker.as_deref().unwrap_or("unknown");
-    let loss = format!(
-        "worker {worker} was lost ({how}), in delivery {} of {}",
-        job.deliveries, job.max_deliveries
-    );
+    let loss =
+        format!("worker {worker} was lost ({how}), in delivery {} of {}", job.deliveries, job.max_deliveries);
     if let Some(reason) = &job.cancel {
         let result = JobResult::bare(JobStatus::Cancelled, Some(format!("Cancelled: {reason}; {loss}.")));
         return end(tx, job, JobState::Cancelled, &result, now);
@@ -261,7 +263,8 @@ fn lose(tx: &Transaction<'_>, job: &MovingJob, how: &str, now: i64) -> Result<()
     give_back(tx, job, (&JobResult::bare(JobStatus::Lost, Some(loss)), None), now)
 }
 
-/// Queues a leased job again, at once or after a pause, or ends it: past its deadline, or handed out too often.
+/// Queues a leased job again, at once or after a pause, or ends it: past its deadline, or handed
+/// out too often.
 fn give_back(
     tx: &Transaction<'_>,
     job: &MovingJob,
@@ -306,14 +309,20 @@ fn overdue(tx: &Transaction<'_>, job: &MovingJob, now: i64) -> Result<(), StoreE
 }
 
 /// Ends a queued job that could not be done any more.
-pub(super) fn end_too_late(tx: &Transaction<'_>, seq: i64, shortest: i64, now: i64) -> Result<(), StoreError> {
+pub(super) fn end_too_late(
+    tx: &Transaction<'_>,
+    seq: i64,
+    shortest: i64,
+    now: i64,
+) -> Result<(), StoreError> {
     let job = by_seq(tx, seq)?;
     let limit = natural(job.deadline.unwrap_or(now) - job.submitted);
     let result = JobResult::too_late(&job.id, limit, natural(now - job.submitted), natural(shortest));
     end(tx, &job, JobState::Ended, &result, now)
 }
 
-/// Records what became of a leased job, if the lease is still this one. One that could not be executed may be deferred.
+/// Records what became of a leased job, if the lease is still this one. One that could not be
+/// executed may be deferred.
 pub(crate) fn finish(
     tx: &Transaction<'_>,
     (finish, may_defer): (&Finish, bool),

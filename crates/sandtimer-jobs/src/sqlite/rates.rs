@@ -1,9 +1,10 @@
 //! Rates: of the jobs with one rate key, at most N start in any period.
 //!
-//! `rate_starts` has the moments of the starts of the last period, so that what is left of the rate is known at any moment.
-//! In the index of what can be leased (`ready = 1`) are, of each queue, at most as many jobs of a key as may start now; the
-//! others wait next to it (`ready = 2`). So a key with many jobs costs nothing to pass by, and a queue that is paused, or
-//! jobs that no worker has the memory for, hold no share of the rate. `rates.wake_ms` is when a start leaves the period.
+//! `rate_starts` has the moments of the starts of the last period, so that what is left of the rate
+//! is known at any moment. In the index of what can be leased (`ready = 1`) are, of each queue, at
+//! most as many jobs of a key as may start now; the others wait next to it (`ready = 2`). So a key
+//! with many jobs costs nothing to pass by, and a queue that is paused, or jobs that no worker has
+//! the memory for, hold no share of the rate. `rates.wake_ms` is when a start leaves the period.
 
 use crate::job::StoreError;
 use rusqlite::{OptionalExtension, Row, Transaction, params};
@@ -46,7 +47,8 @@ fn of_job(tx: &Transaction<'_>, seq: i64) -> Result<Option<Rate>, StoreError> {
     rate(tx, "seq = ?1 AND rate IS NOT NULL", seq)
 }
 
-/// Queues a job with a rate: in the index if its rate admits it, else next to it, after those that wait there already.
+/// Queues a job with a rate: in the index if its rate admits it, else next to it, after those that
+/// wait there already.
 pub(super) fn enter(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<(), StoreError> {
     match of_job(tx, seq)? {
         None => execute(tx, "UPDATE jobs SET state = 1, ready = 1 WHERE seq = ?1", [seq]).map(drop),
@@ -64,7 +66,8 @@ pub(super) fn started(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<(), St
     balance(tx, &rate, now)
 }
 
-/// The worker of a job that was handed out has returned it without a start: another job of its key may start in its place.
+/// The worker of a job that was handed out has returned it without a start: another job of its key
+/// may start in its place.
 pub(super) fn returned(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<(), StoreError> {
     let Some(rate) = of_job(tx, seq)? else { return Ok(()) };
     let delete = "DELETE FROM rate_starts WHERE rowid =
@@ -89,7 +92,8 @@ pub(super) fn sweep(tx: &Transaction<'_>, now: i64) -> Result<(), StoreError> {
             WHERE state = 1 AND rate = ?1 AND ready > 0 ORDER BY ready DESC, queue LIMIT 1)";
         match rate(tx, waiting, &key)? {
             Some(rate) => balance(tx, &rate, now)?,
-            // No job of the key is queued: what is remembered of it goes with the end of its period.
+            // No job of the key is queued: what is remembered of it goes with the end of its
+            // period.
             None => {
                 execute(tx, "DELETE FROM rate_starts WHERE key = ?1", [&key])?;
                 execute(tx, "DELETE FROM rates WHERE key = ?1", [&key])?;
@@ -142,7 +146,12 @@ fn groups(tx: &Transaction<'_>, rate: &Rate, waiting: IndexState) -> Result<Vec<
     }
 }
 
-fn count(tx: &Transaction<'_>, rate: &Rate, group: &RateGroup, waiting: IndexState) -> Result<i64, StoreError> {
+fn count(
+    tx: &Transaction<'_>,
+    rate: &Rate,
+    group: &RateGroup,
+    waiting: IndexState,
+) -> Result<i64, StoreError> {
     let select = "SELECT count(*) FROM jobs INDEXED BY jobs_paced
         WHERE state = 1 AND rate = ?1 AND ready = ?2 AND queue = ?3 AND memory = ?4";
     let mut select = tx.prepare_cached(select).map_err(broken)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::job::{
-    Filter, JobLease, JobLine, JobRecord, JobResult, JobState, JobLog, LogTime, Page, QueueFacts, Renewal,
+    Filter, JobLease, JobLine, JobLog, JobRecord, JobResult, JobState, LogTime, Page, QueueFacts, Renewal,
     StoreError,
 };
 use rusqlite::types::Value as Sql;
@@ -125,7 +125,11 @@ pub(crate) fn get(tx: &Transaction<'_>, id: &str, now: i64) -> Result<Option<Job
 }
 
 /// The results of a job, of one kind.
-pub(crate) fn results(tx: &Transaction<'_>, seq: i64, kind: ResultKind) -> Result<Vec<JobResult>, StoreError> {
+pub(crate) fn results(
+    tx: &Transaction<'_>,
+    seq: i64,
+    kind: ResultKind,
+) -> Result<Vec<JobResult>, StoreError> {
     let select = "SELECT body FROM results WHERE job = ?1 AND kind = ?2 ORDER BY rowid";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
     let bodies = select.query_map((seq, kind as i64), |row| row.get::<_, String>(0)).map_err(broken)?;
@@ -173,7 +177,8 @@ fn empty(queue: String, paused: bool) -> QueueFacts {
     QueueFacts { queue, paused, scheduled: 0, queued: 0, leased: 0, dead: 0, oldest_ms: None }
 }
 
-/// Adds to the log of a leased job, at this moment; `None` for commands of earlier versions, which stored none.
+/// Adds to the log of a leased job, at this moment; `None` for commands of earlier versions, which
+/// stored none.
 pub(crate) fn append_log(
     tx: &Transaction<'_>,
     held: &JobLease,
@@ -193,7 +198,12 @@ pub(crate) fn append_log(
 }
 
 /// Reads a job's log.
-pub(crate) fn read_log(tx: &Transaction<'_>, id: &str, cursor: u64, most: usize) -> Result<JobLog, StoreError> {
+pub(crate) fn read_log(
+    tx: &Transaction<'_>,
+    id: &str,
+    cursor: u64,
+    most: usize,
+) -> Result<JobLog, StoreError> {
     let select = "SELECT start, bytes, at_ms FROM log JOIN jobs ON job = seq
         WHERE id = ?1 AND start + length(bytes) > ?2 ORDER BY start";
     let mut select = tx.prepare_cached(select).map_err(broken)?;

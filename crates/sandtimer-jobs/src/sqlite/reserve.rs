@@ -1,9 +1,11 @@
-//! Room on the disk for when that is full: jobs that go on can still be renewed, finished and cancelled, and those that are over
-//! forgotten.
+//! Room on the disk for when that is full: jobs that go on can still be renewed, finished and
+//! cancelled, and those that are over forgotten.
 //!
-//! It is a file next to the database that is given up where something like this finds no room, and taken back as far as there is room
-//! as soon as that is done, so that nothing else gets it; opening the database, purging and sweeping bring back the rest. New jobs, logs
-//! and files never get it: while the disk has less than that free no job is taken in or handed out, and logs and files are refused.
+//! It is a file next to the database that is given up where something like this finds no room, and
+//! taken back as far as there is room as soon as that is done, so that nothing else gets it;
+//! opening the database, purging and sweeping bring back the rest. New jobs, logs and files never
+//! get it: while the disk has less than that free no job is taken in or handed out, and logs and
+//! files are refused.
 
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -73,10 +75,14 @@ impl Reserve {
         std::fs::remove_file(self.path()).is_ok()
     }
 
-    /// Refuses what would take the last room; `reusable` are the bytes that the database has for it.
+    /// Refuses what would take the last room; `reusable` are the bytes that the database has for
+    /// it.
     pub fn leave(&self, reusable: impl FnOnce() -> u64) -> Result<(), StoreError> {
         match self.free() {
-            Some(free) if free < RESERVE_BYTES && free.saturating_add(reusable()) < RESERVE_BYTES + MIN_FREE_BYTES => {
+            Some(free)
+                if free < RESERVE_BYTES
+                    && free.saturating_add(reusable()) < RESERVE_BYTES + MIN_FREE_BYTES =>
+            {
                 let (free, room) = (free >> 10, RESERVE_BYTES >> 10);
                 Err(StoreError::Full(format!("{free} KiB of the disk are free, and {room} KiB are kept so")))
             }

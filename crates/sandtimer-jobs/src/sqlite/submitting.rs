@@ -17,8 +17,8 @@ use super::turns::{self, Turns};
 use super::values::{broken, execute, integer, natural, rank, state_number, state_of};
 use super::{waits, webhooks};
 
-/// A job as the tables take it in: what the store has to know of its spec, and the spec as it was written. What is chosen at
-/// random is chosen here, so that whoever takes it in comes to the same.
+/// A job as the tables take it in: what the store has to know of its spec, and the spec as it was
+/// written. What is chosen at random is chosen here, so that whoever takes it in comes to the same.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct NewJob {
     /// Its id, unless that is taken.
@@ -41,7 +41,8 @@ pub(crate) struct NewJob {
     body: String,
     inputs: Vec<JobInput>,
     webhook: Option<Webhook>,
-    /// The moment on the calendar from which it may run, on a store whose clock is not the calendar.
+    /// The moment on the calendar from which it may run, on a store whose clock is not the
+    /// calendar.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     start_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -49,7 +50,8 @@ pub(crate) struct NewJob {
     /// Its idempotency key may be used again once it has ended without success.
     #[serde(default, skip_serializing_if = "is_false")]
     releases_key: bool,
-    /// Ids of the jobs that it waits for: of the store, or as those that are submitted with it have them here.
+    /// Ids of the jobs that it waits for: of the store, or as those that are submitted with it have
+    /// them here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     after: Vec<String>,
     #[serde(default, skip_serializing_if = "is_false")]
@@ -72,7 +74,8 @@ pub(crate) struct JobInput {
 }
 
 impl NewJob {
-    /// Of all that are taken in together, or of none. Where two of them contend for a key, neither is one that exists.
+    /// Of all that are taken in together, or of none. Where two of them contend for a key, neither
+    /// is one that exists.
     pub(crate) fn all(submissions: &[Submission]) -> Result<Vec<Self>, StoreError> {
         let mut new: Vec<_> = submissions.iter().map(NewJob::of).collect();
         let ids: Vec<String> = new.iter().map(|one| one.id.clone()).collect();
@@ -91,7 +94,8 @@ impl NewJob {
         Ok(new)
     }
 
-    /// Has its moments follow the calendar, which is this many milliseconds ahead of the store's clock.
+    /// Has its moments follow the calendar, which is this many milliseconds ahead of the store's
+    /// clock.
     pub(crate) fn follow_calendar(&mut self, skew: i64) {
         self.start_ms = self.times.not_before_ms;
         self.times = self.times.corrected_for_skew(skew);
@@ -131,7 +135,8 @@ impl JobInput {
     }
 }
 
-/// Takes in jobs that were submitted together. Those that wait for others do so once all of them are there.
+/// Takes in jobs that were submitted together. Those that wait for others do so once all of them
+/// are there.
 pub(crate) fn submit_all(
     tx: &Transaction<'_>,
     (new, turns): (&[NewJob], Turns),
@@ -171,7 +176,11 @@ pub(crate) fn submit(
 }
 
 /// Adds one job to the tables, without those that it waits for.
-fn insert(tx: &Transaction<'_>, (new, turns): (&NewJob, Turns), now: i64) -> Result<SubmittedJob, StoreError> {
+fn insert(
+    tx: &Transaction<'_>,
+    (new, turns): (&NewJob, Turns),
+    now: i64,
+) -> Result<SubmittedJob, StoreError> {
     if let Some(existing) = known(tx, new)? {
         return Ok(existing);
     }
@@ -231,7 +240,8 @@ fn insert(tx: &Transaction<'_>, (new, turns): (&NewJob, Turns), now: i64) -> Res
     Ok(SubmittedJob { id, state, existed: false })
 }
 
-/// Makes a queue known. An owner with a token has only so many; those without jobs are forgotten first.
+/// Makes a queue known. An owner with a token has only so many; those without jobs are forgotten
+/// first.
 fn open_queue(tx: &Transaction<'_>, queue: &str, owner: &str, turns: Turns) -> Result<(), StoreError> {
     let is_new = match turns {
         Turns::Queues => {

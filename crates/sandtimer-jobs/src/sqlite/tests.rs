@@ -3,10 +3,10 @@ use std::time::Duration;
 
 use sandtimer::Engine;
 
-use crate::executor::{WorkerContext, Worker, WorkerSettings};
+use crate::executor::{Worker, WorkerContext, WorkerSettings};
 use crate::job::{
-    Finish, FinishResult, JobLease, JobResult, JobSpec, JobStore, LeaseRequest, JobStatus, StoreError, Submission,
-    WorkerFacts,
+    Finish, FinishResult, JobLease, JobResult, JobSpec, JobStatus, JobStore, LeaseRequest, StoreError,
+    Submission, WorkerFacts,
 };
 use rusqlite::Connection;
 use serde_json::json;
@@ -67,7 +67,8 @@ fn a_database_of_the_first_schema_keeps_its_jobs() {
     let log = store.read_log(&held.id, 0, 99).expect("readable");
     let pieces: Vec<(bool, &[u8])> = log.pieces().map(|(at_ms, bytes)| (at_ms.is_some(), bytes)).collect();
     assert_eq!(pieces, [(false, b"of then\n".as_slice()), (true, b"of now\n")]);
-    let finish = Finish { held, result: JobResult::bare(JobStatus::Cancelled, None), again: false, pause_ms: 0 };
+    let finish =
+        Finish { held, result: JobResult::bare(JobStatus::Cancelled, None), again: false, pause_ms: 0 };
     assert_eq!(store.finish(&[finish]).expect("finished"), [FinishResult::Recorded]);
     assert_eq!(store.outcomes().expect("counted"), [("cancelled".to_owned(), 1)]);
 }

@@ -1,10 +1,11 @@
-//! Webhooks of jobs that have ended: due from the transaction that ends the job, claimed by one worker at a time. What is
-//! due when the job's record is removed stays until it is settled.
+//! Webhooks of jobs that have ended: due from the transaction that ends the job, claimed by one
+//! worker at a time. What is due when the job's record is removed stays until it is settled.
 
 use std::time::Duration;
 
 use crate::job::{
-    DeliveryResult, Delivery, Destination, JobEnd, StoreError, Webhook, WebhookShares, WebhookState, webhook_body,
+    Delivery, DeliveryResult, Destination, JobEnd, StoreError, Webhook, WebhookShares, WebhookState,
+    webhook_body,
 };
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 use serde_json::json;
@@ -12,12 +13,15 @@ use serde_json::json;
 use super::reading::{line_of, results};
 use super::values::{ResultKind, broken, execute, integer, natural, state_of, unreadable};
 
-/// Which version of the rules of webhooks applies: a log on a NATS server has commands of earlier versions.
+/// Which version of the rules of webhooks applies: a log on a NATS server has commands of earlier
+/// versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WebhookRules {
-    /// A webhook is removed with its job's record, and destinations that are paused count among those that are looked at.
+    /// A webhook is removed with its job's record, and destinations that are paused count among
+    /// those that are looked at.
     EndWithRecord,
-    /// A webhook that is due outlives the record, and destinations that are paused are not looked at.
+    /// A webhook that is due outlives the record, and destinations that are paused are not looked
+    /// at.
     OutliveRecord,
 }
 
@@ -73,7 +77,8 @@ pub(crate) fn reopened(tx: &Transaction<'_>, seq: i64) -> Result<(), StoreError>
     execute(tx, update, [seq]).map(drop)
 }
 
-/// Removes the webhook of a job whose record is removed; one that is due gets its body, and stays until it is settled.
+/// Removes the webhook of a job whose record is removed; one that is due gets its body, and stays
+/// until it is settled.
 pub(crate) fn part(tx: &Transaction<'_>, seq: i64, rules: WebhookRules) -> Result<(), StoreError> {
     let select = "SELECT EXISTS (SELECT 1 FROM webhooks WHERE job = ?1 AND due_ms IS NOT NULL)";
     let is_due: bool = tx
@@ -108,8 +113,9 @@ pub(crate) fn is_due(tx: &Transaction<'_>, shares: &WebhookShares, now: i64) -> 
     select.query_row((now, paused), |row| row.get(0)).map_err(broken)
 }
 
-/// What is due: the longest due first, or of each owner in turn what is due longest. Of an owner's no more are looked at than a
-/// few times what is ever handed out: where all of these lead to hosts that have their share, the others wait as well.
+/// What is due: the longest due first, or of each owner in turn what is due longest. Of an owner's
+/// no more are looked at than a few times what is ever handed out: where all of these lead to hosts
+/// that have their share, the others wait as well.
 fn due_query(is_in_turn: bool) -> String {
     let columns = "job, id, target, claim, attempts, since_ms, owner, returns, redelivered_ms";
     let due = format!("webhooks WHERE due_ms <= ?1 AND (owner, host) NOT IN ({PAUSED})");

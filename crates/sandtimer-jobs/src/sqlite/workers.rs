@@ -55,8 +55,9 @@ pub(crate) fn live(tx: &Transaction<'_>, now: i64) -> Result<Vec<LiveWorker>, St
         .collect()
 }
 
-/// The memory of the live worker that has the most of those that take jobs from `queue`; `None` without such a worker,
-/// `u64::MAX` without a bound. A worker that names no queues takes jobs from all.
+/// The memory of the live worker that has the most of those that take jobs from `queue`; `None`
+/// without such a worker, `u64::MAX` without a bound. A worker that names no queues takes jobs from
+/// all.
 pub(super) fn largest_memory(tx: &Transaction<'_>, queue: &str, now: i64) -> Result<Option<u64>, StoreError> {
     let select = "SELECT max(coalesce(memory, ?3)) FROM workers WHERE seen_ms > ?1
         AND (queues = '[]' OR EXISTS (SELECT 1 FROM json_each(queues) WHERE value = ?2))";

@@ -1,5 +1,6 @@
-//! SIGKILL of a worker at every step of a job's life: before, after and amid calls of the store, and in the middle of a run.
-//! The worker is this program again, whose store kills its process, or the store's server, at the point that it was told.
+//! SIGKILL of a worker at every step of a job's life: before, after and amid calls of the store,
+//! and in the middle of a run. The worker is this program again, whose store kills its process, or
+//! the store's server, at the point that it was told.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -12,12 +13,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_si
 use sandtimer::Engine;
 use sandtimer_agents::resilience::BreakerSnapshot;
 use sandtimer_jobs::SqliteJobs;
-use sandtimer_jobs::executor::{WorkerContext, Worker, WorkerSettings};
+use sandtimer_jobs::executor::{Worker, WorkerContext, WorkerSettings};
 use sandtimer_jobs::job::{
-    BreakerPage, CancelResult, DeliveryResult, Delivery, FileOf, Filter, Finish, FinishResult, JobLease, JobLine, JobRecord,
-    JobSpec, JobState, JobStore, LeaseRequest, JobAssignment, LiveWorker, JobLog, Page, QueueFacts, Renewal,
-    ScheduleRecord, ScheduleSpec, StoreError, Submission, SubmittedJob, WebhookShares, WebhookState,
-    WorkerFacts,
+    BreakerPage, CancelResult, Delivery, DeliveryResult, FileOf, Filter, Finish, FinishResult, JobAssignment,
+    JobLease, JobLine, JobLog, JobRecord, JobSpec, JobState, JobStore, LeaseRequest, LiveWorker, Page,
+    QueueFacts, Renewal, ScheduleRecord, ScheduleSpec, StoreError, Submission, SubmittedJob, WebhookShares,
+    WebhookState, WorkerFacts,
 };
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::json;
@@ -59,8 +60,8 @@ const LEASE: Duration = Duration::from_secs(1);
 const LONG_LEASE: Duration = Duration::from_secs(30);
 const JOBS: usize = 3;
 
-/// A store that kills or stops a process, its own or another, at one point: of a lease and a finish at the second, so that some
-/// jobs are further on.
+/// A store that kills or stops a process, its own or another, at one point: of a lease and a finish
+/// at the second, so that some jobs are further on.
 #[derive(Debug)]
 struct Deadly {
     store: Arc<dyn JobStore>,
@@ -68,7 +69,8 @@ struct Deadly {
     victim: Arc<OwnedFd>,
     signal: Signal,
     passed: AtomicU32,
-    /// One call at a time where the process is stopped: it must not hold the database's lock meanwhile.
+    /// One call at a time where the process is stopped: it must not hold the database's lock
+    /// meanwhile.
     alone: Mutex<()>,
 }
 
@@ -90,7 +92,8 @@ impl Deadly {
             match pause {
                 Duration::ZERO => {
                     strike();
-                    // A stop takes effect at another thread first: until then nothing more is begun here.
+                    // A stop takes effect at another thread first: until then nothing more is begun
+                    // here.
                     if signal == Signal::STOP {
                         let until = monotonic_nanoseconds() + 1_000_000_000;
                         while monotonic_nanoseconds() < until {
@@ -429,7 +432,8 @@ fn of(owner: &str) -> Filter {
     Filter { owner: Some(owner.to_owned()), ..Filter::default() }
 }
 
-/// Each moment of a schedule has one job, whichever program submitted it, and none from its pause or its end on.
+/// Each moment of a schedule has one job, whichever program submitted it, and none from its pause
+/// or its end on.
 fn check_ticks(store: &dyn JobStore, point: &str) {
     check_moments(store, "ticker", point);
     let get = |name: &str| store.schedules(Some(name)).expect("listed").pop();
@@ -484,7 +488,8 @@ fn check_moments(store: &dyn JobStore, name: &str, point: &str) {
 fn check(directory: &Path, store: &str, point: &str) {
     let store = open(store);
     let before = deadlines(&*store);
-    // A submission is whole or was not heard of; whoever got no answer submits again, under the same keys.
+    // A submission is whole or was not heard of; whoever got no answer submits again, under the
+    // same keys.
     let was_submitted = match point {
         "before submit" => false,
         "amid submit" => !before.is_empty(),

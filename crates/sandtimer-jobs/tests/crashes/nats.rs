@@ -1,9 +1,10 @@
-//! The same with jobs on a NATS server: its workers die, it dies itself, and a worker is cut off from it.
+//! The same with jobs on a NATS server: its workers die, it dies itself, and a worker is cut off
+//! from it.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use sandtimer_jobs::job::{Filter, JobSpec, JobState, JobStore, JobStatus, StoreError, Submission};
+use sandtimer_jobs::job::{Filter, JobSpec, JobState, JobStatus, JobStore, StoreError, Submission};
 use sandtimer_jobs::{NatsAddress, NatsJobs};
 use serde_json::json;
 
@@ -73,8 +74,8 @@ fn submission(directory: &Path, more: serde_json::Value) -> Submission {
     Submission { spec: JobSpec::read(source).expect("valid"), owner: "test".to_owned() }
 }
 
-/// A worker whose wire is cut without a word ends what it runs when its lease is over; another one has the job by then, and
-/// what the first one says later is kept beside the result.
+/// A worker whose wire is cut without a word ends what it runs when its lease is over; another one
+/// has the job by then, and what the first one says later is kept beside the result.
 #[test]
 fn a_worker_that_is_cut_off_ends_its_runs_and_is_fenced() {
     let Some(server) = NatsServer::start() else { return };
@@ -82,7 +83,8 @@ fn a_worker_that_is_cut_off_ends_its_runs_and_is_fenced() {
     let wire = Wire::to(server.port);
     let store = open(&server.url());
     let first = "test -e began || { touch began; exec sleep 600; }; echo second";
-    let source = json!({"workspaces": [directory.path()], "cwd": directory.path(), "command": ["sh", "-c", first]});
+    let source =
+        json!({"workspaces": [directory.path()], "cwd": directory.path(), "command": ["sh", "-c", first]});
     let id = store.submit(&[submission(directory.path(), source)]).expect("submitted").remove(0).id;
     let get = || store.get(&id).expect("readable").expect("there");
     let of = |url: &str| worker(open(url), directory.path(), (LEASE, |_| {}));
@@ -108,15 +110,16 @@ fn a_worker_that_is_cut_off_ends_its_runs_and_is_fenced() {
 /// What a worker of a server without its log reports.
 static REPORTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// The directory of a server's streams vanishes while a worker runs, and the server starts again without it. Everything that the
-/// server acknowledged is there again once the directory is back.
+/// The directory of a server's streams vanishes while a worker runs, and the server starts again
+/// without it. Everything that the server acknowledged is there again once the directory is back.
 #[test]
 fn server_without_its_store_directory_loses_nothing() {
     let Some(mut server) = NatsServer::start() else { return };
     let directory = tempfile::tempdir().expect("a directory");
     let away = directory.path().join("away");
     let first = "touch begun; until test -e end; do sleep 0.05; done; echo printed; touch ended";
-    let source = json!({"workspaces": [directory.path()], "cwd": directory.path(), "command": ["sh", "-c", first]});
+    let source =
+        json!({"workspaces": [directory.path()], "cwd": directory.path(), "command": ["sh", "-c", first]});
     let store = open(&server.url());
     let submit =
         |source| Ok::<_, StoreError>(store.submit(&[submission(directory.path(), source)])?.remove(0).id);

@@ -1,5 +1,5 @@
-//! A `nats-server` of a test's own, on loopback, with a directory of its own and a port that was free; ended with the test. And
-//! a wire to it that can be cut.
+//! A `nats-server` of a test's own, on loopback, with a directory of its own and a port that was
+//! free; ended with the test. And a wire to it that can be cut.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::io::{Read, Write};
@@ -153,8 +153,8 @@ fn ports(directory: &Path) -> Vec<PathBuf> {
     entries.filter(|path| path.extension().is_some_and(|extension| extension == "ports")).collect()
 }
 
-/// A certificate authority, `ca.pem`, and a certificate of it for these names, `own.pem` with `own.key`; `None`, and said so,
-/// where there is no openssl.
+/// A certificate authority, `ca.pem`, and a certificate of it for these names, `own.pem` with
+/// `own.key`; `None`, and said so, where there is no openssl.
 #[allow(clippy::disallowed_methods, reason = "openssl is waited for")]
 pub fn certificates(directory: &Path, names: &str) -> Option<()> {
     let make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=ca -keyout ca.key \
@@ -176,7 +176,8 @@ pub fn tls(directory: &Path) -> String {
     format!("tls {{ cert_file: {:?}, key_file: {:?} }}\n", file("own.pem"), file("own.key"))
 }
 
-/// A wire to a server that can be cut without a word, and mended. Its threads end with their connections.
+/// A wire to a server that can be cut without a word, and mended. Its threads end with their
+/// connections.
 pub struct Wire {
     pub port: u16,
     is_cut: Arc<AtomicBool>,

@@ -1,9 +1,9 @@
 //! Emits classic BPF backwards, last instruction first.
 //!
-//! The hard fact: jumps only go forward, and a conditional one reaches 255 instructions. Written backwards,
-//! every target already exists and its distance is known when the jump is emitted, so equal code can be
-//! shared and a target out of reach is brought near at once by an unconditional jump, whose offset has 32
-//! bits.
+//! The hard fact: jumps only go forward, and a conditional one reaches 255 instructions. Written
+//! backwards, every target already exists and its distance is known when the jump is emitted, so
+//! equal code can be shared and a target out of reach is brought near at once by an unconditional
+//! jump, whose offset has 32 bits.
 
 use std::collections::HashMap;
 
@@ -52,8 +52,8 @@ impl Assembler {
         self.emit(RETURN, answer.action(), [None, None])
     }
 
-    /// Loads the 32-bit word at `offset` of `struct seccomp_data` into the accumulator, then goes on at
-    /// `next`.
+    /// Loads the 32-bit word at `offset` of `struct seccomp_data` into the accumulator, then goes
+    /// on at `next`.
     pub(super) fn load(&mut self, offset: u32, next: CodeLabel) -> CodeLabel {
         self.emit(LOAD, offset, [Some(next), None])
     }
@@ -80,7 +80,8 @@ impl Assembler {
         }
         let (jt, jf) = match next {
             [Some(hit), Some(miss)] => {
-                // One short of the full reach: bringing `miss` near may put one more instruction in between.
+                // One short of the full reach: bringing `miss` near may put one more instruction in
+                // between.
                 let hit = self.near(hit, REACH - 1);
                 let miss = self.near(miss, REACH);
                 (self.distance(hit) as u8, self.distance(miss) as u8)

@@ -1,14 +1,15 @@
-//! The compiled program against the policy's plain meaning, run by an interpreter of the kernel's rules.
+//! The compiled program against the policy's plain meaning, run by an interpreter of the kernel's
+//! rules.
 //!
-//! Two oracles, because each misses what the other sees: the rule table evaluated number by number finds
-//! faults of the compiler, the written-out cases (with libc's numbers, not the table's) find faults of the
-//! table.
+//! Two oracles, because each misses what the other sees: the rule table evaluated number by number
+//! finds faults of the compiler, the written-out cases (with libc's numbers, not the table's) find
+//! faults of the table.
 
 mod parts;
 
-use super::assembler::{AND, Assembler, JUMP, LOAD, CodeLabel, RETURN, Test};
+use super::assembler::{AND, Assembler, CodeLabel, JUMP, LOAD, RETURN, Test};
 use super::policy::{FilterAction, Rule};
-use super::{Instruction, FilterPart, FilterPolicy, policy, to_bytes};
+use super::{FilterPart, FilterPolicy, Instruction, policy, to_bytes};
 use super::{compile as compile_part, ranges as ranges_of};
 
 const ALLOW: u32 = 0x7fff_0000;
@@ -20,8 +21,10 @@ const POLICIES: [FilterPolicy; 4] = [
     FilterPolicy { network: true, ipc_namespace: false, lingering: false, supervised: false },
     FilterPolicy { network: true, ipc_namespace: true, lingering: false, supervised: false },
 ];
-const SEALED: FilterPolicy = FilterPolicy { network: false, ipc_namespace: true, lingering: false, supervised: false };
-const NETWORKED: FilterPolicy = FilterPolicy { network: true, ipc_namespace: true, lingering: false, supervised: false };
+const SEALED: FilterPolicy =
+    FilterPolicy { network: false, ipc_namespace: true, lingering: false, supervised: false };
+const NETWORKED: FilterPolicy =
+    FilterPolicy { network: true, ipc_namespace: true, lingering: false, supervised: false };
 
 fn compile(policy: &FilterPolicy) -> Vec<Instruction> {
     compile_part(policy, FilterPart::Whole)
@@ -46,7 +49,8 @@ impl Syscall {
         call
     }
 
-    /// The 32-bit word at `offset` of `struct seccomp_data`; panics where the kernel would refuse the filter.
+    /// The 32-bit word at `offset` of `struct seccomp_data`; panics where the kernel would refuse
+    /// the filter.
     fn load_at(&self, offset: u32) -> u32 {
         assert!(offset.is_multiple_of(4) && offset < 64, "load from offset {offset}");
         match offset {
@@ -61,8 +65,8 @@ impl Syscall {
     }
 }
 
-/// What the program answers, and how many instructions that took. Panics where the kernel would refuse the
-/// program.
+/// What the program answers, and how many instructions that took. Panics where the kernel would
+/// refuse the program.
 fn interpret(program: &[Instruction], call: &Syscall) -> (u32, usize) {
     let (mut accumulator, mut next) = (0u32, 0usize);
     for steps in 1..=program.len() {
@@ -141,7 +145,8 @@ impl Sequence {
         (self.next() % bound as u64) as usize
     }
 
-    /// An argument near what the rules compare with: exact, one bit off, or with a high half of garbage.
+    /// An argument near what the rules compare with: exact, one bit off, or with a high half of
+    /// garbage.
     fn argument(&mut self, constants: &[u64]) -> u64 {
         let constant = constants[self.below(constants.len())];
         match self.below(5) {
@@ -499,8 +504,8 @@ const SOCKETS: &[(i32, i32, i32, i32, i32)] = &[
 #[test]
 fn sockets_are_gated_by_family_type_and_protocol() {
     for &(family, kind, protocol, sealed, networked) in SOCKETS {
-        // The same ints as a compiler may pass them: sign-extended, or with whatever was above them in the
-        // register.
+        // The same ints as a compiler may pass them: sign-extended, or with whatever was above them
+        // in the register.
         for high in [0, 0xdead_beef_0000_0000, u64::MAX << 32] {
             let arguments = [family, kind, protocol].map(|argument| u64::from(argument as u32) | high);
             check_case(&SEALED, libc::SYS_socket, &arguments, sealed);
@@ -532,8 +537,8 @@ fn the_program_is_small_and_its_paths_short() {
         let program = compile(policy);
         let ranges = ranges(policy).len();
         assert!(program.len() < 512, "{} instructions", program.len());
-        // Architecture and number are four instructions, each level of a balanced tree is one, the answer is
-        // one, and a target out of reach costs one more.
+        // Architecture and number are four instructions, each level of a balanced tree is one, the
+        // answer is one, and a target out of reach costs one more.
         let bound = 4 + ranges.next_power_of_two().ilog2() as usize + 2;
         for number in (0..=500).filter(|&number| {
             let rules = policy::rules(policy);
@@ -557,8 +562,8 @@ fn neighbours_with_one_answer_share_a_range() {
     assert!(ranges.len() < 140, "{} ranges", ranges.len());
 }
 
-/// A number in the accumulator is compared with each of `values`; the answer is an errno equal to the
-/// position.
+/// A number in the accumulator is compared with each of `values`; the answer is an errno equal to
+/// the position.
 fn chain(values: u32, length: u32) -> Vec<Instruction> {
     let mut program = Assembler::default();
     let far_load = program.answer(FilterAction::Errno(1));
@@ -633,7 +638,8 @@ fn bytes_are_the_kernels_layout() {
     assert_eq!(size_of::<Instruction>(), 8);
 }
 
-/// Calls that reach the host's processes and files: arguments, errno without namespaces. With them all are allowed.
+/// Calls that reach the host's processes and files: arguments, errno without namespaces. With them
+/// all are allowed.
 #[rustfmt::skip]
 const REACHING: &[(libc::c_long, &[u64], i32)] = &[
     (libc::SYS_setpriority, &[0, 0, 5], 0),

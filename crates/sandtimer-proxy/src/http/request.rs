@@ -1,7 +1,7 @@
 //! A request's head: parsed, checked, and as it is forwarded.
 
 use crate::http::answer::Rejection;
-use crate::http::fields::{HeaderFields, Framing, MAX_FIELDS, append, append_framing};
+use crate::http::fields::{Framing, HeaderFields, MAX_FIELDS, append, append_framing};
 use crate::target::Target;
 
 const HTTP_PORT: u16 = 80;

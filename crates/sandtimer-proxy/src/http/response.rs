@@ -1,6 +1,6 @@
 //! A response's head: parsed, checked, and as it is forwarded.
 
-use crate::http::fields::{HeaderFields, Framing, MAX_FIELDS, append, append_framing};
+use crate::http::fields::{Framing, HeaderFields, MAX_FIELDS, append, append_framing};
 use crate::http::request::HttpRequest;
 
 #[derive(Debug, PartialEq, Eq)]

@@ -57,7 +57,8 @@ fn read(written: &str) -> Option<Vec<u8>> {
     runtime.block_on(head::read(&mut Buffered::new(written.as_bytes()), 4096)).ok()
 }
 
-/// Checks a head that is sent to a server, line by line: one Host, one framing, and only whole lines.
+/// Checks a head that is sent to a server, line by line: one Host, one framing, and only whole
+/// lines.
 fn check(sent: &str) -> Result<(), TestCaseError> {
     let lines = sent.strip_suffix("\r\n\r\n").expect("the head is complete").split("\r\n").skip(1);
     let mut names = Vec::new();

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sandtimer_proxy::{ProxyBounds, Capacity, Event, ProxyPolicy, Proxy, ProxyConfig, Resolver, ResolverFuture};
+use sandtimer_proxy::{
+    Capacity, Event, Proxy, ProxyBounds, ProxyConfig, ProxyPolicy, Resolver, ResolverFuture,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;

@@ -1,8 +1,9 @@
 //! What rebuilding one result may cost its reader: objects, what is copied, and processor time.
 //!
-//! A pickle can refer to one object any number of times for two bytes each, so whatever copies that object is charged for
-//! the copy, and not only for the call. Objects and copies are counted apart: a value that a pickler wrote copies no more
-//! entries than it has objects, and no more bytes than it has itself.
+//! A pickle can refer to one object any number of times for two bytes each, so whatever copies that
+//! object is charged for the copy, and not only for the call. Objects and copies are counted apart:
+//! a value that a pickler wrote copies no more entries than it has objects, and no more bytes than
+//! it has itself.
 
 use pyo3::prelude::*;
 use pyo3::types::{
@@ -20,7 +21,8 @@ const STEPS_PER_CALL: usize = 128;
 const BYTES_PER_STEP: usize = 64;
 /// Bytes of an argument that are not counted: what an object is charged covers them.
 const FREE_BYTES: usize = 64;
-/// An entry of a dict takes about as much memory as two objects that are charged, one of a tuple less than one.
+/// An entry of a dict takes about as much memory as two objects that are charged, one of a tuple
+/// less than one.
 const PER_DICT_ENTRY: usize = 2;
 
 /// The bounds of one result, as the Python module gives them.
@@ -107,7 +109,8 @@ impl DecodeBudget {
         self.charge_bytes(arguments.py(), copied)
     }
 
-    /// The same of a call that refers to its arguments: only the entries of those that are containers are copied.
+    /// The same of a call that refers to its arguments: only the entries of those that are
+    /// containers are copied.
     pub(super) fn charge_entries(&mut self, arguments: &Bound<'_, PyTuple>) -> Result<()> {
         let inner = arguments.iter().fold(0_usize, |sum, each| sum.saturating_add(entries(&each)));
         self.spend_entries(arguments.py(), inner.saturating_add(arguments.len()))?;
@@ -149,7 +152,8 @@ impl DecodeBudget {
     }
 }
 
-/// What the entries of a container count as when they are copied. Of exact types only: nothing else is taken apart.
+/// What the entries of a container count as when they are copied. Of exact types only: nothing else
+/// is taken apart.
 fn entries(object: &Bound<'_, PyAny>) -> usize {
     if let Ok(tuple) = object.cast_exact::<PyTuple>() {
         tuple.len()

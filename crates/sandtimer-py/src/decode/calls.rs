@@ -1,5 +1,5 @@
-//! Names, and what is made by calling what they stand for: functions of ours, classes of the caller's, containers of the
-//! standard library. Whatever the pickle says, nothing else is called.
+//! Names, and what is made by calling what they stand for: functions of ours, classes of the
+//! caller's, containers of the standard library. Whatever the pickle says, nothing else is called.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple, PyType};
@@ -123,7 +123,8 @@ impl<'py> PickleMachine<'_, 'py> {
         Ok(Value::Object(made, NestingNode::LEAF))
     }
 
-    /// The attribute of a class that a pickle may take: a member of an enumeration, or a name in the table.
+    /// The attribute of a class that a pickle may take: a member of an enumeration, or a name in
+    /// the table.
     fn attribute(&mut self, arguments: &Bound<'py, PyTuple>) -> Result<Name> {
         let (object, name): (Bound<'py, PyAny>, Bound<'py, PyString>) = arguments.extract()?;
         let attribute = name.to_string_lossy();

@@ -1,7 +1,8 @@
-//! Instances of classes that the caller named, and of built-in exceptions: made by their built-in base and given their
-//! fields from the outside.
+//! Instances of classes that the caller named, and of built-in exceptions: made by their built-in
+//! base and given their fields from the outside.
 //!
-//! `python/sandtimer/_rebuild/classes.py` looks at a class once and says how; what is done for each instance is here.
+//! `python/sandtimer/_rebuild/classes.py` looks at a class once and says how; what is done for each
+//! instance is here.
 
 use std::collections::HashMap;
 
@@ -70,7 +71,8 @@ impl<'py> Classes<'py> {
         self.by_type.get(&address(class)).map(|index| &self.plans[*index])
     }
 
-    /// Whether `object` is a class that may stand as a value: one we have a plan for, or one of type `type` itself.
+    /// Whether `object` is a class that may stand as a value: one we have a plan for, or one of
+    /// type `type` itself.
     pub(super) fn is_class(&self, object: &Bound<'py, PyAny>) -> bool {
         object.is_exact_instance_of::<PyType>()
     }

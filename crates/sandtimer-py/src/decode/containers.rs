@@ -1,5 +1,5 @@
-//! Filling containers. What is filled is always one that this machine made; the base type's own code does it, so that
-//! methods of a subclass are not called.
+//! Filling containers. What is filled is always one that this machine made; the base type's own
+//! code does it, so that methods of a subclass are not called.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFrozenSet, PyInt, PyList, PySet, PyTuple};
@@ -10,9 +10,9 @@ use super::nesting::NestingNode;
 use super::rejection::{Result, refuse};
 use super::value::Value;
 
-/// Freeing a deque or defaultdict frees what it holds with no stop to the recursion, which all others have. Also when a
-/// result is refused half-way, before what was filled late is looked at: so these lie less deep, and are never filled
-/// late.
+/// Freeing a deque or defaultdict frees what it holds with no stop to the recursion, which all
+/// others have. Also when a result is refused half-way, before what was filled late is looked at:
+/// so these lie less deep, and are never filled late.
 const MAX_UNGUARDED_DEPTH: u32 = 100;
 
 /// What an empty deque takes, in objects.

@@ -1,9 +1,10 @@
-//! The machine that a pickle is a program for: a stack, a memo, and one arm for each opcode that is taken.
+//! The machine that a pickle is a program for: a stack, a memo, and one arm for each opcode that is
+//! taken.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyFloat, PyList, PyMemoryView, PySet, PyString, PyTuple};
 
-use super::budget::{ResultBounds, DecodeBudget};
+use super::budget::{DecodeBudget, ResultBounds};
 use super::classes::Classes;
 use super::keys::Keys;
 use super::names::Names;

@@ -11,7 +11,8 @@ use super::rejection::{Result, refuse};
 /// What a name in a pickle stands for. Holding one runs nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Name {
-    /// `builtins.getattr`, by which pickles spell class methods. Only the pairs in the table are taken.
+    /// `builtins.getattr`, by which pickles spell class methods. Only the pairs in the table are
+    /// taken.
     GetAttr,
     OrderedDict,
     DefaultDict,
@@ -29,7 +30,8 @@ pub(super) enum Name {
 #[derive(Debug)]
 pub(super) struct Rebuild {
     pub(super) call: Py<PyAny>,
-    /// The exact types of the arguments it is called with; without any, it gets their tuple and looks itself.
+    /// The exact types of the arguments it is called with; without any, it gets their tuple and
+    /// looks itself.
     pub(super) signatures: Vec<Vec<Py<PyType>>>,
     /// Its values may be keys.
     pub(super) hashable: bool,

@@ -1,13 +1,15 @@
 //! How deep containers lie in one another.
 //!
-//! What recurses over a value in C without looking at the stack (hashing a tuple, freeing a deque) is bounded by this,
-//! and so is whatever the caller does with the value. A container's depth is known when it is filled before it is put
-//! into another, as every pickle of a tree or a shared value does. Only a cycle puts a container away first and fills
-//! it later; then the depth of what holds it is not known any more, and the whole graph is looked at once, at the end.
+//! What recurses over a value in C without looking at the stack (hashing a tuple, freeing a deque)
+//! is bounded by this, and so is whatever the caller does with the value. A container's depth is
+//! known when it is filled before it is put into another, as every pickle of a tree or a shared
+//! value does. Only a cycle puts a container away first and fills it later; then the depth of what
+//! holds it is not known any more, and the whole graph is looked at once, at the end.
 
 use super::rejection::{Result, refuse};
 
-/// Deeper than any value that a pickler, which recurses, can write with the interpreter's own limits.
+/// Deeper than any value that a pickler, which recurses, can write with the interpreter's own
+/// limits.
 const MAX_DEPTH: u32 = 1000;
 
 /// A container, or what cannot hold anything.
@@ -62,7 +64,10 @@ impl Nesting {
     }
 
     /// A container with all it will ever hold.
-    pub(super) fn full(&mut self, inner: impl IntoIterator<Item = NestingNode> + Clone) -> Result<NestingNode> {
+    pub(super) fn full(
+        &mut self,
+        inner: impl IntoIterator<Item = NestingNode> + Clone,
+    ) -> Result<NestingNode> {
         if inner.clone().into_iter().all(|node| node == NestingNode::LEAF) {
             return Ok(NestingNode::FLAT);
         }
@@ -127,7 +132,8 @@ impl Graph {
         Self { starts, inner }
     }
 
-    /// The longest way down, where one that comes back to a container it has come through ends there.
+    /// The longest way down, where one that comes back to a container it has come through ends
+    /// there.
     fn deepest(&self) -> u32 {
         let count = self.starts.len() - 1;
         let mut depths = vec![0; count];

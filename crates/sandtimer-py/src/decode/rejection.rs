@@ -1,4 +1,5 @@
-//! Why a result is not rebuilt. Text that comes from the job is shortened and escaped before it is shown.
+//! Why a result is not rebuilt. Text that comes from the job is shortened and escaped before it is
+//! shown.
 
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;

@@ -11,6 +11,7 @@ pub(super) enum Value<'py> {
     Object(Bound<'py, PyAny>, NestingNode),
     /// A name from the table. It becomes an object only where a class may stand as a value.
     Name(Name),
-    /// Something made in two steps, of which the second may still be missing: an index into the machine's list.
+    /// Something made in two steps, of which the second may still be missing: an index into the
+    /// machine's list.
     Unbuilt(usize),
 }

@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use super::{HEALTH, error_response};
 use crate::SharedApp;
 use crate::auth::OwnerId;
-use crate::body::{self, RequestFields, Object, Parameters};
+use crate::body::{self, Object, Parameters, RequestFields};
 use crate::connection::Connection;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::programs::{self, ProgramLanguage, ProgramSpec, StageEnd, StageLimits, StageReport, language};
 use crate::quota::PermittedValue;
 use crate::runs::LiveRun;
@@ -82,7 +82,10 @@ fn success(data: &Value) -> Value {
 }
 
 /// The language of a request, if this host has it.
-async fn language(app: &SharedApp, fields: &mut RequestFields) -> Result<&'static ProgramLanguage, DifyFailure> {
+async fn language(
+    app: &SharedApp,
+    fields: &mut RequestFields,
+) -> Result<&'static ProgramLanguage, DifyFailure> {
     let name = fields.string("language")?.filter(|name| !name.is_empty());
     let found = match name.as_deref() {
         None => return Err(DifyFailure::bad("language: it is missing; give python3 or nodejs")),
@@ -164,7 +167,8 @@ async fn dependencies(
     let run = StageLimits { limits: Limits::new().wall(LISTING_TIMEOUT), ..StageLimits::default() };
     let program = ProgramSpec { run, ..ProgramSpec::new(found, PACKAGES) };
     let executed = programs::attended(&connection, programs::execute(&app, &owner, program)).await?;
-    let failed = |why: &str| ApiRejection::new(Code::Internal, format!("the packages could not be listed: {why}"));
+    let failed =
+        |why: &str| ApiRejection::new(Code::Internal, format!("the packages could not be listed: {why}"));
     let run = executed.run.ok_or_else(|| failed("nothing was run"))?;
     let report = programs::report(&run).await?;
     let listed: Result<Value, _> = serde_json::from_slice(&report.stdout);

@@ -1,4 +1,5 @@
-//! SandboxFusion: `POST /run_code` and `POST /run_jupyter`, as its clients in verl and other trainers use them.
+//! SandboxFusion: `POST /run_code` and `POST /run_jupyter`, as its clients in verl and other
+//! trainers use them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,19 +17,20 @@ use serde_json::{Map, Value, json};
 use super::{decoded, error_response, number};
 use crate::SharedApp;
 use crate::auth::OwnerId;
-use crate::body::{self, RequestFields, Object};
+use crate::body::{self, Object, RequestFields};
 use crate::connection::{Connection, unless_dropped};
 use crate::contexts::{self, CellRequest, ContextRequest, LiveContext};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::files::{self, FilePath};
 use crate::programs::{
-    self, Directory, ProgramLanguage, ProgramSpec, ProgramFile, ProgramResult, StageEnd, StageLimits, StageReport,
-    language,
+    self, Directory, ProgramFile, ProgramLanguage, ProgramResult, ProgramSpec, StageEnd, StageLimits,
+    StageReport, language,
 };
 use crate::quota::{Permit, PermittedValue};
 use crate::runs::CLIENT_GONE;
 
-/// The time limit of a stage for which neither the request nor the operator sets one, and that of a notebook.
+/// The time limit of a stage for which neither the request nor the operator sets one, and that of a
+/// notebook.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const NOTEBOOK_TIMEOUT: Duration = Duration::from_secs(45);
 /// Bytes of each stream that an answer carries.
@@ -164,7 +166,10 @@ fn texts(fields: &mut RequestFields, name: &'static str) -> Result<Vec<String>, 
 fn sent_files(fields: &mut RequestFields) -> Result<Result<Vec<ProgramFile>, String>, FusionFailure> {
     let Some(value) = fields.value("files") else { return Ok(Ok(Vec::new())) };
     let Value::Object(object) = value else {
-        return Err(FusionFailure::invalid("files", "files: it is not an object of paths and contents in base64"));
+        return Err(FusionFailure::invalid(
+            "files",
+            "files: it is not an object of paths and contents in base64",
+        ));
     };
     let mut files = Vec::new();
     for (path, content) in object {
@@ -174,13 +179,19 @@ fn sent_files(fields: &mut RequestFields) -> Result<Result<Vec<ProgramFile>, Str
                 None => return Ok(Err(format!("files: the content of `{path}` is not base64"))),
             },
             Value::String(_) | Value::Null => {}
-            _ => return Err(FusionFailure::invalid("files", format!("files: `{path}` is not a string in base64"))),
+            _ => {
+                return Err(FusionFailure::invalid(
+                    "files",
+                    format!("files: `{path}` is not a string in base64"),
+                ));
+            }
         }
     }
     Ok(Ok(files))
 }
 
-/// The language of this name; `Ok(None)` where it is one of SandboxFusion's that is not served here.
+/// The language of this name; `Ok(None)` where it is one of SandboxFusion's that is not served
+/// here.
 fn language_of(name: &str) -> Result<Option<&'static ProgramLanguage>, FusionFailure> {
     if let Some((_, language)) = LANGUAGES.iter().find(|(known, _)| *known == name) {
         return Ok(Some(language));
@@ -200,15 +211,17 @@ async fn run_code(
     object: Result<Object, ApiRejection>,
 ) -> Result<Response, FusionFailure> {
     let Object(mut fields) = object?;
-    let missing = |name: &str| FusionFailure::invalid(name, format!("{name}: it is missing; give it as a string"));
+    let missing =
+        |name: &str| FusionFailure::invalid(name, format!("{name}: it is missing; give it as a string"));
     let code = fields.string("code")?.ok_or_else(|| missing("code"))?;
     let named = fields.string("language")?.ok_or_else(|| missing("language"))?;
     let found = language_of(&named)?;
-    let stage = |timeout: Option<Duration>, fields: &mut RequestFields| -> Result<StageLimits, FusionFailure> {
-        let limits = timeout.map_or_else(Limits::new, |timeout| Limits::new().wall(timeout));
-        let defaults = Limits::new().wall(TIMEOUT);
-        Ok(StageLimits { limits: memory(fields, limits)?, defaults, ends_at_output_limit: false })
-    };
+    let stage =
+        |timeout: Option<Duration>, fields: &mut RequestFields| -> Result<StageLimits, FusionFailure> {
+            let limits = timeout.map_or_else(Limits::new, |timeout| Limits::new().wall(timeout));
+            let defaults = Limits::new().wall(TIMEOUT);
+            Ok(StageLimits { limits: memory(fields, limits)?, defaults, ends_at_output_limit: false })
+        };
     let (compile, run) = (seconds(&mut fields, "compile_timeout")?, seconds(&mut fields, "run_timeout")?);
     let run = stage(run, &mut fields)?;
     let memory = run.limits.get(LimitKind::Memory);
@@ -249,13 +262,15 @@ async fn run_code(
 
 async fn not_served(app: &SharedApp, name: &str) -> String {
     let installed = programs::installed(app).await;
-    let is_served =
-        |(_, language): &&(&str, &'static ProgramLanguage)| installed.iter().any(|(found, _)| found == language);
+    let is_served = |(_, language): &&(&str, &'static ProgramLanguage)| {
+        installed.iter().any(|(found, _)| found == language)
+    };
     let served: Vec<&str> = LANGUAGES.iter().filter(is_served).map(|(name, _)| *name).collect();
     format!("language: this server does not have `{name}`; it has {}", served.join(", "))
 }
 
-/// Whether another try of the same program would be refused as well: then it is an error of the sandbox for this interface.
+/// Whether another try of the same program would be refused as well: then it is an error of the
+/// sandbox for this interface.
 fn is_about_the_program(rejection: &ApiRejection) -> bool {
     let of_server =
         [Code::Capacity, Code::Quota, Code::SpawnTimeout, Code::ShuttingDown, Code::RequestTimeout];
@@ -292,12 +307,18 @@ async fn fetch(workspace: Option<&Arc<crate::workspaces::Workspace>>, paths: &[S
 }
 
 /// What is answered of a program.
-async fn answer(executed: &ProgramResult, fetched: &FetchedFiles) -> Result<PermittedValue<Value>, ApiRejection> {
+async fn answer(
+    executed: &ProgramResult,
+    fetched: &FetchedFiles,
+) -> Result<PermittedValue<Value>, ApiRejection> {
     let mut notes = fetched.notes.clone();
     let compile = executed.compile.as_ref();
     let Some(run) = &executed.run else {
         let result = compile.map(|report| command_result(report, &mut notes));
-        return Ok(PermittedValue::new(rendered((compile, result), (None, None), (notes, &fetched.files)), None));
+        return Ok(PermittedValue::new(
+            rendered((compile, result), (None, None), (notes, &fetched.files)),
+            None,
+        ));
     };
     let report = programs::report(run).await?;
     let results =
@@ -365,9 +386,10 @@ async fn run_jupyter(
     }
     // It means no limit by 0.
     let cell = match fields.value("cell_timeout").filter(|value| number(value) != Some(0.0)) {
-        Some(value) => {
-            seconds(&mut RequestFields::new(Map::from_iter([("cell_timeout".to_owned(), value)])), "cell_timeout")?
-        }
+        Some(value) => seconds(
+            &mut RequestFields::new(Map::from_iter([("cell_timeout".to_owned(), value)])),
+            "cell_timeout",
+        )?,
         None => None,
     };
     let total = seconds(&mut fields, "total_timeout")?.unwrap_or(NOTEBOOK_TIMEOUT);
@@ -380,7 +402,9 @@ async fn run_jupyter(
     let notebook = Notebook { cells, cell, total, whole, files, fetched };
     match programs::attended(&connection, notebook.execute(&app, &owner)).await {
         Ok(answer) => Ok(body::json(&answer)),
-        Err(rejection) if is_about_the_program(&rejection) => Ok(body::json(&notebook_error(&rejection.message))),
+        Err(rejection) if is_about_the_program(&rejection) => {
+            Ok(body::json(&notebook_error(&rejection.message)))
+        }
         Err(rejection) => Err(rejection.into()),
     }
 }

@@ -26,10 +26,10 @@ use serde_json::{Map, Value, json};
 use super::error_response;
 use crate::SharedApp;
 use crate::auth::OwnerId;
-use crate::body::{self, RequestFields, Id, Object, Parameters};
+use crate::body::{self, Id, Object, Parameters, RequestFields};
 use crate::connection::{Connection, while_there};
 use crate::error::ApiRejection;
-use crate::intake::{MAX_SHORT_BYTES, AnswerReservation};
+use crate::intake::{AnswerReservation, MAX_SHORT_BYTES};
 use crate::programs;
 
 pub(crate) use store::Submissions;
@@ -39,7 +39,8 @@ use submission::{SubmissionView, SubmissionViewOptions};
 const MAX_BATCH: usize = 20;
 /// Bytes of the records of all submissions that an answer shows.
 const MAX_SHOWN_BYTES: usize = 128 << 20;
-/// For each byte of a record, the bytes in memory while it is shown: the record, its attributes, and the answer.
+/// For each byte of a record, the bytes in memory while it is shown: the record, its attributes,
+/// and the answer.
 const MEMORY_PER_BYTE: usize = 3;
 
 pub(super) fn routes() -> Router<SharedApp> {
@@ -133,7 +134,8 @@ async fn create(
     long_answer(&app, &owner, StatusCode::CREATED, std::slice::from_ref(&token), make).await
 }
 
-/// An answer that shows submissions, made where that may block. Memory for it is reserved before, until it is sent.
+/// An answer that shows submissions, made where that may block. Memory for it is reserved before,
+/// until it is sent.
 async fn long_answer<T: AsRef<str>>(
     app: &SharedApp,
     owner: &OwnerId,

@@ -1,7 +1,8 @@
 //! LibreChat's code API, below `/librechat`: `LIBRECHAT_CODE_BASEURL=http://…/librechat`.
 //!
-//! A session of it is a workspace, whose files outlive the server and are removed a day after they were made. Its id has that of
-//! the workspace in it, and the id of a file is a hash of its path: 21 characters each, as LibreChat demands.
+//! A session of it is a workspace, whose files outlive the server and are removed a day after they
+//! were made. Its id has that of the workspace in it, and the id of a file is a hash of its path:
+//! 21 characters each, as LibreChat demands.
 
 mod multipart;
 
@@ -24,12 +25,12 @@ use sha2::{Digest, Sha256};
 use super::error_response;
 use crate::SharedApp;
 use crate::auth::OwnerId;
-use crate::body::{self, RequestFields, Object, Parameters};
+use crate::body::{self, Object, Parameters, RequestFields};
 use crate::connection::Connection;
-use crate::error::{Code, ApiRejection};
-use crate::files::{self, ListingRequest, FileEntry, EntryKind, FilePath};
+use crate::error::{ApiRejection, Code};
+use crate::files::{self, EntryKind, FileEntry, FilePath, ListingRequest};
 use crate::intake::Reservation;
-use crate::programs::{self, Directory, ProgramLanguage, ProgramSpec, ProgramFile, ProgramResult, language};
+use crate::programs::{self, Directory, ProgramFile, ProgramLanguage, ProgramResult, ProgramSpec, language};
 use crate::quota::PermittedValue;
 use crate::workspaces::Workspace;
 
@@ -41,7 +42,8 @@ const MARK: &str = "\nlibrechat";
 const PREFIX: &str = "code-";
 /// How long files are kept.
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
-/// The longest wait for the runs of a session that is not kept, and the interval at which they are counted.
+/// The longest wait for the runs of a session that is not kept, and the interval at which they are
+/// counted.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
 const CLOSE_INTERVAL: Duration = Duration::from_millis(100);
 /// Files that an answer lists or a program is handed, and bytes of the latter.
@@ -296,7 +298,11 @@ struct FileOrigin {
     hash: [u8; 32],
 }
 
-async fn collect_inputs(app: &SharedApp, owner: &OwnerId, fields: &mut RequestFields) -> Result<InputFiles, LibreChatFailure> {
+async fn collect_inputs(
+    app: &SharedApp,
+    owner: &OwnerId,
+    fields: &mut RequestFields,
+) -> Result<InputFiles, LibreChatFailure> {
     let list = match fields.value("files") {
         None => return Ok(InputFiles::default()),
         Some(Value::Array(list)) => list,
@@ -361,8 +367,8 @@ async fn remove_program(
     Ok(())
 }
 
-/// The paths of the files that a program has made or changed, if it exited with 0 or a limit ended it: those of a program that
-/// failed are not kept.
+/// The paths of the files that a program has made or changed, if it exited with 0 or a limit ended
+/// it: those of a program that failed are not kept.
 async fn made(
     workspace: &Arc<Workspace>,
     executed: &ProgramResult,

@@ -1,4 +1,5 @@
-//! Piston's API, version 2: `/api/v2/runtimes` and `/api/v2/execute`, also under `/api/v2/piston` as its public server has them.
+//! Piston's API, version 2: `/api/v2/runtimes` and `/api/v2/execute`, also under `/api/v2/piston`
+//! as its public server has them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +18,17 @@ use serde_json::{Map, Value, json};
 use super::{decoded, error_response};
 use crate::SharedApp;
 use crate::auth::OwnerId;
-use crate::body::{self, RequestFields, Object};
+use crate::body::{self, Object, RequestFields};
 use crate::connection::Connection;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::programs::{
-    self, ProgramLanguage, ProgramSpec, ProgramFile, ProgramResult, StageEnd, StageLimits, StageReport, language,
+    self, ProgramFile, ProgramLanguage, ProgramResult, ProgramSpec, StageEnd, StageLimits, StageReport,
+    language,
 };
 use crate::quota::PermittedValue;
 
-/// The time limits of stages for which neither the request nor the operator sets one, as Piston has them.
+/// The time limits of stages for which neither the request nor the operator sets one, as Piston has
+/// them.
 const COMPILE_TIMEOUT: Duration = Duration::from_secs(10);
 const RUN_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -212,7 +215,9 @@ fn main_file(language: &ProgramLanguage, name: String) -> String {
 
 /// The files of a request, and which of them are text.
 fn files(given: Option<Value>) -> Result<Vec<(ProgramFile, bool)>, PistonFailure> {
-    let Some(Value::Array(list)) = given else { return Err(PistonFailure::bad("files is required as an array")) };
+    let Some(Value::Array(list)) = given else {
+        return Err(PistonFailure::bad("files is required as an array"));
+    };
     let file = |(index, file): (usize, Value)| {
         let Value::String(content) = &file["content"] else {
             return Err(PistonFailure::bad(format!("files[{index}].content is required as a string")));
@@ -268,7 +273,8 @@ fn stage(
             Value::Number(number) => number.as_f64(),
             _ => None,
         };
-        let number = number.ok_or_else(|| PistonFailure::bad(format!("If specified, {name} must be a number")))?;
+        let number =
+            number.ok_or_else(|| PistonFailure::bad(format!("If specified, {name} must be a number")))?;
         // -1 is its word for no memory limit, and 0 for the usual one.
         if number == 0.0 || (number == -1.0 && key == LimitKind::Memory.into()) {
             continue;
@@ -292,7 +298,8 @@ fn stage(
     Ok(StageLimits { limits, defaults: Limits::new().wall(timeout), ends_at_output_limit: true })
 }
 
-/// Whether a version is one of a range of npm: `*`, `3.x`, `3.11.7`, `^3.10`, `~3.11.2`, `>=3.8 <4`, `3.9 || 3.10`.
+/// Whether a version is one of a range of npm: `*`, `3.x`, `3.11.7`, `^3.10`, `~3.11.2`, `>=3.8
+/// <4`, `3.9 || 3.10`.
 fn satisfies(version: &str, range: &str) -> bool {
     let numbers = |text: &str| -> Vec<u64> { text.split('.').map_while(|part| part.parse().ok()).collect() };
     let version = numbers(version);

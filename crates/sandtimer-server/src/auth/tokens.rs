@@ -1,5 +1,5 @@
-//! The file of tokens: lines of a name, a token, quotas, ceilings, whether runs may have a network and whether it is an
-//! operator's, readable by the server's user alone.
+//! The file of tokens: lines of a name, a token, quotas, ceilings, whether runs may have a network
+//! and whether it is an operator's, readable by the server's user alone.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -51,9 +51,10 @@ impl std::fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// Reads a file of lines `name token`, with `runs=3`, `contexts=2` and `sessions=2` behind it where there may be only so
-    /// many at once, ceilings such as `max_wall_ms=10m`, `network` where runs may have one, and `operator` where it is for the
-    /// server as a whole. Empty lines and lines that begin with `#` are skipped.
+    /// Reads a file of lines `name token`, with `runs=3`, `contexts=2` and `sessions=2` behind it
+    /// where there may be only so many at once, ceilings such as `max_wall_ms=10m`, `network` where
+    /// runs may have one, and `operator` where it is for the server as a whole. Empty lines and
+    /// lines that begin with `#` are skipped.
     ///
     /// # Errors
     /// When it is not this user's alone, or a line is not of that form.

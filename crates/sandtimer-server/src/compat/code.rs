@@ -1,4 +1,5 @@
-//! Code contexts, and what is executed in them: output as it comes, results at the end, then one event that says how it ended.
+//! Code contexts, and what is executed in them: output as it comes, results at the end, then one
+//! event that says how it ended.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use super::execute::{begin_in, note};
 use super::failure::ContainerFailure;
 use super::frames::{CommandFrames, respond};
 use super::sandbox::{self, SessionRequest, WORKSPACE};
-use super::{Caller, BodyFields, success};
+use super::{BodyFields, Caller, success};
 use crate::SharedApp;
 use crate::body::Id;
 use crate::connection::Connection;
@@ -57,14 +58,18 @@ fn language(name: &str) -> Result<(&'static str, ContextLanguage), ContainerFail
         "typescript" | "ts" => Ok(("typescript", ContextLanguage::TypeScript)),
         other => {
             let shown: String = other.chars().take(60).collect();
-            Err(ContainerFailure::invalid("language", &format!("`{shown}` is not python, javascript or typescript")))
+            Err(ContainerFailure::invalid(
+                "language",
+                &format!("`{shown}` is not python, javascript or typescript"),
+            ))
         }
     }
 }
 
 fn not_found(id: &str) -> ContainerFailure {
     let shown: String = id.chars().take(60).collect();
-    ContainerFailure::new(404, "CONTEXT_NOT_FOUND", format!("Context {shown} not found")).with("contextId", shown)
+    ContainerFailure::new(404, "CONTEXT_NOT_FOUND", format!("Context {shown} not found"))
+        .with("contextId", shown)
 }
 
 fn find(app: &SharedApp, caller: &Caller, id: &str) -> Result<CodeContext, ContainerFailure> {
@@ -108,7 +113,11 @@ async fn list(State(app): State<SharedApp>, caller: Caller) -> Response {
     success(json!({"contexts": views.collect::<Vec<Value>>()}))
 }
 
-async fn remove(State(app): State<SharedApp>, caller: Caller, Id(id): Id) -> Result<Response, ContainerFailure> {
+async fn remove(
+    State(app): State<SharedApp>,
+    caller: Caller,
+    Id(id): Id,
+) -> Result<Response, ContainerFailure> {
     let found = find(&app, &caller, &id)?;
     contexts::close(&app, &found.context).await;
     caller.sandbox.contexts().remove(&id);
@@ -224,7 +233,8 @@ fn failed(outcome: &Outcome) -> Option<Value> {
             (Some("InterpreterExited".to_owned()), Some(format!("the code ended its interpreter {how}")))
         }
     };
-    let traceback: Vec<String> = error_field("traceback").unwrap_or_default().lines().map(str::to_owned).collect();
+    let traceback: Vec<String> =
+        error_field("traceback").unwrap_or_default().lines().map(str::to_owned).collect();
     Some(json!({
         "type": "error",
         "ename": name.unwrap_or_else(|| "Error".to_owned()),
@@ -241,7 +251,8 @@ mod tests {
 
     #[test]
     fn charts_of_known_libraries_have_package_names() {
-        let render_chart = |kind: &str, figure: Value| result(&json!({"text/plain": "a chart", kind: figure}));
+        let render_chart =
+            |kind: &str, figure: Value| result(&json!({"text/plain": "a chart", kind: figure}));
         let plotly = "application/vnd.plotly.v1+json";
         for (trace, kind) in [
             (json!({"type": "bar", "y": [1, 2]}), "bar"),

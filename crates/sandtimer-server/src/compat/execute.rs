@@ -1,6 +1,7 @@
 //! Commands in a session, or without one: answered when they are over, or as they go on.
 //!
-//! A client that goes away cancels its command. In a session one command is executed at a time; others wait for their turn.
+//! A client that goes away cancels its command. In a session one command is executed at a time;
+//! others wait for their turn.
 
 use std::sync::Arc;
 
@@ -16,14 +17,14 @@ use serde_json::{Value, json};
 
 use super::failure::ContainerFailure;
 use super::frames::{CommandFrames, respond};
-use super::{Caller, BodyFields, NO_SESSION, completed, sandbox, processes, shell};
+use super::{BodyFields, Caller, NO_SESSION, completed, processes, sandbox, shell};
 use crate::SharedApp;
 use crate::body::{self, RequestFields};
 use crate::connection::{Connection, while_there};
 use crate::contexts::{self, CellRequest, LiveContext};
 use crate::intake::MAX_SHORT_BYTES;
-use crate::registry::OwnedResource;
 use crate::quota::PermittedValue;
+use crate::registry::OwnedResource;
 use crate::runs::{self, CLIENT_GONE, LiveRun, LoadedOutcome, RunRequest};
 
 /// Bytes of a stream that one answer carries, as an Outcome does.
@@ -48,8 +49,9 @@ pub(super) struct SandboxCommand {
 
 impl SandboxCommand {
     pub fn parse(fields: &mut RequestFields, caller: &Caller) -> Result<Self, ContainerFailure> {
-        let command =
-            fields.string("command")?.ok_or_else(|| ContainerFailure::invalid("command", "give it as a string"))?;
+        let command = fields
+            .string("command")?
+            .ok_or_else(|| ContainerFailure::invalid("command", "give it as a string"))?;
         if command.contains('\0') {
             return Err(ContainerFailure::invalid("command", "it has a NUL byte"));
         }
@@ -91,7 +93,12 @@ impl SandboxCommand {
     }
 
     /// Its run once that has finished. A client that disconnects cancels it.
-    async fn finish(&self, app: &SharedApp, caller: &Caller, connection: &Connection) -> Result<StartedCommand, ContainerFailure> {
+    async fn finish(
+        &self,
+        app: &SharedApp,
+        caller: &Caller,
+        connection: &Connection,
+    ) -> Result<StartedCommand, ContainerFailure> {
         let begun = self.begin(app, caller, connection).await?;
         let run = &begun.run;
         while_there(connection, run.wait_ended(None), || run.cancel(CLIENT_GONE)).await;
@@ -110,7 +117,11 @@ impl SandboxCommand {
     }
 
     /// What is answered of its end.
-    async fn answer(&self, app: &SharedApp, begun: &StartedCommand) -> Result<PermittedValue<Value>, ContainerFailure> {
+    async fn answer(
+        &self,
+        app: &SharedApp,
+        begun: &StartedCommand,
+    ) -> Result<PermittedValue<Value>, ContainerFailure> {
         let run = &begun.run;
         let outcome = ended(run).await?;
         let (stdout, stderr) = (text(run, Stream::Stdout).await?, text(run, Stream::Stderr).await?);
@@ -226,7 +237,8 @@ pub(super) fn note(outcome: &Outcome) -> Option<String> {
     }
 }
 
-/// What follows the stderr of a command without a session. For a timeout its last line is that of the package's own server.
+/// What follows the stderr of a command without a session. For a timeout its last line is that of
+/// the package's own server.
 pub(super) fn note_without_session(outcome: &Outcome) -> Option<String> {
     timed_out(outcome).or_else(|| note(outcome).map(|note| note + "\n"))
 }
@@ -262,7 +274,8 @@ pub(super) fn code(outcome: &Outcome) -> i32 {
     }
 }
 
-/// All that a stream has so far, as text, up to what an answer carries. What is no text is replaced, what was dropped is said.
+/// All that a stream has so far, as text, up to what an answer carries. What is no text is
+/// replaced, what was dropped is said.
 pub(super) async fn text(run: &LiveRun, stream: Stream) -> Result<String, ContainerFailure> {
     Ok(read_bounded_string(run, stream, MAX_OUTPUT_BYTES).await?.0)
 }
@@ -298,7 +311,8 @@ pub(super) async fn read_bounded_string(
     Ok((text, is_whole))
 }
 
-/// A text as a failure carries it: that is an error with what led to it, and no place for all of the output.
+/// A text as a failure carries it: that is an error with what led to it, and no place for all of
+/// the output.
 fn clipped(text: &str) -> String {
     if text.len() <= MAX_SHORT_BYTES {
         return text.to_owned();

@@ -1,14 +1,16 @@
-//! Errors in the shape of the package: `code`, `message`, `context`, `httpStatus`, `timestamp`, and `suggestion`.
+//! Errors in the shape of the package: `code`, `message`, `context`, `httpStatus`, `timestamp`, and
+//! `suggestion`.
 //!
-//! What /v1 refuses keeps the words of the one registry; its code becomes the nearest of those that the package has classes
-//! for. 503 is only for what is worth trying again: the package does so for two minutes.
+//! What /v1 refuses keeps the words of the one registry; its code becomes the nearest of those that
+//! the package has classes for. 503 is only for what is worth trying again: the package does so for
+//! two minutes.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use crate::body;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 
 /// An interpreter that did not start in time; the package tries again.
 const NOT_READY: &str = "INTERPRETER_NOT_READY";
@@ -40,7 +42,8 @@ impl ContainerFailure {
         ContainerFailure::new(400, "VALIDATION_FAILED", format!("{field}: {why}")).with("key", field)
     }
 
-    /// As [`Refusal::after_execution`]: clients of the package send again what is answered with 503.
+    /// As [`Refusal::after_execution`]: clients of the package send again what is answered with
+    /// 503.
     #[must_use]
     pub fn after_execution(mut self, run_id: Option<&str>) -> Self {
         if matches!(self.status, 429 | 503) {

@@ -1,5 +1,5 @@
-//! Files of a sandbox, by the functions of `files`. Paths are those of /workspace and /tmp: what else a command sees is its own.
-//! A relative path begins where the session is, or in /workspace.
+//! Files of a sandbox, by the functions of `files`. Paths are those of /workspace and /tmp: what
+//! else a command sees is its own. A relative path begins where the session is, or in /workspace.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -19,12 +19,12 @@ use serde_json::{Value, json};
 use super::failure::ContainerFailure;
 use super::frames::respond;
 use super::sandbox::{Directories, TEMPORARY, WORKSPACE};
-use super::{Caller, BodyFields, NO_SESSION, processes, success};
+use super::{BodyFields, Caller, NO_SESSION, processes, success};
 use crate::SharedApp;
 use crate::body::RequestFields;
-use crate::error::{Code, ApiRejection};
-use crate::events::{StreamEvent, EventSource};
-use crate::files::{ListingRequest, FileEntry, EntryKind, FilePath, FileTree, WriteOptions, act, act_on_two};
+use crate::error::{ApiRejection, Code};
+use crate::events::{EventSource, StreamEvent};
+use crate::files::{EntryKind, FileEntry, FilePath, FileTree, ListingRequest, WriteOptions, act, act_on_two};
 use crate::workspaces::Workspace;
 
 /// The largest file that is read at once.
@@ -51,7 +51,8 @@ pub(super) fn routes() -> Router<SharedApp> {
 /// Has a session write its directory, without a newline after it.
 const DIRECTORY: &str = "\\builtin printf %s \"$PWD\"";
 
-/// What a request is about: the directory that holds it and where commands see that, and a path as given and below it.
+/// What a request is about: the directory that holds it and where commands see that, and a path as
+/// given and below it.
 struct FileTarget {
     files: Arc<Workspace>,
     mount_path: &'static str,
@@ -77,14 +78,15 @@ async fn target_of(
     session: &str,
 ) -> Result<FileTarget, ContainerFailure> {
     let path = fields.string(key)?.filter(|path| !path.is_empty());
-    let path =
-        path.ok_or_else(|| ContainerFailure::invalid(key, "give a path, relative or below /workspace or /tmp"))?;
+    let path = path
+        .ok_or_else(|| ContainerFailure::invalid(key, "give a path, relative or below /workspace or /tmp"))?;
     let absolute = match path.starts_with('/') {
         true => path.clone(),
         false => format!("{}/{path}", directory_of(app, caller, session).await?),
     };
     let mount_path = if Path::new(&absolute).starts_with(TEMPORARY) { TEMPORARY } else { WORKSPACE };
-    let file_path = FilePath::parse_at(mount_path, &absolute).map_err(|rejection| path_failure(rejection, &path))?;
+    let file_path =
+        FilePath::parse_at(mount_path, &absolute).map_err(|rejection| path_failure(rejection, &path))?;
     let Directories { workspace, temporary } = caller.sandbox.directories(app).await?;
     let files = if mount_path == TEMPORARY { temporary.files().clone() } else { workspace };
     Ok(FileTarget { files, mount_path, path, file_path })
@@ -98,7 +100,9 @@ async fn directory_of(app: &SharedApp, caller: &Caller, session: &str) -> Result
     };
     let Some(open) = open else { return Ok(WORKSPACE.to_owned()) };
     let directory = processes::output_of(app, &open, DIRECTORY, &caller.connection).await?;
-    directory.map_err(|note| ContainerFailure::new(500, "FILESYSTEM_ERROR", format!("session '{session}': {note}")))
+    directory.map_err(|note| {
+        ContainerFailure::new(500, "FILESYSTEM_ERROR", format!("session '{session}': {note}"))
+    })
 }
 
 /// Does something with one file, which may not be a directory.
@@ -122,7 +126,8 @@ fn path_failure(rejection: ApiRejection, path: &str) -> ContainerFailure {
     ContainerFailure::from(rejection).with("path", path)
 }
 
-/// A file's bytes as text where they are, or are to be, text; else as base64. Then the encoding, and whether they are no text.
+/// A file's bytes as text where they are, or are to be, text; else as base64. Then the encoding,
+/// and whether they are no text.
 fn encoded(bytes: Vec<u8>, encoding: Option<&str>) -> (String, &'static str, bool) {
     let is_binary = is_binary(&bytes);
     let is_utf8 = match encoding {
@@ -200,8 +205,9 @@ async fn write(
     BodyFields(mut fields): BodyFields,
 ) -> Result<Response, ContainerFailure> {
     let encoding = encoding(&mut fields)?;
-    let content =
-        fields.string("content")?.ok_or_else(|| ContainerFailure::invalid("content", "give it as a string"))?;
+    let content = fields
+        .string("content")?
+        .ok_or_else(|| ContainerFailure::invalid("content", "give it as a string"))?;
     let bytes = match encoding.as_deref() {
         Some("base64") => {
             STANDARD.decode(content).map_err(|_| ContainerFailure::invalid("content", "it is not base64"))?
@@ -323,7 +329,8 @@ fn whole(tree: &FileTree, file_path: &FilePath, recursive: bool) -> Result<Vec<F
     let mut entries = Vec::new();
     loop {
         let page = tree.list(file_path, &asked)?;
-        // Not of the last page: with what stands for bytes that are no text, a name may be longer than one that is taken.
+        // Not of the last page: with what stands for bytes that are no text, a name may be longer
+        // than one that is taken.
         let last = page.entries.last().filter(|_| page.more);
         asked.after = last.map(|entry| FilePath::parse(&entry.path)).transpose()?;
         entries.extend(page.entries);
@@ -377,11 +384,15 @@ async fn read_stream(
     let opened = act_on_file(&target, |tree, file_path| {
         let (file, size) = tree.open_to_read(file_path)?;
         // As text goes only what is seen to be text; a larger file may be anything.
-        let text =
-            if size <= MAX_READ_BYTES { String::from_utf8(tree.read(file_path, MAX_READ_BYTES)?).ok() } else { None };
+        let text = if size <= MAX_READ_BYTES {
+            String::from_utf8(tree.read(file_path, MAX_READ_BYTES)?).ok()
+        } else {
+            None
+        };
         Ok((file, size, text.filter(|text| !text.contains('\0'))))
     });
-    let mut stream = FileFrames { path: target.path.clone(), content: ContentState::Finished, ready: VecDeque::new() };
+    let mut stream =
+        FileFrames { path: target.path.clone(), content: ContentState::Finished, ready: VecDeque::new() };
     match opened.await {
         Ok((file, size, text)) => stream.begin(file, size, text),
         Err(failure) => stream.ready.push_back(json!({"type": "error", "error": failure.message()})),

@@ -1,8 +1,8 @@
 //! The events of a run as the package reads them: `data:` and JSON, nothing else.
 //!
-//! Each stream says how it ended: `complete` and `exit` always carry the exit code, what is no end of the command itself is
-//! said in words before it, and where no end is known there is an `error`. Text is ASCII, because the package decodes code's
-//! streams piece by piece.
+//! Each stream says how it ended: `complete` and `exit` always carry the exit code, what is no end
+//! of the command itself is said in words before it, and where no end is known there is an `error`.
+//! Text is ASCII, because the package decodes code's streams piece by piece.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{code, execute, now, processes};
 use crate::connection::Connection;
-use crate::events::{self, StreamEvent, EventSource};
+use crate::events::{self, EventSource, StreamEvent};
 use crate::runs::{CLIENT_GONE, LiveRun, RunEvents};
 
 /// What the frames are of.

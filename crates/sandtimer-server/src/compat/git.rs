@@ -14,7 +14,7 @@ use super::execute::SandboxCommand;
 use super::failure::ContainerFailure;
 use super::sandbox::WORKSPACE;
 use super::shell::quoted;
-use super::{Caller, BodyFields, NO_SESSION, sandbox, success};
+use super::{BodyFields, Caller, NO_SESSION, sandbox, success};
 use crate::SharedApp;
 use crate::connection::Connection;
 
@@ -38,8 +38,8 @@ async fn checkout(
     BodyFields(mut fields): BodyFields,
 ) -> Result<Response, ContainerFailure> {
     let url = fields.string("repoUrl")?.filter(|url| !url.is_empty() && !url.contains('\0'));
-    let url =
-        url.ok_or_else(|| ContainerFailure::new(400, "INVALID_GIT_URL", "repoUrl: give the repository's URL"))?;
+    let url = url
+        .ok_or_else(|| ContainerFailure::new(400, "INVALID_GIT_URL", "repoUrl: give the repository's URL"))?;
     let branch = fields.string("branch")?.filter(|branch| !branch.is_empty());
     let target = fields.string("targetDir")?.unwrap_or_else(|| format!("{WORKSPACE}/{}", name_of(&url)));
     let depth = fields.number("depth")?;

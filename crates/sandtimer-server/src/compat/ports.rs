@@ -1,5 +1,5 @@
-//! Waiting for a port of a process. Each has its own loopback, so a port of no process in particular is never listened on: that is
-//! reported, instead of a wait without end.
+//! Waiting for a port of a process. Each has its own loopback, so a port of no process in
+//! particular is never listened on: that is reported, instead of a wait without end.
 //!
 //! ```text
 //! watching ─▶ a process listens ─▶ (mode "http") its answer has the status that is waited for ─▶ ready
@@ -22,12 +22,12 @@ use tokio::time::timeout;
 
 use super::failure::ContainerFailure;
 use super::frames::respond;
-use super::{Caller, BodyFields, processes};
+use super::{BodyFields, Caller, processes};
 use crate::SharedApp;
 use crate::body::RequestFields;
-use crate::events::{StreamEvent, EventSource};
-use crate::registry::OwnedResource;
+use crate::events::{EventSource, StreamEvent};
 use crate::quota::ConcurrencyLimit;
+use crate::registry::OwnedResource;
 use crate::runs::{self, LiveRun, RunPhase};
 
 /// What is said of a port of no process in particular.
@@ -58,8 +58,8 @@ async fn watch(
 ) -> Result<Response, ContainerFailure> {
     let port = fields.number("port")?.filter(|port| (1..=65_535).contains(port));
     let port = port.and_then(|port| u16::try_from(port).ok());
-    let port =
-        port.ok_or_else(|| ContainerFailure::new(400, "INVALID_PORT", "port: give a number from 1 to 65535"))?;
+    let port = port
+        .ok_or_else(|| ContainerFailure::new(400, "INVALID_PORT", "port: give a number from 1 to 65535"))?;
     let http = HttpProbe::parse(&mut fields)?;
     let run = fields.string("processId")?.map(|id| processes::run_of(&caller, &id)).transpose()?;
     Ok(respond(PortWatch { port, http, run, step: 0 }, app.heartbeat))
@@ -93,8 +93,8 @@ impl HttpProbe {
         Ok(Some(HttpProbe { path, status, interval: Duration::from_millis(interval) }))
     }
 
-    /// Waits for the answer, or the end of the process. Where this server may not enter the process's network, a listening process counts
-    /// as ready.
+    /// Waits for the answer, or the end of the process. Where this server may not enter the
+    /// process's network, a listening process counts as ready.
     async fn wait(&self, run: &LiveRun, port: u16) -> Value {
         let mut phase = run.watch_phase();
         loop {

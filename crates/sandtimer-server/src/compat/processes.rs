@@ -1,6 +1,8 @@
-//! Processes: commands in the background. Each is a detached run, which outlives its client and its session.
+//! Processes: commands in the background. Each is a detached run, which outlives its client and its
+//! session.
 //!
-//! It takes over the session's directory, exported variables and functions as they are when its turn in the session comes.
+//! It takes over the session's directory, exported variables and functions as they are when its
+//! turn in the session comes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,18 +18,18 @@ use sandtimer::model::{Ending, LimitKind};
 use sandtimer::time::instant;
 use serde_json::{Value, json};
 
-use super::execute::{self, SandboxCommand, begin_in, text, read_bounded_string};
+use super::execute::{self, SandboxCommand, begin_in, read_bounded_string, text};
 use super::failure::ContainerFailure;
 use super::frames::{CommandFrames, respond};
-use super::{Caller, BodyFields, completed, sandbox, shell, success};
+use super::{BodyFields, Caller, completed, sandbox, shell, success};
 use crate::SharedApp;
 use crate::body::{self, Id, Parameters};
 use crate::connection::Connection;
 use crate::contexts::{CellRequest, LiveContext};
 use crate::error::ApiRejection;
 use crate::intake::MAX_SHORT_BYTES;
-use crate::registry::OwnedResource;
 use crate::quota::PermittedValue;
+use crate::registry::OwnedResource;
 use crate::runs::{self, LiveRun, RunPhase, RunRequest};
 
 /// How long a killed process may take to be dead. Infrastructure: always finite.
@@ -63,7 +65,8 @@ pub(super) fn status(run: &LiveRun) -> &'static str {
         (Ending::Exited, 0) => "completed",
         (Ending::InfraError, _) => "error",
         (Ending::Cancelled | Ending::OutOfMemory, _) | (Ending::Signaled, 137 | 143) => "killed",
-        // It exited with any other code, a limit ended it (code 124), or it failed by another signal.
+        // It exited with any other code, a limit ended it (code 124), or it failed by another
+        // signal.
         _ => "failed",
     }
 }
@@ -112,7 +115,8 @@ fn find(caller: &Caller, id: &str) -> Result<Arc<SandboxProcess>, ContainerFailu
     let found = caller.sandbox.processes().get(id).cloned();
     found.ok_or_else(|| {
         let shown: String = id.chars().take(60).collect();
-        ContainerFailure::new(404, "PROCESS_NOT_FOUND", format!("Process {shown} not found")).with("processId", shown)
+        ContainerFailure::new(404, "PROCESS_NOT_FOUND", format!("Process {shown} not found"))
+            .with("processId", shown)
     })
 }
 
@@ -172,7 +176,11 @@ impl Drop for ProcessIdClaim {
 }
 
 /// That there may be one more, and none goes on or is being started that has its id.
-fn claim(app: &SharedApp, caller: &Caller, id: Option<&str>) -> Result<Option<ProcessIdClaim>, ContainerFailure> {
+fn claim(
+    app: &SharedApp,
+    caller: &Caller,
+    id: Option<&str>,
+) -> Result<Option<ProcessIdClaim>, ContainerFailure> {
     let mut processes = caller.sandbox.processes();
     let mut claim = None;
     if let Some(id) = id {
@@ -186,9 +194,8 @@ fn claim(app: &SharedApp, caller: &Caller, id: Option<&str>) -> Result<Option<Pr
         }
         let is_running = processes.get(id).is_some_and(|process| process.is_running());
         if is_running || !caller.sandbox.claims().insert(id.to_owned()) {
-            return Err(
-                ContainerFailure::new(409, "PROCESS_ERROR", format!("Process {id} is running")).with("processId", id)
-            );
+            return Err(ContainerFailure::new(409, "PROCESS_ERROR", format!("Process {id} is running"))
+                .with("processId", id));
         }
         claim = Some(ProcessIdClaim { sandbox: caller.sandbox.clone(), id: id.to_owned() });
     }
@@ -197,7 +204,11 @@ fn claim(app: &SharedApp, caller: &Caller, id: Option<&str>) -> Result<Option<Pr
         processes.retain(|_, process| app.runs.find(process.run.id(), process.run.owner()).is_some());
     }
     if processes.len() >= MAX_PROCESSES {
-        return Err(ContainerFailure::new(503, "CONTAINER_UNAVAILABLE", format!("{MAX_PROCESSES} processes are known")));
+        return Err(ContainerFailure::new(
+            503,
+            "CONTAINER_UNAVAILABLE",
+            format!("{MAX_PROCESSES} processes are known"),
+        ));
     }
     Ok(claim)
 }
@@ -258,8 +269,12 @@ async fn kill(caller: Caller, Id(id): Id) -> Result<Response, ContainerFailure> 
     if process.kill().await {
         return Ok(success(json!({"processId": id})));
     }
-    Err(ContainerFailure::new(500, "PROCESS_ERROR", format!("Process {id} is being killed and is not dead yet"))
-        .with("processId", id))
+    Err(ContainerFailure::new(
+        500,
+        "PROCESS_ERROR",
+        format!("Process {id} is being killed and is not dead yet"),
+    )
+    .with("processId", id))
 }
 
 async fn kill_all(caller: Caller) -> Result<Response, ContainerFailure> {
@@ -274,11 +289,16 @@ async fn kill_all(caller: Caller) -> Result<Response, ContainerFailure> {
     Ok(success(json!({"cleanedCount": running.len()})))
 }
 
-async fn logs(State(app): State<SharedApp>, caller: Caller, Id(id): Id) -> Result<Response, ContainerFailure> {
+async fn logs(
+    State(app): State<SharedApp>,
+    caller: Caller,
+    Id(id): Id,
+) -> Result<Response, ContainerFailure> {
     let process = find(&caller, &id)?;
     let (owner, run) = (&caller.sandbox.owner, &process.run);
     body::long_json(&app, owner, || async {
-        // How much it has written is not known before it is read: a permit is waited for only where it is not short.
+        // How much it has written is not known before it is read: a permit is waited for only where
+        // it is not short.
         if let (logs, true) = logs_up_to(run, &id, MAX_SHORT_BYTES).await? {
             return Ok(PermittedValue::new(logs, None));
         }
@@ -302,7 +322,11 @@ async fn logs_up_to(run: &LiveRun, id: &str, most: usize) -> Result<(Value, bool
     Ok((logs, is_all_stdout && is_all_stderr))
 }
 
-async fn stream(State(app): State<SharedApp>, caller: Caller, Id(id): Id) -> Result<Response, ContainerFailure> {
+async fn stream(
+    State(app): State<SharedApp>,
+    caller: Caller,
+    Id(id): Id,
+) -> Result<Response, ContainerFailure> {
     let process = find(&caller, &id)?;
     let frames = CommandFrames::process(process.run.clone(), id, process.command.clone());
     Ok(respond(frames, app.heartbeat))

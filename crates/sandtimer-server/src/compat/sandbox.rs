@@ -1,7 +1,8 @@
-//! Places: what the package calls a sandbox. One for each owner and `X-Sandbox-Id`, with a workspace, a /tmp that is the home
-//! directory too, sessions by name, processes and code contexts.
+//! Places: what the package calls a sandbox. One for each owner and `X-Sandbox-Id`, with a
+//! workspace, a /tmp that is the home directory too, sessions by name, processes and code contexts.
 //!
-//! A session is there from its creation, or its first use, to its deletion, or until it was unused for the server's `idle_ms`.
+//! A session is there from its creation, or its first use, to its deletion, or until it was unused
+//! for the server's `idle_ms`.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,11 +20,11 @@ use tokio::sync::{Mutex as TurnMutex, OwnedMutexGuard};
 use super::code::CodeContext;
 use super::failure::ContainerFailure;
 use super::processes::SandboxProcess;
-use super::{Caller, BodyFields, NO_SESSION, success};
+use super::{BodyFields, Caller, NO_SESSION, success};
 use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::RequestFields;
-use crate::contexts::{self, ContextRequest, ContextLanguage, LiveContext};
+use crate::contexts::{self, ContextLanguage, ContextRequest, LiveContext};
 use crate::error::ApiRejection;
 use crate::registry::OwnedResource;
 use crate::workspaces::{TemporaryDirectory, Workspace};
@@ -66,7 +67,11 @@ impl Sandboxes {
             sandboxes.retain(|_, sandbox| Arc::strong_count(sandbox) > 1 || !sandbox.is_empty());
         }
         if is_full(&sandboxes) {
-            return Err(ContainerFailure::new(503, "CONTAINER_UNAVAILABLE", format!("{MAX_ENTRIES} sandboxes are in use")));
+            return Err(ContainerFailure::new(
+                503,
+                "CONTAINER_UNAVAILABLE",
+                format!("{MAX_ENTRIES} sandboxes are in use"),
+            ));
         }
         let sandbox = Arc::new(CompatSandbox::new(owner.clone(), name.to_owned()));
         sandboxes.insert(key, sandbox.clone());
@@ -147,7 +152,8 @@ impl CompatSandbox {
         self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the session of this name is, or is to be, held so that nobody else makes or ends it meanwhile.
+    /// Where the session of this name is, or is to be, held so that nobody else makes or ends it
+    /// meanwhile.
     async fn hold(
         &self,
         app: &SharedApp,
@@ -169,12 +175,17 @@ impl CompatSandbox {
             slots.retain(|_, slot| slot.try_lock().map_or(true, |held| alive(app, held.as_ref()).is_some()));
         }
         if slots.len() >= MAX_ENTRIES && !slots.contains_key(name) {
-            return Err(ContainerFailure::new(503, "CONTAINER_UNAVAILABLE", format!("{MAX_ENTRIES} sessions are open")));
+            return Err(ContainerFailure::new(
+                503,
+                "CONTAINER_UNAVAILABLE",
+                format!("{MAX_ENTRIES} sessions are open"),
+            ));
         }
         Ok(slots.entry(name.to_owned()).or_default().clone())
     }
 
-    /// The directories that all here is done in. They outlive the server, which knows them again by the sandbox's name.
+    /// The directories that all here is done in. They outlive the server, which knows them again by
+    /// the sandbox's name.
     pub async fn directories(&self, app: &SharedApp) -> Result<Directories, ContainerFailure> {
         let mut held = self.directories.lock().await;
         let is_there =
@@ -235,7 +246,12 @@ impl CompatSandbox {
     }
 
     /// Makes a session that is not there.
-    async fn create(&self, app: &SharedApp, name: &str, request: SessionRequest) -> Result<(), ContainerFailure> {
+    async fn create(
+        &self,
+        app: &SharedApp,
+        name: &str,
+        request: SessionRequest,
+    ) -> Result<(), ContainerFailure> {
         let mut held = self.hold(app, name).await?;
         if alive(app, held.as_ref()).is_some() {
             return Err(ContainerFailure::new(
@@ -281,7 +297,10 @@ fn alive(app: &SharedApp, session: Option<&Arc<LiveContext>>) -> Option<Arc<Live
 }
 
 /// `env` or `env_vars`: an object of texts; what is null is not there.
-pub(super) fn variables(fields: &mut RequestFields, key: &'static str) -> Result<Vec<(String, String)>, ContainerFailure> {
+pub(super) fn variables(
+    fields: &mut RequestFields,
+    key: &'static str,
+) -> Result<Vec<(String, String)>, ContainerFailure> {
     let Some(given) = fields.value(key) else { return Ok(Vec::new()) };
     let Value::Object(object) = given else {
         return Err(ContainerFailure::invalid(key, "it is not an object of texts"));
@@ -299,7 +318,12 @@ pub(super) fn variables(fields: &mut RequestFields, key: &'static str) -> Result
             Value::String(_) => {
                 return Err(ContainerFailure::invalid(key, &format!("`{name}` is not a variable's name")));
             }
-            _ => return Err(ContainerFailure::invalid(key, &format!("the value of `{name}` is not a string"))),
+            _ => {
+                return Err(ContainerFailure::invalid(
+                    key,
+                    &format!("the value of `{name}` is not a string"),
+                ));
+            }
         }
     }
     Ok(variables)
@@ -309,7 +333,9 @@ pub(super) fn variables(fields: &mut RequestFields, key: &'static str) -> Result
 pub(super) fn directory(fields: &mut RequestFields) -> Result<Option<String>, ContainerFailure> {
     let directory = fields.string("cwd")?.filter(|directory| !directory.is_empty());
     match directory {
-        Some(directory) if directory.contains('\0') => Err(ContainerFailure::invalid("cwd", "it has a NUL byte")),
+        Some(directory) if directory.contains('\0') => {
+            Err(ContainerFailure::invalid("cwd", "it has a NUL byte"))
+        }
         directory => Ok(directory),
     }
 }
@@ -364,8 +390,9 @@ async fn delete(
     caller: Caller,
     BodyFields(mut fields): BodyFields,
 ) -> Result<Response, ContainerFailure> {
-    let name =
-        fields.string("sessionId")?.ok_or_else(|| ContainerFailure::invalid("sessionId", "give the session's name"))?;
+    let name = fields
+        .string("sessionId")?
+        .ok_or_else(|| ContainerFailure::invalid("sessionId", "give the session's name"))?;
     if !caller.sandbox.delete(&app, &name).await {
         let message = format!("there is no session '{name}'");
         return Err(ContainerFailure::new(404, "SESSION_NOT_FOUND", message).with("sessionId", name));

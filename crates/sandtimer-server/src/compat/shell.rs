@@ -9,11 +9,15 @@ pub(super) fn quoted(text: &str) -> String {
 fn entered(directory: &str) -> (String, String) {
     let quoted_directory = quoted(directory);
     let failure = quoted(&format!("Failed to change directory to '{directory}'"));
-    (format!("\\builtin cd -- {quoted_directory} 2>/dev/null"), format!("\\builtin printf '%s\\n' {failure} >&2"))
+    (
+        format!("\\builtin cd -- {quoted_directory} 2>/dev/null"),
+        format!("\\builtin printf '%s\\n' {failure} >&2"),
+    )
 }
 
-/// A command with a directory and variables of its own, behind which a session is as it was before. Like the command itself it
-/// is executed at the top level of the shell, so that what it declares stays.
+/// A command with a directory and variables of its own, behind which a session is as it was before.
+/// Like the command itself it is executed at the top level of the shell, so that what it declares
+/// stays.
 pub(super) fn around(command: &str, directory: Option<&str>, variables: &[(String, String)]) -> String {
     if directory.is_none() && variables.is_empty() {
         return command.to_owned();
@@ -39,11 +43,13 @@ pub(super) fn around(command: &str, directory: Option<&str>, variables: &[(Strin
     )
 }
 
-/// Has a session say what a process takes over from it: variables for programs, functions, and the directory.
+/// Has a session say what a process takes over from it: variables for programs, functions, and the
+/// directory.
 pub(super) const HANDOFF_SCRIPT: &str =
     "{ \\builtin export -p; \\builtin declare -f; \\builtin printf '\\\\builtin cd -- %q\\n' \"$PWD\"; }";
 
-/// A program for a shell of its own: what it takes over, then its own directory and variables, then the command.
+/// A program for a shell of its own: what it takes over, then its own directory and variables, then
+/// the command.
 pub(super) fn program(
     handoff: &str,
     command: &str,

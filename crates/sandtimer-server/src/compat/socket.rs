@@ -1,4 +1,5 @@
-//! `/ws`: the requests of this interface over one WebSocket, each answered by the handler that answers it over HTTP.
+//! `/ws`: the requests of this interface over one WebSocket, each answered by the handler that
+//! answers it over HTTP.
 //!
 //! ```text
 //! client   request {id, method, path, headers?, body?} · cancel {id}
@@ -7,11 +8,12 @@
 //! socket   open ─▶ the server ends: nothing new is taken ─▶ all is answered, or the server's patience is over ─▶ closed
 //! request  waits for its turn ─▶ handled ─▶ answered | cancelled, or its socket is closed: dropped
 //! ```
-//! A request is a task. Cancelling it, or closing the socket, drops that task and with it the handler, as a connection that closes
-//! does over HTTP. All is the owner's whose request opened the socket. A client that does not read holds up its own
-//! answers: what waits to be sent waits in its task. One that says nothing, not even that it has heard, is taken for gone.
-//! A message is held to the bounds of all messages before it is parsed. A request has its turn until its answer, or the head of
-//! a stream, is there: of the turns no owner has more than half.
+//! A request is a task. Cancelling it, or closing the socket, drops that task and with it the
+//! handler, as a connection that closes does over HTTP. All is the owner's whose request opened the
+//! socket. A client that does not read holds up its own answers: what waits to be sent waits in its
+//! task. One that says nothing, not even that it has heard, is taken for gone. A message is held to
+//! the bounds of all messages before it is parsed. A request has its turn until its answer, or the
+//! head of a stream, is there: of the turns no owner has more than half.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -42,13 +44,14 @@ use crate::SharedApp;
 use crate::auth::{OwnerId, PROTOCOL};
 use crate::body::MAX_BODY_BYTES;
 use crate::connection::Connection;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::intake::{self, HeldReservations, Reservation};
-use crate::listen::{MAX_CONNECTIONS, ConnectionPermit};
+use crate::listen::{ConnectionPermit, MAX_CONNECTIONS};
 use crate::quota::Shares;
 use crate::scan::Scanner;
 
-/// Requests of one socket that are under way; more are refused. The package has a socket for each sandbox.
+/// Requests of one socket that are under way; more are refused. The package has a socket for each
+/// sandbox.
 const MAX_REQUESTS: usize = 64;
 /// Tasks of one socket: requests, and what else waits to be sent. With more, nothing is read.
 const MAX_TASKS: usize = 2 * MAX_REQUESTS;
@@ -79,15 +82,23 @@ async fn open(
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ContainerFailure> {
-    let upgrade = upgrade.map_err(|rejection| ApiRejection::new(Code::UpgradeRequired, rejection.to_string()))?;
+    let upgrade =
+        upgrade.map_err(|rejection| ApiRejection::new(Code::UpgradeRequired, rejection.to_string()))?;
     let handlers = super::routes()
         .fallback(crate::facts::not_found)
         .method_not_allowed_fallback(crate::facts::method_not_allowed)
         .layer(axum::middleware::from_fn_with_state(app.clone(), crate::trace::observe))
         .with_state(app.clone());
-    let asker =
-        SocketSession { app, handlers, owner, connection, connection_permit, sandbox: headers.get("x-sandbox-id").cloned() };
-    let upgrade = upgrade.protocols([PROTOCOL]).max_message_size(MAX_BODY_BYTES).max_frame_size(MAX_BODY_BYTES);
+    let asker = SocketSession {
+        app,
+        handlers,
+        owner,
+        connection,
+        connection_permit,
+        sandbox: headers.get("x-sandbox-id").cloned(),
+    };
+    let upgrade =
+        upgrade.protocols([PROTOCOL]).max_message_size(MAX_BODY_BYTES).max_frame_size(MAX_BODY_BYTES);
     asker.connection.meter.begin(&asker.app, &asker.owner);
     Ok(upgrade.on_upgrade(move |socket| asker.serve(socket)))
 }
@@ -145,15 +156,16 @@ impl SocketSession {
         if is_there {
             let part = async {
                 send_message(&sink, Message::Close(None)).await;
-                // What it still sends is read: a connection that is closed over it would take the last answer along.
+                // What it still sends is read: a connection that is closed over it would take the
+                // last answer along.
                 while let Some(Ok(_)) = stream.next().await {}
             };
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, part).await;
         }
     }
 
-    /// Answers until the client closes, or the server does; whether the client is still there to hear of it. Requests that are under
-    /// way are dropped with this.
+    /// Answers until the client closes, or the server does; whether the client is still there to
+    /// hear of it. Requests that are under way are dropped with this.
     async fn listen(&self, stream: &mut SplitStream<WebSocket>, sink: &Arc<Sink>) -> bool {
         let mut tasks = JoinSet::new();
         let mut handles: HashMap<String, AbortHandle> = HashMap::new();
@@ -191,7 +203,9 @@ impl SocketSession {
             let reserved = self.connection.meter.settle();
             handles.retain(|_, handle| !handle.is_finished());
             let read = intake::parse(text, read).await;
-            let taken = match read.unwrap_or_else(|rejection| Err((None, ContainerFailure::from(rejection).parts()))) {
+            let taken = match read
+                .unwrap_or_else(|rejection| Err((None, ContainerFailure::from(rejection).parts())))
+            {
                 Err(refused) => Err(refused),
                 Ok(message) if message.kind == "cancel" => {
                     message.id.and_then(|id| handles.remove(&id)).inspect(AbortHandle::abort);
@@ -205,12 +219,15 @@ impl SocketSession {
                     let task = answer(self.handlers.clone(), request, requester, id.clone(), sink.clone());
                     handles.insert(id, tasks.spawn(task));
                 }
-                Err((id, refused)) => drop(tasks.spawn(send_from_task(sink.clone(), error(id.as_deref(), &refused)))),
+                Err((id, refused)) => {
+                    drop(tasks.spawn(send_from_task(sink.clone(), error(id.as_deref(), &refused))))
+                }
             }
         }
     }
 
-    /// Says why nothing more is read, where that is not the client's doing; whether it is there to hear of the end.
+    /// Says why nothing more is read, where that is not the client's doing; whether it is there to
+    /// hear of the end.
     async fn send_close_reason(&self, sink: &Sink) -> bool {
         let Some(rejection) = self.connection.meter.refused() else { return false };
         send_message(sink, error(None, &ContainerFailure::from(rejection).parts())).await.is_some()
@@ -300,7 +317,8 @@ fn quoted(text: &str) -> String {
     text.chars().take(MAX_QUOTED_CHARS).collect()
 }
 
-/// Has a request handled, and says what came of it. What its message has reserved is held until it is answered.
+/// Has a request handled, and says what came of it. What its message has reserved is held until it
+/// is answered.
 async fn answer(
     mut handlers: Router,
     mut request: Request,
@@ -395,7 +413,8 @@ async fn forward(mut body: Body, id: &str, sink: &Sink) -> Option<Result<(), Str
             Ok(Err(_)) => continue,
             Err(error) => return Some(Err(error.to_string())),
         };
-        // What was looked through before has no end of an event, but it may have the first half of one.
+        // What was looked through before has no end of an event, but it may have the first half of
+        // one.
         let mut from = buffer.len().saturating_sub(1);
         buffer.extend_from_slice(&bytes);
         let mut done = 0;

@@ -1,6 +1,8 @@
-//! Counts what arrives on a connection that is no longer HTTP, whose libraries collect a message before they hand it over.
+//! Counts what arrives on a connection that is no longer HTTP, whose libraries collect a message
+//! before they hand it over.
 //!
-//! What of a message has arrived is reserved in steps, without waiting: a connection whose step is refused fails to be read.
+//! What of a message has arrived is reserved in steps, without waiting: a connection whose step is
+//! refused fails to be read.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,7 +56,9 @@ impl MessageMeter {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
         arrived.bytes += bytes;
-        let ArrivedMessage { requester: Some((app, owner)), bytes, reserved, .. } = &*arrived else { return Ok(()) };
+        let ArrivedMessage { requester: Some((app, owner)), bytes, reserved, .. } = &*arrived else {
+            return Ok(());
+        };
         if *bytes <= MAX_SHORT_BYTES + reserved.len() * STEP_BYTES {
             return Ok(());
         }

@@ -1,8 +1,9 @@
 //! Whose the other end of a loopback connection is, from /proc/net/tcp and tcp6.
 //!
-//! The hard fact: a socket that its process has closed is still listed, with uid 0 and inode 0, while the connection
-//! winds down. To a server of root it would look like root's. So only an entry with an inode, which a living process
-//! holds, counts; whoever wants an answer keeps his socket open.
+//! The hard fact: a socket that its process has closed is still listed, with uid 0 and inode 0,
+//! while the connection winds down. To a server of root it would look like root's. So only an entry
+//! with an inode, which a living process holds, counts; whoever wants an answer keeps his socket
+//! open.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -10,8 +11,8 @@ const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
 /// A table that changes while it is read can miss an entry.
 const MAX_READS: usize = 3;
 
-/// Whether the process at the other end of a connection of this machine has this uid. No further table is read once it is not
-/// wanted any more.
+/// Whether the process at the other end of a connection of this machine has this uid. No further
+/// table is read once it is not wanted any more.
 pub(super) fn belongs_to(
     peer: SocketAddr,
     local: SocketAddr,

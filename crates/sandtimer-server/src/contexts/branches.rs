@@ -1,4 +1,5 @@
-//! Contexts that are made from one: each is its owner's like every other, and takes a place of its own under the quota.
+//! Contexts that are made from one: each is its owner's like every other, and takes a place of its
+//! own under the quota.
 
 use std::sync::Arc;
 
@@ -6,11 +7,11 @@ use sandtimer::engine::BranchSpec;
 use sandtimer::limits::Setting;
 use sandtimer::model::LimitKind;
 
-use super::live::{ContextStart, ContextFiles, Directories, CONTEXT_SHARES, LiveContext, blocking};
+use super::live::{CONTEXT_SHARES, ContextFiles, ContextStart, Directories, LiveContext, blocking};
 use super::request::{BranchRequest, ContextLanguage, idle_of};
 use crate::SharedApp;
 use crate::connection::awaited;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::quota::QuotaKind;
 use crate::workspaces::Workspace;
 
@@ -23,7 +24,8 @@ pub(super) async fn make(
     if *app.closing.borrow() {
         return Err(ApiRejection::new(Code::ShuttingDown, "the server is ending and takes no more contexts"));
     }
-    let kind = if origin.language() == ContextLanguage::Bash { QuotaKind::Sessions } else { QuotaKind::Contexts };
+    let kind =
+        if origin.language() == ContextLanguage::Bash { QuotaKind::Sessions } else { QuotaKind::Contexts };
     let quota_permits =
         (0..request.count).map(|_| app.quotas.take(&origin.owner, kind)).collect::<Result<Vec<_>, _>>()?;
     let share = CONTEXT_SHARES.take(&origin.owner)?;

@@ -1,9 +1,11 @@
-//! Contexts that ended with a server: what their owners are told when they ask for one of them later.
+//! Contexts that ended with a server: what their owners are told when they ask for one of them
+//! later.
 //!
 //! ```text
 //! contexts/ID   written when a context is opened; removed when it is closed, unless the server is what ends it
 //! ```
-//! A file that is still there when a server starts is of a context that the server before it took along.
+//! A file that is still there when a server starts is of a context that the server before it took
+//! along.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, DirBuilder};
@@ -19,7 +21,7 @@ use serde_json::{Value, json};
 use super::live::LiveContext;
 use super::request::ContextLanguage;
 use crate::auth::OwnerId;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::registry::OwnedResource;
 
 /// How many are known; older ones are forgotten.

@@ -7,7 +7,8 @@ use sandtimer::engine::ImageAccount;
 
 use crate::auth::OwnerId;
 
-/// The part of the machine's memory that all images take. Runs have four fifths, and the server the rest.
+/// The part of the machine's memory that all images take. Runs have four fifths, and the server the
+/// rest.
 const PART_OF_MEMORY: u64 = 10;
 
 /// An account for each owner, of half of what all have.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sandtimer::engine::{CellSpec, Context, ContextSpec, RunOutput, Sandbox, Stats};
-use sandtimer::model::{Outcome, Source, RemainingState};
+use sandtimer::model::{Outcome, RemainingState, Source};
 use sandtimer::zygote::Language as Interpreter;
 use sandtimer::{Limits, Run};
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
@@ -21,25 +21,26 @@ use tokio::sync::oneshot;
 use super::ended_contexts::EndedContexts;
 use super::images::Images;
 use super::pools::Pools;
-use super::request::{CellRequest, ContextRequest, ContextLanguage};
+use super::request::{CellRequest, ContextLanguage, ContextRequest};
 use super::shells::Shells;
 use crate::auth::OwnerId;
 use crate::connection::awaited;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::files::{FileSource, SandboxRoot};
+use crate::quota::{QuotaKind, QuotaPermit, Shares};
 use crate::registry::{OwnedResource, Registry};
-use crate::quota::{QuotaKind, Shares, QuotaPermit};
-use crate::runs::{self, CLIENT_GONE, RunInput, LiveRun, UnbegunGuard};
-use crate::workspaces::{self, TemporaryDirectory, WorkspaceUse, Workspace};
+use crate::runs::{self, CLIENT_GONE, LiveRun, RunInput, UnbegunGuard};
+use crate::workspaces::{self, TemporaryDirectory, Workspace, WorkspaceUse};
 use crate::{MAX_BLOCKING_THREADS, SharedApp, sandboxes};
 use sent_cell::SentCell;
 
 /// How often contexts are looked at for how long they were not used.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
-/// What is opened, executed, undone, branched or waits in contexts: each on one of the threads ([`BLOCKING`]) of which the disk
-/// needs some, too.
+/// What is opened, executed, undone, branched or waits in contexts: each on one of the threads
+/// ([`BLOCKING`]) of which the disk needs some, too.
 pub(super) static CONTEXT_SHARES: Shares = Shares::of("executions in contexts", MAX_BLOCKING_THREADS * 7 / 8);
-/// What takes no longer is executed on the thread that heard of it. As long a context is left alone before it is seen to.
+/// What takes no longer is executed on the thread that heard of it. As long a context is left alone
+/// before it is seen to.
 const MAX_INLINE_DURATION: Duration = Duration::from_millis(2);
 /// Runs of a context whose jobs are read behind their end.
 const MAX_LEFT_OUTPUTS: usize = 32;
@@ -64,7 +65,8 @@ pub(crate) struct LiveContext {
     quota_permit: Mutex<Option<QuotaPermit>>,
     pub(super) context: Context,
     files: ContextFiles,
-    /// The output of runs that left something running here, the latest ones: what that writes is read from there.
+    /// The output of runs that left something running here, the latest ones: what that writes is
+    /// read from there.
     left: Mutex<VecDeque<Arc<RunOutput>>>,
     /// Keeps directories that are not its own, until it is closed.
     using: Mutex<Option<WorkspaceUse>>,
@@ -346,7 +348,8 @@ pub(crate) async fn open(
     if request.network {
         app.tenants.check_network(&owner, "contexts")?;
     }
-    let kind = if request.language == ContextLanguage::Bash { QuotaKind::Sessions } else { QuotaKind::Contexts };
+    let kind =
+        if request.language == ContextLanguage::Bash { QuotaKind::Sessions } else { QuotaKind::Contexts };
     let quota_permit = app.quotas.take(&owner, kind)?;
     let share = CONTEXT_SHARES.take(&owner)?;
     let (is_awaited, _awaited) = awaited();
@@ -358,7 +361,8 @@ pub(crate) async fn open(
             let made = make(&making, owner, request, quota_permit, &is_awaited);
             let resting = made.as_ref().ok().cloned();
             // One that is not heard is dropped, and closed by that.
-            let _ = reply_sender.send(made.map(|context| ContextHandover { app: making, context: Some(context) }));
+            let _ = reply_sender
+                .send(made.map(|context| ContextHandover { app: making, context: Some(context) }));
             if let Some(context) = resting {
                 context.context.rest();
             }
@@ -447,7 +451,8 @@ pub(crate) struct QueuedExecution {
     unsaved: Arc<Mutex<Option<String>>>,
 }
 
-/// Sends something to a context, which executes it when its turn comes. What is over soon is over when this returns.
+/// Sends something to a context, which executes it when its turn comes. What is over soon is over
+/// when this returns.
 pub(crate) fn execute(
     app: SharedApp,
     owner: OwnerId,
@@ -535,7 +540,8 @@ impl QueuedExecution {
         move || run.cancel(CLIENT_GONE)
     }
 
-    /// The run, once its turn has come, or it is over before; `None` where that is not so within `wait`.
+    /// The run, once its turn has come, or it is over before; `None` where that is not so within
+    /// `wait`.
     pub async fn begun(&mut self, wait: Option<Duration>) -> Result<Option<Arc<LiveRun>>, ApiRejection> {
         let turn = async {
             tokio::select! {
@@ -557,7 +563,8 @@ impl QueuedExecution {
         Ok(Some(self.run.clone()))
     }
 
-    /// What happened to the context since the last run, and why this one, which left this of it, left nothing.
+    /// What happened to the context since the last run, and why this one, which left this of it,
+    /// left nothing.
     pub fn notes(&self, left: Option<RemainingState>) -> Vec<String> {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let unsaved = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -568,7 +575,8 @@ impl QueuedExecution {
     }
 }
 
-/// Goes back to the state before the last run when the context's turn has come. Dropped before that, it does nothing.
+/// Goes back to the state before the last run when the context's turn has come. Dropped before
+/// that, it does nothing.
 pub(crate) async fn undo(context: &Arc<LiveContext>) -> Result<(), ApiRejection> {
     let (is_awaited, _awaited) = awaited();
     let share = CONTEXT_SHARES.take(&context.owner)?;

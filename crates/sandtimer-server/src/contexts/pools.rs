@@ -1,8 +1,9 @@
 //! Interpreters that stand ready, and how they are made ready.
 //!
-//! One pool for each owner: what one's code has seen of its zygote is nobody else's. Pools are made when the server starts, or
-//! when a context is first asked for. A pre-warm script that does not end as it should is the operator's matter: it is
-//! complained of once for each time, counted, and noted in the contexts that come without it.
+//! One pool for each owner: what one's code has seen of its zygote is nobody else's. Pools are made
+//! when the server starts, or when a context is first asked for. A pre-warm script that does not
+//! end as it should is the operator's matter: it is complained of once for each time, counted, and
+//! noted in the contexts that come without it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +21,8 @@ use crate::{App, SharedApp, policy};
 
 /// Owners whose interpreters are made ready when the server starts; for others when they first ask.
 const MAX_OWNERS_AT_START: usize = 16;
-/// Beyond its limits, how long a caller waits for the pool's word on what became of the interpreter.
+/// Beyond its limits, how long a caller waits for the pool's word on what became of the
+/// interpreter.
 const POOL_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One owner's interpreters of one language.
@@ -165,7 +167,8 @@ fn not_prewarmed(language: Language, reason: &str) -> String {
     format!("{key} did not run: {reason}; contexts are served without it")
 }
 
-/// Makes the first interpreters ready: Python's, and JavaScript's where they have something to do before. Blocks.
+/// Makes the first interpreters ready: Python's, and JavaScript's where they have something to do
+/// before. Blocks.
 pub(crate) fn fill(app: &SharedApp) {
     let (python, javascript) = (&app.interpreters.python, &app.interpreters.javascript);
     let is_script = javascript.ready > 0 && javascript.prewarm.is_some();

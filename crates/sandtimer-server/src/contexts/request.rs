@@ -11,7 +11,7 @@ use sandtimer::model::{LimitKind, Source};
 use sandtimer::scope::ScopeId;
 
 use crate::body::{RequestFields, refused};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::policy::Defaults;
 use crate::runs::{EncodingErrorMode, attached, environment, warn_signal};
 use crate::workspaces::TemporaryDirectory;
@@ -140,7 +140,9 @@ impl ContextRequest {
         let directory = || request.directory.as_ref().is_some_and(|directory| directory.contains('\0'));
         for (key, has_nul) in [("env", variables()), ("cwd", directory())] {
             if has_nul {
-                return Err(ApiRejection::new(Code::NulByte, format!("{key} has a NUL byte")).with("key", key));
+                return Err(
+                    ApiRejection::new(Code::NulByte, format!("{key} has a NUL byte")).with("key", key)
+                );
             }
         }
         Ok(request)
@@ -232,9 +234,8 @@ impl CellRequest {
             (Some(source), None) => source,
             (None, Some(source)) if language == ContextLanguage::Bash => source,
             _ => {
-                return Err(
-                    ApiRejection::new(Code::BadField, format!("{name}: give it as a string")).with("key", name)
-                );
+                return Err(ApiRejection::new(Code::BadField, format!("{name}: give it as a string"))
+                    .with("key", name));
             }
         };
         if source.len() > MAX_SOURCE_BYTES {

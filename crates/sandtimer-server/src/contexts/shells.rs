@@ -1,7 +1,8 @@
 //! How the shells of sessions are made ready.
 //!
-//! Nothing stands ready: each session's shell runs the pre-warm script itself, in the session's own sandbox. One that has failed
-//! is complained of once, counted, and not run again for that owner; sessions come without it and say so.
+//! Nothing stands ready: each session's shell runs the pre-warm script itself, in the session's own
+//! sandbox. One that has failed is complained of once, counted, and not run again for that owner;
+//! sessions come without it and say so.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! Bodies as streams: a file goes out as fast as its reader takes it, and comes in beside the one it replaces; of neither
-//! more than a piece is in memory.
+//! Bodies as streams: a file goes out as fast as its reader takes it, and comes in beside the one
+//! it replaces; of neither more than a piece is in memory.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use rustix::io::{pread, retry_on_intr};
 
 use super::tree::write_all;
 use crate::body::RequestFields;
-use crate::error::{Code, ApiRejection, storage};
+use crate::error::{ApiRejection, Code, storage};
 
 /// The longest file that is taken.
 pub(super) const MAX_UPLOAD_BYTES: u64 = 4 << 30;
@@ -35,7 +35,8 @@ pub(super) struct ByteRange {
 }
 
 impl ByteRange {
-    /// From `offset` and `length`, or else from the Range header. One that cannot be read is passed over; RFC 9110, 14.2.
+    /// From `offset` and `length`, or else from the Range header. One that cannot be read is passed
+    /// over; RFC 9110, 14.2.
     pub fn parse(fields: &mut RequestFields, headers: &HeaderMap) -> Result<Self, ApiRejection> {
         let (first, length) = (fields.number("offset")?, fields.number("length")?);
         if first.is_some() || length.is_some() {
@@ -70,7 +71,8 @@ impl ByteRange {
     }
 }
 
-/// A file, or a part of it, as it was long when it was opened. Where it is made shorter meanwhile the answer breaks off.
+/// A file, or a part of it, as it was long when it was opened. Where it is made shorter meanwhile
+/// the answer breaks off.
 pub(super) fn respond(file: OwnedFd, size: u64, range: ByteRange) -> Result<Response, ApiRejection> {
     let Some((first, length)) = range.within(size) else {
         let message = format!("the file has {size} bytes, and none where the range begins");
@@ -125,7 +127,8 @@ pub(crate) fn check_length(declared: Option<u64>, most: u64) -> Result<(), ApiRe
     if declared.is_some_and(|declared| declared > most) { Err(too_long(most)) } else { Ok(()) }
 }
 
-/// Reads the rest of a body that was refused, if it is short: a sender who is not heard out may not hear the answer.
+/// Reads the rest of a body that was refused, if it is short: a sender who is not heard out may not
+/// hear the answer.
 pub(crate) async fn read_away(body: &mut Body, declared: Option<u64>) {
     if declared.is_some_and(|declared| declared > MAX_DRAINED_BYTES as u64) {
         return;
@@ -143,7 +146,8 @@ pub(crate) async fn read_away(body: &mut Body, declared: Option<u64>) {
 }
 
 fn too_long(most: u64) -> ApiRejection {
-    ApiRejection::new(Code::FileTooLarge, format!("the file has more than {most} bytes")).with("most_bytes", most)
+    ApiRejection::new(Code::FileTooLarge, format!("the file has more than {most} bytes"))
+        .with("most_bytes", most)
 }
 
 /// Writes a body to a file; how long it was. Each part of it has to arrive within `patience`.
@@ -163,8 +167,8 @@ pub(crate) async fn receive(
         })?;
         let last = frame.is_none();
         if let Some(frame) = frame {
-            let frame =
-                frame.map_err(|_| ApiRejection::new(Code::BodyBroken, "the body ended before it was whole"))?;
+            let frame = frame
+                .map_err(|_| ApiRejection::new(Code::BodyBroken, "the body ended before it was whole"))?;
             let data = frame.into_data().unwrap_or_default();
             size += data.len() as u64;
             if size > most {

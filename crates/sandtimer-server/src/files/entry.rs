@@ -36,7 +36,8 @@ impl EntryKind {
 /// A file, as it was when it was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileEntry {
-    /// Relative to the workspace. A name that is not UTF-8 has U+FFFD in it, and cannot be addressed.
+    /// Relative to the workspace. A name that is not UTF-8 has U+FFFD in it, and cannot be
+    /// addressed.
     pub path: String,
     pub kind: EntryKind,
     pub size: u64,

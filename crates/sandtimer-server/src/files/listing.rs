@@ -8,14 +8,16 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, readlinkat, statat};
 use rustix::io::Errno;
 
-use super::entry::{FileEntry, EntryKind};
+use super::entry::{EntryKind, FileEntry};
 use super::paths::{self, FilePath, Root, path_rejection};
 use super::tree::TreeSize;
 use crate::error::ApiRejection;
 
-/// Names of one directory that are looked at. What comes after them in the directory's own order is not seen.
+/// Names of one directory that are looked at. What comes after them in the directory's own order is
+/// not seen.
 const MAX_NAMES: usize = 1_000_000;
-/// Names of one directory that are in memory: the next ones in order, for which all of it is read again.
+/// Names of one directory that are in memory: the next ones in order, for which all of it is read
+/// again.
 const MAX_NAMES_IN_MEMORY: usize = 1_000;
 /// How deep a listing goes.
 pub(super) const MAX_LISTING_DEPTH: usize = 64;
@@ -41,10 +43,15 @@ pub(crate) struct Listing {
     pub incomplete: bool,
 }
 
-pub(super) fn list(root: Root<'_>, file_path: &FilePath, asked: &ListingRequest) -> Result<Listing, ApiRejection> {
+pub(super) fn list(
+    root: Root<'_>,
+    file_path: &FilePath,
+    asked: &ListingRequest,
+) -> Result<Listing, ApiRejection> {
     let directory = paths::open(root, file_path.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
     let mut walk = ListingWalk { asked, listing: Listing::default() };
-    walk.directory(&directory, file_path.prefix(), 1).map_err(|error| path_rejection(file_path.path(), error))?;
+    walk.directory(&directory, file_path.prefix(), 1)
+        .map_err(|error| path_rejection(file_path.path(), error))?;
     Ok(walk.listing)
 }
 
@@ -73,7 +80,8 @@ impl ListingWalk<'_> {
         }
     }
 
-    /// The name in this directory that leads to the place behind which the page begins: all before it were shown.
+    /// The name in this directory that leads to the place behind which the page begins: all before
+    /// it were shown.
     fn first_name_after(&self, prefix: &Path) -> Option<Name> {
         let after = self.asked.after.as_ref()?.path().strip_prefix(prefix).ok()?;
         let name = after.components().next()?.as_os_str().to_str()?;
@@ -135,7 +143,8 @@ impl ListingWalk<'_> {
     }
 }
 
-/// One directory below another. Its name is one component, so no link is followed and nothing is left.
+/// One directory below another. Its name is one component, so no link is followed and nothing is
+/// left.
 pub(super) fn enter(directory: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let child = openat(directory, name, flags, Mode::empty())?;
@@ -145,7 +154,8 @@ pub(super) fn enter(directory: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, E
 /// A name as it is shown, by which it is ordered, and as it is.
 type Name = (String, CString);
 
-/// The first names in a directory, in order, behind one of them; and whether all of it was looked at.
+/// The first names in a directory, in order, behind one of them; and whether all of it was looked
+/// at.
 fn names(directory: &OwnedFd, after: Option<&Name>) -> Result<(BTreeSet<Name>, bool), Errno> {
     let mut names = BTreeSet::new();
     for (number, entry) in Dir::read_from(directory)?.enumerate() {

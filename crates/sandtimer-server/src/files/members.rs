@@ -1,5 +1,5 @@
-//! The members of a tar archive, each checked before it is used: no name leaves the directory that the archive is unpacked into, and
-//! nothing is in memory but the current name.
+//! The members of a tar archive, each checked before it is used: no name leaves the directory that
+//! the archive is unpacked into, and nothing is in memory but the current name.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -12,7 +12,7 @@ use tar::{Archive, Entry, EntryType, PaxExtensions};
 
 use super::listing::MAX_LISTING_DEPTH;
 use super::paths::shown;
-use crate::error::{Code, ApiRejection, storage};
+use crate::error::{ApiRejection, Code, storage};
 
 /// Members of an archive.
 pub(crate) const MAX_MEMBERS: u64 = 200_000;
@@ -60,7 +60,8 @@ pub(super) enum MemberContent {
 /// Reads all members of an archive in order; returns how many there are.
 ///
 /// # Errors
-/// What `visit` returns, and when the archive is broken, has more than [`MAX_MEMBERS`] members, or one that cannot be unpacked.
+/// What `visit` returns, and when the archive is broken, has more than [`MAX_MEMBERS`] members, or
+/// one that cannot be unpacked.
 pub(super) fn read(
     archive: &OwnedFd,
     visit: &mut dyn FnMut(&Member, &mut dyn Read) -> Result<(), ApiRejection>,
@@ -113,7 +114,8 @@ pub(super) fn broken(why: &str) -> ApiRejection {
 /// A member that cannot be unpacked, by its name.
 fn refused(code: Code, path: &[u8], why: &str) -> ApiRejection {
     let name = String::from_utf8_lossy(path);
-    ApiRejection::new(code, format!("the archive's member `{}` {why}", shown(&name))).with("member", shown(&name))
+    ApiRejection::new(code, format!("the archive's member `{}` {why}", shown(&name)))
+        .with("member", shown(&name))
 }
 
 /// What headers of their own say about the next member.
@@ -252,13 +254,17 @@ fn plain_path(name: &[u8]) -> Result<PathBuf, ApiRejection> {
         }
     }
     if path.components().count() > MAX_LISTING_DEPTH {
-        return Err(refused(Code::TooLong, name, &format!("is more than {MAX_LISTING_DEPTH} directories deep")));
+        return Err(refused(
+            Code::TooLong,
+            name,
+            &format!("is more than {MAX_LISTING_DEPTH} directories deep"),
+        ));
     }
     Ok(path)
 }
 
-/// Whether a link in an unpacked directory leads to a place in it. `..` counts only at the beginning of a target: after a name, which
-/// may be a link, it may lead anywhere.
+/// Whether a link in an unpacked directory leads to a place in it. `..` counts only at the
+/// beginning of a target: after a name, which may be a link, it may lead anywhere.
 pub(super) fn is_inside(link: &Path, target: &Path, below: impl FnOnce(&Path) -> Option<PathBuf>) -> bool {
     let is_plain = |component: Component<'_>| matches!(component, Component::Normal(_) | Component::CurDir);
     if target.as_os_str().is_empty() {

@@ -1,8 +1,10 @@
-//! A directory as a tar archive that is written while it is read. Files, directories and links are in it; what is neither is left out.
+//! A directory as a tar archive that is written while it is read. Files, directories and links are
+//! in it; what is neither is left out.
 //!
-//! A thread with the rights of the files' owner walks the directory, and waits for the client between pieces; it takes none of the
-//! threads that other requests wait for. What is too large or cannot be read is found before the first byte is sent; what changes
-//! so that the archive would be wrong breaks it off.
+//! A thread with the rights of the files' owner walks the directory, and waits for the client
+//! between pieces; it takes none of the threads that other requests wait for. What is too large or
+//! cannot be read is found before the first byte is sent; what changes so that the archive would be
+//! wrong breaks it off.
 
 use std::ffi::CStr;
 use std::io::{self, BufWriter, Read, Write};
@@ -29,7 +31,7 @@ use super::source::FileSource;
 use super::thread::act_apart;
 use super::tree::FileTree;
 use super::{ARCHIVES, MAX_ARCHIVE_BYTES};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 
 /// Bytes of a piece, and pieces that wait for the client.
 const PIECE_BYTES: usize = 64 << 10;
@@ -41,8 +43,8 @@ const MAX_SHORT_NAME_BYTES: usize = 99;
 /// Answers a directory as an archive.
 ///
 /// # Errors
-/// When it has more than [`MAX_MEMBERS`] members or [`MAX_ARCHIVE_BYTES`], is more than [`MOST_DEPTH`] deep, or has something that its
-/// owner may not read.
+/// When it has more than [`MAX_MEMBERS`] members or [`MAX_ARCHIVE_BYTES`], is more than
+/// [`MOST_DEPTH`] deep, or has something that its owner may not read.
 pub(super) async fn respond(files: &dyn FileSource, file_path: FilePath) -> Result<Response, ApiRejection> {
     let share = ARCHIVES.take(files.owner())?;
     let (pieces, receiver) = channel();
@@ -181,7 +183,8 @@ fn packed(directory: BorrowedFd<'_>, name: &CStr) -> Result<Option<Stat>, Errno>
     }
     match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(status) => {
-            let is_packed = matches!(EntryKind::of(&status), EntryKind::File | EntryKind::Directory | EntryKind::Symlink);
+            let is_packed =
+                matches!(EntryKind::of(&status), EntryKind::File | EntryKind::Directory | EntryKind::Symlink);
             Ok(is_packed.then_some(status))
         }
         // It has been removed since.
@@ -222,7 +225,8 @@ pub(crate) struct PieceWriter {
 }
 
 impl PieceWriter {
-    /// Ends the answer: without an error it is whole. An archive that is dropped before would write its own end.
+    /// Ends the answer: without an error it is whole. An archive that is dropped before would write
+    /// its own end.
     fn end(&mut self, finished: io::Result<()>) {
         self.has_ended = true;
         // The client may have left.

@@ -1,4 +1,5 @@
-//! Names of files as callers give them, and how they are opened: beneath the workspace, whatever a job puts in the way.
+//! Names of files as callers give them, and how they are opened: beneath the workspace, whatever a
+//! job puts in the way.
 
 use std::ffi::OsString;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -9,7 +10,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, fstatfs, openat2, r
 use rustix::io::Errno;
 
 use super::entry::EntryKind;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 
 /// Where jobs see their workspace, and where relative paths of a sandbox begin.
 const WORKSPACE_MOUNT: &str = "/workspace";
@@ -27,7 +28,8 @@ const PER_RUN_DIRECTORIES: [&str; 3] = ["/dev", "/proc", "/sys"];
 /// The file system of processes; statfs(2).
 const PROC_MAGIC: u64 = 0x9fa0;
 
-/// A path of plain names: in a workspace relative, and empty for the workspace itself; in a sandbox absolute.
+/// A path of plain names: in a workspace relative, and empty for the workspace itself; in a sandbox
+/// absolute.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct FilePath(PathBuf);
 
@@ -138,19 +140,21 @@ pub(super) struct Root<'a> {
 }
 
 impl Root<'_> {
-    /// The place in this directory that an absolute path of a job names; `None` for one outside of it.
+    /// The place in this directory that an absolute path of a job names; `None` for one outside of
+    /// it.
     pub fn below(&self, path: &Path) -> Option<PathBuf> {
         match self.view {
             PathView::Whole => Some(path.to_owned()),
-            PathView::Below(mount_paths) => {
-                mount_paths.iter().find_map(|mount_path| path.strip_prefix(mount_path).ok()).map(Path::to_owned)
-            }
+            PathView::Below(mount_paths) => mount_paths
+                .iter()
+                .find_map(|mount_path| path.strip_prefix(mount_path).ok())
+                .map(Path::to_owned),
         }
     }
 }
 
-/// Opens a path beneath `root` without blocking, and without side effects of devices. Links with an absolute target below the root,
-/// as jobs see it, are followed there.
+/// Opens a path beneath `root` without blocking, and without side effects of devices. Links with an
+/// absolute target below the root, as jobs see it, are followed there.
 pub(super) fn open(root: Root<'_>, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, ApiRejection> {
     if let PathView::Whole = root.view {
         return open_inside(root.directory, path, flags, mode).map_err(|error| path_rejection(path, error));
@@ -165,7 +169,8 @@ pub(super) fn open(root: Root<'_>, path: &Path, flags: OFlags, mode: Mode) -> Re
     opened.map_err(|error| path_rejection(path, error))
 }
 
-/// Opens a path in a sandbox, whose links and mounts are followed as in its runs. Nothing of a procfs is opened.
+/// Opens a path in a sandbox, whose links and mounts are followed as in its runs. Nothing of a
+/// procfs is opened.
 fn open_inside(root: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let opened = openat_retrying(root, path, flags, (mode, ResolveFlags::IN_ROOT))?;
     if is_of_proc(&opened) { Err(Errno::NOENT) } else { Ok(opened) }
@@ -207,8 +212,9 @@ fn openat_retrying(
     Err(error)
 }
 
-/// The same path with every link replaced by its target; the last one is kept where it is not to be followed. Jobs may change what
-/// is on the way at the same time, so the result is opened beneath the root as every path is.
+/// The same path with every link replaced by its target; the last one is kept where it is not to be
+/// followed. Jobs may change what is on the way at the same time, so the result is opened beneath
+/// the root as every path is.
 fn without_links(root: Root<'_>, path: &Path, keeps_last: bool) -> Result<PathBuf, Errno> {
     let reversed =
         |path: &Path| path.components().rev().map(|part| part.as_os_str().to_owned()).collect::<Vec<_>>();
@@ -257,8 +263,13 @@ fn link_target(root: Root<'_>, path: &Path) -> Result<Option<PathBuf>, Errno> {
     }
 }
 
-/// The directory that holds a path's last name, and that name; where it is a link, those of what it names.
-pub(super) fn holder(root: Root<'_>, file_path: &FilePath, follow: bool) -> Result<(OwnedFd, PathBuf), ApiRejection> {
+/// The directory that holds a path's last name, and that name; where it is a link, those of what it
+/// names.
+pub(super) fn holder(
+    root: Root<'_>,
+    file_path: &FilePath,
+    follow: bool,
+) -> Result<(OwnedFd, PathBuf), ApiRejection> {
     let mut path = file_path.path().to_owned();
     for _ in 0..MAX_LINKS {
         let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
@@ -271,7 +282,8 @@ pub(super) fn holder(root: Root<'_>, file_path: &FilePath, follow: bool) -> Resu
         if !follow || !status.is_ok_and(|status| EntryKind::of(&status) == EntryKind::Symlink) {
             return Ok((directory, name));
         }
-        let target = readlinkat(&directory, &name, Vec::new()).map_err(|error| path_rejection(&path, error))?;
+        let target =
+            readlinkat(&directory, &name, Vec::new()).map_err(|error| path_rejection(&path, error))?;
         let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
         path = match target.is_absolute() {
             true => root.below(&target).ok_or_else(|| path_rejection(&path, Errno::XDEV))?,
@@ -315,7 +327,9 @@ pub(super) fn path_rejection(path: &Path, error: Errno) -> ApiRejection {
         Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::MLINK => {
             (Code::Storage, "does not fit on the disk")
         }
-        other => return ApiRejection::new(Code::System, format!("`{}`: {other}", shown(&path.to_string_lossy()))),
+        other => {
+            return ApiRejection::new(Code::System, format!("`{}`: {other}", shown(&path.to_string_lossy())));
+        }
     };
     ApiRejection::new(code, format!("`{}` {why}", shown(&path.to_string_lossy())))
 }

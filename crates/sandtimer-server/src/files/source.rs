@@ -11,7 +11,7 @@ use super::paths::FilePath;
 use super::thread::FileActor;
 use super::tree::FileTree;
 use crate::auth::OwnerId;
-use crate::error::{Code, ApiRejection, storage};
+use crate::error::{ApiRejection, Code, storage};
 use crate::registry::OwnedResource;
 use crate::workspaces::Workspace;
 

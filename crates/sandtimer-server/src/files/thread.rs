@@ -1,7 +1,8 @@
 //! The threads that use files of jobs: each may do what the files' owner may, and nothing else.
 //!
-//! A thread is started for each piece of work and ends with it, so that no other work is done with its rights, and none of
-//! its own is ever done with the server's. What it opens may be read and written elsewhere: that asks for no right.
+//! A thread is started for each piece of work and ends with it, so that no other work is done with
+//! its rights, and none of its own is ever done with the server's. What it opens may be read and
+//! written elsewhere: that asks for no right.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +16,7 @@ use super::source::FileSource;
 use super::tree::FileTree;
 use super::unpack::{UnpackOptions, UnpackedCounts};
 use crate::auth::OwnerId;
-use crate::error::{Code, ApiRejection, storage};
+use crate::error::{ApiRejection, Code, storage};
 
 /// Pieces of work at a time; of one owner's at most half, so that nobody waits for another's alone.
 const MAX_WORK: usize = 64;
@@ -37,7 +38,8 @@ impl FileActor {
         FileActor { owner, held: None }
     }
 
-    /// False where the thread has other rights than the files' owner, who must not be served with them.
+    /// False where the thread has other rights than the files' owner, who must not be served with
+    /// them.
     fn become_owner(&self) -> bool {
         block_signals();
         self.owner.is_none_or(|owner| use_files_as(owner, owner).is_ok())
@@ -71,7 +73,9 @@ pub(crate) async fn act<T: Send + 'static>(
         drop(work_slots);
     });
     started.map_err(|error| ApiRejection::new(Code::System, format!("cannot start a thread: {error}")))?;
-    reply_receiver.await.unwrap_or_else(|_| Err(ApiRejection::new(Code::Internal, "the files could not be used")))
+    reply_receiver
+        .await
+        .unwrap_or_else(|_| Err(ApiRejection::new(Code::Internal, "the files could not be used")))
 }
 
 /// As [`act`], with other files as well.
@@ -84,8 +88,9 @@ pub(crate) async fn act_on_two<T: Send + 'static>(
     act(files, move |tree| work(tree, &other)).await
 }
 
-/// As [`act`], for work that takes as long as its client does: it takes none of the places of others, and its own are counted by the
-/// caller. Nothing waits for it, so it reads only: a sandbox may be deleted before it ends.
+/// As [`act`], for work that takes as long as its client does: it takes none of the places of
+/// others, and its own are counted by the caller. Nothing waits for it, so it reads only: a sandbox
+/// may be deleted before it ends.
 pub(super) fn act_apart(
     files: &dyn FileSource,
     work: impl FnOnce(&FileTree) + Send + 'static,
@@ -101,10 +106,12 @@ pub(crate) fn empty(directory: OwnedFd) -> std::io::Result<()> {
     on_directory(directory, FileTree::empty)?.map_err(|rejection| std::io::Error::other(rejection.message))
 }
 
-/// Unpacks an archive into an empty directory, whose links may lead anywhere, and waits for it. Devices and FIFOs are left out.
+/// Unpacks an archive into an empty directory, whose links may lead anywhere, and waits for it.
+/// Devices and FIFOs are left out.
 pub(crate) fn unpack_tree(directory: OwnedFd, archive: OwnedFd) -> Result<UnpackedCounts, ApiRejection> {
     let options = UnpackOptions { parents: false, keeps_links: true, skips_special: true };
-    let unpacked = on_directory(directory, move |tree| tree.unpack_file(&FilePath::root(), &archive, options));
+    let unpacked =
+        on_directory(directory, move |tree| tree.unpack_file(&FilePath::root(), &archive, options));
     unpacked.map_err(|error| storage("the archive cannot be unpacked", &error))?
 }
 

@@ -1,7 +1,9 @@
-//! What can be done with the files of a workspace or a sandbox: plain functions, each of which leaves it as it was or does all of it.
+//! What can be done with the files of a workspace or a sandbox: plain functions, each of which
+//! leaves it as it was or does all of it.
 //!
-//! They run on a thread of `thread`, with the rights of the files' owner. Every path is opened beneath the workspace; every
-//! file is looked at once it is open, so that nothing is a FIFO by the time it is read. Set-id bits are never set.
+//! They run on a thread of `thread`, with the rights of the files' owner. Every path is opened
+//! beneath the workspace; every file is looked at once it is open, so that nothing is a FIFO by the
+//! time it is read. Set-id bits are never set.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
@@ -13,11 +15,11 @@ use rustix::fs::{
 use rustix::io::{Errno, pread, retry_on_intr, write};
 use sandtimer::engine::remove;
 
-use super::entry::{FileEntry, EntryKind};
-use super::paths::{self, FilePath, Root, PathView, path_rejection, wrong_type};
+use super::entry::{EntryKind, FileEntry};
+use super::paths::{self, FilePath, PathView, Root, path_rejection, wrong_type};
 use super::thread::FileActor;
 use super::{listing, thread};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 
 /// What files and directories are made with.
 const FILE_MODE: u32 = 0o644;
@@ -105,7 +107,12 @@ impl FileTree {
     }
 
     /// Replaces a file, or makes it, at once. True where it is new.
-    pub fn write(&self, file_path: &FilePath, bytes: &[u8], options: WriteOptions) -> Result<bool, ApiRejection> {
+    pub fn write(
+        &self,
+        file_path: &FilePath,
+        bytes: &[u8],
+        options: WriteOptions,
+    ) -> Result<bool, ApiRejection> {
         let mut file = self.begin_write(file_path, options)?;
         if let Err(error) = write_all(file.file.as_fd(), bytes) {
             file.discard();
@@ -115,7 +122,11 @@ impl FileTree {
     }
 
     /// A file that is to take this one's place, once it is written.
-    pub fn begin_write(&self, file_path: &FilePath, options: WriteOptions) -> Result<PendingFile, ApiRejection> {
+    pub fn begin_write(
+        &self,
+        file_path: &FilePath,
+        options: WriteOptions,
+    ) -> Result<PendingFile, ApiRejection> {
         if options.parents {
             self.make_parents(file_path)?;
         }
@@ -123,7 +134,8 @@ impl FileTree {
         self.check_changeable(&directory, &name, file_path)?;
         let replaced = replaceable(&directory, &name, file_path, options.create_only)?;
         let mode = options.mode.or(replaced.map(|status| status.st_mode)).unwrap_or(FILE_MODE);
-        let mut pending = PendingFile::begin((directory, name), file_path.path().to_owned(), mode, &self.actor)?;
+        let mut pending =
+            PendingFile::begin((directory, name), file_path.path().to_owned(), mode, &self.actor)?;
         pending.create_only = options.create_only;
         Ok(pending)
     }
@@ -152,9 +164,11 @@ impl FileTree {
 
     /// What is at a path. A link is not followed.
     pub fn stat(&self, file_path: &FilePath) -> Result<FileEntry, ApiRejection> {
-        let opened = paths::open(self.root(), file_path.path(), OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())?;
+        let opened =
+            paths::open(self.root(), file_path.path(), OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())?;
         let status = fstat(&opened).map_err(|error| path_rejection(file_path.path(), error))?;
-        let target = (EntryKind::of(&status) == EntryKind::Symlink).then(|| readlinkat(&opened, "", Vec::new()).ok());
+        let target =
+            (EntryKind::of(&status) == EntryKind::Symlink).then(|| readlinkat(&opened, "", Vec::new()).ok());
         let target = target.flatten().map(|target| target.to_string_lossy().into_owned());
         Ok(FileEntry::new(file_path.text(), &status, target))
     }
@@ -168,7 +182,11 @@ impl FileTree {
     }
 
     /// What is in a directory, in the order of names.
-    pub fn list(&self, file_path: &FilePath, asked: &listing::ListingRequest) -> Result<listing::Listing, ApiRejection> {
+    pub fn list(
+        &self,
+        file_path: &FilePath,
+        asked: &listing::ListingRequest,
+    ) -> Result<listing::Listing, ApiRejection> {
         listing::list(self.root(), file_path, asked)
     }
 
@@ -183,14 +201,22 @@ impl FileTree {
     }
 
     /// The same into another directory, on the same file system.
-    pub fn rename_to(&self, from: &FilePath, other: &FileTree, to: &FilePath, overwrite: bool) -> Result<(), ApiRejection> {
+    pub fn rename_to(
+        &self,
+        from: &FilePath,
+        other: &FileTree,
+        to: &FilePath,
+        overwrite: bool,
+    ) -> Result<(), ApiRejection> {
         let (source, name) = paths::holder(self.root(), from, false)?;
         let (target, new_name) = paths::holder(other.root(), to, false)?;
-        statat(&source, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| path_rejection(from.path(), error))?;
+        statat(&source, &name, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|error| path_rejection(from.path(), error))?;
         self.check_changeable(&source, &name, from)?;
         other.check_changeable(&target, &new_name, to)?;
         let flags = if overwrite { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
-        renameat_with(&source, &name, &target, &new_name, flags).map_err(|error| path_rejection(to.path(), error))
+        renameat_with(&source, &name, &target, &new_name, flags)
+            .map_err(|error| path_rejection(to.path(), error))
     }
 
     /// Removes a file, a link or an empty directory; where `recursive` says so, all that is in it.
@@ -200,17 +226,23 @@ impl FileTree {
         remove::remove(&directory, &name, recursive).map_err(|error| path_rejection(file_path.path(), error))
     }
 
-    /// Fails for names that make up the root of a sandbox, which are not removed, moved or replaced.
+    /// Fails for names that make up the root of a sandbox, which are not removed, moved or
+    /// replaced.
     ///
-    /// The root is mounted in another mount namespace than this process's, where the kernel does not
-    /// protect mount points from this process: what is mounted on a name is unmounted with it.
-    fn check_changeable(&self, directory: &OwnedFd, name: &Path, file_path: &FilePath) -> Result<(), ApiRejection> {
+    /// The root is mounted in another mount namespace than this process's, where the kernel does
+    /// not protect mount points from this process: what is mounted on a name is unmounted with it.
+    fn check_changeable(
+        &self,
+        directory: &OwnedFd,
+        name: &Path,
+        file_path: &FilePath,
+    ) -> Result<(), ApiRejection> {
         let PathView::Whole = self.view else { return Ok(()) };
         if is_mount_point(directory, name) {
             return Err(mount_point(file_path.path()));
         }
-        // If the sandbox's user has a uid of its own, modes forbid it already. The engine's own user
-        // owns these directories, and in runs only Landlock protects them.
+        // If the sandbox's user has a uid of its own, modes forbid it already. The engine's own
+        // user owns these directories, and in runs only Landlock protects them.
         if self.actor.owner.is_none() && self.is_part_of_root(directory) {
             return Err(path_rejection(file_path.path(), Errno::ACCESS));
         }
@@ -302,7 +334,8 @@ pub(super) fn aside_name() -> PathBuf {
 }
 
 impl PendingFile {
-    /// Makes a file next to the place of `name`, which it replaces in the end; fails with what is told of `path`.
+    /// Makes a file next to the place of `name`, which it replaces in the end; fails with what is
+    /// told of `path`.
     pub(super) fn begin(
         (directory, name): (OwnedFd, PathBuf),
         path: PathBuf,

@@ -1,9 +1,11 @@
-//! Unpacks a tar archive into a directory of a workspace, in which a job may change anything at the same time.
+//! Unpacks a tar archive into a directory of a workspace, in which a job may change anything at the
+//! same time.
 //!
 //! ```text
 //! body ─▶ file without a name ─▶ all members checked ─▶ all members made, each beneath the directory, over no link
 //! ```
-//! The archive may be changed between the two readings by a job of the same user, so both check every member.
+//! The archive may be changed between the two readings by a job of the same user, so both check
+//! every member.
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,8 +22,8 @@ use super::entry::EntryKind;
 use super::members::{self, Member, MemberContent, broken, is_inside, leads_out};
 use super::paths::{self, FilePath, PathView, path_rejection, wrong_type};
 use super::thread::FileActor;
-use super::tree::{DIRECTORY_MODE, PendingFile, FileTree, aside_name, is_mount_point, write_all};
-use crate::error::{Code, ApiRejection};
+use super::tree::{DIRECTORY_MODE, FileTree, PendingFile, aside_name, is_mount_point, write_all};
+use crate::error::{ApiRejection, Code};
 
 /// Directories that their owner may not use, whose modes are set last.
 const MAX_CLOSED_DIRECTORIES: usize = 10_000;
@@ -56,8 +58,13 @@ pub(super) struct Archive {
 }
 
 impl FileTree {
-    /// Makes a file without a name for an archive that is to be unpacked into this directory; fails where that is none.
-    pub(super) fn begin_unpack(&self, file_path: &FilePath, options: UnpackOptions) -> Result<Archive, ApiRejection> {
+    /// Makes a file without a name for an archive that is to be unpacked into this directory; fails
+    /// where that is none.
+    pub(super) fn begin_unpack(
+        &self,
+        file_path: &FilePath,
+        options: UnpackOptions,
+    ) -> Result<Archive, ApiRejection> {
         match self.open_goal(file_path) {
             Err(missing) if missing.code == Code::FileNotFound && options.parents => {}
             opened => drop(opened?),
@@ -82,8 +89,8 @@ impl FileTree {
     /// Unpacks an archive. What it has replaces what is there, but no directory.
     ///
     /// # Errors
-    /// Before anything is changed where a member cannot be unpacked by its name or type. Later errors, such as of a full disk, say
-    /// how many members were unpacked (`unpacked`).
+    /// Before anything is changed where a member cannot be unpacked by its name or type. Later
+    /// errors, such as of a full disk, say how many members were unpacked (`unpacked`).
     pub(super) fn unpack(
         &self,
         file_path: &FilePath,
@@ -119,8 +126,12 @@ impl FileTree {
         if options.parents {
             self.make_directory(file_path, true)?;
         }
-        let mut unpacking =
-            ArchiveUnpacker { goal: self.open_goal(file_path)?, actor: self.actor(), parent: None, closed: Vec::new() };
+        let mut unpacking = ArchiveUnpacker {
+            goal: self.open_goal(file_path)?,
+            actor: self.actor(),
+            parent: None,
+            closed: Vec::new(),
+        };
         let (mut unpacked, mut left_out) = (0u64, 0u64);
         let done = members::read(archive, &mut |member, content| {
             check(member)?;
@@ -322,7 +333,8 @@ fn write_content(pending: &PendingFile, content: &mut dyn Read, size: u64) -> Re
         if length == 0 {
             return Err(broken("it ends in the middle of a member"));
         }
-        write_all(pending.file.as_fd(), &buffer[..length]).map_err(|error| path_rejection(pending.path(), error))?;
+        write_all(pending.file.as_fd(), &buffer[..length])
+            .map_err(|error| path_rejection(pending.path(), error))?;
         left = left.saturating_sub(length as u64);
     }
     Ok(())

@@ -1,10 +1,12 @@
 //! What changes in a directory, or in it and all below, reported by inotify(7).
 //!
-//! The kernel watches single directories. Of a tree each one has a watch of its own, and what is made or moved in later gets one as its
-//! event is read; files that were made before it had one are looked for, and reported as created.
+//! The kernel watches single directories. Of a tree each one has a watch of its own, and what is
+//! made or moved in later gets one as its event is read; files that were made before it had one are
+//! looked for, and reported as created.
 //!
-//! The kernel keeps events for a reader that is slow, up to its own bound; past that it drops them and says so (`lagged`).
-//! Nothing is kept for a reader that is gone: one that comes back looks at the directory again.
+//! The kernel keeps events for a reader that is slow, up to its own bound; past that it drops them
+//! and says so (`lagged`). Nothing is kept for a reader that is gone: one that comes back looks at
+//! the directory again.
 
 mod tree;
 
@@ -26,8 +28,8 @@ use tokio::sync::watch;
 
 use super::paths::{self, FilePath, path_rejection};
 use super::source::FileSource;
-use crate::error::{Code, ApiRejection, storage};
-use crate::events::{StreamEvent, EventSource};
+use crate::error::{ApiRejection, Code, storage};
+use crate::events::{EventSource, StreamEvent};
 use crate::quota::{Share, Shares};
 use tree::{WatchWalk, WatchedDirectories};
 
@@ -54,7 +56,8 @@ pub(super) struct DirectoryChanges {
     files: Arc<dyn FileSource>,
     kernel: AsyncFd<OwnedFd>,
     file_path: FilePath,
-    /// Device and number of the directory itself. A descriptor would keep the kernel from reporting its end.
+    /// Device and number of the directory itself. A descriptor would keep the kernel from reporting
+    /// its end.
     identity: (u64, u64),
     watched: WatchedDirectories,
     waiting: VecDeque<(&'static str, Value)>,
@@ -166,7 +169,8 @@ impl DirectoryChanges {
     async fn watch_more(&mut self) -> Result<(), ApiRejection> {
         let failed = |error: std::io::Error| storage("the directory cannot be watched", &error);
         let kernel = self.kernel.get_ref().try_clone().map_err(failed)?;
-        let (file_path, expected, owner) = (self.file_path.clone(), self.identity, self.files.owner().clone());
+        let (file_path, expected, owner) =
+            (self.file_path.clone(), self.identity, self.files.owner().clone());
         let wanted = self.watched.wanted();
         let walk = move |tree: &super::FileTree| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -212,7 +216,8 @@ fn identity(directory: &OwnedFd) -> Result<(u64, u64), Errno> {
 impl EventSource for DirectoryChanges {
     async fn next(&mut self) -> Option<StreamEvent> {
         loop {
-            // Before anything is sent: the longer a directory has no watch, the more of its events are missed.
+            // Before anything is sent: the longer a directory has no watch, the more of its events
+            // are missed.
             if self.watched.has_wanted() {
                 self.watch_more().await.ok()?;
             }

@@ -1,5 +1,5 @@
-//! What is counted of jobs, in the text that Prometheus reads: for operators of all owners together, and by name the asking
-//! owner's queues.
+//! What is counted of jobs, in the text that Prometheus reads: for operators of all owners
+//! together, and by name the asking owner's queues.
 
 use std::fmt::Write;
 
@@ -15,7 +15,11 @@ use crate::metrics::head;
 const MAX_NAMED_QUEUES: usize = 1_000;
 
 /// All of it, for this owner.
-pub(crate) async fn text(app: &SharedApp, owner: &OwnerId, is_operator: bool) -> Result<String, ApiRejection> {
+pub(crate) async fn text(
+    app: &SharedApp,
+    owner: &OwnerId,
+    is_operator: bool,
+) -> Result<String, ApiRejection> {
     let (queues, outcomes) = app
         .jobs
         .ask(move |store| {

@@ -1,4 +1,5 @@
-//! What a job has left: a list, and each file as a stream that is read from the store as fast as its reader takes it.
+//! What a job has left: a list, and each file as a stream that is read from the store as fast as
+//! its reader takes it.
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Extension, Path, State};
@@ -14,7 +15,7 @@ use super::view::store_owner;
 use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Parameters};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 
 pub(super) async fn list(
     State(app): State<SharedApp>,
@@ -45,7 +46,8 @@ pub(super) async fn read(
     Ok(stream(app, id, file))
 }
 
-/// Where a file ends before its length, because its job was queued again or purged, the answer breaks off.
+/// Where a file ends before its length, because its job was queued again or purged, the answer
+/// breaks off.
 fn stream(app: SharedApp, id: String, file: JobFile) -> Response {
     let (length, tag) = (file.bytes, format!("\"{}\"", file.sha256));
     let pieces = unfold((app, id, file, 0), |(app, id, file, start)| async move {
@@ -64,7 +66,9 @@ fn stream(app: SharedApp, id: String, file: JobFile) -> Response {
                 let next = start + bytes.len() as u64;
                 Some((Ok(Frame::data(Bytes::from(bytes))), (app, id, file, next)))
             }
-            Err(rejection) => Some((Err(std::io::Error::other(rejection.message)), (app, id, file, u64::MAX))),
+            Err(rejection) => {
+                Some((Err(std::io::Error::other(rejection.message)), (app, id, file, u64::MAX)))
+            }
         }
     });
     let mut response = Body::new(StreamBody::new(pieces)).into_response();

@@ -1,8 +1,9 @@
 //! Waiting for a job's end, and the events of a job: state, log, ended.
 //!
-//! Any process may work on the store, so it is looked at: at once where something has just happened, then less and less often.
-//! The id of each event is the reader's place behind it, the state it knows and how much of the log it has; the server keeps
-//! nothing for readers that are gone.
+//! Any process may work on the store, so it is looked at: at once where something has just
+//! happened, then less and less often. The id of each event is the reader's place behind it, the
+//! state it knows and how much of the log it has; the server keeps nothing for readers that are
+//! gone.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,9 +14,9 @@ use serde_json::{Value, json};
 
 use super::view::StoreOwner;
 use crate::SharedApp;
-use crate::error::{Code, ApiRejection};
-use crate::events::{StreamEvent, EventSource};
-use crate::runs::{Piece, EncodingErrorMode};
+use crate::error::{ApiRejection, Code};
+use crate::events::{EventSource, StreamEvent};
+use crate::runs::{EncodingErrorMode, Piece};
 
 /// How long it is from one look at the store to the next, first and at most.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -123,11 +124,17 @@ pub(super) struct JobEvents {
 }
 
 impl JobEvents {
-    pub fn new(app: SharedApp, (store_owner, id): (StoreOwner, String), position: JobPosition, errors: EncodingErrorMode) -> Self {
+    pub fn new(
+        app: SharedApp,
+        (store_owner, id): (StoreOwner, String),
+        position: JobPosition,
+        errors: EncodingErrorMode,
+    ) -> Self {
         JobEvents { app, store_owner, id, position, errors }
     }
 
-    /// What there is to tell now: what was written before the end comes before it. Nothing is changed.
+    /// What there is to tell now: what was written before the end comes before it. Nothing is
+    /// changed.
     async fn next_update(&self) -> Result<JobUpdate, ApiRejection> {
         let record = self.app.jobs.find(&self.store_owner, &self.id).await?;
         if self.position.has_last_event(&record) {
@@ -170,7 +177,8 @@ enum JobUpdate {
     Over,
 }
 
-/// The end of a job: its line and its result, without the output that came before and the spec that its owner has.
+/// The end of a job: its line and its result, without the output that came before and the spec that
+/// its owner has.
 fn ending(store_owner: &StoreOwner, record: &JobRecord) -> Value {
     let mut data = store_owner.line(&record.line);
     let mut result = serde_json::to_value(&record.result).unwrap_or_default();
@@ -187,7 +195,8 @@ impl EventSource for JobEvents {
         let mut pauses = PollIntervals::new();
         let mut closing = self.app.closing.subscribe();
         loop {
-            // A job that was forgotten meanwhile: the stream ends, and the reader that comes back is told.
+            // A job that was forgotten meanwhile: the stream ends, and the reader that comes back
+            // is told.
             match self.next_update().await.ok()? {
                 JobUpdate::Event(position, name, data) => {
                     self.position = position;

@@ -1,9 +1,10 @@
 //! The store of jobs, and the worker of this server.
 //!
-//! In the state directory's store the worker has a connection of its own, so that it waits for no listing. It is told to end twice:
-//! first to begin nothing more, then to give back what goes on, which is queued again with the deadline it had. A server that was
-//! killed did neither: the next one, which has the lock of the state directory, takes back what the dead one had. In a store that
-//! others work on too nobody knows who is dead, and the leases run out.
+//! In the state directory's store the worker has a connection of its own, so that it waits for no
+//! listing. It is told to end twice: first to begin nothing more, then to give back what goes on,
+//! which is queued again with the deadline it had. A server that was killed did neither: the next
+//! one, which has the lock of the state directory, takes back what the dead one had. In a store
+//! that others work on too nobody knows who is dead, and the leases run out.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,14 +16,14 @@ use sandtimer::limits::Limits;
 use sandtimer::model::Source;
 use sandtimer::scope::ScopeId;
 use sandtimer_jobs::SqliteJobs;
-use sandtimer_jobs::executor::{Admission, Observer, WorkerContext, Worker, WorkerSettings};
+use sandtimer_jobs::executor::{Admission, Observer, Worker, WorkerContext, WorkerSettings};
 use sandtimer_jobs::job::{JobRecord, JobSpec, JobStore, StoreError};
 use tokio::sync::watch;
 
 use super::submission::check_paths;
 use super::view::{LOCAL_OWNER, StoreOwner};
 use crate::auth::OwnerId;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::tenants::Tenants;
 use crate::trace::Traces;
 use crate::{HttpWebhookSender, JobSettings, StartError};
@@ -43,7 +44,8 @@ pub(crate) struct JobService {
 }
 
 impl JobService {
-    /// Opens the store, takes back what a dead server had, and begins to work. Whoever calls has the lock of the directory.
+    /// Opens the store, takes back what a dead server had, and begins to work. Whoever calls has
+    /// the lock of the directory.
     pub fn start(
         state_directory: &Path,
         (engine, interpreters): (&Engine, &Arc<Interpreters>),
@@ -60,7 +62,8 @@ impl JobService {
             let job_context = WorkerContext::new(engine.clone(), of_worker, state_directory);
             let observer = traces.are_wanted().then(|| Arc::new(traces.clone()) as Arc<dyn Observer>);
             let (interpreters, max_file_bytes) = (interpreters.clone(), settings.file_bytes);
-            let job_context = WorkerContext { interpreters, defaults, max_file_bytes, observer, ..job_context };
+            let job_context =
+                WorkerContext { interpreters, defaults, max_file_bytes, observer, ..job_context };
             let webhook_sender = Arc::new(HttpWebhookSender::new(settings.private_webhooks));
             Some(begin(job_context, (tenants, webhook_sender), (settings, name), ended.clone())?)
         };
@@ -74,7 +77,9 @@ impl JobService {
     ) -> Result<T, ApiRejection> {
         let store = self.store.clone();
         let asked = tokio::task::spawn_blocking(move || work(&*store)).await;
-        asked.unwrap_or_else(|_| Err(ApiRejection::new(Code::Internal, "the store of jobs could not be asked")))
+        asked.unwrap_or_else(|_| {
+            Err(ApiRejection::new(Code::Internal, "the store of jobs could not be asked"))
+        })
     }
 
     /// A job of this owner, or that there is none.
@@ -146,9 +151,11 @@ fn begin(
     ended: watch::Sender<bool>,
 ) -> Result<Arc<Worker>, StartError> {
     let JobSettings { slots, memory, .. } = *settings;
-    let settings = WorkerSettings { name, slots, memory, lease: LEASE_TIMEOUT, ..WorkerSettings::new(log_error) };
+    let settings =
+        WorkerSettings { name, slots, memory, lease: LEASE_TIMEOUT, ..WorkerSettings::new(log_error) };
     let admission: Arc<dyn Admission> = tenants.clone();
-    let worker = Arc::new(Worker::new(job_context, settings).admitting(admission).with_webhook_sender(webhook_sender));
+    let worker =
+        Arc::new(Worker::new(job_context, settings).admitting(admission).with_webhook_sender(webhook_sender));
     let works = worker.clone();
     let end = EndNotice(ended);
     let working = move || {
@@ -159,7 +166,8 @@ fn begin(
     Ok(worker)
 }
 
-/// Notifies of the worker's end when it is dropped, after a panic as well: what waits for it would wait for ever.
+/// Notifies of the worker's end when it is dropped, after a panic as well: what waits for it would
+/// wait for ever.
 struct EndNotice(watch::Sender<bool>);
 
 impl Drop for EndNotice {
@@ -174,7 +182,8 @@ impl Drop for EndNotice {
 }
 
 impl Admission for Tenants {
-    /// Looked at again when a job is executed: between that and its submission the server may have got another file of tokens.
+    /// Looked at again when a job is executed: between that and its submission the server may have
+    /// got another file of tokens.
     fn admit(&self, owner: &str, spec: &JobSpec) -> Result<Option<ScopeId>, String> {
         if owner == LOCAL_OWNER {
             return Ok(None);

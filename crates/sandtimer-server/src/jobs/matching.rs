@@ -11,14 +11,18 @@ use serde_json::json;
 use super::view::{StoreOwner, store_owner};
 use crate::SharedApp;
 use crate::auth::OwnerId;
-use crate::body::{self, RequestFields, Object};
-use crate::error::{Code, ApiRejection};
+use crate::body::{self, Object, RequestFields};
+use crate::error::{ApiRejection, Code};
 
 /// States of jobs that have ended.
 const ENDED_STATES: [&str; 5] = ["ok", "failed", "ended", "dead", "cancelled"];
 
 /// Which of an owner's jobs.
-pub(super) fn filter(store_owner: &StoreOwner, fields: &mut RequestFields, states: &[&'static str]) -> Result<Filter, ApiRejection> {
+pub(super) fn filter(
+    store_owner: &StoreOwner,
+    fields: &mut RequestFields,
+    states: &[&'static str],
+) -> Result<Filter, ApiRejection> {
     let (filter, shown) = chosen(store_owner, fields, states)?;
     Ok(filter.shown(shown))
 }
@@ -33,7 +37,8 @@ fn chosen(
     Ok((Filter { owner: Some(store_owner.name().to_owned()), queue, ..Filter::default() }, shown))
 }
 
-/// The same for requests that must not mean all jobs by a body without fields: they need `all` for that.
+/// The same for requests that must not mean all jobs by a body without fields: they need `all` for
+/// that.
 fn chosen_explicitly(
     store_owner: &StoreOwner,
     fields: &mut RequestFields,

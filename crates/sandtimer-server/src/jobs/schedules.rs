@@ -1,4 +1,5 @@
-//! `/v1/jobs/schedules`: jobs that recur. A schedule is stored by its name; the job in it is checked as a submission is.
+//! `/v1/jobs/schedules`: jobs that recur. A schedule is stored by its name; the job in it is
+//! checked as a submission is.
 
 use axum::body::Body;
 use axum::extract::{Extension, State};
@@ -11,8 +12,8 @@ use super::submission::{bad_spec, check_paths};
 use super::view::{StoreOwner, store_owner};
 use crate::SharedApp;
 use crate::auth::OwnerId;
-use crate::body::{self, RequestFields, Id, Object, Parameters};
-use crate::error::{Code, ApiRejection};
+use crate::body::{self, Id, Object, Parameters, RequestFields};
+use crate::error::{ApiRejection, Code};
 use crate::scan::Scanner;
 
 pub(super) async fn store(

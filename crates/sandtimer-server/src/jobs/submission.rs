@@ -1,10 +1,11 @@
-//! From a body to submissions. A batch is taken whole or not at all, so each is checked before any is submitted.
+//! From a body to submissions. A batch is taken whole or not at all, so each is checked before any
+//! is submitted.
 
 use sandtimer_jobs::job::{JobSpec, MAX_FAN_OUT_BYTES, SpecError, Submission, UnambiguousValue, expanded};
 use serde_json::Value;
 
 use super::view::StoreOwner;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 
 /// Jobs of one batch.
 const MAX_BATCH_JOBS: usize = 10_000;
@@ -45,7 +46,10 @@ fn checked(source: Value, now_ms: u64) -> Result<JobSpec, SpecError> {
     Ok(spec)
 }
 
-fn admitted(mut spec: JobSpec, (store_owner, networked): (&StoreOwner, bool)) -> Result<Submission, ApiRejection> {
+fn admitted(
+    mut spec: JobSpec,
+    (store_owner, networked): (&StoreOwner, bool),
+) -> Result<Submission, ApiRejection> {
     if spec.network && !networked {
         let message = "network: this token may not give jobs the host's network";
         return Err(ApiRejection::new(Code::NetworkRefused, message).with("key", "network"));
@@ -62,13 +66,17 @@ fn too_many() -> ApiRejection {
 /// The values of a body, and whether it is a single one that is no list.
 fn sources(bytes: &[u8], are_lines: bool) -> Result<(Vec<Value>, bool), ApiRejection> {
     let mut values = Vec::new();
-    for value in serde_json::Deserializer::from_slice(bytes).into_iter::<UnambiguousValue>().take(MAX_BATCH_JOBS + 1) {
+    for value in
+        serde_json::Deserializer::from_slice(bytes).into_iter::<UnambiguousValue>().take(MAX_BATCH_JOBS + 1)
+    {
         match value {
             Ok(UnambiguousValue(value)) => values.push(value),
             Err(error) if error.is_data() => {
                 let path_prefix =
                     if values.is_empty() { String::new() } else { format!("jobs[{}]: ", values.len()) };
-                return Err(ApiRejection::new(Code::BadSpec, format!("{path_prefix}{error}")).with("path", ""));
+                return Err(
+                    ApiRejection::new(Code::BadSpec, format!("{path_prefix}{error}")).with("path", "")
+                );
             }
             Err(error) => {
                 return Err(ApiRejection::new(Code::BadJson, format!("the body is not JSON: {error}")));
@@ -95,7 +103,8 @@ fn sources(bytes: &[u8], are_lines: bool) -> Result<(Vec<Value>, bool), ApiRejec
     Ok((values, is_one))
 }
 
-/// Paths of the host are no caller's to give: what works on this store may do so with rights that the caller has not.
+/// Paths of the host are no caller's to give: what works on this store may do so with rights that
+/// the caller has not.
 pub(super) fn check_paths(spec: &JobSpec) -> Result<(), SpecError> {
     let path = match (&spec.working_directory, spec.workspaces.is_empty()) {
         (Some(_), _) => "cwd",

@@ -1,7 +1,8 @@
 //! Jobs and queues as their owner sees them.
 //!
-//! The jobs of the server's own user are those of the command line on the same store. A token's queues are stored with its
-//! owner before the name and a space, which no name of a token has in it: so no token pauses another's.
+//! The jobs of the server's own user are those of the command line on the same store. A token's
+//! queues are stored with its owner before the name and a space, which no name of a token has in
+//! it: so no token pauses another's.
 
 use sandtimer_jobs::job::{JobLine, JobRecord, QueueFacts};
 use serde::Serialize;

@@ -1,5 +1,6 @@
-//! The rule by which two outputs are the same: the same words on the same lines. Blank lines, and how words are spaced, do not
-//! count. The Python package has the same rule (`_checkers.same_lines`).
+//! The rule by which two outputs are the same: the same words on the same lines. Blank lines, and
+//! how words are spaced, do not count. The Python package has the same rule
+//! (`_checkers.same_lines`).
 
 /// Whether two texts have the same words on the same lines. Stops at the first difference.
 pub(super) fn has_same_lines(expected: &str, found: &str) -> bool {

@@ -2,7 +2,8 @@
 
 use sandtimer::model::{Encoding, Outcome, Remark, RemarkKind};
 
-/// A copy of an Outcome with at most `most` bytes of each stream, its head and its tail, and a remark.
+/// A copy of an Outcome with at most `most` bytes of each stream, its head and its tail, and a
+/// remark.
 pub(super) fn shortened(outcome: &Outcome, most: usize) -> Outcome {
     let is_short = outcome.stdout.len() <= most && outcome.stderr.len() <= most;
     if is_short {
@@ -34,8 +35,8 @@ pub(super) fn shortened(outcome: &Outcome, most: usize) -> Outcome {
     }
 }
 
-/// The first and the last bytes of a stream as it is written. Base64 is cut between groups of four digits, each of which
-/// stands for whole bytes.
+/// The first and the last bytes of a stream as it is written. Base64 is cut between groups of four
+/// digits, each of which stands for whole bytes.
 fn cut(text: &str, encoding: Encoding, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();

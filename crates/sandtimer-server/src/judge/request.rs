@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::StageLimits;
 use crate::SharedApp;
 use crate::body::{RequestFields, refused};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::programs::{self, ProgramLanguage, ProgramSpec, language};
 
 /// The limits of each case.

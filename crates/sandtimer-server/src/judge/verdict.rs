@@ -56,7 +56,8 @@ pub(super) fn of(outcome: &Outcome, expected: &ExpectedOutput) -> CaseVerdict {
     }
     let ExpectedOutput::Output(expected) = expected else { return CaseVerdict::NotCompared };
     if outcome.stdout_truncated {
-        // What it printed in between is not known: by its own limit, or because the disk did not take it.
+        // What it printed in between is not known: by its own limit, or because the disk did not
+        // take it.
         let is_lost = outcome.remarks.iter().any(|remark| remark.kind == RemarkKind::OutputNotStored);
         return if is_lost { CaseVerdict::InfraError } else { CaseVerdict::OutputLimit };
     }

@@ -1,9 +1,10 @@
-//! The stream below the HTTP library, as [`InWords`]: it counts what is received, gives the library's own answers a body, and ends a
-//! connection whose client takes nothing.
+//! The stream below the HTTP library, as [`InWords`]: it counts what is received, gives the
+//! library's own answers a body, and ends a connection whose client takes nothing.
 //!
-//! The library answers bytes that it cannot read as a request with a bare status. Those are recognised by their missing
-//! Content-Type, which every answer of ours has, and get the JSON of an error. Everything else is sent as it is. A write that the client
-//! takes nothing of within the write timeout fails, and the connection with it.
+//! The library answers bytes that it cannot read as a request with a bare status. Those are
+//! recognised by their missing Content-Type, which every answer of ours has, and get the JSON of an
+//! error. Everything else is sent as it is. A write that the client takes nothing of within the
+//! write timeout fails, and the connection with it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -15,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 use crate::connection::Connection;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 
 /// A connection that says nothing without words.
 pub(super) struct ErrorBodyStream<S> {

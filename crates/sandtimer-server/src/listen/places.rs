@@ -1,12 +1,14 @@
-//! The places of connections: few for those that have shown no token, the others shared out among owners.
+//! The places of connections: few for those that have shown no token, the others shared out among
+//! owners.
 //!
 //! ```text
 //! stranger ─▶ an owner's, at its first request with a token ─▶ idle | busy (a request until its answer is sent, or no longer HTTP)
 //! ```
-//! A connection that is accepted has a place at once; where there are too many, another one is closed. Of strangers that is the
-//! oldest of the address that has most: a client that sends its token right after it has connected is none any more before as
-//! many others have come. Of owners' connections only idle ones are closed, the one that is idle longest, of the owner that has
-//! most; where none is idle, the request is refused.
+//! A connection that is accepted has a place at once; where there are too many, another one is
+//! closed. Of strangers that is the oldest of the address that has most: a client that sends its
+//! token right after it has connected is none any more before as many others have come. Of owners'
+//! connections only idle ones are closed, the one that is idle longest, of the owner that has most;
+//! where none is idle, the request is refused.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::{Notify, watch};
 
 use crate::auth::OwnerId;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 
 /// Connections at a time of owners.
 pub(crate) const MAX_CONNECTIONS: usize = 1024;
@@ -59,8 +61,8 @@ pub(super) struct Seat {
     connections: Weak<ConnectionsInner>,
 }
 
-/// The place of a connection that is busy: with a request until its answer is sent, and with what goes on with it when it is
-/// HTTP no longer.
+/// The place of a connection that is busy: with a request until its answer is sent, and with what
+/// goes on with it when it is HTTP no longer.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionPermit(Arc<BusySeat>);
 
@@ -70,7 +72,11 @@ struct BusySeat(Arc<Seat>);
 impl Connections {
     /// `share`: how many of the owners' connections one owner may have.
     pub fn new(share: usize) -> Self {
-        Connections(Arc::new(ConnectionsInner { share, slots: Mutex::default(), owned: watch::Sender::new(0) }))
+        Connections(Arc::new(ConnectionsInner {
+            share,
+            slots: Mutex::default(),
+            owned: watch::Sender::new(0),
+        }))
     }
 
     /// A place for one that was accepted.
@@ -119,8 +125,10 @@ impl ConnectionsInner {
             slots.taken.values().filter(|taken| taken.owner.as_ref().is_some_and(of)).count()
         };
         if count(&slots, &|other| other == owner) >= self.share && !slots.close_idle(owner) {
-            let message =
-                format!("the server has {MAX_CONNECTIONS} connections, of which one owner may have {}", self.share);
+            let message = format!(
+                "the server has {MAX_CONNECTIONS} connections, of which one owner may have {}",
+                self.share
+            );
             return Err(ApiRejection::new(Code::Quota, message)
                 .with("quota", "connections")
                 .with("limit", self.share));
@@ -159,7 +167,8 @@ impl ConnectionSlots {
         }
     }
 
-    /// Closes the connection of an owner that is idle longest, and has its place free at once; whether there is one.
+    /// Closes the connection of an owner that is idle longest, and has its place free at once;
+    /// whether there is one.
     fn close_idle(&mut self, owner: &OwnerId) -> bool {
         let of_owner = self.taken.iter().filter(|(_, taken)| taken.owner.as_ref() == Some(owner));
         let idle = of_owner.filter_map(|(number, taken)| Some((taken.idle?, *number)));
@@ -264,9 +273,11 @@ mod tests {
     #[test]
     fn owner_never_exceeds_its_share() {
         let connections = Connections::new(MAX_CONNECTIONS / 2);
-        let of_a: Vec<ConnectionPermit> = (0..MAX_CONNECTIONS / 2).map(|_| busy(&connections, "a").expect("its share")).collect();
+        let of_a: Vec<ConnectionPermit> =
+            (0..MAX_CONNECTIONS / 2).map(|_| busy(&connections, "a").expect("its share")).collect();
         assert_eq!(busy(&connections, "a").err(), Some(Code::Quota));
-        let of_b: Vec<ConnectionPermit> = (0..MAX_CONNECTIONS / 2).map(|_| busy(&connections, "b").expect("the others")).collect();
+        let of_b: Vec<ConnectionPermit> =
+            (0..MAX_CONNECTIONS / 2).map(|_| busy(&connections, "b").expect("the others")).collect();
         assert_eq!(busy(&connections, "c").err(), Some(Code::Capacity));
         drop(of_a);
         assert!(busy(&connections, "c").is_ok() && !connections.are_closed());
@@ -285,7 +296,8 @@ mod tests {
         let seats: Vec<_> = (0..MAX_CONNECTIONS / 2).map(idle).collect();
         let first = busy(&connections, "a").expect("in place of the one that is idle longest");
         assert!(!is_open(&connections, &seats[0]) && is_open(&connections, &seats[1]));
-        let of_b: Vec<ConnectionPermit> = (0..MAX_CONNECTIONS / 2).map(|_| busy(&connections, "b").expect("the others")).collect();
+        let of_b: Vec<ConnectionPermit> =
+            (0..MAX_CONNECTIONS / 2).map(|_| busy(&connections, "b").expect("the others")).collect();
         let of_c = busy(&connections, "c").expect("in place of an idle one of another owner");
         assert!(!is_open(&connections, &seats[1]));
         drop((first, of_b, of_c));

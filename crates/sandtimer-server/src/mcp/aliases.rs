@@ -1,4 +1,5 @@
-//! The names that agents were trained on, over the same tools. Behind our answer they print the lines that agents know.
+//! The names that agents were trained on, over the same tools. Behind our answer they print the
+//! lines that agents know.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use crate::error::ApiRejection;
 use crate::registry::OwnedResource;
 use crate::runs::{self, LiveRun};
 
-/// The longest `timeout` that is waited for in the call itself; a longer one goes on in the background.
+/// The longest `timeout` that is waited for in the call itself; a longer one goes on in the
+/// background.
 const MAX_WAIT_MS: u64 = 45_000;
 /// What these tools call the id of a command.
 pub(super) const IDS: [&str; 2] = ["bash_id", "shell_id"];
@@ -39,7 +41,8 @@ pub(super) async fn bash(call: &ToolCall, mut fields: RequestFields) -> Result<T
         given.insert("wait_ms".to_owned(), MAX_WAIT_MS.into());
     }
     let mut answer = start::bash(call, RequestFields::new(given)).await?;
-    // A command in the background may have ended by now, and its id is still what the next call names.
+    // A command in the background may have ended by now, and its id is still what the next call
+    // names.
     if background || answer.structured["status"] != "ended" {
         let id = format!("bash_{}", answer.structured["run_id"].as_str().unwrap_or_default());
         // Writing to a String cannot fail.
@@ -55,13 +58,21 @@ pub(super) async fn bash(call: &ToolCall, mut fields: RequestFields) -> Result<T
     Ok(answer)
 }
 
-fn named(call: &ToolCall, fields: &mut RequestFields, name: &'static str) -> Result<Arc<LiveRun>, ApiRejection> {
+fn named(
+    call: &ToolCall,
+    fields: &mut RequestFields,
+    name: &'static str,
+) -> Result<Arc<LiveRun>, ApiRejection> {
     let id = required(fields, name)?;
     runs::find(call.app(), bare(&id), call.owner())
 }
 
 /// `BashOutput` and `ReadBashOutput`: what is new since the last look.
-pub(super) async fn output(call: &ToolCall, mut fields: RequestFields, id: &'static str) -> Result<ToolAnswer, ApiRejection> {
+pub(super) async fn output(
+    call: &ToolCall,
+    mut fields: RequestFields,
+    id: &'static str,
+) -> Result<ToolAnswer, ApiRejection> {
     let run = named(call, &mut fields, id)?;
     let (mut answer, data) = read::news(call, &run, &mut fields).await?;
     fields.finish()?;

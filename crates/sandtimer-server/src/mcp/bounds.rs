@@ -1,4 +1,5 @@
-//! Answers within their bounds, in text and in structured content: what is too long keeps its beginning, or both ends, and says so.
+//! Answers within their bounds, in text and in structured content: what is too long keeps its
+//! beginning, or both ends, and says so.
 
 use serde_json::{Map, Value};
 
@@ -42,8 +43,8 @@ fn boundary_after(text: &str, at: usize) -> usize {
     (at..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len())
 }
 
-/// Cuts the longest fields of an object until its JSON has at most so many bytes; each that was cut is named by a field of its own,
-/// such as `stdout_truncated`.
+/// Cuts the longest fields of an object until its JSON has at most so many bytes; each that was cut
+/// is named by a field of its own, such as `stdout_truncated`.
 pub(super) fn fit(structured: &mut Value, most: usize) {
     let mut bytes = json_bytes(structured);
     while bytes > most {
@@ -78,7 +79,8 @@ fn cut_string(text: &str, most: usize) -> Value {
     }
 }
 
-/// The beginning of a value of the same type, about so many bytes of JSON: what is counted is what JSON makes of it.
+/// The beginning of a value of the same type, about so many bytes of JSON: what is counted is what
+/// JSON makes of it.
 pub(super) fn beginning(value: &Value, most: usize, is_cut: &mut bool) -> Value {
     part(value, &mut { most }, is_cut)
 }

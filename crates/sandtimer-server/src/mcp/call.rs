@@ -15,7 +15,7 @@ use super::render::how_far;
 use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::RequestFields;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::runs::{LiveRun, find};
 
 /// No call takes longer, whatever it waits for: clients give up after a minute.
@@ -74,7 +74,8 @@ impl ToolCall {
         wait.min(self.until.saturating_duration_since(Instant::now()))
     }
 
-    /// What `work` gives, where the call lasts that long. What is dropped in the middle must not be lost.
+    /// What `work` gives, where the call lasts that long. What is dropped in the middle must not be
+    /// lost.
     pub async fn within<T>(
         &self,
         what: &str,
@@ -82,7 +83,10 @@ impl ToolCall {
     ) -> Result<T, ApiRejection> {
         let late = |_| {
             let most = MAX_WAIT.as_secs();
-            ApiRejection::new(Code::SpawnTimeout, format!("{what} takes longer than a call, which is {most} s"))
+            ApiRejection::new(
+                Code::SpawnTimeout,
+                format!("{what} takes longer than a call, which is {most} s"),
+            )
         };
         tokio::time::timeout_at(self.until, work).await.map_err(late)?
     }
@@ -120,8 +124,14 @@ impl ToolCall {
         find(self.app(), &id, self.owner())
     }
 
-    /// Waits for `done`, at most so long and as the call lasts, and says meanwhile that these runs go on, how far one is, and that a limit of it is near.
-    pub async fn wait(&self, most: Duration, done: impl Future<Output = ()>, runs: &[&LiveRun]) -> WaitResult {
+    /// Waits for `done`, at most so long and as the call lasts, and says meanwhile that these runs
+    /// go on, how far one is, and that a limit of it is near.
+    pub async fn wait(
+        &self,
+        most: Duration,
+        done: impl Future<Output = ()>,
+        runs: &[&LiveRun],
+    ) -> WaitResult {
         let (mut done, began) = (std::pin::pin!(done), Instant::now());
         let mut over = std::pin::pin!(tokio::time::sleep(self.bounded_wait(most)));
         let mut ticks = tokio::time::interval_at(began + PROGRESS_INTERVAL, PROGRESS_INTERVAL);
@@ -171,7 +181,8 @@ async fn next(warnings: &mut Option<watch::Receiver<Vec<Warning>>>) -> Warning {
 
 /// A text that must be there.
 pub(super) fn required(fields: &mut RequestFields, name: &'static str) -> Result<String, ApiRejection> {
-    let missing =
-        || ApiRejection::new(Code::BadField, format!("{name} is missing; give it as a string")).with("key", name);
+    let missing = || {
+        ApiRejection::new(Code::BadField, format!("{name} is missing; give it as a string")).with("key", name)
+    };
     fields.string(name)?.ok_or_else(missing)
 }

@@ -1,5 +1,6 @@
-//! What the server keeps for an agent: for all of one owner a workspace and the keys of calls; for each conversation its /tmp,
-//! its interpreters, how far it has read, and its budget. Nothing of it ends a run.
+//! What the server keeps for an agent: for all of one owner a workspace and the keys of calls; for
+//! each conversation its /tmp, its interpreters, how far it has read, and its budget. Nothing of it
+//! ends a run.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use sandtimer::model::LimitKind;
 use sandtimer::progress::Tracker;
 use sandtimer::scope::ScopeId;
 use sandtimer::time::Moment;
-use sandtimer_agents::budget::{Check, BudgetOptions, TaskError, TaskOf, TurnKind};
+use sandtimer_agents::budget::{BudgetOptions, Check, TaskError, TaskOf, TurnKind};
 use sandtimer_agents::estimate::EstimateAnswer;
 use sandtimer_agents::{AgentBudget, BudgetSpec};
 use tokio::sync::Mutex as TurnMutex;
@@ -22,8 +23,8 @@ use tokio::sync::Mutex as TurnMutex;
 use super::render::closing;
 use crate::auth::OwnerId;
 use crate::body::{RequestFields, refused};
-use crate::contexts::{self, ContextRequest, ContextLanguage, LiveContext};
-use crate::error::{Code, ApiRejection};
+use crate::contexts::{self, ContextLanguage, ContextRequest, LiveContext};
+use crate::error::{ApiRejection, Code};
 use crate::registry::OwnedResource;
 use crate::runs::{AgentPlace, LiveRun};
 use crate::sandboxes::OwnedSandbox;
@@ -33,7 +34,8 @@ use crate::{SharedApp, ToolNames};
 
 /// What the workspace of an owner's agents is called; no client of another interface can.
 const WORKSPACE: &str = "/mcp";
-/// How long the sandbox of a conversation may be unused; it also ends that of a server that was killed.
+/// How long the sandbox of a conversation may be unused; it also ends that of a server that was
+/// killed.
 const SANDBOX_IDLE: Duration = Duration::from_secs(4 * 3600);
 /// Keys of calls that are remembered of one owner; the oldest are forgotten.
 const MAX_KEYS: usize = 1000;
@@ -64,7 +66,8 @@ impl OwnerState {
         }
     }
 
-    /// The id of the workspace that this owner's agents work in unless they were given one. It outlives the server.
+    /// The id of the workspace that this owner's agents work in unless they were given one. It
+    /// outlives the server.
     async fn workspace(&self) -> Result<String, ApiRejection> {
         let _one = self.making.lock().await;
         if let Some(found) = self.app.workspaces.of_sandbox(&self.owner, WORKSPACE) {
@@ -72,7 +75,8 @@ impl OwnerState {
         }
         let (app, owner) = (self.app.clone(), self.owner.clone());
         let made = tokio::task::spawn_blocking(move || app.workspaces.create(&owner, Some(WORKSPACE))).await;
-        let made = made.map_err(|_| ApiRejection::new(Code::Internal, "the workspace could not be made"))??;
+        let made =
+            made.map_err(|_| ApiRejection::new(Code::Internal, "the workspace could not be made"))??;
         Ok(made.id_str().to_owned())
     }
 }
@@ -173,7 +177,10 @@ pub(crate) async fn place(
 }
 
 /// The directory of the user's that a conversation works in.
-pub(crate) fn directory(app: &SharedApp, fields: &mut RequestFields) -> Result<Option<PathBuf>, ApiRejection> {
+pub(crate) fn directory(
+    app: &SharedApp,
+    fields: &mut RequestFields,
+) -> Result<Option<PathBuf>, ApiRejection> {
     let Some(given) = fields.string("workspace")? else { return Ok(None) };
     // Who has a token may be anybody; without any it is the user who runs the server.
     if app.tokens.is_some() {
@@ -189,7 +196,11 @@ pub(crate) fn directory(app: &SharedApp, fields: &mut RequestFields) -> Result<O
 }
 
 /// Whether all that a conversation starts has the host's network.
-pub(crate) fn network(app: &SharedApp, owner: &OwnerId, fields: &mut RequestFields) -> Result<bool, ApiRejection> {
+pub(crate) fn network(
+    app: &SharedApp,
+    owner: &OwnerId,
+    fields: &mut RequestFields,
+) -> Result<bool, ApiRejection> {
     let network = fields.boolean("network")?.unwrap_or(false);
     if network {
         app.tenants.check_network(owner, "runs")?;
@@ -211,7 +222,8 @@ struct ClientState {
     network: bool,
     /// Its /tmp and home directory, made with the first call that starts something.
     temporary: TurnMutex<Option<Arc<TemporaryDirectory>>>,
-    /// Whether it sees the tools that estimate, and under which names it sees tools, where that is its own choice.
+    /// Whether it sees the tools that estimate, and under which names it sees tools, where that is
+    /// its own choice.
     estimate_tools: Option<bool>,
     tool_names: Option<ToolNames>,
     /// Opened with the first call, unless it has limits.
@@ -248,7 +260,8 @@ impl Conversation {
         Conversation { owner, kept }
     }
 
-    /// One with limits, whose clock begins now, that works in a directory of the user's or a sandbox where one is given.
+    /// One with limits, whose clock begins now, that works in a directory of the user's or a
+    /// sandbox where one is given.
     pub fn with(
         owner: Arc<OwnerState>,
         limits: Limits,
@@ -328,7 +341,8 @@ impl Conversation {
         Ok(self.kept.budget.get_or_init(|| opened))
     }
 
-    /// Begins a turn: a call that starts something. What is refused for what it asks for begins none, so this comes last.
+    /// Begins a turn: a call that starts something. What is refused for what it asks for begins
+    /// none, so this comes last.
     pub fn begin_turn(&self) -> Result<(), ApiRejection> {
         let (mut budget, now) = self.budget()?.lock();
         if budget.start_turn(now) != TurnKind::Refused {
@@ -346,8 +360,8 @@ impl Conversation {
         Err(over(budget.inspect(now)))
     }
 
-    /// What the client is to be told of its budget after a call: limits that were passed, tasks that take longer than expected,
-    /// actions that go round in circles.
+    /// What the client is to be told of its budget after a call: limits that were passed, tasks
+    /// that take longer than expected, actions that go round in circles.
     pub fn budget_notice(&self) -> Option<Check> {
         let (mut budget, now) = self.kept.budget.get()?.lock();
         budget.note_activity(now);
@@ -355,7 +369,8 @@ impl Conversation {
         (check.message.is_some() || !check.warnings.is_empty()).then_some(check)
     }
 
-    /// Has a run in the background be the task that was estimated before it, from its start to its end.
+    /// Has a run in the background be the task that was estimated before it, from its start to its
+    /// end.
     pub fn bind(&self, run: &Arc<LiveRun>) -> Result<Option<String>, ApiRejection> {
         let Some(registered) = self.estimated().take() else { return Ok(None) };
         // A run that is over already has nothing to be bound to.
@@ -390,8 +405,8 @@ impl Conversation {
         act(reported.entry(of.to_owned()).or_insert_with(|| Tracker::new(began)))
     }
 
-    /// Its interpreter of a language, opened where there is none or it has ended. One that takes longer than a call waits is
-    /// there for the next one.
+    /// Its interpreter of a language, opened where there is none or it has ended. One that takes
+    /// longer than a call waits is there for the next one.
     pub async fn context(&self, language: ContextLanguage) -> Result<Arc<LiveContext>, ApiRejection> {
         let conversation = self.clone();
         let opening = tokio::spawn(async move { conversation.found_or_opened(language).await });
@@ -452,9 +467,9 @@ fn open_budget(
 ) -> Result<Arc<AgentBudget>, ApiRejection> {
     let name = format!("mcp-{}", crate::new_id());
     let parent = scope.or_else(|| owner.app.tenants.scope(&owner.owner));
-    // Nobody begins anew here, and clients without sessions share one: what is over with a task must not stay so.
-    // Between runs it is the person who is silent, perhaps; what runs is under the stall limit itself.
-    // Its turns are not seen, but the calls that it makes in them.
+    // Nobody begins anew here, and clients without sessions share one: what is over with a task
+    // must not stay so. Between runs it is the person who is silent, perhaps; what runs is under
+    // the stall limit itself. Its turns are not seen, but the calls that it makes in them.
     let options = BudgetOptions {
         resumes_after_task: true,
         wrap_up_is_timed: true,
@@ -471,7 +486,8 @@ fn is_killed(run: &serde_json::Value) -> bool {
     by_signal || !matches!(run["ending"].as_str(), Some("exited" | "returned" | "raised" | "no_result"))
 }
 
-/// Begins a task beside those that go on, under its name or, where one of that name goes on, one like it.
+/// Begins a task beside those that go on, under its name or, where one of that name goes on, one
+/// like it.
 fn begin_task(budget: &AgentBudget, answer: &EstimateAnswer) -> Result<String, ApiRejection> {
     let (mut budget, now) = budget.lock();
     let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);

@@ -15,7 +15,8 @@ pub(super) const MAX_EXCERPT_BYTES: usize = 200_000;
 const PIECE_BYTES: usize = 256 * 1024;
 const MAX_READ_BYTES: u64 = 64 << 20;
 
-/// A part of one stream of a run. Its bounds are of its JSON, so that an answer's structured content can have it whole.
+/// A part of one stream of a run. Its bounds are of its JSON, so that an answer's structured
+/// content can have it whole.
 #[derive(Debug, Default)]
 pub(super) struct Excerpt {
     head: Vec<u8>,

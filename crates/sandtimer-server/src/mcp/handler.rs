@@ -23,8 +23,9 @@ const INSTRUCTIONS: &str = "Runs shell commands and code in sandboxes, under lim
     is kept between calls. A call waits at most 45 s and then answers STILL RUNNING: the run continues under its limits; read its output with read_output, wait for it with wait, end it with kill. wait_ms is how long the call waits; timeout_ms is when the run is ended; without it the run is not ended by time. The first line of an answer is STILL RUNNING, EXITED n or STOPPED BY and \
     what stopped it.";
 
-/// Calls under way on one connection of lines, or in one session over HTTP; more are refused. A request over HTTP without a session has
-/// a handler of its own, and one call: connections bound those.
+/// Calls under way on one connection of lines, or in one session over HTTP; more are refused. A
+/// request over HTTP without a session has a handler of its own, and one call: connections bound
+/// those.
 const MAX_CALLS: usize = 64;
 
 /// One conversation's, or, over HTTP without a session, one request's.
@@ -156,7 +157,8 @@ impl ServerHandler for Handler {
                 format!("{MAX_CALLS} calls of this connection are under way; wait for one to be answered");
             return Err(ErrorData::invalid_request(message, None));
         };
-        // Until the call has finished: what was reserved for its message is given back before, as a rule.
+        // Until the call has finished: what was reserved for its message is given back before, as a
+        // rule.
         let bytes: usize =
             request.arguments.iter().flatten().filter_map(|(_, value)| value.as_str()).map(str::len).sum();
         let _reserved = match self.owner.app.intake.reserve_long(&self.owner.owner, bytes) {

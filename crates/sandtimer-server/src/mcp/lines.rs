@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use super::excerpt::text_weight;
 use super::plain::{Fold, FoldedPart, plain};
 use crate::body::RequestFields;
-use crate::error::{Code, ApiRejection};
-use crate::runs::{OutputLine, LineSink, LiveRun, expression, walk};
+use crate::error::{ApiRejection, Code};
+use crate::runs::{LineSink, LiveRun, OutputLine, expression, walk};
 
 /// `filter`.
 pub(super) fn filter(fields: &mut RequestFields) -> Result<Option<Arc<Regex>>, ApiRejection> {
@@ -39,7 +39,8 @@ struct MatchingLines {
     most: usize,
 }
 
-/// A line with its end as it is shown, unless there is a filter and the line matches neither as it was written nor as it is shown.
+/// A line with its end as it is shown, unless there is a filter and the line matches neither as it
+/// was written nor as it is shown.
 fn shown(line: OutputLine<'_>, filter: Option<&Arc<Regex>>) -> Option<String> {
     let written = line.text();
     let shown = plain(written.as_bytes());

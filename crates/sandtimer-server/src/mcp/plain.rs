@@ -1,5 +1,6 @@
-//! Output as a person reads it in the end: progress that overwrote its line, or several lines above, folded to its last state, colours and other codes for
-//! terminals left out. What a run has written stays as it is in its record.
+//! Output as a person reads it in the end: progress that overwrote its line, or several lines
+//! above, folded to its last state, colours and other codes for terminals left out. What a run has
+//! written stays as it is in its record.
 
 use std::collections::VecDeque;
 
@@ -59,8 +60,8 @@ struct FoldedLine {
     was_rewritten: bool,
 }
 
-/// Folds output that comes in pieces. The last lines are held back: output that moves the cursor up overwrites them, as bars of several
-/// tasks do.
+/// Folds output that comes in pieces. The last lines are held back: output that moves the cursor up
+/// overwrites them, as bars of several tasks do.
 #[derive(Debug)]
 pub(super) struct Fold {
     /// The lines that are held back; all but the last have an end.
@@ -88,10 +89,19 @@ impl Fold {
     /// Of a stream from this position on.
     pub fn from(start: u64) -> Self {
         let lines = VecDeque::from([FoldedLine { start, ..FoldedLine::default() }]);
-        Fold { lines, cursor_line: 0, held: 0, reused_buffer: Vec::new(), next: start, code: EscapeState::None, has_returned: false }
+        Fold {
+            lines,
+            cursor_line: 0,
+            held: 0,
+            reused_buffer: Vec::new(),
+            next: start,
+            code: EscapeState::None,
+            has_returned: false,
+        }
     }
 
-    /// Reads the bytes of a stream that end at a position; passes on lines that nothing overwrites any more.
+    /// Reads the bytes of a stream that end at a position; passes on lines that nothing overwrites
+    /// any more.
     pub fn feed(&mut self, mut bytes: &[u8], end: u64, take: &mut dyn FnMut(FoldedPart<'_>)) {
         let mut at = end - bytes.len() as u64;
         if at != self.next

@@ -1,6 +1,8 @@
-//! Runs as tasks of the protocol, for clients that declare its extension `io.modelcontextprotocol/tasks`: what outlives the
-//! call that started it is answered with a handle, which the client's program asks for until it is over, instead of with
-//! STILL RUNNING. A task is its run: it has the run's id and its owner, outlives the connection and ends at the run's limits.
+//! Runs as tasks of the protocol, for clients that declare its extension
+//! `io.modelcontextprotocol/tasks`: what outlives the call that started it is answered with a
+//! handle, which the client's program asks for until it is over, instead of with STILL RUNNING. A
+//! task is its run: it has the run's id and its owner, outlives the connection and ends at the
+//! run's limits.
 
 use std::sync::Arc;
 

@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::call::ToolCall;
-use super::excerpt::{Excerpt, MIN_EXCERPT_BYTES, MAX_EXCERPT_BYTES, DEFAULT_EXCERPT_BYTES};
+use super::excerpt::{DEFAULT_EXCERPT_BYTES, Excerpt, MAX_EXCERPT_BYTES, MIN_EXCERPT_BYTES};
 use super::lines;
 use super::render::{self, ToolAnswer, ends_at, headline, how_far, kills_at, sentence};
 use super::start::{DEFAULT_WAIT, bare};
 use crate::body::{RequestFields, refused};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::registry::OwnedResource;
-use crate::runs::{self, LiveRun, RunPhase, LineSearch, enter_large, search_end};
+use crate::runs::{self, LineSearch, LiveRun, RunPhase, enter_large, search_end};
 
 /// Runs of a listing unless it says how many, and at most.
 const DEFAULT_LISTED: u64 = 20;
@@ -27,7 +27,8 @@ const MAX_LISTED: u64 = 200;
 /// A run that has written nothing for so long is looked at; how many of them.
 const QUIET_WINDOW: Duration = Duration::from_secs(5);
 const MAX_DIAGNOSED: usize = 10;
-/// Threads of a run, and frames of each, that the text of a listing has; the structured content has all.
+/// Threads of a run, and frames of each, that the text of a listing has; the structured content has
+/// all.
 const MAX_THREADS: usize = 4;
 const MAX_FRAMES: usize = 8;
 /// Runs that one call waits for.
@@ -37,7 +38,9 @@ const MAX_WAITED_RUNS: usize = 100;
 pub(super) async fn output(call: &ToolCall, mut fields: RequestFields) -> Result<ToolAnswer, ApiRejection> {
     let run = call.run(&mut fields, "run_id")?;
     let cursor = fields.number("cursor")?.unwrap_or(0);
-    let most = fields.number("max_bytes")?.map_or(DEFAULT_EXCERPT_BYTES, |most| (most as usize).clamp(MIN_EXCERPT_BYTES, MAX_EXCERPT_BYTES));
+    let most = fields
+        .number("max_bytes")?
+        .map_or(DEFAULT_EXCERPT_BYTES, |most| (most as usize).clamp(MIN_EXCERPT_BYTES, MAX_EXCERPT_BYTES));
     let tail = fields.number("tail")?.map(|tail| usize::try_from(tail).unwrap_or(usize::MAX));
     let filter = lines::filter(&mut fields)?;
     let is_stderr = fields.enumeration("stream", &["stdout", "stderr"])? == Some("stderr");
@@ -87,7 +90,8 @@ pub(super) async fn output(call: &ToolCall, mut fields: RequestFields) -> Result
     Ok(ToolAnswer { data_bytes: most, ..read(&snapshot, (cursor, next), data, dropped) })
 }
 
-/// How a run stood at one moment: all that an answer says of that is from here, for it may end while the answer is made.
+/// How a run stood at one moment: all that an answer says of that is from here, for it may end
+/// while the answer is made.
 pub(super) struct RunSnapshot {
     described: Value,
     pub headline: String,
@@ -183,7 +187,11 @@ pub(super) async fn wait(call: &ToolCall, mut fields: RequestFields) -> Result<T
         _ => format!("STILL RUNNING: {running_count} of {}", runs.len()),
     };
     let text = format!("{first}\n{text}");
-    Ok(ToolAnswer { text, structured: json!({"runs": shown, "running": running_count}), ..ToolAnswer::default() })
+    Ok(ToolAnswer {
+        text,
+        structured: json!({"runs": shown, "running": running_count}),
+        ..ToolAnswer::default()
+    })
 }
 
 fn named(call: &ToolCall, fields: &mut RequestFields) -> Result<Vec<Arc<LiveRun>>, ApiRejection> {
@@ -221,7 +229,8 @@ pub(super) fn list(call: &ToolCall, mut fields: RequestFields) -> Result<ToolAns
     Ok(ToolAnswer { text, structured: json!({"runs": shown, "total": total}), ..ToolAnswer::default() })
 }
 
-/// Adds what those are doing that have been silent for a while: why a run is quiet is what is asked next.
+/// Adds what those are doing that have been silent for a while: why a run is quiet is what is asked
+/// next.
 fn diagnose(runs: &[Arc<LiveRun>], shown: &mut [Value]) {
     let running = runs.iter().zip(shown).filter_map(|(run, shown)| Some((run.running().ok()?, shown)));
     for (run, shown) in running.filter(|(run, _)| run.quiet_for() >= QUIET_WINDOW).take(MAX_DIAGNOSED) {
@@ -337,7 +346,8 @@ pub(super) async fn news(
     let (data, next) = match &filter {
         Some(filter) => {
             let until = search_end(Instant::now(), Duration::ZERO);
-            let looking = lines::matching(run, (Stream::Stdout, read_cursors[0]), DEFAULT_EXCERPT_BYTES, filter, until);
+            let looking =
+                lines::matching(run, (Stream::Stdout, read_cursors[0]), DEFAULT_EXCERPT_BYTES, filter, until);
             call.unless_cancelled(looking).await?
         }
         None => {

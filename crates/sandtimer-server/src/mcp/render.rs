@@ -1,17 +1,18 @@
-//! Answers: a text for the model, whose first line says how it stands, and the same as data for programs.
+//! Answers: a text for the model, whose first line says how it stands, and the same as data for
+//! programs.
 
 use sandtimer::engine::Stream;
-use sandtimer::model::{Ending, Outcome, RemarkKind, RemainingState, time};
+use sandtimer::model::{Ending, Outcome, RemainingState, RemarkKind, time};
 use sandtimer::time::instant;
 use sandtimer_agents::budget::Check;
 use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Map, Value, json};
 
 use super::bounds::{ANSWER_BYTES, FRAME_BYTES, beginning, clipped, fit, fit_line, fit_str};
-use super::excerpt::{Excerpt, DEFAULT_EXCERPT_BYTES};
+use super::excerpt::{DEFAULT_EXCERPT_BYTES, Excerpt};
 use super::plain::plain;
 use super::results::{self, ResultImage, Results};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::registry::OwnedResource;
 use crate::runs::{LiveRun, LoadedOutcome};
 
@@ -29,7 +30,8 @@ pub(super) struct ToolAnswer {
 }
 
 impl ToolAnswer {
-    /// Adds what is to be said besides, such as what of the arguments was taken in another way than it was given.
+    /// Adds what is to be said besides, such as what of the arguments was taken in another way than
+    /// it was given.
     pub fn add_notes(&mut self, notes: Vec<String>) {
         if notes.is_empty() {
             return;
@@ -42,7 +44,8 @@ impl ToolAnswer {
         self.structured["notes"] = all.into();
     }
 
-    /// The same within its bounds. Clients that show the model only the structured content find the first lines in it.
+    /// The same within its bounds. Clients that show the model only the structured content find the
+    /// first lines in it.
     pub fn bounded(mut self) -> Self {
         let mut lines = self.text.lines();
         let (first, sentence) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
@@ -144,8 +147,9 @@ pub(super) async fn run(run: &LiveRun) -> Result<ToolAnswer, ApiRejection> {
     Ok(with_outcome(run, false).await?.0)
 }
 
-/// The same, and the Outcome that it is made of once the run has ended: loading it again would take as long. `details`: the whole of
-/// that in the structured content, or how the run stands with its limits.
+/// The same, and the Outcome that it is made of once the run has ended: loading it again would take
+/// as long. `details`: the whole of that in the structured content, or how the run stands with its
+/// limits.
 pub(super) async fn with_outcome(
     run: &LiveRun,
     details: bool,
@@ -238,7 +242,8 @@ async fn ended(run: &LiveRun, outcome: &Outcome, details: bool) -> Result<ToolAn
     if let Some(error) = &outcome.error {
         text += &format!("\n{}\n", fit_str(&error_traceback(error), PART_BYTES));
     }
-    let [stdout, stderr] = both(run, DEFAULT_EXCERPT_BYTES.saturating_sub(text.len()).max(PART_BYTES)).await?;
+    let [stdout, stderr] =
+        both(run, DEFAULT_EXCERPT_BYTES.saturating_sub(text.len()).max(PART_BYTES)).await?;
     if !(stdout.is_empty() && stderr.is_empty() && (value.is_some() || !results.text.is_empty())) {
         text += &shown(run, &stdout, &stderr);
     }
@@ -317,17 +322,21 @@ fn verdict(verdict: &sandtimer::model::Verdict) -> Value {
     ];
     let mut fields = json!(verdict);
     if let Some(fields) = fields.as_object_mut() {
-        fields.retain(|name, value| SHOWN_FIELDS.contains(&name.as_str()) && (name == "kind" || !value.is_null()));
+        fields.retain(|name, value| {
+            SHOWN_FIELDS.contains(&name.as_str()) && (name == "kind" || !value.is_null())
+        });
     }
     fields
 }
 
-/// Keeps the beginning of the value, the error and the results of an Outcome, and says of each that it was cut.
+/// Keeps the beginning of the value, the error and the results of an Outcome, and says of each that
+/// it was cut.
 fn bound(outcome: &mut Value, most: usize) {
     for name in ["value", "error", "results"] {
         let mut is_cut = false;
         let bounded = match &outcome[name] {
-            // Each of its fields: the type of an error comes after its traceback, whose end says most.
+            // Each of its fields: the type of an error comes after its traceback, whose end says
+            // most.
             Value::Object(fields) if name == "error" => {
                 let part = |(key, value): (&String, &Value)| {
                     let bounded = match value {
@@ -376,7 +385,8 @@ pub(super) fn headline(outcome: &Outcome) -> String {
                 (Some("SystemExit"), message) => exit_code(message),
                 _ => 1,
             };
-            error_field("type").map_or_else(|| "EXITED 1".to_owned(), |name| format!("EXITED {code} ({name})"))
+            error_field("type")
+                .map_or_else(|| "EXITED 1".to_owned(), |name| format!("EXITED {code} ({name})"))
         }
         Ending::Signaled => exited_by(outcome.signal.as_deref()),
         // Code that ended its interpreter.
@@ -423,7 +433,9 @@ pub(super) fn sentence(run: &LiveRun, outcome: &Outcome) -> String {
         // The message begins with how many processes there were; `tree` counts threads as well.
         let count = remark.message.split(' ').next().and_then(|count| count.parse().ok());
         text += &match (remark.kind, count.unwrap_or(outcome.tree.killed)) {
-            (RemarkKind::KilledLeftovers, 1) => format!(" 1 process it had left behind was killed; {KEEP_HINT}."),
+            (RemarkKind::KilledLeftovers, 1) => {
+                format!(" 1 process it had left behind was killed; {KEEP_HINT}.")
+            }
             (RemarkKind::KilledLeftovers, count) => {
                 format!(" {count} processes it had left behind were killed; {KEEP_HINT}.")
             }

@@ -1,4 +1,5 @@
-//! Resources: an owner's runs as documents, for clients that show or attach them. Reading one changes nothing.
+//! Resources: an owner's runs as documents, for clients that show or attach them. Reading one
+//! changes nothing.
 //!
 //! ```text
 //! sandtimer://runs              all of them, as list_runs has them: JSON
@@ -60,8 +61,18 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
     };
     vec![
         template("{run_id}", "run", "A run: how it stands, or its Outcome.", JSON_TYPE),
-        template("{run_id}/stdout", "output", "What a run has written, its beginning and its end.", PLAIN_TYPE),
-        template("{run_id}/stderr", "errors", "What code in an interpreter has written to stderr.", PLAIN_TYPE),
+        template(
+            "{run_id}/stdout",
+            "output",
+            "What a run has written, its beginning and its end.",
+            PLAIN_TYPE,
+        ),
+        template(
+            "{run_id}/stderr",
+            "errors",
+            "What code in an interpreter has written to stderr.",
+            PLAIN_TYPE,
+        ),
     ]
 }
 

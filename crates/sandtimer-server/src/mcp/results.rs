@@ -1,4 +1,5 @@
-//! What code has displayed, and the value of its last expression where that is no JSON: text for the model, figures as images.
+//! What code has displayed, and the value of its last expression where that is no JSON: text for
+//! the model, figures as images.
 
 use sandtimer::model::Outcome;
 use serde_json::{Map, Value};
@@ -60,7 +61,8 @@ impl Results {
         let Value::Object(bundle) = bundle else { return };
         let mut shown = Map::new();
         let mut lines = Vec::new();
-        if let Some((kind, text)) = READABLE_TYPES.iter().find_map(|kind| Some((*kind, bundle.get(*kind)?.as_str()?)))
+        if let Some((kind, text)) =
+            READABLE_TYPES.iter().find_map(|kind| Some((*kind, bundle.get(*kind)?.as_str()?)))
         {
             let text = plain(text.as_bytes());
             let fitting = fit_str(&text, most.saturating_sub(self.text.len()));
@@ -68,7 +70,8 @@ impl Results {
             shown.insert(kind.to_owned(), fitting.clone().into());
             lines.push(fitting);
         }
-        if let Some((kind, data)) = IMAGE_TYPES.iter().find_map(|kind| Some((*kind, bundle.get(*kind)?.as_str()?)))
+        if let Some((kind, data)) =
+            IMAGE_TYPES.iter().find_map(|kind| Some((*kind, bundle.get(*kind)?.as_str()?)))
         {
             let summary = self.add_image(kind, data);
             shown.insert(kind.to_owned(), summary.clone().into());

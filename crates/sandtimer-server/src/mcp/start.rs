@@ -12,8 +12,8 @@ use sandtimer_agents::AgentBudget;
 use super::call::{ToolCall, WaitResult};
 use super::render::{self, ToolAnswer};
 use crate::body::RequestFields;
-use crate::contexts::{self, CellRequest, PER_RUN, LANGUAGES, ContextLanguage, LiveContext};
-use crate::error::{Code, ApiRejection};
+use crate::contexts::{self, CellRequest, ContextLanguage, LANGUAGES, LiveContext, PER_RUN};
+use crate::error::{ApiRejection, Code};
 use crate::registry::OwnedResource;
 use crate::runs::{self, LIMITS, LiveRun, LoadedOutcome, RunRequest, warn_of, warn_signal};
 
@@ -103,7 +103,11 @@ fn note(call: &ToolCall, outcome: Option<LoadedOutcome>, action: &str) -> Result
     Ok(())
 }
 
-async fn asked(call: &ToolCall, mut fields: RequestFields, has_key: bool) -> Result<CommandCall, ApiRejection> {
+async fn asked(
+    call: &ToolCall,
+    mut fields: RequestFields,
+    has_key: bool,
+) -> Result<CommandCall, ApiRejection> {
     fields.string("description")?;
     let background = fields.boolean("background")?.unwrap_or(false);
     let stays = background || has_key;
@@ -124,7 +128,9 @@ pub(super) fn limits(fields: &mut RequestFields, keys: &[Key]) -> Result<Limits,
     let Some(timeout) = timeout else { return Ok(limits) };
     if limits.get(wall) != Setting::Inherit {
         let message = "timeout_ms and wall_ms are two names of one limit; give one of them";
-        return Err(ApiRejection::new(Code::BadField, message).with("key", "timeout_ms").with("value", timeout));
+        return Err(ApiRejection::new(Code::BadField, message)
+            .with("key", "timeout_ms")
+            .with("value", timeout));
     }
     limits.set(wall, from_json_as("timeout_ms", wall, &timeout, "the request")?);
     Ok(limits)
@@ -161,7 +167,8 @@ async fn start_once(
     Ok(run)
 }
 
-/// Waits for a run and answers how it stands, with its Outcome once it has ended. `stays`: cancelling the call does not end it.
+/// Waits for a run and answers how it stands, with its Outcome once it has ended. `stays`:
+/// cancelling the call does not end it.
 async fn waited(
     call: &ToolCall,
     run: &LiveRun,

@@ -9,11 +9,11 @@ use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Value, json};
 
 use super::call::ToolCall;
-use super::excerpt::{Excerpt, DEFAULT_EXCERPT_BYTES};
+use super::excerpt::{DEFAULT_EXCERPT_BYTES, Excerpt};
 use super::render::{ToolAnswer, ends_at, kills_at};
 use super::{read, render};
 use crate::body::{RequestFields, refused};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::registry::OwnedResource;
 use crate::runs::{LiveRun, STDIN_WAIT};
 
@@ -39,7 +39,9 @@ pub(super) async fn kill(call: &ToolCall, mut fields: RequestFields) -> Result<T
         (Some(signal), Some(_)) => {
             let message =
                 "signal only sends a signal and ends nothing by itself: leave grace_ms out, or signal";
-            return Err(ApiRejection::new(Code::BadField, message).with("key", "signal").with("value", signal));
+            return Err(ApiRejection::new(Code::BadField, message)
+                .with("key", "signal")
+                .with("value", signal));
         }
         (None, Some(grace)) => {
             if let Ok(running) = run.running()
@@ -138,7 +140,11 @@ fn later(run: &LiveRun, until: u64) -> Result<Duration, ApiRejection> {
 }
 
 /// `pause` and `resume`.
-pub(super) fn pause(call: &ToolCall, mut fields: RequestFields, stop: bool) -> Result<ToolAnswer, ApiRejection> {
+pub(super) fn pause(
+    call: &ToolCall,
+    mut fields: RequestFields,
+    stop: bool,
+) -> Result<ToolAnswer, ApiRejection> {
     let run = call.run(&mut fields, "run_id")?;
     fields.finish()?;
     let running = run.running()?;
@@ -147,7 +153,8 @@ pub(super) fn pause(call: &ToolCall, mut fields: RequestFields, stop: bool) -> R
     } else {
         running.resume()?
     }
-    let new_state = if stop { "is paused: its processes and its own clocks stand still" } else { "continues" };
+    let new_state =
+        if stop { "is paused: its processes and its own clocks stand still" } else { "continues" };
     let text = format!("STILL RUNNING\nRun {} {new_state}. {}", run.id(), ends_at(kills_at(&run)));
     let end = kills_at(&run).map(|(at, _)| at);
     let structured = json!({"run_id": run.id(), "paused": stop, "kills_at_ms": end});
@@ -155,7 +162,10 @@ pub(super) fn pause(call: &ToolCall, mut fields: RequestFields, stop: bool) -> R
 }
 
 /// `write_stdin`.
-pub(super) async fn write_stdin(call: &ToolCall, mut fields: RequestFields) -> Result<ToolAnswer, ApiRejection> {
+pub(super) async fn write_stdin(
+    call: &ToolCall,
+    mut fields: RequestFields,
+) -> Result<ToolAnswer, ApiRejection> {
     let run = call.run(&mut fields, "run_id")?;
     let data = fields.string("data")?.unwrap_or_default();
     let eof = fields.boolean("eof")?.unwrap_or(false);

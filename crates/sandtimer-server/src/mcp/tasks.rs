@@ -13,7 +13,7 @@ use super::conversation::RegisteredTask;
 use super::render::{ToolAnswer, budget as budget_of};
 use super::start::bare;
 use crate::body::{RequestFields, refused};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::{runs, tasks};
 
 /// `estimate_duration`. Fits what is left of the budget unless it is said what it is to fit.

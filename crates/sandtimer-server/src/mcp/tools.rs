@@ -1,4 +1,5 @@
-//! The table of tools. Their order and every byte of it are the same in every answer: clients cache them.
+//! The table of tools. Their order and every byte of it are the same in every answer: clients cache
+//! them.
 
 mod inputs;
 
@@ -14,7 +15,7 @@ use super::render::ToolAnswer;
 use super::{aliases, read, start, steer, tasks};
 use crate::ToolNames;
 use crate::body::RequestFields;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use inputs::ToolArgument;
 
 /// What a tool is to the one who calls it.
@@ -66,7 +67,11 @@ pub(super) struct Tool {
 }
 
 /// Does what is asked for.
-pub(super) async fn act(tool: &Tool, call: &ToolCall, fields: RequestFields) -> Result<ToolAnswer, ApiRejection> {
+pub(super) async fn act(
+    tool: &Tool,
+    call: &ToolCall,
+    fields: RequestFields,
+) -> Result<ToolAnswer, ApiRejection> {
     match tool.action {
         Action::Bash => start::bash(call, fields).await,
         Action::RunCode => start::run_code(call, fields).await,
@@ -261,7 +266,8 @@ pub(super) fn names(estimates: bool) -> impl Iterator<Item = &'static str> {
     shown(estimates).map(|tool| tool.name)
 }
 
-/// All that are shown, as the protocol lists them. Those that a choice of names leaves out can be called all the same.
+/// All that are shown, as the protocol lists them. Those that a choice of names leaves out can be
+/// called all the same.
 pub(super) fn listed(estimates: bool, names: ToolNames, network: bool) -> Vec<Described> {
     let is_listed = |tool: &&Tool| match names {
         ToolNames::Both => true,
@@ -368,7 +374,8 @@ impl Tool {
         }
     }
 
-    /// Arguments in which a command and its id have this tool's names: models take them from other tools.
+    /// Arguments in which a command and its id have this tool's names: models take them from other
+    /// tools.
     fn with_own_names(&self, mut arguments: Map<String, Value>) -> Map<String, Value> {
         for names in [&aliases::IDS[..], &COMMANDS[..]] {
             let own = self.inputs.iter().find(|input| names.contains(&input.name));
@@ -381,7 +388,8 @@ impl Tool {
         arguments
     }
 
-    /// Arguments of the types that the tool takes, where they say the same in another: models are not strict.
+    /// Arguments of the types that the tool takes, where they say the same in another: models are
+    /// not strict.
     fn coerced(&self, arguments: Map<String, Value>) -> Map<String, Value> {
         let coerced = |(name, value): (String, Value)| {
             let input = self.inputs.iter().find(|input| input.name == name);

@@ -1,8 +1,8 @@
 //! One message of the protocol in each line of a connection, within the bounds of all messages.
 //!
-//! A line is scanned while it arrives; what is too large is answered with an error that names the limit, and skipped to its
-//! end. A long one is parsed on a thread that may block. Memory for a long answer is reserved before it is written as JSON, and kept
-//! until the client has taken it.
+//! A line is scanned while it arrives; what is too large is answered with an error that names the
+//! limit, and skipped to its end. A long one is parsed on a thread that may block. Memory for a
+//! long answer is reserved before it is written as JSON, and kept until the client has taken it.
 
 use std::io;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{JsonPrefix, MAX_BODY_BYTES, long_json_bytes};
 use crate::connection::Connection;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::intake::{self, Intake, Reservation};
 use crate::scan::Scanner;
 
@@ -33,7 +33,8 @@ type SentMessage = TxJsonRpcMessage<RoleServer>;
 /// What comes of a line.
 enum LineResult {
     Message(Box<ReceivedMessage>),
-    /// Nothing to be handled: it is no JSON, or nothing that the protocol knows and wants an answer to.
+    /// Nothing to be handled: it is no JSON, or nothing that the protocol knows and wants an answer
+    /// to.
     Ignored,
     Rejected(Box<ErrorData>),
     /// An error was sent; false where the client is gone.
@@ -97,7 +98,8 @@ impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> LineTr
         self.read_line().await
     }
 
-    /// Reads up to the end of a line, and has it handled; false at the end of the connection. Nothing is lost where it is dropped.
+    /// Reads up to the end of a line, and has it handled; false at the end of the connection.
+    /// Nothing is lost where it is dropped.
     async fn read_line(&mut self) -> bool {
         let Ok(available) = self.read.fill_buf().await else { return false };
         let end = available.iter().position(|byte| *byte == b'\n');
@@ -111,8 +113,11 @@ impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> LineTr
             rejected = match self.scanner.feed(part) {
                 Err(excess) => Some(excess.into_rejection("the message")),
                 Ok(()) if self.line.len() + part.len() > MAX_BODY_BYTES => Some(
-                    ApiRejection::new(Code::BodyTooLarge, format!("the message has more than {MAX_BODY_BYTES} bytes"))
-                        .with("most_bytes", MAX_BODY_BYTES),
+                    ApiRejection::new(
+                        Code::BodyTooLarge,
+                        format!("the message has more than {MAX_BODY_BYTES} bytes"),
+                    )
+                    .with("most_bytes", MAX_BODY_BYTES),
                 ),
                 Ok(()) => None,
             };
@@ -172,7 +177,10 @@ fn refused(rejection: &ApiRejection) -> ErrorData {
     ErrorData::invalid_request(rejection.message.clone(), Some(rejection.json()))
 }
 
-fn answer<W: AsyncWrite + Unpin + Send + 'static>(write: Arc<LineWriter<W>>, error: ErrorData) -> PendingLine {
+fn answer<W: AsyncWrite + Unpin + Send + 'static>(
+    write: Arc<LineWriter<W>>,
+    error: ErrorData,
+) -> PendingLine {
     Box::pin(async move { LineResult::Answered(write.send(SentMessage::error(error, None)).await.is_ok()) })
 }
 
@@ -194,8 +202,8 @@ impl<W: AsyncWrite + Unpin> LineWriter<W> {
     }
 }
 
-/// A message as it is sent, with the memory that is reserved for it where it is long. An answer for which there is none within the
-/// patience is replaced by an error.
+/// A message as it is sent, with the memory that is reserved for it where it is long. An answer for
+/// which there is none within the patience is replaced by an error.
 async fn line_of(
     message: SentMessage,
     answers: &Intake,

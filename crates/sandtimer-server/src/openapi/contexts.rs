@@ -3,13 +3,13 @@
 use sandtimer::engine::BRANCHES;
 use serde_json::{Value, json};
 
-use super::SuccessAnswer::{Json, Nothing};
 use super::Operation;
+use super::SuccessAnswer::{Json, Nothing};
 use super::schema::{
-    answer, body, limit_fields, list, nullable, number, of_sandbox, or_with, reference, string, encoding_error_mode,
-    boolean, with, enumeration,
+    answer, body, boolean, encoding_error_mode, enumeration, limit_fields, list, nullable, number,
+    of_sandbox, or_with, reference, string, with,
 };
-use crate::contexts::{PER_RUN, LANGUAGES, PER_CONTEXT};
+use crate::contexts::{LANGUAGES, PER_CONTEXT, PER_RUN};
 use crate::error::Code;
 
 const OPEN_ANSWERS: &[(u16, &str)] = &[(201, "It is open.")];

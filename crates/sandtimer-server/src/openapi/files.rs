@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::SuccessAnswer::{Json, Nothing, Content};
 use super::Operation;
-use super::schema::{answer, body, list, nullable, number, reference, string, boolean, enumeration};
+use super::SuccessAnswer::{Content, Json, Nothing};
+use super::schema::{answer, body, boolean, enumeration, list, nullable, number, reference, string};
 use crate::error::Code;
 use crate::files::EntryKind;
 

@@ -3,10 +3,10 @@
 use sandtimer_jobs::job::{JobEnd, JobState, OPEN_STATES, RETRIED_STATES, ShownState};
 use serde_json::{Value, json};
 
-use super::SuccessAnswer::{Json, Content};
+use super::SuccessAnswer::{Content, Json};
 use super::schema::{
-    answer, anything, body, list, nullable, number, reference, string, encoding_error_mode, boolean, wall_names, with,
-    enumeration,
+    answer, anything, body, boolean, encoding_error_mode, enumeration, list, nullable, number, reference,
+    string, wall_names, with,
 };
 use super::{FOLLOW_ANSWERS, Operation};
 use crate::error::Code;
@@ -383,7 +383,8 @@ fn verdict() -> Value {
     }))
 }
 
-/// The fields at the top of a spec; `docs/reference/jobs.md` has those in `steps`, `loop` and `fallback`.
+/// The fields at the top of a spec; `docs/reference/jobs.md` has those in `steps`, `loop` and
+/// `fallback`.
 fn request() -> Value {
     let texts = |meaning: &str| with(list(string("")), meaning);
     let mut fields = json!({

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::SuccessAnswer::Json;
 use super::schema::{
-    answer, body, limit_fields, list, nullable, number, reference, string, boolean, with, enumeration,
+    answer, body, boolean, enumeration, limit_fields, list, nullable, number, reference, string, with,
 };
-use super::{START_CODES, Operation};
+use super::{Operation, START_CODES};
 use crate::judge::{LIMITS, MAX_CASES, VERDICTS};
 use crate::programs::language;
 

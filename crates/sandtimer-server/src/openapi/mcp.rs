@@ -1,7 +1,8 @@
-//! The Model Context Protocol: what its tools take and answer is not HTTP's, and is in `spec/mcp-tools.json`.
+//! The Model Context Protocol: what its tools take and answer is not HTTP's, and is in
+//! `spec/mcp-tools.json`.
 
-use super::schema::{number, string, boolean, enumeration};
-use super::{SuccessAnswer, Operation};
+use super::schema::{boolean, enumeration, number, string};
+use super::{Operation, SuccessAnswer};
 use crate::error::Code;
 
 pub(super) fn operations() -> Vec<Operation> {

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::SuccessAnswer::{Json, Nothing};
 use super::schema::{
-    answer, body, limit_fields, list, nullable, number, reference, string, boolean, with, enumeration,
+    answer, body, boolean, enumeration, limit_fields, list, nullable, number, reference, string, with,
 };
-use super::{START_CODES, Operation};
+use super::{Operation, START_CODES};
 use crate::error::Code;
 
 pub(super) fn operations() -> Vec<Operation> {

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::SuccessAnswer::Json;
 use super::Operation;
+use super::SuccessAnswer::Json;
 use super::jobs::{QUERY_CODES, STORE_CODES, moment};
-use super::schema::{answer, body, list, nullable, number, reference, string, boolean, with, enumeration};
+use super::schema::{answer, body, boolean, enumeration, list, nullable, number, reference, string, with};
 use crate::error::Code;
 
 pub(super) fn operations() -> Vec<Operation> {

@@ -4,7 +4,7 @@ use sandtimer::limits::{Key, Unit};
 use sandtimer::model::LimitKind;
 use serde_json::{Map, Value, json};
 
-use crate::contexts::{PER_RUN, LANGUAGES};
+use crate::contexts::{LANGUAGES, PER_RUN};
 use crate::error::Code;
 use crate::runs::LIMITS;
 

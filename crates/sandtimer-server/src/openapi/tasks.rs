@@ -3,9 +3,9 @@
 use sandtimer_agents::estimate::{Complexity, MAX_MEGABYTES, TaskType};
 use serde_json::{Value, json};
 
-use super::SuccessAnswer::Json;
 use super::Operation;
-use super::schema::{answer, body, list, nullable, number, reference, string, boolean, with, enumeration};
+use super::SuccessAnswer::Json;
+use super::schema::{answer, body, boolean, enumeration, list, nullable, number, reference, string, with};
 use crate::error::Code;
 
 pub(super) fn operations() -> Vec<Operation> {

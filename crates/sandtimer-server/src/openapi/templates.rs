@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::SuccessAnswer::{Json, Nothing, Content};
 use super::Operation;
-use super::schema::{answer, body, list, nullable, number, reference, string, boolean, with, enumeration};
+use super::SuccessAnswer::{Content, Json, Nothing};
+use super::schema::{answer, body, boolean, enumeration, list, nullable, number, reference, string, with};
 use crate::error::Code;
 
 pub(super) fn operations() -> Vec<Operation> {

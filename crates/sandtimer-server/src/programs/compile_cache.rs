@@ -3,9 +3,10 @@
 //! ```text
 //! programs/KEY   a line of JSON (the report of the compiler), then the program
 //! ```
-//! The key covers the owner, so that an owner is only ever given what its own sources were compiled to. Programs that were
-//! not used for longest are removed first. Errors in a program are kept too: a trainer sends it once for each test case. What a
-//! limit had part in is not: it is given to those that waited for it.
+//! The key covers the owner, so that an owner is only ever given what its own sources were compiled
+//! to. Programs that were not used for longest are removed first. Errors in a program are kept too:
+//! a trainer sends it once for each test case. What a limit had part in is not: it is given to
+//! those that waited for it.
 
 use std::collections::HashMap;
 use std::fs;

@@ -11,13 +11,13 @@ use super::compile_cache::{self, CompiledProgram};
 use super::ending::{StageEnd, StageReport};
 use super::language::{BASH, COMPILED_FILE, JAVASCRIPT, PYTHON, TYPESCRIPT};
 use super::{
-    Directory, ProgramSpec, ProgramFile, ProgramResult, WaitLimit, enter, enter_queued, report, take_quota_permit,
-    version, wait_ended, write,
+    Directory, ProgramFile, ProgramResult, ProgramSpec, WaitLimit, enter, enter_queued, report,
+    take_quota_permit, version, wait_ended, write,
 };
 use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::connection::unless_dropped;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::files::{self, FilePath};
 use crate::quota::{Permit, QuotaPermit};
 use crate::runs::{self, CLIENT_GONE, LiveRun, ProgramRun, RunRequest};
@@ -34,11 +34,16 @@ const STACK_COMMAND: &str = "ulimit -s \"$1\" 2>/dev/null; shift; exec \"$@\"";
 ///
 /// # Errors
 /// When a run of it cannot be started, or its files cannot be written.
-pub(crate) async fn execute(app: &SharedApp, owner: &OwnerId, program: ProgramSpec) -> Result<ProgramResult, ApiRejection> {
+pub(crate) async fn execute(
+    app: &SharedApp,
+    owner: &OwnerId,
+    program: ProgramSpec,
+) -> Result<ProgramResult, ApiRejection> {
     ProgramExecution::new(app, owner, program, WaitLimit::OfClient)?.execute().await
 }
 
-/// Executes a program that no client waits for, however long it waits for its turn; `note` is called when that has come.
+/// Executes a program that no client waits for, however long it waits for its turn; `note` is
+/// called when that has come.
 ///
 /// # Errors
 /// As [`execute`].
@@ -75,7 +80,15 @@ impl<'a> ProgramExecution<'a> {
         if program.network {
             app.tenants.check_network(owner, "programs")?;
         }
-        Ok(ProgramExecution { app, owner, program, wait_limit, quota_permit: None, turn: None, has_missed_turn: false })
+        Ok(ProgramExecution {
+            app,
+            owner,
+            program,
+            wait_limit,
+            quota_permit: None,
+            turn: None,
+            has_missed_turn: false,
+        })
     }
 
     async fn execute(mut self) -> Result<ProgramResult, ApiRejection> {
@@ -152,15 +165,16 @@ impl<'a> ProgramExecution<'a> {
         let (engine, scope) =
             (self.app.engine.clone(), self.program.scope.or_else(|| self.app.tenants.scope(self.owner)));
         let read = tokio::task::spawn_blocking(move || engine.typescript(&text, within, scope)).await;
-        let read = match read.map_err(|_| ApiRejection::new(Code::Internal, "the program could not be read"))? {
-            Err(sandtimer::Error::Script(error)) => {
-                let file = self.program.file();
-                let message = format!("{file}:{}:{}: {}", error.line, error.column, error.message);
-                let report = StageReport::unreadable(&message);
-                return Ok(ProgramResult { compile: Some(report), run: None, workspace: None });
-            }
-            read => read?,
-        };
+        let read =
+            match read.map_err(|_| ApiRejection::new(Code::Internal, "the program could not be read"))? {
+                Err(sandtimer::Error::Script(error)) => {
+                    let file = self.program.file();
+                    let message = format!("{file}:{}:{}: {}", error.line, error.column, error.message);
+                    let report = StageReport::unreadable(&message);
+                    return Ok(ProgramResult { compile: Some(report), run: None, workspace: None });
+                }
+                read => read?,
+            };
         if self.program.can_run_inline() {
             return self.run_inline(read.interpreted(), None).await;
         }
@@ -168,7 +182,10 @@ impl<'a> ProgramExecution<'a> {
     }
 
     /// Runs the program in a directory with its files.
-    async fn run_in_directory(&mut self, compiled: Option<ProgramFile>) -> Result<ProgramResult, ApiRejection> {
+    async fn run_in_directory(
+        &mut self,
+        compiled: Option<ProgramFile>,
+    ) -> Result<ProgramResult, ApiRejection> {
         let command = self.program.language.command(self.program.file());
         self.finish_in_directory(InterpretedCommand::command(command), compiled).await
     }
@@ -194,7 +211,8 @@ impl<'a> ProgramExecution<'a> {
         Ok(ProgramResult { compile: None, run: Some(run), workspace })
     }
 
-    /// The directory that the program runs in, with its files; `None` where that is a workspace with a name, which has them then.
+    /// The directory that the program runs in, with its files; `None` where that is a workspace
+    /// with a name, which has them then.
     async fn make_directory(
         &self,
         compiled: Option<ProgramFile>,
@@ -228,8 +246,8 @@ impl<'a> ProgramExecution<'a> {
         made.map_err(|_| ApiRejection::new(Code::Internal, "the program's directory could not be made"))?
     }
 
-    /// Waits for what the program needs before it may run: its place under the owner's quota, then its turn. Nothing is
-    /// waited for while it has the turn.
+    /// Waits for what the program needs before it may run: its place under the owner's quota, then
+    /// its turn. Nothing is waited for while it has the turn.
     async fn prepare(&mut self) -> Result<(), ApiRejection> {
         if self.quota_permit.is_none() {
             self.quota_permit = Some(take_quota_permit(self.app, self.owner, self.wait_limit).await?);

@@ -1,4 +1,5 @@
-//! The table of languages, and which of them this host has: a language is served if its tools print their version in a run.
+//! The table of languages, and which of them this host has: a language is served if its tools print
+//! their version in a run.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -30,7 +31,8 @@ pub(crate) struct ProgramLanguage {
     pub extensions: &'static [&'static str],
     /// Prints the version.
     version: &'static [&'static str],
-    /// A script that compiles its arguments (options, then files) to a file named `program`; `None` for an interpreter.
+    /// A script that compiles its arguments (options, then files) to a file named `program`; `None`
+    /// for an interpreter.
     pub(super) compile: Option<&'static str>,
     run: &'static [&'static str],
     /// How it is compiled and run, for answers.
@@ -62,7 +64,8 @@ pub(crate) static PHP: ProgramLanguage =
     interpreted("php", "PHP", "main.php", &["php", "--version"], &["php", FILE]);
 pub(crate) static RUBY: ProgramLanguage =
     interpreted("ruby", "Ruby", "main.rb", &["ruby", "--version"], &["ruby", FILE]);
-pub(crate) static LUA: ProgramLanguage = interpreted("lua", "Lua", "main.lua", &["lua", "-v"], &["lua", FILE]);
+pub(crate) static LUA: ProgramLanguage =
+    interpreted("lua", "Lua", "main.lua", &["lua", "-v"], &["lua", FILE]);
 pub(crate) static R: ProgramLanguage =
     interpreted("r", "R", "main.R", &["Rscript", "--version"], &["Rscript", FILE]);
 pub(crate) static C: ProgramLanguage = ProgramLanguage {

@@ -1,5 +1,5 @@
-//! Runs whose client waits for them in pieces: none of its connections lasts as long as it does, so that a run goes on only
-//! while somebody waits for it, or did so lately.
+//! Runs whose client waits for them in pieces: none of its connections lasts as long as it does, so
+//! that a run goes on only while somebody waits for it, or did so lately.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::live::{LiveRun, RunPhase};
 use crate::body::RequestFields;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 
 /// How long a client may be silent between two waits.
 const WAIT_GRACE_PERIOD: Duration = Duration::from_secs(10);
@@ -48,7 +48,8 @@ pub(crate) fn parse(fields: &mut RequestFields) -> Result<(bool, bool), ApiRejec
     Ok((attached, detach))
 }
 
-/// Has a run cancelled that nobody waits for any more. Its client has had the answer to its first wait.
+/// Has a run cancelled that nobody waits for any more. Its client has had the answer to its first
+/// wait.
 pub(crate) fn watch_over(run: &Arc<LiveRun>) {
     if !matches!(run.phase(), RunPhase::Ended(_)) {
         tokio::spawn(watch_to_its_end(run.clone()));

@@ -20,7 +20,7 @@ use super::{find, request};
 use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::intake::Reservation;
 
 /// How long a kill waits for the end unless it says otherwise.
@@ -63,7 +63,8 @@ async fn extend(
     let by = fields.milliseconds("by_ms")?;
     fields.finish()?;
     let by = by.filter(|by| *by > Duration::ZERO).ok_or_else(|| {
-        ApiRejection::new(Code::BadField, "by_ms: give a positive number of milliseconds").with("key", "by_ms")
+        ApiRejection::new(Code::BadField, "by_ms: give a positive number of milliseconds")
+            .with("key", "by_ms")
     })?;
     let run = find(&app, &id, &owner)?.running()?;
     let deadline = run.extend(by)?;
@@ -162,7 +163,8 @@ impl RunInput {
         RunInput { pipe: Mutex::new(None), first: SyncMutex::new(first), closed: watch::Sender::new(true) }
     }
 
-    /// Opens it where the run has a stdin to write to. Inside the runtime, and before anything is written.
+    /// Opens it where the run has a stdin to write to. Inside the runtime, and before anything is
+    /// written.
     pub fn open(&self, run: &Run) {
         let pipe = run.take_stdin().and_then(|pipe| sender(pipe).ok());
         if let (Some(pipe), Ok(mut pipe_slot)) = (pipe, self.pipe.try_lock()) {

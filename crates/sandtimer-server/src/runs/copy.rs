@@ -1,6 +1,7 @@
 //! Copies the output of a run that goes on to its journals, so that it outlives the server.
 //!
-//! Not at once: a run that is over within the pause leaves no copy, because its record follows anyway.
+//! Not at once: a run that is over within the pause leaves no copy, because its record follows
+//! anyway.
 
 use std::io;
 use std::sync::Arc;
@@ -61,7 +62,8 @@ impl Copies {
         let index = stream as usize;
         let most = self.cursors[index].saturating_add(MAX_ROUND_BYTES);
         while self.cursors[index] < most {
-            let chunk = self.run.output(stream, self.cursors[index], PIECE_BYTES).map_err(io::Error::other)?;
+            let chunk =
+                self.run.output(stream, self.cursors[index], PIECE_BYTES).map_err(io::Error::other)?;
             self.cursors[index] = chunk.next_cursor;
             if chunk.bytes.is_empty() {
                 return Ok(());

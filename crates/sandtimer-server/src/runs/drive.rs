@@ -4,9 +4,10 @@
 //! start ─▶ Running ─▶ Ended               one task per run drives it (`drive`), and it alone ends it
 //! queue ─▶ Queued ─▶ Running ─▶ Ended     in a context, when its turn comes; or Ended at once, when it is cancelled first
 //! ```
-//! A run is Ended for others only when its record is written, which outlives this process; within a second it is on the disk.
-//! Where the disk does not take it, it stays in memory and the operator is told. The driver outlives every request; a request
-//! that goes away cancels its run only while it waits and did not detach it.
+//! A run is Ended for others only when its record is written, which outlives this process; within a
+//! second it is on the disk. Where the disk does not take it, it stays in memory and the operator
+//! is told. The driver outlives every request; a request that goes away cancels its run only while
+//! it waits and did not detach it.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -31,11 +32,11 @@ use super::request::RunRequest;
 use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::connection::OnDrop;
-use crate::error::{Code, ApiRejection, storage};
+use crate::error::{ApiRejection, Code, storage};
 use crate::intake::{MAX_SHORT_BYTES, Reservation};
 use crate::metrics::QueueWait;
+use crate::quota::{QuotaKind, QuotaPermit, Share, Shares};
 use crate::registry::OwnedResource;
-use crate::quota::{QuotaKind, Share, Shares, QuotaPermit};
 use crate::sandboxes;
 use crate::trace;
 use crate::workspaces::{self, ScratchWorkspace, TemporaryDirectory, WorkspaceUse};
@@ -44,18 +45,20 @@ use crate::workspaces::{self, ScratchWorkspace, TemporaryDirectory, WorkspaceUse
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// How often somebody looks whether there are files for more records.
 const PREPARE_INTERVAL: Duration = Duration::from_millis(100);
-/// Runs that are being started on threads that serve requests, at a time: another thread serves in the place of each.
+/// Runs that are being started on threads that serve requests, at a time: another thread serves in
+/// the place of each.
 const MAX_STARTS_HERE: usize = 64;
 /// Why a run was cancelled whose request went away.
 pub(crate) const CLIENT_GONE: &str = "the client that waited for it went away";
 /// Why a run is cancelled that the disk does not take.
 const UNRECORDED_REASON: &str = "its beginning cannot be recorded";
 
-/// Runs with a terminal: each opens at most 16 (`isolate/ptys.rs`), and the kernel has 3,072 for all mounts of
-/// devpts but the first. Those without one have a third of them.
+/// Runs with a terminal: each opens at most 16 (`isolate/ptys.rs`), and the kernel has 3,072 for
+/// all mounts of devpts but the first. Those without one have a third of them.
 static TERMINALS: Shares = Shares::of("runs with a terminal", 128);
 
-/// A run on its way to the request that waits for it. Where that went away meanwhile, nobody else would cancel it.
+/// A run on its way to the request that waits for it. Where that went away meanwhile, nobody else
+/// would cancel it.
 struct RunHandover {
     run: Option<Arc<LiveRun>>,
     /// Whether to cancel it if nobody takes it.
@@ -72,12 +75,18 @@ impl Drop for RunHandover {
     }
 }
 
-/// Starts a run and its driver. A caller that does not wait for the answer any more cancels it, unless it is detached.
-pub(crate) async fn start(app: SharedApp, owner: OwnerId, request: RunRequest) -> Result<Arc<LiveRun>, ApiRejection> {
+/// Starts a run and its driver. A caller that does not wait for the answer any more cancels it,
+/// unless it is detached.
+pub(crate) async fn start(
+    app: SharedApp,
+    owner: OwnerId,
+    request: RunRequest,
+) -> Result<Arc<LiveRun>, ApiRejection> {
     start_noted(app, owner, request, |_| {}).await
 }
 
-/// As [`start`]; `note` is given the run once it has begun, also where nobody waits for the answer any more.
+/// As [`start`]; `note` is given the run once it has begun, also where nobody waits for the answer
+/// any more.
 pub(crate) async fn start_noted(
     app: SharedApp,
     owner: OwnerId,
@@ -100,8 +109,8 @@ pub(crate) async fn start_noted(
     handover.run.take().ok_or_else(could_not_start)
 }
 
-/// As [`start`], on this thread where not too many do the same: that saves the waking of another. For a request that has its task for
-/// itself.
+/// As [`start`], on this thread where not too many do the same: that saves the waking of another.
+/// For a request that has its task for itself.
 pub(crate) async fn start_here(
     app: &SharedApp,
     owner: &OwnerId,
@@ -135,14 +144,26 @@ impl Admission {
         if request.network {
             app.tenants.check_network(owner, "runs")?;
         }
-        let quota_permit = request.quota_permit.take().map_or_else(|| app.quotas.take(owner, QuotaKind::Runs), Ok)?;
+        let quota_permit =
+            request.quota_permit.take().map_or_else(|| app.quotas.take(owner, QuotaKind::Runs), Ok)?;
         let terminal = request.terminal.is_some().then(|| TERMINALS.take(owner)).transpose()?;
         let stdin = app.intake.reserve_long(owner, request.stdin.as_ref().map_or(0, Vec::len))?;
-        Ok(Admission { quota_permit, terminal, stdin, queued: app.metrics.queued(), asked_in: trace::current_span() })
+        Ok(Admission {
+            quota_permit,
+            terminal,
+            stdin,
+            queued: app.metrics.queued(),
+            asked_in: trace::current_span(),
+        })
     }
 
     /// Starts the run and its driver. Blocks, inside the runtime.
-    fn begin(mut self, app: &SharedApp, owner: &OwnerId, request: RunRequest) -> Result<Arc<LiveRun>, ApiRejection> {
+    fn begin(
+        mut self,
+        app: &SharedApp,
+        owner: &OwnerId,
+        request: RunRequest,
+    ) -> Result<Arc<LiveRun>, ApiRejection> {
         let (temporary, scratch) = (request.temporary.clone(), request.scratch.clone());
         let started = trace::within(self.asked_in, || begin(app, owner, request, &mut self.stdin));
         let (live, run, using) = started?;
@@ -168,8 +189,8 @@ fn could_not_start() -> ApiRejection {
 /// A run that has begun, and the workspace that it keeps until it is over.
 type StartedRun = (Arc<LiveRun>, Arc<Run>, Option<WorkspaceUse>);
 
-/// Starts a run and records that it has begun. The memory for stdin is left to the caller, except where it is fed to the run here.
-/// Blocks.
+/// Starts a run and records that it has begun. The memory for stdin is left to the caller, except
+/// where it is fed to the run here. Blocks.
 fn begin(
     app: &SharedApp,
     owner: &OwnerId,
@@ -181,8 +202,10 @@ fn begin(
     request.read(&app.engine, scope)?;
     let mut spec = request.spec();
     spec.sandbox = request.sandbox.as_ref().map(|id| sandboxes::find(app, id, owner)).transpose()?;
-    let workspace =
-        using.as_ref().map(WorkspaceUse::workspace).or(request.scratch.as_ref().map(|scratch| scratch.files()));
+    let workspace = using
+        .as_ref()
+        .map(WorkspaceUse::workspace)
+        .or(request.scratch.as_ref().map(|scratch| scratch.files()));
     spec.workspace = workspace.map(|workspace| workspace.directory().to_owned());
     spec.defaults = app.defaults.commands.clone();
     spec.defaults.push((Source::Builtin, std::mem::take(&mut request.builtin)));
@@ -208,7 +231,8 @@ fn beginning(owner: &OwnerId, run_id: String, command: Vec<String>) -> RunStart 
     RunStart { run_id, owner, command, created_at_ms, effective, context_id: None, sandbox: None }
 }
 
-/// Records that a run has begun, with the limits that apply; one that cannot be recorded is cancelled. Blocks.
+/// Records that a run has begun, with the limits that apply; one that cannot be recorded is
+/// cancelled. Blocks.
 fn record_beginning(app: &SharedApp, live: &LiveRun, run: &Run) -> Result<(), ApiRejection> {
     live.set_effective(run);
     app.runs.store.begin(&live.recorded()).map_err(|error| {
@@ -258,8 +282,8 @@ pub(crate) fn drive_queued(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>)
     tokio::runtime::Handle::current().spawn(driven);
 }
 
-/// Ends one that has begun and is over, which no task sees to. Inside the runtime, on whose thread it writes the record: to memory, as
-/// a rule, which takes less than having another thread do so.
+/// Ends one that has begun and is over, which no task sees to. Inside the runtime, on whose thread
+/// it writes the record: to memory, as a rule, which takes less than having another thread do so.
 pub(crate) fn end_queued(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: &Arc<Outcome>) {
     live.input.close();
     let ended_at = calendar_milliseconds();
@@ -289,7 +313,8 @@ fn count_ended(app: &SharedApp) {
     }
 }
 
-/// Its turn has come and it could not begin. `told`: whoever sent it knows, and nobody else knows of it.
+/// Its turn has come and it could not begin. `told`: whoever sent it knows, and nobody else knows
+/// of it.
 pub(crate) fn drop_queued(app: &SharedApp, live: &Arc<LiveRun>, reason: &str, is_reported: bool) {
     if is_reported && live.status() == "queued" {
         app.runs.registry.remove(live.id());
@@ -299,8 +324,8 @@ pub(crate) fn drop_queued(app: &SharedApp, live: &Arc<LiveRun>, reason: &str, is
     }
 }
 
-/// Ends a run that waits for its turn when it is dropped, unless that has come: a thread that panics leaves none behind that
-/// is queued for ever.
+/// Ends a run that waits for its turn when it is dropped, unless that has come: a thread that
+/// panics leaves none behind that is queued for ever.
 #[derive(Debug)]
 pub(crate) struct UnbegunGuard(Arc<LiveRun>);
 
@@ -324,7 +349,8 @@ impl Drop for UnbegunGuard {
     }
 }
 
-/// What a run holds until its end: of its owner's quota, of a workspace, of a shared /tmp, of the machine's terminals, of the memory for its stdin.
+/// What a run holds until its end: of its owner's quota, of a workspace, of a shared /tmp, of the
+/// machine's terminals, of the memory for its stdin.
 #[derive(Debug, Default)]
 struct RunResources {
     _quota_permit: Option<QuotaPermit>,
@@ -412,7 +438,8 @@ fn record(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: Arc<Out
     live.end(Record::Memory { run: run.clone(), outcome, ended_at_ms });
 }
 
-/// Sees that records reach the disk, [`SYNC_EVERY`] after the first of them was written, until the server ends.
+/// Sees that records reach the disk, [`SYNC_EVERY`] after the first of them was written, until the
+/// server ends.
 pub(crate) async fn sync_records(app: SharedApp) {
     let mut closing = app.closing.subscribe();
     loop {

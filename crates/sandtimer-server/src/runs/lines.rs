@@ -1,8 +1,9 @@
 //! Output by lines, whatever pieces it is read in, and waiting for a line that matches.
 //!
-//! What is held of a run's output is one piece and one line, however much it writes. An expression is short and compiled with
-//! a bound; how long a line takes grows with both. Lines are looked at on a thread that may block, a few owners' at a time, and
-//! no further one once the caller has left or its time has passed.
+//! What is held of a run's output is one piece and one line, however much it writes. An expression
+//! is short and compiled with a bound; how long a line takes grows with both. Lines are looked at
+//! on a thread that may block, a few owners' at a time, and no further one once the caller has left
+//! or its time has passed.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,9 +17,9 @@ use super::LiveRun;
 use crate::auth::OwnerId;
 use crate::body::refused;
 use crate::connection::awaited;
-use crate::error::{Code, ApiRejection};
-use crate::registry::OwnedResource;
+use crate::error::{ApiRejection, Code};
 use crate::quota::{ConcurrencyLimit, Permit};
+use crate::registry::OwnedResource;
 
 /// Bytes that are read at a time.
 const PIECE_BYTES: usize = 256 * 1024;
@@ -32,7 +33,8 @@ const MAX_PATTERN_BYTES: usize = 1024;
 const MAX_PATTERN_DEPTH: u32 = 50;
 /// Bytes that an expression may take once it is compiled, and while it is used.
 const MAX_COMPILED_BYTES: usize = 256 << 10;
-/// A line that has no end yet and has not grown for so long is looked at as it is: prompts never end theirs.
+/// A line that has no end yet and has not grown for so long is looked at as it is: prompts never
+/// end theirs.
 const UNFINISHED_LINE_TIMEOUT: Duration = Duration::from_millis(100);
 /// How long output that is there already is looked through, however short the wait is.
 const MIN_SEARCH_TIME: Duration = Duration::from_secs(2);
@@ -50,7 +52,9 @@ pub(crate) fn expression(name: &str, given: &str) -> Result<Arc<Regex>, ApiRejec
             "{name}: a regular expression has at most {MAX_PATTERN_BYTES} bytes, this one has {}",
             given.len()
         );
-        return Err(ApiRejection::new(Code::BadField, message).with("key", name).with("limit", MAX_PATTERN_BYTES));
+        return Err(ApiRejection::new(Code::BadField, message)
+            .with("key", name)
+            .with("limit", MAX_PATTERN_BYTES));
     }
     let mut builder = RegexBuilder::new(given);
     builder.size_limit(MAX_COMPILED_BYTES).dfa_size_limit(MAX_COMPILED_BYTES).nest_limit(MAX_PATTERN_DEPTH);
@@ -103,9 +107,9 @@ pub(crate) trait LineSink: Send + 'static {
     fn take(&mut self, line: OutputLine<'_>) -> bool;
 }
 
-/// Goes through lines from a position on for as long as `sink` takes them, at most until `until`. A line that may still go on is
-/// left, unless `all` asks for it. Dropped, it stops after the line that is being looked at. Without a turn before `until` it has
-/// looked at nothing and is cut.
+/// Goes through lines from a position on for as long as `sink` takes them, at most until `until`. A
+/// line that may still go on is left, unless `all` asks for it. Dropped, it stops after the line
+/// that is being looked at. Without a turn before `until` it has looked at nothing and is cut.
 pub(crate) async fn walk<S: LineSink>(
     run: &LiveRun,
     (stream, from): (Stream, u64),
@@ -215,7 +219,8 @@ fn first(bytes: &[u8], is_rest: bool) -> Option<(&[u8], usize)> {
     }
 }
 
-/// How far a search for a line that matches has come. It may be dropped and taken up again at any time.
+/// How far a search for a line that matches has come. It may be dropped and taken up again at any
+/// time.
 #[derive(Debug)]
 pub(crate) struct LineSearch {
     pub stream: Stream,
@@ -235,8 +240,8 @@ impl LineSearch {
         LineSearch { stream, expression, line: None, cursor, next_cursor: cursor, dropped: 0 }
     }
 
-    /// Waits for a line that matches, or for the end, at most until `until`. What was written before is looked through for
-    /// [`MIN_SEARCH_TIME`] even then.
+    /// Waits for a line that matches, or for the end, at most until `until`. What was written
+    /// before is looked through for [`MIN_SEARCH_TIME`] even then.
     pub async fn go(&mut self, run: &LiveRun, until: Option<Instant>) -> Result<(), ApiRejection> {
         let search_until = until.map(|until| until.max(Instant::now() + MIN_SEARCH_TIME));
         let over = async {
@@ -271,8 +276,14 @@ impl LineSearch {
         }
     }
 
-    /// Looks through what there is. A line without an end is looked at where `all` asks for it, and again once it has one.
-    async fn search_pass(&mut self, run: &LiveRun, all: bool, until: Option<Instant>) -> Result<WalkedLines, ApiRejection> {
+    /// Looks through what there is. A line without an end is looked at where `all` asks for it, and
+    /// again once it has one.
+    async fn search_pass(
+        &mut self,
+        run: &LiveRun,
+        all: bool,
+        until: Option<Instant>,
+    ) -> Result<WalkedLines, ApiRejection> {
         let sink = FirstMatch { expression: self.expression.clone(), found: None };
         let (walked, sink) = walk(run, (self.stream, self.next_cursor), all, until, sink).await?;
         if let Some((line, cursor, next_cursor)) = sink.found {
@@ -303,7 +314,8 @@ impl LineSink for FirstMatch {
     }
 }
 
-/// When a search ends that was asked for at a moment and may take so long: from now on it has [`MIN_SEARCH_TIME`] at least.
+/// When a search ends that was asked for at a moment and may take so long: from now on it has
+/// [`MIN_SEARCH_TIME`] at least.
 pub(crate) fn search_end(asked_at: Instant, most: Duration) -> Instant {
     (asked_at + most).max(Instant::now() + MIN_SEARCH_TIME)
 }
@@ -351,7 +363,8 @@ mod tests {
                 true
             }
         }
-        let mut scan = LineScan { pending: b"a\nb\nc\n".to_vec(), cursor: 7, sink: LineCount(0), stop: ScanStop::No };
+        let mut scan =
+            LineScan { pending: b"a\nb\nc\n".to_vec(), cursor: 7, sink: LineCount(0), stop: ScanStop::No };
         scan.scan(false, &|| false);
         assert_eq!((scan.sink.0, scan.cursor, scan.stop), (1, 9, ScanStop::Time));
         scan.stop = ScanStop::No;

@@ -1,4 +1,5 @@
-//! What the server knows of each run, from its beginning until its record is forgotten. `drive` moves it from phase to phase.
+//! What the server knows of each run, from its beginning until its record is forgotten. `drive`
+//! moves it from phase to phase.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -24,10 +25,10 @@ use super::output::EncodingErrorMode;
 use super::record::Record;
 use crate::auth::OwnerId;
 use crate::body::MayBeLong;
-use crate::error::{Code, ApiRejection, storage};
+use crate::error::{ApiRejection, Code, storage};
 use crate::intake::MAX_SHORT_BYTES;
-use crate::registry::{OwnedResource, Registry};
 use crate::quota::{ConcurrencyLimit, Permit, PermittedValue};
+use crate::registry::{OwnedResource, Registry};
 use crate::{Retention, SharedApp, trace};
 
 /// Warnings that are kept of a run; the first ones.
@@ -37,11 +38,12 @@ const MAX_OWNERS_KEPT: usize = 8;
 /// How often records are looked at for their age.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Outcomes and output of one owner, and of all, that are large and in memory at a time, to be written as JSON.
+/// Outcomes and output of one owner, and of all, that are large and in memory at a time, to be
+/// written as JSON.
 static LARGE_OUTPUT_LIMIT: ConcurrencyLimit = ConcurrencyLimit::new(1, 2);
 
-/// A permit for what is to have so many bytes; `None` for what is not large. While there is one, the owner's next waits: who has
-/// one must not ask for another.
+/// A permit for what is to have so many bytes; `None` for what is not large. While there is one,
+/// the owner's next waits: who has one must not ask for another.
 pub(crate) async fn enter_large(owner: &OwnerId, bytes: u64) -> Option<Permit> {
     if bytes > MAX_SHORT_BYTES as u64 { Some(LARGE_OUTPUT_LIMIT.enter(owner).await) } else { None }
 }
@@ -246,7 +248,8 @@ impl LiveRun {
                         return;
                     }
                     tokio::select! {
-                        // Of a run that is over nothing grows: then its record is what is waited for.
+                        // Of a run that is over nothing grows: then its record is what is waited
+                        // for.
                         () = run.grown(cursors), if !run.has_finished() => {}
                         _ = ending.changed() => {}
                     }
@@ -299,7 +302,8 @@ impl LiveRun {
         }
     }
 
-    /// How far it is, while it goes on and as far as its output says so. What it was at when a limit ended it is in the verdict.
+    /// How far it is, while it goes on and as far as its output says so. What it was at when a
+    /// limit ended it is in the verdict.
     pub fn progress(&self) -> Option<Progress> {
         match self.phase() {
             RunPhase::Running(run) => run.progress(),
@@ -485,8 +489,9 @@ impl RunPhase {
     }
 }
 
-/// How many records each owner keeps, of so many that each has: `most`, and fewer where all owners together would keep more
-/// than [`OWNERS_KEPT`] times that. Then those with most of them lose theirs first.
+/// How many records each owner keeps, of so many that each has: `most`, and fewer where all owners
+/// together would keep more than [`OWNERS_KEPT`] times that. Then those with most of them lose
+/// theirs first.
 fn share(counts: &[usize], most: usize) -> usize {
     let (mut left, mut owners) = (most.saturating_mul(MAX_OWNERS_KEPT), counts.len());
     let mut counts = counts.to_vec();
@@ -529,7 +534,11 @@ impl Runs {
         let registry = Registry::default();
         for run in stored {
             let begun = run.ended().begun.clone();
-            registry.add(Arc::new(LiveRun::new(begun, RunPhase::Ended(Record::Disk(run)), RunInput::closed())));
+            registry.add(Arc::new(LiveRun::new(
+                begun,
+                RunPhase::Ended(Record::Disk(run)),
+                RunInput::closed(),
+            )));
         }
         let runs = Runs {
             registry,
@@ -615,14 +624,15 @@ impl Runs {
         }
     }
 
-    /// Counts one that is over. Whether records are to be thinned out: that looks at all there are, so a sixteenth more than
-    /// are to be kept come together first.
+    /// Counts one that is over. Whether records are to be thinned out: that looks at all there are,
+    /// so a sixteenth more than are to be kept come together first.
     pub(super) fn count_ended(&self) -> bool {
         let ended = self.ended.fetch_add(1, Ordering::Relaxed) as u64 + 1;
         self.retention.runs.is_some_and(|most| ended > most / 16)
     }
 
-    /// Cancels all runs and waits until they are recorded: first with the grace they have, then without.
+    /// Cancels all runs and waits until they are recorded: first with the grace they have, then
+    /// without.
     pub async fn end_all(&self, gentle: Duration, last: Duration) {
         let all = || self.registry.all().into_iter().filter(|run| run.status() == "running");
         let wait = |most| join_all(all().map(|run| async move { run.wait_ended(Some(most)).await }));

@@ -9,8 +9,8 @@ use super::live::{LiveRun, RunPhase, enter_large, nothing};
 use crate::body::RequestFields;
 use crate::error::ApiRejection;
 use crate::intake::MAX_SHORT_BYTES;
-use crate::registry::OwnedResource;
 use crate::quota::PermittedValue;
+use crate::registry::OwnedResource;
 
 /// Bytes of an answer unless it says how many; at least, so that every character fits; at most.
 const DEFAULT_OUTPUT_BYTES: u64 = 256 * 1024;
@@ -48,7 +48,10 @@ impl OutputRequest {
     pub fn parse(fields: &mut RequestFields) -> Result<Self, ApiRejection> {
         let stream = stream(fields)?;
         let cursor = fields.number("cursor")?.unwrap_or(0);
-        let most = fields.number("max_bytes")?.unwrap_or(DEFAULT_OUTPUT_BYTES).clamp(MIN_OUTPUT_BYTES, MAX_OUTPUT_BYTES);
+        let most = fields
+            .number("max_bytes")?
+            .unwrap_or(DEFAULT_OUTPUT_BYTES)
+            .clamp(MIN_OUTPUT_BYTES, MAX_OUTPUT_BYTES);
         Ok(OutputRequest { stream, cursor, most: most as usize, errors: EncodingErrorMode::parse(fields)? })
     }
 }
@@ -85,8 +88,12 @@ pub(super) async fn chunk(
     }
 }
 
-/// A piece of the output as it is answered. A permit is waited for only where there is more of it than is short.
-pub(super) async fn read(run: &LiveRun, asked: &OutputRequest) -> Result<PermittedValue<Value>, ApiRejection> {
+/// A piece of the output as it is answered. A permit is waited for only where there is more of it
+/// than is short.
+pub(super) async fn read(
+    run: &LiveRun,
+    asked: &OutputRequest,
+) -> Result<PermittedValue<Value>, ApiRejection> {
     let short = asked.most.min(MAX_SHORT_BYTES);
     let (phase, chunk, last) = read_bounded(run, asked, short).await?;
     if asked.most == short || chunk.bytes.len() < short {
@@ -98,8 +105,13 @@ pub(super) async fn read(run: &LiveRun, asked: &OutputRequest) -> Result<Permitt
     Ok(PermittedValue::new(described(run, asked, &phase, (chunk, last)), permit))
 }
 
-/// Output from where it is asked for, where the run is, and whether it is all there will ever be up to its end.
-async fn read_bounded(run: &LiveRun, asked: &OutputRequest, most: usize) -> Result<(RunPhase, Chunk, bool), ApiRejection> {
+/// Output from where it is asked for, where the run is, and whether it is all there will ever be up
+/// to its end.
+async fn read_bounded(
+    run: &LiveRun,
+    asked: &OutputRequest,
+    most: usize,
+) -> Result<(RunPhase, Chunk, bool), ApiRejection> {
     let phase = run.phase();
     let (chunk, last) = match run.left() {
         Some(left) => read_after_end(&left, asked, most)?,
@@ -124,7 +136,11 @@ fn described(run: &LiveRun, asked: &OutputRequest, phase: &RunPhase, (chunk, las
 }
 
 /// Output of a run that is over and of what it left running; whether it is all there is by now.
-fn read_after_end(output: &RunOutput, asked: &OutputRequest, most: usize) -> Result<(Chunk, bool), ApiRejection> {
+fn read_after_end(
+    output: &RunOutput,
+    asked: &OutputRequest,
+    most: usize,
+) -> Result<(Chunk, bool), ApiRejection> {
     let chunk = output.read(asked.stream, asked.cursor, most)?;
     let following = output.read(asked.stream, chunk.next_cursor, 1)?;
     let last = following.next_cursor == chunk.next_cursor;
@@ -151,7 +167,8 @@ impl Piece {
         }
     }
 
-    /// A character that is cut by the end of the chunk is left for the next one, unless there is none.
+    /// A character that is cut by the end of the chunk is left for the next one, unless there is
+    /// none.
     pub fn of(chunk: Chunk, last: bool) -> Self {
         let Chunk { mut bytes, mut next_cursor, dropped_before } = chunk;
         let cursor = next_cursor - bytes.len() as u64;

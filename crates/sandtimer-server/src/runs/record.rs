@@ -1,4 +1,5 @@
-//! A run that is over, as the server holds it: on the disk, or in memory where the disk did not take it.
+//! A run that is over, as the server holds it: on the disk, or in memory where the disk did not
+//! take it.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use sandtimer_records::{StoredRun, bare_outcome};
 use serde_json::json;
 
 use crate::body::json_bytes;
-use crate::error::{Code, ApiRejection, storage};
+use crate::error::{ApiRejection, Code, storage};
 
 #[derive(Debug, Clone)]
 pub(crate) enum Record {

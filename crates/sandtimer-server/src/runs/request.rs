@@ -8,7 +8,8 @@ use std::time::Duration;
 use sandtimer::engine::Terminal;
 use sandtimer::limits::{Key, Setting};
 use sandtimer::model::{
-    FileCommand, InterpretedCommand, LimitKind, MAX_ARGUMENT_BYTES, ProgramSource, argument_name, too_long, variable_name,
+    FileCommand, InterpretedCommand, LimitKind, MAX_ARGUMENT_BYTES, ProgramSource, argument_name, too_long,
+    variable_name,
 };
 use sandtimer::scope::ScopeId;
 use sandtimer::script::JavaScriptProgram;
@@ -22,7 +23,7 @@ use super::output::EncodingErrorMode;
 use crate::auth::OwnerId;
 use crate::body::{RequestFields, refused};
 use crate::contexts::LANGUAGES;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::quota::QuotaPermit;
 use crate::workspaces::{ScratchWorkspace, TemporaryDirectory};
 use crate::{App, PYTHON};
@@ -40,7 +41,8 @@ pub(crate) const LIMITS: [Key; 9] = [
     Key::Kind(LimitKind::OpenFiles),
 ];
 
-/// What execve(2) takes of one text, its NUL included, and of all together: a quarter of the usual stack.
+/// What execve(2) takes of one text, its NUL included, and of all together: a quarter of the usual
+/// stack.
 const MAX_ARGUMENTS_BYTES: usize = 2 * 1024 * 1024 - 64 * 1024;
 /// What emulators of terminals are, as a rule.
 const TERMINAL_KIND: &str = "xterm-256color";
@@ -126,7 +128,8 @@ pub(crate) struct ProgramRun {
     pub parent: Option<ScopeId>,
 }
 
-/// How long before a limit an agent's run hears of it unless that is said: a tenth of its wall limit, at most this.
+/// How long before a limit an agent's run hears of it unless that is said: a tenth of its wall
+/// limit, at most this.
 const WARN: Duration = Duration::from_secs(30);
 
 /// How long before its limits an agent's run is told of them.
@@ -299,7 +302,8 @@ impl RunRequest {
         }
     }
 
-    /// Makes it an agent's, in its directories. It may report its progress and hear of its limits, as no caller asks for that.
+    /// Makes it an agent's, in its directories. It may report its progress and hear of its limits,
+    /// as no caller asks for that.
     pub fn for_agent(&mut self, limits: Limits, quota_permit: AgentPlace) -> Result<(), ApiRejection> {
         self.warn = self.warn.or_else(|| Some(warn_of(&limits)));
         self.progress_channel = true;
@@ -352,8 +356,9 @@ impl RunRequest {
         if all <= MAX_ARGUMENTS_BYTES {
             return Ok(());
         }
-        let message =
-            format!("the command with its variables has {all} bytes; the kernel takes at most {MAX_ARGUMENTS_BYTES}");
+        let message = format!(
+            "the command with its variables has {all} bytes; the kernel takes at most {MAX_ARGUMENTS_BYTES}"
+        );
         refused(message, "command", all, MAX_ARGUMENTS_BYTES)
     }
 
@@ -391,7 +396,8 @@ impl RunRequest {
         Ok(app.engine.start(spec)?)
     }
 
-    /// The run itself, in a workspace of its own. `stdin_open` leaves the first bytes to the caller.
+    /// The run itself, in a workspace of its own. `stdin_open` leaves the first bytes to the
+    /// caller.
     pub fn spec(&mut self) -> Spec {
         let stdin = match (self.stdin_open, &mut self.stdin) {
             (true, _) => Stdin::Piped,
@@ -527,7 +533,11 @@ fn explicit(command: &Value) -> Result<RequestedCommand, ApiRejection> {
         Value::Array(parts) if !parts.is_empty() => {
             let texts = parts.iter().map(|part| part.as_str().map(str::to_owned));
             let parts: Vec<String> = texts.collect::<Option<_>>().ok_or_else(wrong)?;
-            if parts[0].is_empty() { Err(wrong()) } else { Ok(RequestedCommand { command: parts, ..RequestedCommand::default() }) }
+            if parts[0].is_empty() {
+                Err(wrong())
+            } else {
+                Ok(RequestedCommand { command: parts, ..RequestedCommand::default() })
+            }
         }
         _ => Err(wrong()),
     }

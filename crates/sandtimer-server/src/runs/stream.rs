@@ -1,8 +1,9 @@
 //! The events of a run: started, stdout, stderr, warning, lagged, ended.
 //!
-//! The id of each event is the reader's place behind it: what it has had of each stream. A reader that comes back with it
-//! goes on exactly there, from the run itself or from its record, so the server keeps nothing for readers that are gone.
-//! Output that was dropped before a reader came to it is said to be gone (`lagged`).
+//! The id of each event is the reader's place behind it: what it has had of each stream. A reader
+//! that comes back with it goes on exactly there, from the run itself or from its record, so the
+//! server keeps nothing for readers that are gone. Output that was dropped before a reader came to
+//! it is said to be gone (`lagged`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,10 +12,10 @@ use sandtimer::engine::Stream;
 use serde_json::{Value, json};
 
 use super::live::{LiveRun, RunPhase, enter_large};
-use super::output::{Piece, EncodingErrorMode, chunk, name};
+use super::output::{EncodingErrorMode, Piece, chunk, name};
 use super::record::Record;
-use crate::error::{Code, ApiRejection};
-use crate::events::{StreamEvent, EventSource};
+use crate::error::{ApiRejection, Code};
+use crate::events::{EventSource, StreamEvent};
 use crate::registry::OwnedResource;
 
 /// Bytes of output of one event.
@@ -190,7 +191,8 @@ pub(super) fn has_outcome(run: &sandtimer::Run) -> bool {
 
 impl EventSource for RunEvents {
     async fn next(&mut self) -> Option<StreamEvent> {
-        // A record that was removed meanwhile, or cannot be read: the stream ends, and the reader that comes back is told.
+        // A record that was removed meanwhile, or cannot be read: the stream ends, and the reader
+        // that comes back is told.
         self.find_next().await.unwrap_or_default()
     }
 }

@@ -1,8 +1,9 @@
 //! `GET /v1/runs/{id}/terminal`: the terminal of a run over a WebSocket.
 //!
-//! Binary messages are bytes, typed and shown; text messages are JSON (`resize`; `lagged`, `ended`, `error`, `heartbeat`). What is shown is
-//! read by position as any run's output: several may look at it, one that comes back with the count of bytes it has had misses
-//! nothing, and one that reads slowly costs a piece of memory and hears what was dropped meanwhile. A connection that closes
+//! Binary messages are bytes, typed and shown; text messages are JSON (`resize`; `lagged`, `ended`,
+//! `error`, `heartbeat`). What is shown is read by position as any run's output: several may look
+//! at it, one that comes back with the count of bytes it has had misses nothing, and one that reads
+//! slowly costs a piece of memory and hears what was dropped meanwhile. A connection that closes
 //! leaves the run as it is, unless it was to end it.
 
 use std::sync::Arc;
@@ -26,9 +27,9 @@ use super::request::terminal_size;
 use super::stream::{ending, has_outcome};
 use crate::SharedApp;
 use crate::auth::{OwnerId, PROTOCOL};
-use crate::body::{RequestFields, Id, Parameters};
+use crate::body::{Id, Parameters, RequestFields};
 use crate::connection::Connection;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::listen::ConnectionPermit;
 use crate::scan::Scanner;
 
@@ -64,10 +65,12 @@ pub(super) async fn attach(
     if !has_terminal {
         return Err(ApiRejection::new(Code::NoTerminal, format!("the run `{id}` has no terminal")));
     }
-    let upgrade = upgrade.map_err(|rejection| ApiRejection::new(Code::UpgradeRequired, rejection.to_string()))?;
+    let upgrade =
+        upgrade.map_err(|rejection| ApiRejection::new(Code::UpgradeRequired, rejection.to_string()))?;
     let attached = AttachedClient { app, run, connection, _connection_permit: connection_permit, ends_run };
     attached.connection.meter.begin(&attached.app, &owner);
-    let upgrade = upgrade.protocols([PROTOCOL]).max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES);
+    let upgrade =
+        upgrade.protocols([PROTOCOL]).max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES);
     Ok(upgrade.on_upgrade(move |socket| attached.serve(socket, cursor)))
 }
 
@@ -98,7 +101,8 @@ impl AttachedClient {
         let frame = CloseFrame { code, reason: Utf8Bytes::from_static(reason) };
         let part = async {
             if sink.lock().await.send(Message::Close(Some(frame))).await.is_ok() {
-                // What it still sends is read: a connection that is closed over it would take the last output along.
+                // What it still sends is read: a connection that is closed over it would take the
+                // last output along.
                 while let Some(Ok(_)) = stream.next().await {}
             }
         };
@@ -106,7 +110,8 @@ impl AttachedClient {
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, part).await;
     }
 
-    /// Sends what is shown until the end; with what to close the connection, if the client is still there.
+    /// Sends what is shown until the end; with what to close the connection, if the client is still
+    /// there.
     async fn show(&self, sink: &Sink, cursor: u64) -> Option<(u16, &'static str)> {
         let mut shown = ShownOutput { run: self.run.clone(), cursor, ended: false };
         loop {
@@ -122,7 +127,8 @@ impl AttachedClient {
         }
     }
 
-    /// Does what the client says until it closes. One that types faster than is read is read more slowly.
+    /// Does what the client says until it closes. One that types faster than is read is read more
+    /// slowly.
     async fn listen(&self, stream: &mut SplitStream<WebSocket>, sink: &Sink) {
         while let Some(Ok(message)) = stream.next().await {
             let _reserved = self.connection.meter.settle();
@@ -163,7 +169,8 @@ struct ShownOutput {
 }
 
 impl ShownOutput {
-    /// The next message; `None` behind the last. The future may be dropped: everything is changed at the end.
+    /// The next message; `None` behind the last. The future may be dropped: everything is changed
+    /// at the end.
     async fn next(&mut self) -> Result<Option<Message>, ApiRejection> {
         if self.ended {
             return Ok(None);

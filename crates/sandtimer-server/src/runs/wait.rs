@@ -1,4 +1,5 @@
-//! `POST /v1/runs/{id}/wait`: waiting until a run listens on a port, or has written a line that matches.
+//! `POST /v1/runs/{id}/wait`: waiting until a run listens on a port, or has written a line that
+//! matches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +16,17 @@ use super::live::{LiveRun, RunPhase};
 use super::output;
 use crate::SharedApp;
 use crate::auth::OwnerId;
-use crate::body::{self, RequestFields, Id, Object, refused};
+use crate::body::{self, Id, Object, RequestFields, refused};
 use crate::connection::{Connection, awaited, while_there};
-use crate::error::{Code, ApiRejection};
-use crate::registry::OwnedResource;
+use crate::error::{ApiRejection, Code};
 use crate::quota::ConcurrencyLimit;
+use crate::registry::OwnedResource;
 
 /// How often is looked: nothing tells when a socket begins to listen.
 const INSPECT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Looks at the sockets of runs at a time, of one owner and in all: each goes through all processes of a run and their descriptors.
+/// Looks at the sockets of runs at a time, of one owner and in all: each goes through all processes
+/// of a run and their descriptors.
 static SOCKET_INSPECTIONS: ConcurrencyLimit = ConcurrencyLimit::new(2, 8);
 
 /// What is waited for.
@@ -54,7 +56,8 @@ impl WaitCondition {
             (given, None) => {
                 let given = given.unwrap_or_default();
                 let port = given.as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
-                port.map(WaitCondition::Port).ok_or_else(|| refused("port", &given, "a number from 1 to 65535"))
+                port.map(WaitCondition::Port)
+                    .ok_or_else(|| refused("port", &given, "a number from 1 to 65535"))
             }
         }
     }
@@ -64,7 +67,9 @@ impl WaitCondition {
     /// Waits for it, at most so long; what came of it.
     async fn wait(self, run: &LiveRun, most: Option<Duration>) -> Result<Value, ApiRejection> {
         match self {
-            WaitCondition::Port(port) => Ok(json!({"port": port, "listening": listens(run, port, most).await?})),
+            WaitCondition::Port(port) => {
+                Ok(json!({"port": port, "listening": listens(run, port, most).await?}))
+            }
             WaitCondition::Line { stream, cursor, pattern } => {
                 // What is too long to be a moment is without end.
                 let until = most.and_then(|most| Instant::now().checked_add(most));
@@ -125,7 +130,8 @@ fn stands(run: &LiveRun, answer: &mut Value) {
         json!(facts.and_then(|outcome| outcome.verdict.as_ref()).map(|verdict| &verdict.sentence));
 }
 
-/// Waits until a process of the run listens on the port, at most so long; false where it is over before, or the time is.
+/// Waits until a process of the run listens on the port, at most so long; false where it is over
+/// before, or the time is.
 pub(crate) async fn listens(run: &LiveRun, port: u16, most: Option<Duration>) -> Result<bool, ApiRejection> {
     let wait_for_listener = async {
         let mut phase = run.watch_phase();

@@ -1,6 +1,8 @@
-//! `diff` and `export` of a sandbox: what has changed in it against its template, as a list or as a tar archive, or all of its files.
+//! `diff` and `export` of a sandbox: what has changed in it against its template, as a list or as a
+//! tar archive, or all of its files.
 //!
-//! The engine reads the files, with the rights of their owner; a name that untrusted code has chosen is only ever a name here.
+//! The engine reads the files, with the rights of their owner; a name that untrusted code has
+//! chosen is only ever a name here.
 
 use std::io;
 use std::path::Path;
@@ -20,7 +22,7 @@ use super::find;
 use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Parameters, refused};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::files::pack::{
     SentArchive, append_file, archive_response, channel, content_bytes, header_of, write_archive,
 };
@@ -130,7 +132,9 @@ async fn export(
     };
     let started = std::thread::Builder::new().name("st-export".to_owned()).spawn(work);
     started.map_err(|error| ApiRejection::new(Code::System, format!("cannot start a thread: {error}")))?;
-    begun.await.unwrap_or_else(|_| Err(ApiRejection::new(Code::Internal, "the sandbox could not be read")))?;
+    begun
+        .await
+        .unwrap_or_else(|_| Err(ApiRejection::new(Code::Internal, "the sandbox could not be read")))?;
     Ok(archive_response(receiver))
 }
 
@@ -210,7 +214,8 @@ fn append(archive: &mut SentArchive, file: &ChangedFile<'_>, left: &mut u64) -> 
     }
 }
 
-/// Nothing for what has been removed since, or is another thing by now, or what the operator keeps from others.
+/// Nothing for what has been removed since, or is another thing by now, or what the operator keeps
+/// from others.
 fn there<T>(file: &ChangedFile<'_>, opened: io::Result<T>) -> io::Result<Option<T>> {
     let error = match opened {
         Ok(opened) => return Ok(Some(opened)),

@@ -3,8 +3,9 @@
 //! ```text
 //! body ─▶ file without a name ─▶ uncompressed ─▶ all members checked ─▶ all members made, beneath an empty directory ─▶ a template
 //! ```
-//! Members are checked and made by the code that unpacks archives into workspaces (`files/unpack.rs`): with the rights of the files'
-//! owner, over no link. Attributes, owners and set-id bits of an archive are not made; so none of overlayfs's marks is.
+//! Members are checked and made by the code that unpacks archives into workspaces
+//! (`files/unpack.rs`): with the rights of the files' owner, over no link. Attributes, owners and
+//! set-id bits of an archive are not made; so none of overlayfs's marks is.
 
 use std::fs::File;
 use std::io::{self, BufRead, Read, Seek, Write};
@@ -25,8 +26,8 @@ use serde_json::{Value, json};
 use super::templates::{TEMPLATES, template_view};
 use crate::SharedApp;
 use crate::auth::OwnerId;
-use crate::body::{self, RequestFields, Parameters};
-use crate::error::{Code, ApiRejection, storage};
+use crate::body::{self, Parameters, RequestFields};
+use crate::error::{ApiRejection, Code, storage};
 use crate::files::{ARCHIVES, MAX_ARCHIVE_BYTES, content, unnamed_file, unpack_tree};
 
 const BUFFER_BYTES: usize = 256 << 10;
@@ -61,9 +62,9 @@ async fn receive(
     mut fields: RequestFields,
     (declared, body): (Option<u64>, &mut Body),
 ) -> Result<Value, ApiRejection> {
-    let name = fields
-        .string("name")?
-        .ok_or_else(|| ApiRejection::new(Code::BadField, "name: give the template a name").with("key", "name"))?;
+    let name = fields.string("name")?.ok_or_else(|| {
+        ApiRejection::new(Code::BadField, "name: give the template a name").with("key", "name")
+    })?;
     fields.finish()?;
     content::check_length(declared, MAX_ARCHIVE_BYTES)?;
     let service = app.clone();

@@ -12,7 +12,7 @@ use super::{close, find, view};
 use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 
 /// How often limits of sandboxes are looked at. Runs inside end on time by themselves.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_millis(500);
@@ -53,7 +53,8 @@ async fn extend(
     let by = fields.milliseconds("by_ms")?;
     fields.finish()?;
     let by = by.filter(|by| *by > Duration::ZERO).ok_or_else(|| {
-        ApiRejection::new(Code::BadField, "by_ms: give a positive number of milliseconds").with("key", "by_ms")
+        ApiRejection::new(Code::BadField, "by_ms: give a positive number of milliseconds")
+            .with("key", "by_ms")
     })?;
     change(&app, &owner, &id, |sandbox| sandbox.extend(by))
 }

@@ -1,4 +1,5 @@
-//! What sandboxes may reach outside: what a request asks for, what its token allows, and the proxy of each sandbox that is mounted.
+//! What sandboxes may reach outside: what a request asks for, what its token allows, and the proxy
+//! of each sandbox that is mounted.
 
 use std::io;
 use std::sync::Arc;
@@ -6,14 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sandtimer::engine::{NetworkDenials, NetworkRequest, NetworkServer, SandboxNetwork, ServedNetwork};
 use sandtimer_proxy::{
-    ProxyBounds, Capacity, Event, EventSink, NameServer, ProxyPolicy, Proxy, ProxyConfig, ProxyListener, SystemResolver,
+    Capacity, Event, EventSink, NameServer, Proxy, ProxyBounds, ProxyConfig, ProxyListener, ProxyPolicy,
+    SystemResolver,
 };
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
 use crate::auth::OwnerId;
 use crate::body::{RequestFields, refused};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::tenants::Tenants;
 
 /// Entries of one allow-list.
@@ -45,7 +47,11 @@ pub(super) fn parse(fields: &mut RequestFields) -> Result<SandboxNetwork, ApiRej
 }
 
 /// Checks that an owner may give a sandbox this network.
-pub(super) fn check(tenants: &Tenants, owner: &OwnerId, network: &SandboxNetwork) -> Result<(), ApiRejection> {
+pub(super) fn check(
+    tenants: &Tenants,
+    owner: &OwnerId,
+    network: &SandboxNetwork,
+) -> Result<(), ApiRejection> {
     match network {
         SandboxNetwork::Host => tenants.check_network(owner, "sandboxes"),
         SandboxNetwork::Allowed(entries) => {

@@ -8,9 +8,10 @@ use tokio::runtime::Handle;
 use super::close;
 use crate::SharedApp;
 use crate::auth::OwnerId;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 
-/// A sandbox that is deleted when this is dropped. If the server is killed before, the sandbox's own limits end it.
+/// A sandbox that is deleted when this is dropped. If the server is killed before, the sandbox's
+/// own limits end it.
 #[derive(Debug)]
 pub(crate) struct OwnedSandbox {
     app: SharedApp,

@@ -4,8 +4,8 @@
 //! /v1/sandboxes/ID/ports/PORT/…       ─┐
 //! http://PORT-ID.localhost:7880/…     ─┴▶ forward: HTTP/1.1 and WebSockets to 127.0.0.1:PORT, or [::1]:PORT, of the sandbox
 //! ```
-//! A sandbox's code is not trusted: it gets neither the token nor the cookies of its visitor, and a page that it serves below the
-//! server's own origin is a page without an origin (`forward`).
+//! A sandbox's code is not trusted: it gets neither the token nor the cookies of its visitor, and a
+//! page that it serves below the server's own origin is a page without an origin (`forward`).
 
 mod forward;
 mod link;
@@ -26,14 +26,15 @@ use tokio::time::Instant;
 use super::find;
 use crate::SharedApp;
 use crate::auth::OwnerId;
-use crate::body::{self, RequestFields, Id, Object, Parameters, refused};
+use crate::body::{self, Id, Object, Parameters, RequestFields, refused};
 use crate::connection::{Connection, while_there};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 
 pub(crate) use forward::{ByHost, is_port_host, route_by_host};
 pub(crate) use link::{LinkKey, owner_by_link};
 
-/// How often the ports are read while a request waits for one: the kernel does not notify when a socket begins to listen.
+/// How often the ports are read while a request waits for one: the kernel does not notify when a
+/// socket begins to listen.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a link is valid, unless the request says it, and at most.
 const LINK_LIFETIME: Duration = Duration::from_secs(3600);

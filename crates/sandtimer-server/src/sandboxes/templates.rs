@@ -1,6 +1,7 @@
 //! `/v1/templates`, and what makes templates and sandboxes of sandboxes: `snapshot` and `fork`.
 //!
-//! A template belongs to the token that made it. `host`, and those that the operator named, are for all.
+//! A template belongs to the token that made it. `host`, and those that the operator named, are for
+//! all.
 
 use axum::Router;
 use axum::extract::{Extension, State};
@@ -14,7 +15,7 @@ use super::{HOST_TEMPLATE, SANDBOXES, SandboxService, find, view};
 use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, refused};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::quota::Shares;
 use crate::tenants::Tenants;
 
@@ -76,7 +77,9 @@ impl SandboxService {
         if name == HOST_TEMPLATE || self.templates.contains_key(name) {
             let message =
                 format!("template: `{name}` is the server's, and only its operator can take it away");
-            return Err(ApiRejection::new(Code::BadField, message).with("key", "template").with("value", name));
+            return Err(ApiRejection::new(Code::BadField, message)
+                .with("key", "template")
+                .with("value", name));
         }
         let template = self.sandboxes.delete_template(name, owner.as_str())?;
         self.release(&template.id);

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sandtimer::model::{Ending, Outcome};
 use sandtimer_agents::estimate::{
-    EstimateAnswer, EstimateRequest, Conditions, Estimator, FinishedRun, History, HistoryError, Question,
+    Conditions, EstimateAnswer, EstimateRequest, Estimator, FinishedRun, History, HistoryError, Question,
 };
 use sandtimer_os::clock::calendar_milliseconds;
 use sandtimer_records::{DurationStore, StoreError};
@@ -13,7 +13,8 @@ use sandtimer_records::{DurationStore, StoreError};
 use crate::auth::OwnerId;
 use crate::error::ApiRejection;
 
-/// What fails within this, in milliseconds, has not begun its work: a module that is missing, an option that there is not.
+/// What fails within this, in milliseconds, has not begun its work: a module that is missing, an
+/// option that there is not.
 const MAX_UNSTARTED_MS: u64 = 100;
 
 /// Durations of runs, and what they foretell.
@@ -27,7 +28,8 @@ pub(crate) struct Durations {
 }
 
 impl Durations {
-    /// Reads what earlier servers kept. What a newer version keeps is left alone, and estimates do without.
+    /// Reads what earlier servers kept. What a newer version keeps is left alone, and estimates do
+    /// without.
     pub fn open(state_directory: &Path, log_error: &dyn Fn(&str)) -> Result<Self, StoreError> {
         let opened = match DurationStore::open(state_directory, calendar_milliseconds()) {
             Err(error @ StoreError::Newer { .. }) => {

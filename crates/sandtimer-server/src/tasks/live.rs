@@ -7,14 +7,15 @@ use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Value, json};
 
 use crate::auth::OwnerId;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::new_id;
 use crate::registry::{OwnedResource, Registry};
 use crate::runs::LiveRun;
 
 /// Tasks that are kept of one owner; those that ended first go first.
 const MAX_KEPT_TASKS: usize = 1000;
-/// Bytes that are kept of a task's name, of its command and of its context. Estimates are of fingerprints of the whole.
+/// Bytes that are kept of a task's name, of its command and of its context. Estimates are of
+/// fingerprints of the whole.
 const MAX_FIELD_BYTES: usize = 400;
 
 /// A piece of work that is followed beside its estimate.

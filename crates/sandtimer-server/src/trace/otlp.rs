@@ -1,7 +1,7 @@
 //! Spans on their way to a collector: OTLP over HTTP, in JSON.
 //!
-//! A thread of its own sends what has gathered, once a second. Nobody waits for it: what a collector does not take in time is
-//! dropped, and said to be.
+//! A thread of its own sends what has gathered, once a second. Nobody waits for it: what a
+//! collector does not take in time is dropped, and said to be.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
@@ -129,7 +129,8 @@ impl SpanSender {
                 due = now + GATHER_INTERVAL.as_nanos() as u64;
             }
             let received = spans.recv_timeout(Duration::from_nanos(due.saturating_sub(now)));
-            let (is_batch_due, no_more) = (received.is_err(), matches!(received, Err(RecvTimeoutError::Disconnected)));
+            let (is_batch_due, no_more) =
+                (received.is_err(), matches!(received, Err(RecvTimeoutError::Disconnected)));
             gathered.extend(received.iter().map(Span::json));
             // It has waited long enough, or nothing more comes.
             if gathered.len() >= MAX_BATCH_SPANS || is_batch_due {

@@ -6,7 +6,8 @@
 //! workspaces/trash/ID           being removed
 //! workspaces/temporary/ID       see `temporary`
 //! ```
-//! Nobody but the server's user can enter these directories: jobs see theirs through mounts of their own.
+//! Nobody but the server's user can enter these directories: jobs see theirs through mounts of
+//! their own.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -22,7 +23,7 @@ use serde_json::{Value, json};
 
 use crate::SharedApp;
 use crate::auth::OwnerId;
-use crate::error::{Code, ApiRejection, storage};
+use crate::error::{ApiRejection, Code, storage};
 use crate::files;
 use crate::registry::{OwnedResource, Registry};
 
@@ -71,7 +72,16 @@ impl Workspace {
 
     fn new(id: String, owner: OwnerId, directory: PathBuf, created_at_ms: u64) -> Self {
         let (sandbox, is_users, users) = (None, false, Mutex::new(Some(0)));
-        Workspace { id, owner, sandbox, created_at_ms, directory, mount_path: WORKSPACE_MOUNT, is_users, users }
+        Workspace {
+            id,
+            owner,
+            sandbox,
+            created_at_ms,
+            directory,
+            mount_path: WORKSPACE_MOUNT,
+            is_users,
+            users,
+        }
     }
 
     /// The absolute paths by which jobs name it.
@@ -134,8 +144,8 @@ impl Workspace {
         unused
     }
 
-    /// Its directory, for access by descriptor. The path to it is canonical: a link that it leads through by now was put there by
-    /// a run that writes a directory above.
+    /// Its directory, for access by descriptor. The path to it is canonical: a link that it leads
+    /// through by now was put there by a run that writes a directory above.
     pub fn open(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(openat2(CWD, &self.directory, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?)
@@ -169,7 +179,8 @@ pub(crate) struct Workspaces {
 }
 
 impl Workspaces {
-    /// Opens those below a state directory that nobody else uses. What earlier servers left is moved to the trash; see [`sweep`].
+    /// Opens those below a state directory that nobody else uses. What earlier servers left is
+    /// moved to the trash; see [`sweep`].
     pub fn open(state_directory: &Path, log_error: &dyn Fn(&str)) -> io::Result<Self> {
         let parent = state_directory.join("workspaces");
         DirBuilder::new().recursive(true).mode(0o700).create(&parent)?;
@@ -266,7 +277,8 @@ impl Workspaces {
         Ok(made)
     }
 
-    /// A directory of the user's own, canonical and checked, as a workspace until the server ends or it is deleted as one.
+    /// A directory of the user's own, canonical and checked, as a workspace until the server ends
+    /// or it is deleted as one.
     pub fn of_directory(&self, owner: &OwnerId, directory: PathBuf) -> Arc<Workspace> {
         let known = |workspace: &Arc<Workspace>| workspace.is_users && workspace.directory == directory;
         if let Some(known) = self.registry.of(owner).into_iter().find(known) {

@@ -1,5 +1,5 @@
-//! Directories that are the /tmp, and the home directory, of all runs of a sandbox of another interface, or of an agent's connection;
-//! and workspaces that are removed with their last user.
+//! Directories that are the /tmp, and the home directory, of all runs of a sandbox of another
+//! interface, or of an agent's connection; and workspaces that are removed with their last user.
 //!
 //! ```text
 //! workspaces/temporary/ID   of the workspace with this id, which it goes with
@@ -22,7 +22,8 @@ use crate::error::{ApiRejection, storage};
 #[derive(Debug)]
 pub(crate) struct TemporaryDirectory {
     files: Arc<Workspace>,
-    /// Where it is removed when nothing uses it any more; `None` for one that stays as long as its workspace.
+    /// Where it is removed when nothing uses it any more; `None` for one that stays as long as its
+    /// workspace.
     trash: Option<PathBuf>,
 }
 
@@ -64,8 +65,8 @@ impl Drop for ScratchWorkspace {
     }
 }
 
-/// Removes a directory on a thread of its own: those of the runtime must not block. What cannot be removed now is removed at the
-/// next start.
+/// Removes a directory on a thread of its own: those of the runtime must not block. What cannot be
+/// removed now is removed at the next start.
 fn discard_apart(directory: PathBuf, trash: PathBuf) {
     let remove = move || drop(discard(&directory, &trash));
     let _ = std::thread::Builder::new().name("st-files".to_owned()).spawn(remove);
@@ -141,6 +142,7 @@ fn trashed(directory: &Path, trash: &Path) -> PathBuf {
 fn discard(directory: &Path, trash: &Path) -> io::Result<()> {
     let at = trashed(directory, trash);
     fs::rename(directory, &at)?;
-    // Where no file system of the run could be id-mapped, its files belong to the owner of the project that it worked in.
+    // Where no file system of the run could be id-mapped, its files belong to the owner of the
+    // project that it worked in.
     remove_all(&at).or_else(|_| Ok(remove_tree(&at)?))
 }

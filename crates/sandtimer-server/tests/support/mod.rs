@@ -30,7 +30,10 @@ pub fn settings(state: &Path) -> Settings {
         defaults: Defaults::default(),
         maxima: Limits::new(),
         // What a test asks for comes when it asks.
-        interpreters: Interpreters { python: PoolSettings { ready: 0, prewarm: None }, ..Interpreters::default() },
+        interpreters: Interpreters {
+            python: PoolSettings { ready: 0, prewarm: None },
+            ..Interpreters::default()
+        },
         jobs: JobSettings {
             store: None,
             slots: 2,

@@ -26,8 +26,8 @@ fn modules(package: &str) -> Option<PathBuf> {
     Some(modules)
 }
 
-/// Plays a scenario of `<directory>/drive.mjs`, whose `package` is there, with these arguments before its name and these
-/// variables.
+/// Plays a scenario of `<directory>/drive.mjs`, whose `package` is there, with these arguments
+/// before its name and these variables.
 pub fn play(
     directory: &str,
     package: &str,

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::{TestClient, ServerFixture};
+use super::{ServerFixture, TestClient};
 
-/// A workspace of a server, its files over HTTP, and its directory as the attacker's accomplice outside would see it.
+/// A workspace of a server, its files over HTTP, and its directory as the attacker's accomplice
+/// outside would see it.
 pub struct Workspace<'a> {
     pub client: TestClient,
     pub id: String,

@@ -8,8 +8,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::model::json::{JsonAllowance, JsonRejection};
-use crate::supervise::run::CellReply;
 use crate::supervise::displays::MAX_SHOWN_VALUES;
+use crate::supervise::run::CellReply;
 
 /// What a bundle names of what was left out of it, at most.
 const MAX_NOTICES: usize = 10;
@@ -19,15 +19,15 @@ pub(crate) const NOTICE: &str = "application/vnd.sandtimer.notice";
 /// Distinguishes the packets about one request from those about earlier ones.
 pub(crate) type Nonce = [u8; channel::NONCE];
 
-/// Asks for a checkpoint. `ahead`, of Python alone: behind it the interpreter has a processor for itself until the next cell comes,
-/// and something to do for that.
+/// Asks for a checkpoint. `ahead`, of Python alone: behind it the interpreter has a processor for
+/// itself until the next cell comes, and something to do for that.
 pub(crate) fn checkpoint_request(nonce: Nonce, ahead: bool) -> Vec<u8> {
     let ahead: &[u8] = if ahead { b"A" } else { b"" };
     [b"C", &nonce[..], ahead].concat()
 }
 
-/// Asks for an image of the interpreter, over the base whose inode this is, 0 for none. The image's file comes with it, then one for
-/// files. `shares`: what is in the workspace is not among those.
+/// Asks for an image of the interpreter, over the base whose inode this is, 0 for none. The image's
+/// file comes with it, then one for files. `shares`: what is in the workspace is not among those.
 pub(crate) fn image_request(nonce: Nonce, base: u64, shares: bool) -> Vec<u8> {
     [b"B", &nonce[..], &base.to_le_bytes(), &[u8::from(shares)]].concat()
 }
@@ -58,8 +58,8 @@ impl ImageResult {
     }
 }
 
-/// Asks for a cell to be executed. Its stdout and stderr come with it, then its stdin if it has one, then its source if that
-/// is not in the request.
+/// Asks for a cell to be executed. Its stdout and stderr come with it, then its stdin if it has
+/// one, then its source if that is not in the request.
 pub(crate) fn cell_request(nonce: Nonce, source: Option<&str>, stdin: bool) -> Vec<u8> {
     let kind = [b'X', u8::from(stdin) | u8::from(source.is_none()) << 1];
     [&kind, &nonce[..], source.unwrap_or_default().as_bytes()].concat()
@@ -73,8 +73,8 @@ pub(crate) fn command_request(nonce: Nonce) -> Vec<u8> {
 /// Tells what a JavaScript cell says from what others write.
 pub(crate) type ScriptNonce = [u8; script::NONCE];
 
-/// Asks for a JavaScript cell to be executed. Its stdout and stderr come with it, then its stdin if it has one, then a file of
-/// `length` bytes.
+/// Asks for a JavaScript cell to be executed. Its stdout and stderr come with it, then its stdin if
+/// it has one, then a file of `length` bytes.
 pub(crate) fn script_request(nonce: ScriptNonce, length: u64) -> Vec<u8> {
     [b"X", &nonce[..], &length.to_ne_bytes()].concat()
 }
@@ -155,8 +155,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// What the interpreter reports of a cell, besides that it has answered. What is not of its shape is left out, and so is what has
-/// more values than a cell may show.
+/// What the interpreter reports of a cell, besides that it has answered. What is not of its shape
+/// is left out, and so is what has more values than a cell may show.
 pub(crate) fn reply(data: &[u8]) -> CellReply {
     let mut allowance = JsonAllowance::new(MAX_SHOWN_VALUES);
     let Ok(fields) = allowance.split::<RawFields<'_>>(data) else { return CellReply::default() };
@@ -164,11 +164,13 @@ pub(crate) fn reply(data: &[u8]) -> CellReply {
     let execution_count = value("execution_count").and_then(|count| count.as_u64());
     let interrupted = value("interrupted") == Some(Value::Bool(true));
     let error = fields.get("error").and_then(|error| bundle(error.get().as_bytes(), &mut allowance).ok());
-    let results = fields.get("results").map(|results| results_of(results, &mut allowance)).unwrap_or_default();
+    let results =
+        fields.get("results").map(|results| results_of(results, &mut allowance)).unwrap_or_default();
     CellReply { value: None, error, results, execution_count, interrupted, exit_code: None }
 }
 
-/// What a cell shows, one bundle after the other; what is not a bundle is left out, and a notice says how many had too much.
+/// What a cell shows, one bundle after the other; what is not a bundle is left out, and a notice
+/// says how many had too much.
 fn results_of(shown: &RawValue, allowance: &mut JsonAllowance) -> Vec<Value> {
     let left_out = |what: String| serde_json::json!({"text/plain": what, NOTICE: what});
     let parts: Vec<&RawValue> = match allowance.split(shown.get().as_bytes()) {
@@ -208,9 +210,9 @@ pub(crate) fn shown_bytes(data: &[u8]) -> u64 {
 /// An object of which nothing but the names is read yet, however deep it is.
 type RawFields<'a> = BTreeMap<String, &'a RawValue>;
 
-/// What is shown, by MIME type, or an error. Left out is what has more values than are allowed or is nested too deep, which a
-/// notice in the bundle says, and JSON with half characters, which would be another value without them; its text is kept with it.
-/// Texts come without them.
+/// What is shown, by MIME type, or an error. Left out is what has more values than are allowed or
+/// is nested too deep, which a notice in the bundle says, and JSON with half characters, which
+/// would be another value without them; its text is kept with it. Texts come without them.
 ///
 /// # Errors
 /// When its names are more than are allowed, or it is not an object.

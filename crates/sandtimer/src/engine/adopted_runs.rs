@@ -1,7 +1,8 @@
-//! Runs whose processes another part of the program sets up: the engine limits, watches, ends and proves, and isolates nothing.
+//! Runs whose processes another part of the program sets up: the engine limits, watches, ends and
+//! proves, and isolates nothing.
 //!
-//! The part brings a process with the messages of a sandbox's init (`sandtimer_os::wire`), adopts every orphan of the run and sweeps
-//! what is left. The engine starts it, in control groups.
+//! The part brings a process with the messages of a sandbox's init (`sandtimer_os::wire`), adopts
+//! every orphan of the run and sweeps what is left. The engine starts it, in control groups.
 
 use std::ffi::OsString;
 use std::io;
@@ -49,7 +50,8 @@ pub struct StartSettings<'a> {
     pub tasks: &'a [OwnedFd],
     /// In place of stdout and stderr, where the run's owner reads them.
     pub outputs: [Option<BorrowedFd<'a>>; 2],
-    /// Nanoseconds from the start of the command, `u64::MAX` for none, and from then until all of it must be dead.
+    /// Nanoseconds from the start of the command, `u64::MAX` for none, and from then until all of
+    /// it must be dead.
     pub wall: u64,
     pub grace: u64,
     /// Limits that its processes put on themselves.
@@ -57,8 +59,8 @@ pub struct StartSettings<'a> {
 }
 
 impl Engine {
-    /// Runs what `adopted` sets up; `begin` has it start. Of the spec only limits, requirements and outputs count: stdin and what is
-    /// not piped are what the process has.
+    /// Runs what `adopted` sets up; `begin` has it start. Of the spec only limits, requirements and
+    /// outputs count: stdin and what is not piped are what the process has.
     ///
     /// # Errors
     /// As [`Engine::start`], and what `begin` returns.
@@ -142,12 +144,14 @@ fn adopt(
     Ok(finish(inner, jail, opened, &spec, streams, None))
 }
 
-/// Limits the slot; what is reported of the run's isolation, and the limits that its processes put on themselves.
+/// Limits the slot; what is reported of the run's isolation, and the limits that its processes put
+/// on themselves.
 fn plan(opened: &OpenedRun, slot: &mut Slot, adopted: &AdoptedInit) -> (Plan, ProcessLimits) {
     let value = |kind: LimitKind| opened.effective.get(kind).map(|effect| effect.value);
     let mut limits = process_limits(&opened.effective);
     let mut degraded = vec![Degradation { layer: "isolation".to_owned(), reason: adopted.layers.clone() }];
-    // A slot lets one process more into its groups than its limit: its init, which is outside of these.
+    // A slot lets one process more into its groups than its limit: its init, which is outside of
+    // these.
     let others = u64::from(!adopted.has_uncounted);
     let processes = value(LimitKind::Processes).map(|most| most.saturating_sub(others).max(1));
     let refused = slot.limit(SlotLimits { memory_bytes: value(LimitKind::Memory), processes });

@@ -51,7 +51,8 @@ impl AnsweredJob {
 }
 
 impl ChildPool {
-    /// Has a job whose answer was taken ended when there is a moment for it; killed at once where there is nobody to do so soon.
+    /// Has a job whose answer was taken ended when there is a moment for it; killed at once where
+    /// there is nobody to do so soon.
     pub fn defer_reap(&self, mut answered: AnsweredJob) {
         let mut state = self.lock();
         if state.making > 0 || state.is_short() {

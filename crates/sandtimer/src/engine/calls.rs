@@ -1,4 +1,5 @@
-//! Calls: jobs for the children of a zygote, of the calling process, or of an interpreter of their own.
+//! Calls: jobs for the children of a zygote, of the calling process, or of an interpreter of their
+//! own.
 //!
 //! ```text
 //! caller ── take a child ─▶ give it the job ─▶ wait for answer or verdict ─▶ take the answer (seals the deadline's cell)
@@ -15,7 +16,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::{thread, zygote as os};
 
 use super::answered_jobs::AnsweredJob;
-use super::children::{Child, AssignedRun, Parent, ChildJob};
+use super::children::{AssignedRun, Child, ChildJob, Parent};
 use super::error::Error;
 use super::opened;
 use super::parts::Parts;
@@ -31,11 +32,13 @@ use crate::supervise::at_once::RunHandoff;
 use crate::supervise::commands::EnforcerCommand;
 use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, SharedRun};
 use crate::supervise::waiting::RunNotifier;
-use crate::zygote::{CallAnswer, AnswerKind, MalformedAnswer, AnswerPart, Profile, REPORT};
+use crate::zygote::{AnswerKind, AnswerPart, CallAnswer, MalformedAnswer, Profile, REPORT};
 
-/// The launcher and the zygote do their part for one child at a time, so that more threads would wait for them.
+/// The launcher and the zygote do their part for one child at a time, so that more threads would
+/// wait for them.
 const MAX_PRE_WARMERS: usize = 8;
-/// So many children in a row may turn out to be of no use to a call: what keeps all of them from it would do so for ever.
+/// So many children in a row may turn out to be of no use to a call: what keeps all of them from it
+/// would do so for ever.
 const MAX_LOST_CHILDREN: u32 = 16;
 /// Bytes of a result unless somebody says otherwise.
 const DEFAULT_RESULT: u64 = 1 << 30;
@@ -102,7 +105,9 @@ impl Engine {
                 own.pre_warm();
             };
             let pre_warmer = std::thread::Builder::new().name("st-refiller".to_owned()).stack_size(256 << 10);
-            calls.pre_warmers.push(pre_warmer.spawn(pre_warm).map_err(Error::system("cannot start a thread"))?);
+            calls
+                .pre_warmers
+                .push(pre_warmer.spawn(pre_warm).map_err(Error::system("cannot start a thread"))?);
         }
         Ok(calls)
     }
@@ -153,8 +158,11 @@ impl Calls {
             if let Some((reason, _)) = state.failure.clone() {
                 break Err(Error::Interpreter(reason));
             }
-            let (woken, _) =
-                self.shared.changed.wait_timeout(state, CANCELLATION_CHECK_INTERVAL).unwrap_or_else(PoisonError::into_inner);
+            let (woken, _) = self
+                .shared
+                .changed
+                .wait_timeout(state, CANCELLATION_CHECK_INTERVAL)
+                .unwrap_or_else(PoisonError::into_inner);
             drop(woken);
             let was_cancelled = is_cancelled();
             state = self.shared.lock();
@@ -166,8 +174,8 @@ impl Calls {
         result
     }
 
-    /// Has the children and interpreters that wait, or are being made ready, ended, and whoever waits for one told so.
-    /// Calls under way go on. [Dropping](Calls) it waits for their end.
+    /// Has the children and interpreters that wait, or are being made ready, ended, and whoever
+    /// waits for one told so. Calls under way go on. [Dropping](Calls) it waits for their end.
     pub fn close(&self) {
         if self.shared.inner.is_a_copy() {
             return;
@@ -208,15 +216,16 @@ impl Drop for Calls {
     }
 }
 
-/// Kills a job whose answer was taken; the enforcer sees to the rest. It does not kill it itself where that can be: it is
-/// real-time, and would put what dies in the place of the caller.
+/// Kills a job whose answer was taken; the enforcer sees to the rest. It does not kill it itself
+/// where that can be: it is real-time, and would put what dies in the place of the caller.
 fn kill_answered_job(inner: &Inner, running: &SharedRun) {
     if !running.kill_answered() {
         inner.enforcer.wake();
     }
 }
 
-/// Gives a job to a child that `take` finds; `take` is told whether an earlier one had died while it waited.
+/// Gives a job to a child that `take` finds; `take` is told whether an earlier one had died while
+/// it waited.
 fn begin(
     inner: &Arc<Inner>,
     profile: &Profile,
@@ -298,11 +307,17 @@ impl Engine {
         })
     }
 
-    /// Calls in a fork of the calling process, which must be serving `orders` already; see `docs/design/zygotes.md`.
+    /// Calls in a fork of the calling process, which must be serving `orders` already; see
+    /// `docs/design/zygotes.md`.
     ///
     /// # Errors
     /// As [`Calls::call`].
-    pub fn call_forked(&self, profile: &Profile, request_socket: OwnedFd, call: CallSpec) -> Result<CallHandle, Error> {
+    pub fn call_forked(
+        &self,
+        profile: &Profile,
+        request_socket: OwnedFd,
+        call: CallSpec,
+    ) -> Result<CallHandle, Error> {
         let inner = &self.inner;
         begin(inner, profile, call, |again| {
             if again {
@@ -405,7 +420,8 @@ impl CallCompletion {
 impl Drop for CallHandle {
     fn drop(&mut self) {
         if self.run.inner.is_a_copy() {
-            // The run is another process's, and a lock that a thread held at the fork is held here for good.
+            // The run is another process's, and a lock that a thread held at the fork is held here
+            // for good.
             std::mem::forget(self.handoff.take());
             return;
         }
@@ -450,7 +466,8 @@ impl CallHandle {
         self.wait_interruptibly(&mut || false)
     }
 
-    /// As [`Call::wait`]; `give_up` is asked now and then, and whenever a signal interrupts the wait.
+    /// As [`Call::wait`]; `give_up` is asked now and then, and whenever a signal interrupts the
+    /// wait.
     ///
     /// # Errors
     /// `Interrupted` where `give_up` says so.
@@ -494,9 +511,10 @@ impl CallHandle {
         wall.map(|effect| Duration::from_nanos(effect.value))
     }
 
-    /// Reads a part of the answer into a buffer of its length: out of the job's memory, which is the job's as long as that
-    /// lives, and this says whether it still did at the end; or, where that is not allowed, as the job sends it. Parts are
-    /// read in their order, each once. `give_up` is asked whenever a signal interrupts the wait.
+    /// Reads a part of the answer into a buffer of its length: out of the job's memory, which is
+    /// the job's as long as that lives, and this says whether it still did at the end; or, where
+    /// that is not allowed, as the job sends it. Parts are read in their order, each once.
+    /// `give_up` is asked whenever a signal interrupts the wait.
     ///
     /// # Errors
     /// The job is dead, there is nothing at that place, or (EPROTO) it sent something else.
@@ -512,16 +530,16 @@ impl CallHandle {
         parts.read(job, part.address, buffer, is_cancelled)
     }
 
-    /// Takes the answer: from now on no limit ends the run, and nothing of the job is needed any more. False when a limit
-    /// has ended it before.
+    /// Takes the answer: from now on no limit ends the run, and nothing of the job is needed any
+    /// more. False when a limit has ended it before.
     pub fn accept(&self, kind: AnswerKind) -> bool {
         let taken = self.take(kind);
         self.end_answered();
         taken
     }
 
-    /// As [`Call::accept`], but the job is ended by [`Call::end_answered`], or when this is dropped: until then who takes the
-    /// answer has the processor for itself.
+    /// As [`Call::accept`], but the job is ended by [`Call::end_answered`], or when this is
+    /// dropped: until then who takes the answer has the processor for itself.
     pub fn take(&self, kind: AnswerKind) -> bool {
         let running = &self.run.running;
         let Some(job) = self.job() else { return false };
@@ -540,7 +558,8 @@ impl CallHandle {
         taken
     }
 
-    /// Ends the job if its answer was taken and it has not been told yet. No limit does so any more.
+    /// Ends the job if its answer was taken and it has not been told yet. No limit does so any
+    /// more.
     pub fn end_answered(&self) {
         drop(self.under_way.lock().unwrap_or_else(PoisonError::into_inner).take());
         if !self.accepted.swap(false, Ordering::Relaxed) {

@@ -3,8 +3,9 @@
 //! ```text
 //! init built, or left by an earlier job ─▶ child born ─▶ sealed ─▶ warm (READY) ─▶ given a job: from here on a run
 //! ```
-//! Everything that walls a job in is in force before the job's bytes arrive; what differs from job to job (memory,
-//! processes, resource limits, time) is put on with them. Owned here until then; dropping one ends it.
+//! Everything that walls a job in is in force before the job's bytes arrive; what differs from job
+//! to job (memory, processes, resource limits, time) is put on with them. Owned here until then;
+//! dropping one ends it.
 
 mod node;
 
@@ -24,13 +25,13 @@ use sandtimer_os::stdout::UnwrittenOutput;
 use sandtimer_os::zygote::{self as os, BirthRequest, ChildMessage};
 
 use super::error::Error;
+use super::idle_jails::{self, EntryHandles, IdleJail, IdleJails};
+use super::jail;
 use super::opened::{self, OpenedRun};
 use super::park;
-use super::jail;
 use super::plans::KnownFiles;
-use super::start::{self, PlanContext, Descriptors, Jail};
+use super::start::{self, Descriptors, Jail, PlanContext};
 use super::streams::{RunStreams, WRITING, open_to_all};
-use super::idle_jails::{self, EntryHandles, IdleJails, IdleJail};
 use super::which_processor::bind_here;
 use super::workspace::make_workspace;
 use super::zygotes;
@@ -42,13 +43,14 @@ use crate::limits::{EffectiveLimits, Key};
 use crate::model::{Degradation, LimitKind, Path, Tier};
 use crate::supervise::deliveries::Attachment;
 use crate::supervise::output::{Spool, SpoolDirectory};
-use crate::supervise::run::{Job, SharedRun, ReusableJail, group_is_gone};
+use crate::supervise::run::{Job, ReusableJail, SharedRun, group_is_gone};
 
 /// Who is asked for a child.
 #[derive(Debug)]
 pub(super) struct Parent<'a> {
     pub request_socket: BorrowedFd<'a>,
-    /// Held while it is asked, where others ask it too. True: an answer did not come, so that the next would be taken for it.
+    /// Held while it is asked, where others ask it too. True: an answer did not come, so that the
+    /// next would be taken for it.
     pub turn: Option<&'a Mutex<bool>>,
     /// It is a fork of the calling process, not a zygote of ours.
     pub is_caller: bool,
@@ -153,7 +155,8 @@ impl Child {
             |(prepared, sealing)| {
                 let (control, init_control) =
                     socket::pair().map_err(Error::system("cannot make the control socket"))?;
-                let control = InitControl::with_timer(control).map_err(Error::system("cannot make a timer"))?;
+                let control =
+                    InitControl::with_timer(control).map_err(Error::system("cannot make a timer"))?;
                 let null = park::null()?;
                 let stdio = [null.as_fd(); 3];
                 let given: Vec<_> = control.timer().into_iter().collect();
@@ -197,7 +200,9 @@ impl Child {
 
     /// Puts the zygote's child into the sandbox.
     pub fn seal(&mut self, parent: &Parent<'_>) -> Result<(), Error> {
-        let (Some(jail), Some(entry_handles)) = (self.jail.as_mut(), &self.entry_handles) else { return Ok(()) };
+        let (Some(jail), Some(entry_handles)) = (self.jail.as_mut(), &self.entry_handles) else {
+            return Ok(());
+        };
         let namespaces = &entry_handles.namespaces;
         let failed = |doing: &'static str| {
             move |error: rustix::io::Errno| Error::System { doing, source: error.into() }
@@ -330,12 +335,17 @@ impl Child {
         Ok(plan::resource_limits(host, &start::process_limits(effective), host.has_namespaces()))
     }
 
-    /// Puts the job's limits on, arms init, and sends the job. `opened` is the job's scope; `here`: whether it is to begin on
-    /// this thread's processor.
+    /// Puts the job's limits on, arms init, and sends the job. `opened` is the job's scope; `here`:
+    /// whether it is to begin on this thread's processor.
     ///
     /// # Errors
     /// `System` when it died while it waited, or its group is gone: another one is to be taken.
-    pub fn hand_over(&mut self, opened: &OpenedRun, work: &ChildJob<'_>, here: bool) -> Result<SentJob, Error> {
+    pub fn hand_over(
+        &mut self,
+        opened: &OpenedRun,
+        work: &ChildJob<'_>,
+        here: bool,
+    ) -> Result<SentJob, Error> {
         let doing = "cannot use a parked child";
         let limits = self.limit(opened)?;
         let (Some(jail), Some(born)) = (self.jail.as_mut(), &self.born) else {
@@ -344,7 +354,8 @@ impl Child {
         let effective = &opened.effective;
         let begun_at = monotonic_nanoseconds();
         let end = hard_end(opened, effective, begun_at);
-        // Before the job: were the engine stopped between the two, init would not know when to end it.
+        // Before the job: were the engine stopped between the two, init would not know when to end
+        // it.
         jail.control.end_by(end).map_err(Error::system(doing))?;
         if process::is_dead(jail.pidfd.as_fd()) {
             return Err(Error::System { doing, source: std::io::ErrorKind::BrokenPipe.into() });
@@ -357,7 +368,8 @@ impl Child {
         Ok(SentJob { begun_at, stamp, until: end, directory })
     }
 
-    /// Has it become the interpreter of a context, under the limits of `opened`. `here`: as in [`Child::hand_over`].
+    /// Has it become the interpreter of a context, under the limits of `opened`. `here`: as in
+    /// [`Child::hand_over`].
     ///
     /// # Errors
     /// As [`Child::hand_over`].
@@ -432,7 +444,8 @@ impl Child {
         Some(start::finish(&inner, jail, opened, spec, streams, Some(job)))
     }
 
-    /// Its sandbox, what its process is in a run, the ends of the streams that it was born with, and what it writes to first.
+    /// Its sandbox, what its process is in a run, the ends of the streams that it was born with,
+    /// and what it writes to first.
     fn take_job(&mut self, program: bool, sent_job: &SentJob) -> Option<JobParts> {
         let reusable_jail = self.reusable_jail();
         let (mut jail, born) = self.jail.take().zip(self.born.take())?;

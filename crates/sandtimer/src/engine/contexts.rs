@@ -4,20 +4,20 @@
 //! caller ── waits for its turn ─▶ readies the interpreter ─▶ a cell is a run in the standing sandbox ─▶ Outcome
 //!                                    (checkpoint, see docs/design/contexts.md)      kept · rolled back · reset
 //! ```
-//! The context owns the sandbox between runs; while a run is on it shares it with the enforcer, which ends every run
-//! that it has looked at; one that was answered before is ended by whoever took the answer.
-//! Whoever executes drives the interpreter's channel; no deadline depends on that.
+//! The context owns the sandbox between runs; while a run is on it shares it with the enforcer,
+//! which ends every run that it has looked at; one that was answered before is ended by whoever
+//! took the answer. Whoever executes drives the interpreter's channel; no deadline depends on that.
 
 mod branch;
 mod channel;
+mod displays;
 mod execution;
 mod heard;
 mod image_account;
+mod interpreter;
 mod prewarm;
 mod shell;
-mod interpreter;
 mod turns;
-mod displays;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -39,14 +39,14 @@ use super::spec::Require;
 use super::workspace::NamedDirectories;
 use super::{Engine, Inner};
 use crate::limits::{Limits, nanoseconds};
-use crate::model::{Source, RemainingState};
+use crate::model::{RemainingState, Source};
 use crate::scope::ScopeId;
 use crate::zygote::{Language, Profile};
 pub use branch::BranchSpec;
-pub use execution::{CellSpec, Execution, CellEvent, ExecutionAttempt};
+pub use execution::{CellEvent, CellSpec, Execution, ExecutionAttempt};
 pub use image_account::ImageAccount;
-pub use prewarm::ShellPrewarm;
 use interpreter::LiveInterpreter;
+pub use prewarm::ShellPrewarm;
 pub use turns::ContextTurn;
 use turns::Turns;
 
@@ -57,7 +57,8 @@ const IDLE_WINDOW: Duration = Duration::from_millis(2);
 const NOT_ENTERED: &str =
     "it does not exist and may not be created, or is not a directory, or may not be entered";
 
-/// A pool of interpreters that stand ready to become contexts. Dropping it ends those; contexts go on.
+/// A pool of interpreters that stand ready to become contexts. Dropping it ends those; contexts go
+/// on.
 #[derive(Debug)]
 pub struct Contexts {
     calls: Calls,
@@ -70,26 +71,32 @@ pub struct ContextSpec {
     pub limits: Limits,
     pub defaults: Vec<(Source, Limits)>,
     pub parent: Option<ScopeId>,
-    /// As [`Spec::owner`](super::Spec::owner), for a session; an interpreter of a pool has what the pool's profile says.
+    /// As [`Spec::owner`](super::Spec::owner), for a session; an interpreter of a pool has what the
+    /// pool's profile says.
     pub owner: Option<Arc<str>>,
     pub require: Require,
     /// Variables added to the clean environment.
     pub environment: HashMap<String, String>,
     /// Where it begins, inside; made if it is not there. Its workspace by default.
     pub directory: Option<String>,
-    /// A directory made by [`make_workspace`](super::make_workspace) that is its /workspace. Without it, one of its own.
+    /// A directory made by [`make_workspace`](super::make_workspace) that is its /workspace.
+    /// Without it, one of its own.
     pub workspace: Option<PathBuf>,
-    /// A directory made by [`make_temporary_directory`](super::make_temporary_directory) that is its /tmp and its home directory,
-    /// and may be that of others too. Without it, a private one that goes with it.
+    /// A directory made by [`make_temporary_directory`](super::make_temporary_directory) that is
+    /// its /tmp and its home directory, and may be that of others too. Without it, a private one
+    /// that goes with it.
     pub temporary: Option<PathBuf>,
-    /// The sandbox that it is in, in place of a workspace and a temporary directory: its files are the sandbox's. An interpreter of a
-    /// pool can be in a sandbox of the template [`Template::Host`](super::Template::Host) only.
+    /// The sandbox that it is in, in place of a workspace and a temporary directory: its files are
+    /// the sandbox's. An interpreter of a pool can be in a sandbox of the template
+    /// [`Template::Host`](super::Template::Host) only.
     pub sandbox: Option<Sandbox>,
-    /// The host's network, for a session; an interpreter of a pool has what the pool's profile says.
+    /// The host's network, for a session; an interpreter of a pool has what the pool's profile
+    /// says.
     pub network: bool,
     /// Its cells are TypeScript, for a JavaScript interpreter.
     pub typescript: bool,
-    /// What bounds the images of this context, of its branches, and of all others with the same account.
+    /// What bounds the images of this context, of its branches, and of all others with the same
+    /// account.
     pub images: Option<ImageAccount>,
     /// What each of its shells runs before the first command, for a session.
     pub prewarm: Option<Arc<ShellPrewarm>>,
@@ -112,7 +119,8 @@ pub struct ContextInfo {
     pub waiting: usize,
     /// Runs that have begun.
     pub executions: u64,
-    /// Whether there is a checkpoint that the next run would be rolled back to; else why not. As far as was heard.
+    /// Whether there is a checkpoint that the next run would be rolled back to; else why not. As
+    /// far as was heard.
     pub checkpoint: Result<(), String>,
     /// Whether the last run can be undone.
     pub can_undo: bool,
@@ -182,8 +190,8 @@ impl Engine {
 }
 
 impl Contexts {
-    /// Opens a context with an interpreter that stands ready, or the next one that does. `give_up` is asked now and then while
-    /// there is none.
+    /// Opens a context with an interpreter that stands ready, or the next one that does. `give_up`
+    /// is asked now and then while there is none.
     ///
     /// # Errors
     /// Only what stops Sandtimer before a context exists; see [`Error`].
@@ -244,7 +252,8 @@ impl Context {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The directory that is its /workspace. One of its own ([`Profile::workspaces`]) is whoever's opened it to remove.
+    /// The directory that is its /workspace. One of its own ([`Profile::workspaces`]) is whoever's
+    /// opened it to remove.
     pub fn workspace(&self) -> Option<&Path> {
         self.spec.workspace.as_deref()
     }
@@ -266,7 +275,8 @@ impl Context {
         ContextInfo { waiting: self.turns.waiting(), executions, checkpoint, can_undo }
     }
 
-    /// What is known of it once the checkpoint is made, or why not, that follows the last run; at once where another is on.
+    /// What is known of it once the checkpoint is made, or why not, that follows the last run; at
+    /// once where another is on.
     pub fn settled_info(&self) -> ContextInfo {
         let _alone = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_paused()
@@ -289,8 +299,8 @@ impl Context {
         self.info()
     }
 
-    /// Settles it in a moment when nobody wants anything of it, if one comes: what ends there keeps a processor from whoever
-    /// takes an answer.
+    /// Settles it in a moment when nobody wants anything of it, if one comes: what ends there keeps
+    /// a processor from whoever takes an answer.
     pub fn rest(&self) {
         if self.turns.is_free_for(IDLE_WINDOW) {
             self.settled_info();
@@ -317,8 +327,9 @@ impl Context {
         self.turns.enter()
     }
 
-    /// Has the interpreter make the checkpoint that is due since the last cell that was tried, unless that has been asked for.
-    /// For when the answer is on its way: a copy that is made beside it keeps a processor from whoever takes it.
+    /// Has the interpreter make the checkpoint that is due since the last cell that was tried,
+    /// unless that has been asked for. For when the answer is on its way: a copy that is made
+    /// beside it keeps a processor from whoever takes it.
     pub fn prepare(&self) {
         if !self.is_paused()
             && let Ok(_alone) = self.settling.try_lock()
@@ -330,7 +341,11 @@ impl Context {
     }
 
     /// Sees that an interpreter stands there and has made its checkpoint.
-    fn ready(&self, holder: &mut Option<LiveInterpreter>, is_withdrawn: &dyn Fn() -> bool) -> Result<(), Error> {
+    fn ready(
+        &self,
+        holder: &mut Option<LiveInterpreter>,
+        is_withdrawn: &dyn Fn() -> bool,
+    ) -> Result<(), Error> {
         self.check_wanted(is_withdrawn)?;
         self.check_running()?;
         if let Some(standing) = holder.as_mut() {
@@ -393,7 +408,8 @@ impl Context {
         }
     }
 
-    /// Interrupts the run that is on, as Ctrl-C does: the interpreter, or a shell and what its command has started. False when none is.
+    /// Interrupts the run that is on, as Ctrl-C does: the interpreter, or a shell and what its
+    /// command has started. False when none is.
     pub fn interrupt(&self) -> bool {
         // Held until it is sent: it comes before whatever is sent for the next run.
         let current = self.current();
@@ -402,7 +418,8 @@ impl Context {
         self.was_interrupted.store(true, Ordering::SeqCst);
         let is_shell = run.running.live().is_some_and(|live| live.is_shell);
         let send = |command| process::send_command(&*run.running.control, command, INTERRUPT, 0).is_ok();
-        // The shell first: one that finds its child dead of an interrupt that it did not get itself executes what comes next.
+        // The shell first: one that finds its child dead of an interrupt that it did not get itself
+        // executes what comes next.
         send(order::SIGNAL_MAIN) && (!is_shell || send(order::SIGNAL_ALL))
     }
 
@@ -411,7 +428,8 @@ impl Context {
         self.current().clone()
     }
 
-    /// Goes back to the state before the last run that changed it. False where there is no such state any more.
+    /// Goes back to the state before the last run that changed it. False where there is no such
+    /// state any more.
     ///
     /// # Errors
     /// A closed context; the interpreter was lost on the way, and begins anew.
@@ -462,14 +480,16 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if self.inner.is_a_copy() {
-            // The interpreter is another process's. Nobody else can hold the lock, whoever did in that process.
+            // The interpreter is another process's. Nobody else can hold the lock, whoever did in
+            // that process.
             let holder = self.standing.get_mut().unwrap_or_else(PoisonError::into_inner);
             std::mem::forget((holder.take(), self.inner.clone(), self.source.take()));
         }
     }
 }
 
-/// The spec of a context in a sandbox with what the sandbox's user has by default; any other as it is. `language`: of an interpreter.
+/// The spec of a context in a sandbox with what the sandbox's user has by default; any other as it
+/// is. `language`: of an interpreter.
 fn in_sandbox(mut spec: ContextSpec, language: Option<Language>) -> Result<ContextSpec, Error> {
     let Some(sandbox) = &spec.sandbox else { return Ok(spec) };
     let conflict = |field, remedy| Err(SandboxError::Conflict { field, remedy }.into());

@@ -1,15 +1,18 @@
-//! The disk limit on workspaces, which are read from time to time: a shared directory cannot be given a size.
+//! The disk limit on workspaces, which are read from time to time: a shared directory cannot be
+//! given a size.
 //!
-//! What counts is growth since the run began: a workspace may hold a project many times the limit. The first count is
-//! made while the run is running, which may have written much by then on a busy machine: files that were born since the run
-//! began are growth there too. RLIMIT_FSIZE bounds single files besides, and private directories have a size of their own.
+//! What counts is growth since the run began: a workspace may hold a project many times the limit.
+//! The first count is made while the run is running, which may have written much by then on a busy
+//! machine: files that were born since the run began are growth there too. RLIMIT_FSIZE bounds
+//! single files besides, and private directories have a size of their own.
 //!
 //! ```text
 //! waiting ─▶ due ─▶ the reader on duty counts for 5 ms ─┬─ all counted ─▶ waiting
 //!                                                       └─ more ─▶ a thread of its own, or 5 ms more at the next turn
 //! ```
-//! A thread that reads a file system which does not answer cannot be ended. The scheduler, which reads none, puts another reader on
-//! duty as soon as one makes no progress, and reports in the run's Outcome what was not read in time.
+//! A thread that reads a file system which does not answer cannot be ended. The scheduler, which
+//! reads none, puts another reader on duty as soon as one makes no progress, and reports in the
+//! run's Outcome what was not read in time.
 
 mod usage;
 
@@ -27,7 +30,8 @@ use crate::supervise::bounded_threads::BoundedThreads;
 use crate::supervise::commands::{EnforcerCommand, EnforcerHandle};
 use crate::supervise::run::SharedRun;
 
-/// The shortest pause between two counts; one that takes long is followed by a pause ten times as long.
+/// The shortest pause between two counts; one that takes long is followed by a pause ten times as
+/// long.
 const PAUSE_NANOSECONDS: u64 = 200_000_000;
 /// The longest one: a file system that did not answer for long may answer at once from then on.
 const MAX_PAUSE_NANOSECONDS: u64 = 60_000_000_000;
@@ -41,7 +45,8 @@ const DUTY_TIMEOUT_NANOSECONDS: u64 = 100_000_000;
 const UNWATCHED_AFTER_NANOSECONDS: u64 = 2_000_000_000;
 /// A count that waits for its next turn has at most so many directories open.
 const MAX_PAUSED_DEPTH: usize = 16;
-/// Readers of an engine, one of which is on duty: the others wait for file systems that do not answer.
+/// Readers of an engine, one of which is on duty: the others wait for file systems that do not
+/// answer.
 const MAX_READERS: usize = 32;
 /// Long counts of an engine at a time.
 const MAX_LONG_COUNTS: usize = 32;
@@ -64,7 +69,8 @@ struct WatchedWorkspaces {
 }
 
 impl WatchedWorkspaces {
-    /// Reports in its Outcome, once, that its disk limit is not enforced on workspaces as it should be.
+    /// Reports in its Outcome, once, that its disk limit is not enforced on workspaces as it should
+    /// be.
     fn report(&mut self, reason: &str) {
         if !std::mem::replace(&mut self.is_reported, true)
             && let Some(run) = self.run.upgrade()
@@ -80,7 +86,9 @@ impl WatchedWorkspaces {
 
     /// Counts for `turn` nanoseconds at the most.
     fn take_turn(&mut self, turn: u64, progress: &AtomicU64) -> TurnEnd {
-        let Some(run) = self.run.upgrade().filter(|run| !run.waiting.has_finished()) else { return TurnEnd::Over };
+        let Some(run) = self.run.upgrade().filter(|run| !run.waiting.has_finished()) else {
+            return TurnEnd::Over;
+        };
         let since = calendar_nanoseconds_of(run.spawned_at);
         let count = self.count.get_or_insert_with(|| DiskCount::new(&self.workspaces, since));
         let began = monotonic_nanoseconds();
@@ -117,7 +125,8 @@ fn report(run: &SharedRun, reason: &str) {
     run.note_degraded("disk limit of workspaces", reason);
 }
 
-/// Watches the workspaces of all runs that have a disk limit. Its threads are there only while there is such a run.
+/// Watches the workspaces of all runs that have a disk limit. Its threads are there only while
+/// there is such a run.
 #[derive(Debug, Default)]
 pub(super) struct DiskWatch {
     shared: Arc<DiskWatchShared>,
@@ -173,7 +182,8 @@ fn lock(state: &Mutex<WatchState>) -> MutexGuard<'_, WatchState> {
 }
 
 impl DiskWatch {
-    /// Watches the workspaces of a run that has both workspaces and a disk limit, until it has ended.
+    /// Watches the workspaces of a run that has both workspaces and a disk limit, until it has
+    /// ended.
     pub(super) fn watch(&self, run: &Arc<SharedRun>, workspaces: &[PathBuf], enforcer: &EnforcerHandle) {
         let Some(limit) = run.effective.get(LimitKind::Disk).map(|effect| effect.value) else { return };
         if workspaces.is_empty() {
@@ -232,7 +242,8 @@ impl DiskWatchShared {
                 self.changed.notify_all();
                 return;
             }
-            // A bounded pause: nothing announces that a directory has grown, or that a file system does not answer.
+            // A bounded pause: nothing announces that a directory has grown, or that a file system
+            // does not answer.
             let pause = Duration::from_nanos(state.pause(now));
             state = self.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -252,7 +263,8 @@ impl DiskWatchShared {
         }
     }
 
-    /// Takes turns for the runs that are due, one after the other, as long as this reader is on duty.
+    /// Takes turns for the runs that are due, one after the other, as long as this reader is on
+    /// duty.
     fn read_due(self: Arc<Self>, number: u64) {
         sandtimer_os::thread::block_signals();
         let _duty = ReaderDuty { shared: &self, number };
@@ -279,7 +291,12 @@ impl DiskWatchShared {
         }
     }
 
-    fn begin_turn(self: &Arc<Self>, state: &mut WatchState, watched: WatchedWorkspaces, reader: u64) -> TurnInProgress {
+    fn begin_turn(
+        self: &Arc<Self>,
+        state: &mut WatchState,
+        watched: WatchedWorkspaces,
+        reader: u64,
+    ) -> TurnInProgress {
         let (number, progress) = (state.number(), Arc::new(AtomicU64::new(0)));
         state.turns.push(CountTurn {
             number,
@@ -344,7 +361,8 @@ impl WatchState {
     }
 
     fn move_due(&mut self, now: u64) {
-        let due: Vec<WatchedWorkspaces> = self.waiting.extract_if(.., |watched| watched.next_turn <= now).collect();
+        let due: Vec<WatchedWorkspaces> =
+            self.waiting.extract_if(.., |watched| watched.next_turn <= now).collect();
         self.due.extend(due);
     }
 
@@ -451,7 +469,8 @@ mod tests {
 
     const LIMIT: u64 = 8 << 20;
 
-    /// A run that writes so many megabytes to its workspace once there is a file `go`, and then stays.
+    /// A run that writes so many megabytes to its workspace once there is a file `go`, and then
+    /// stays.
     fn start(engine: &Engine, workspace: &Path, megabytes: u32) -> Run {
         let line = format!(
             "until [ -e go ]; do sleep 0.05; done; for n in $(seq {megabytes}); do head -c 1048576 /dev/zero >$n; done; sleep 600"
@@ -548,7 +567,8 @@ mod tests {
         assert!(outcome.ending == Ending::DiskLimit && is_reported(&outcome), "{outcome:?}");
     }
 
-    /// More than there are readers: what cannot be read is reported, a run that starts then included.
+    /// More than there are readers: what cannot be read is reported, a run that starts then
+    /// included.
     #[test]
     fn runs_without_a_reader_are_reported() {
         let engine = Engine::new().expect("an engine");

@@ -1,4 +1,5 @@
-//! Errors before a run exists. How a run ends is never an error, but an [`Outcome`](crate::model::Outcome).
+//! Errors before a run exists. How a run ends is never an error, but an
+//! [`Outcome`](crate::model::Outcome).
 
 use std::io;
 use std::path::PathBuf;

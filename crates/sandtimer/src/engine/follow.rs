@@ -1,4 +1,5 @@
-//! Follows a run's captured output and its reports: for its progress, and for the order of what it has written to both streams.
+//! Follows a run's captured output and its reports: for its progress, and for the order of what it
+//! has written to both streams.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +10,8 @@ use crate::progress::{ProgressReport, Tracker};
 use crate::supervise::follower::{Follower, OutputPiece};
 use crate::time::Moment;
 
-/// Pieces whose order is remembered until it is read; of earlier ones it is lost. Most runs have no reader of it.
+/// Pieces whose order is remembered until it is read; of earlier ones it is lost. Most runs have no
+/// reader of it.
 const MAX_PIECES: usize = 256;
 const MAX_PIECES_FOR_READER: usize = 16_384;
 

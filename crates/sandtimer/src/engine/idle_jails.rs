@@ -4,8 +4,8 @@
 //! sandbox built ─▶ child sealed ─▶ its one job ─▶ dead ─▶ init finds nothing of it ─▶ vacant ─▶ the next child sealed
 //!                                                              └─ anything else: the sandbox dies too
 //! ```
-//! Walls cost more to build than what they surround. A process still has one job; it is the walls that see several, of one
-//! pool, so of one caller and one profile, one after the other.
+//! Walls cost more to build than what they surround. A process still has one job; it is the walls
+//! that see several, of one pool, so of one caller and one profile, one after the other.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,8 @@ use crate::supervise::run::ReusableJail;
 
 /// What a sandbox shows of the host may be replaced there: it is not used for longer than this.
 const MAX_AGE_NANOSECONDS: u64 = 10_000_000_000;
-/// Memory that jobs may have left in its group, as pages of files that they read: it is on the next one's bill.
+/// Memory that jobs may have left in its group, as pages of files that they read: it is on the next
+/// one's bill.
 const MAX_LEFT_BYTES: u64 = 4 << 20;
 
 /// How a zygote's child comes into a sandbox.
@@ -80,7 +81,8 @@ impl IdleJail {
     /// Whether a child may be put there: it stands, and counts from nothing.
     pub fn is_fit(&mut self) -> bool {
         let slot = &mut self.jail.slot;
-        let little = slot.memory_now().unwrap_or(0) <= self.entry_handles.memory.saturating_add(MAX_LEFT_BYTES);
+        let little =
+            slot.memory_now().unwrap_or(0) <= self.entry_handles.memory.saturating_add(MAX_LEFT_BYTES);
         !process::is_dead(self.jail.pidfd.as_fd()) && little && slot.reset()
     }
 }
@@ -145,7 +147,8 @@ impl ReusableJail for PooledJail {
     }
 }
 
-/// The vacancy that there will be in `sandbox`. None where it is old, or there is no descriptor left.
+/// The vacancy that there will be in `sandbox`. None where it is old, or there is no descriptor
+/// left.
 pub(super) fn reusable_jail(
     jail: &Jail,
     entry_handles: EntryHandles,

@@ -1,4 +1,5 @@
-//! Interpreters that stand ready for Python programs: one pool for each owner, which learns what that owner's programs import.
+//! Interpreters that stand ready for Python programs: one pool for each owner, which learns what
+//! that owner's programs import.
 //!
 //! ```text
 //! first program   ─▶ an interpreter of its own, while a pool is made; where there can be none, another is tried a minute later
@@ -6,8 +7,9 @@
 //! a module that two programs have imported ─▶ a second pool that has imported it beforehand ─▶ takes the first one's place
 //!                                             once it stands; what its zygote cannot have is not tried again
 //! ```
-//! A zygote imports from the interpreter's own directories only, never from a workspace; what a program finds in its own directory
-//! under a learned name is imported from there (`forget_shadowed` in zygote/programs.py).
+//! A zygote imports from the interpreter's own directories only, never from a workspace; what a
+//! program finds in its own directory under a learned name is imported from there
+//! (`forget_shadowed` in zygote/programs.py).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -21,18 +23,22 @@ use super::{Calls, Engine, Run, Spec};
 use crate::model::{PROGRAM_FILE, ProgramSource};
 use crate::zygote::Profile;
 
-/// Owners whose interpreters stand ready at a time; those of the one whose last program is longest ago go first.
+/// Owners whose interpreters stand ready at a time; those of the one whose last program is longest
+/// ago go first.
 const MAX_OWNERS: usize = 16;
-/// After a pool that has learned nothing could not be made, how long until the next try, in nanoseconds.
+/// After a pool that has learned nothing could not be made, how long until the next try, in
+/// nanoseconds.
 const RETRY_NANOSECONDS: u64 = 60_000_000_000;
-/// A module is learned once so many programs have imported it, and so many modules of one owner are.
+/// A module is learned once so many programs have imported it, and so many modules of one owner
+/// are.
 const MIN_PROGRAMS: u32 = 2;
 const MAX_LEARNED_MODULES: usize = 32;
 /// Names of modules that are counted for one owner.
 const MAX_COUNTED_MODULES: usize = 1024;
 /// Children that wait in a pool that is not busy.
 const READY_CHILDREN: usize = 1;
-/// Modules that do something at their first import that a program may want, or that read what it may set before.
+/// Modules that do something at their first import that a program may want, or that read what it
+/// may set before.
 const NOT_LEARNED: [&str; 7] =
     ["__future__", "__main__", "antigravity", "faulthandler", "idlelib", "this", "tkinter"];
 /// What a program that sets or removes variables contains, other than an assignment to one.
@@ -67,8 +73,9 @@ impl Interpreters {
         Interpreters { engine, interpreter: interpreter.into(), owners: Mutex::default() }
     }
 
-    /// Starts a program of this owner's as [`Calls::start_program`] does. `None`: the caller starts an interpreter; if the command of `spec`
-    /// ends with `-c` and the source, it has become one that gives the program a file.
+    /// Starts a program of this owner's as [`Calls::start_program`] does. `None`: the caller starts
+    /// an interpreter; if the command of `spec` ends with `-c` and the source, it has become one
+    /// that gives the program a file.
     ///
     /// # Errors
     /// As [`Calls::start_program`].
@@ -106,8 +113,9 @@ impl Interpreters {
         if let Some(of_owner) = owners.get(owner) {
             return of_owner.clone();
         }
-        let used =
-            |of_owner: &Arc<Mutex<OwnerInterpreters>>| of_owner.try_lock().map_or(u64::MAX, |of_owner| of_owner.used_at);
+        let used = |of_owner: &Arc<Mutex<OwnerInterpreters>>| {
+            of_owner.try_lock().map_or(u64::MAX, |of_owner| of_owner.used_at)
+        };
         let oldest = owners.iter().min_by_key(|(_, of_owner)| used(of_owner)).map(|(name, _)| name.clone());
         let gone = oldest.filter(|_| owners.len() >= MAX_OWNERS).and_then(|name| owners.remove(&name));
         let of_owner = Arc::<Mutex<OwnerInterpreters>>::default();
@@ -144,7 +152,8 @@ impl OwnerInterpreters {
         }
     }
 
-    /// Has the coming pool serve if it stands, and another one come if there is more to learn. The pool that is not used any more.
+    /// Has the coming pool serve if it stands, and another one come if there is more to learn. The
+    /// pool that is not used any more.
     fn advance(
         &mut self,
         engine: &Engine,
@@ -184,8 +193,8 @@ impl OwnerInterpreters {
         (self.coming.is_none() && !has_all && self.used_at >= self.waits_until).then_some(wanted)
     }
 
-    /// Leaves out what a zygote could not import: the modules that the reason names, else all that were new. Without any, it is the
-    /// zygote itself that cannot be.
+    /// Leaves out what a zygote could not import: the modules that the reason names, else all that
+    /// were new. Without any, it is the zygote itself that cannot be.
     fn refuse(&mut self, reason: &str, learned: BTreeSet<String>) {
         if learned.is_empty() {
             self.waits_until = monotonic_nanoseconds().saturating_add(RETRY_NANOSECONDS);
@@ -204,7 +213,8 @@ impl OwnerInterpreters {
     }
 }
 
-/// The modules that a program imports in lines of their own: more would take Python to find, and fewer cost only time.
+/// The modules that a program imports in lines of their own: more would take Python to find, and
+/// fewer cost only time.
 fn imports(source: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for line in source.lines() {
@@ -226,7 +236,8 @@ fn imports(source: &str) -> BTreeSet<String> {
     found
 }
 
-/// Whether a program may set variables that modules read when they are imported: a zygote has imported them already.
+/// Whether a program may set variables that modules read when they are imported: a zygote has
+/// imported them already.
 fn sets_variables(source: &str) -> bool {
     let mut indexed = source.split("environ[").skip(1);
     let is_assigned = |rest: &str| {

@@ -1,4 +1,5 @@
-//! Sandboxes that stand, and the runs in them: one for a command or a call, one after the other for a context.
+//! Sandboxes that stand, and the runs in them: one for a command or a call, one after the other for
+//! a context.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -20,7 +21,7 @@ use crate::isolate::ptys::PtyShare;
 use crate::limits::{EffectiveLimits, Key, nanoseconds};
 use crate::model::{Isolation, LimitKind, Path as RunPath};
 use crate::supervise::commands::WatchdogId;
-use crate::supervise::run::{Job, HeldNamespaces, PrivateDirectory, SharedRun};
+use crate::supervise::run::{HeldNamespaces, Job, PrivateDirectory, SharedRun};
 
 /// A sandbox that stands, as the runs in it share it.
 #[derive(Debug)]

@@ -1,8 +1,10 @@
-//! The engine's launchers: one whose sandboxes have no network of the host's, and one, when asked for, whose sandboxes have it.
+//! The engine's launchers: one whose sandboxes have no network of the host's, and one, when asked
+//! for, whose sandboxes have it.
 //!
-//! A thread of its own starts them and lives as long as the engine: PDEATHSIG follows the thread that forked. It starts
-//! the watchdogs as well, for the enforcer must not wait for a process to execute. The first launcher is asked for before
-//! anything else and waited for only when a sandbox is to be planned.
+//! A thread of its own starts them and lives as long as the engine: PDEATHSIG follows the thread
+//! that forked. It starts the watchdogs as well, for the enforcer must not wait for a process to
+//! execute. The first launcher is asked for before anything else and waited for only when a sandbox
+//! is to be planned.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -17,8 +19,8 @@ use super::templates::LauncherTemplates;
 use crate::isolate::host::{self, NamespaceSupport};
 use crate::isolate::networks::{LentNetwork, NetworkUse, Networks};
 
-/// How long a start waits for a network namespace before the process that makes them is replaced: it may be stopped. Making one
-/// takes half a millisecond; while the kernel frees many, some ten.
+/// How long a start waits for a network namespace before the process that makes them is replaced:
+/// it may be stopped. Making one takes half a millisecond; while the kernel frees many, some ten.
 const NETWORK_STALL: Duration = Duration::from_secs(2);
 /// How long it waits for the new process.
 const NETWORK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,7 +37,8 @@ pub(super) type LauncherCapabilities = (NamespaceSupport, Result<(), String>);
 
 type LaunchResult = std::io::Result<StartedLauncher>;
 
-/// A launcher that was started, what it found, and its pool of network namespaces, where it can make them.
+/// A launcher that was started, what it found, and its pool of network namespaces, where it can
+/// make them.
 type StartedLauncher = (Launcher, LauncherCapabilities, Option<Arc<Networks>>);
 
 /// What the starting thread is asked for.
@@ -71,7 +74,8 @@ pub(super) struct Launchers {
 }
 
 impl Launchers {
-    /// Starts the thread and, unless that is to wait until it is needed, asks for the launcher without network.
+    /// Starts the thread and, unless that is to wait until it is needed, asks for the launcher
+    /// without network.
     pub(super) fn start(no_namespaces: bool, waits: bool) -> Result<Self, Error> {
         let (requests, received) = channel::<StarterRequest>();
         let serve = move || {
@@ -84,7 +88,8 @@ impl Launchers {
                     }
                     StarterRequest::Do(work) => work(),
                 };
-                // A panic, whose message is on stderr, drops the reply; the next request is served all the same.
+                // A panic, whose message is on stderr, drops the reply; the next request is served
+                // all the same.
                 let _ = catch_unwind(AssertUnwindSafe(serve));
             }
         };
@@ -107,7 +112,8 @@ impl Launchers {
 
     fn ask(&self, network: bool) -> Receiver<LaunchResult> {
         let (reply, answer) = sync_channel(1);
-        // Should the thread be gone, the reply's sender is dropped with the request and the receiver says so.
+        // Should the thread be gone, the reply's sender is dropped with the request and the
+        // receiver says so.
         let _ = self.starter.0.send(StarterRequest::Launch { network, reply });
         answer
     }
@@ -117,8 +123,8 @@ impl Launchers {
         self.starter.clone()
     }
 
-    /// What the first launcher found; waits for it, and asks for another where it could not be started. Such a failure
-    /// says nothing of what the host can do, so nothing is planned by it.
+    /// What the first launcher found; waits for it, and asks for another where it could not be
+    /// started. Such a failure says nothing of what the host can do, so nothing is planned by it.
     pub(super) fn found(&self) -> Result<&LauncherCapabilities, Error> {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = self.found.get() {
@@ -173,7 +179,8 @@ impl Launchers {
         }
     }
 
-    /// Does something with the launcher for this kind of network, starting one first where there is none or it died.
+    /// Does something with the launcher for this kind of network, starting one first where there is
+    /// none or it died.
     pub(super) fn with<T>(
         &self,
         network: bool,
@@ -190,7 +197,8 @@ impl Launchers {
                     let answer = self.ask(network).recv().map_err(gone)?;
                     let (launcher, found, networks) =
                         answer.map_err(Error::system("cannot start the launcher"))?;
-                    let less = |first: &LauncherCapabilities| first.0 != found.0 || (!network && first.1 != found.1);
+                    let less =
+                        |first: &LauncherCapabilities| first.0 != found.0 || (!network && first.1 != found.1);
                     if self.found.get().is_some_and(less) {
                         let source = std::io::Error::other("the kernel gives fewer namespaces than before");
                         return Err(Error::System { doing, source });
@@ -211,8 +219,8 @@ impl Launchers {
     }
 }
 
-/// Whether an error says that the launcher was lost before it could be asked. After that nothing is asked twice: a
-/// command must not run twice.
+/// Whether an error says that the launcher was lost before it could be asked. After that nothing is
+/// asked twice: a command must not run twice.
 fn is_loss(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected};
     matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected)

@@ -1,4 +1,5 @@
-//! How much memory there is, and how much of it runs may have together unless the operator sets another limit.
+//! How much memory there is, and how much of it runs may have together unless the operator sets
+//! another limit.
 
 use std::path::{Path, PathBuf};
 
@@ -7,17 +8,19 @@ use sandtimer_os::probe::{read_string, total_memory_bytes};
 use crate::limits::{Limits, Setting};
 use crate::model::LimitKind;
 
-/// Share of all runs of an engine, in percent. More than one run has by default, so that a run reaches its own limit first.
+/// Share of all runs of an engine, in percent. More than one run has by default, so that a run
+/// reaches its own limit first.
 const ALL_RUNS_PERCENT: u64 = 90;
 
-/// Returns the machine's memory in bytes, or the least limit of this process's control groups (a container's) where that is less.
+/// Returns the machine's memory in bytes, or the least limit of this process's control groups (a
+/// container's) where that is less.
 pub fn machine_memory() -> u64 {
     let cgroups = read_string("/proc/self/cgroup").unwrap_or_default();
     limits(&cgroups, Path::new("/sys/fs/cgroup")).into_iter().fold(total_memory_bytes(), u64::min)
 }
 
-/// Returns the memory of all runs together in bytes: 90 % of `machine`, or the operator's ceiling of one run where that is more.
-/// `None` where the operator has removed that ceiling.
+/// Returns the memory of all runs together in bytes: 90 % of `machine`, or the operator's ceiling
+/// of one run where that is more. `None` where the operator has removed that ceiling.
 pub(super) fn memory_of_all(machine: u64, maxima: &Limits) -> Option<u64> {
     let share = machine / 100 * ALL_RUNS_PERCENT;
     match maxima.get(LimitKind::Memory) {

@@ -1,9 +1,10 @@
 //! The engine, which starts runs, enforces their limits and returns their outcomes.
 //!
-//! It owns four threads (enforcer, collector, recycler, and one that starts the helper processes), one or more in addition
-//! while workspaces are watched for a disk limit, and two or three helper processes (watchdog, launchers). An engine that
-//! only adopts runs has no recycler and no launcher. A run has no thread of its own: while it is waited for, it costs a few
-//! descriptors, an entry in a table, and its init process.
+//! It owns four threads (enforcer, collector, recycler, and one that starts the helper processes),
+//! one or more in addition while workspaces are watched for a disk limit, and two or three helper
+//! processes (watchdog, launchers). An engine that only adopts runs has no recycler and no
+//! launcher. A run has no thread of its own: while it is waited for, it costs a few descriptors, an
+//! entry in a table, and its init process.
 
 mod adopted_runs;
 mod answered_jobs;
@@ -14,22 +15,23 @@ mod disk;
 mod environment;
 mod error;
 mod follow;
+mod idle_jails;
 mod interpreters;
+mod jail;
 mod launchers;
 mod memory;
 mod opened;
 mod owners;
 mod park;
 mod parts;
-mod jail;
 mod plans;
 mod pool;
+mod pre_warmer;
 mod private_directory;
 mod program_file;
 mod programs;
 #[cfg(feature = "javascript")]
 mod reading;
-mod pre_warmer;
 mod room;
 mod run;
 mod sandboxes;
@@ -41,7 +43,6 @@ mod taking;
 mod templates;
 mod terminal;
 mod threads;
-mod idle_jails;
 mod which_processor;
 mod workspace;
 mod zygotes;
@@ -56,10 +57,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use adopted_runs::{AdoptedInit, StartSettings};
-pub use calls::{CallHandle, CallSpec, Calls, CallCompletion, CallEvent};
+pub use calls::{CallCompletion, CallEvent, CallHandle, CallSpec, Calls};
 pub use contexts::{
-    BranchSpec, CellSpec, Context, ContextSpec, Contexts, Execution, ImageAccount, ContextInfo, ShellPrewarm, CellEvent,
-    ExecutionAttempt, ContextTurn,
+    BranchSpec, CellEvent, CellSpec, Context, ContextInfo, ContextSpec, ContextTurn, Contexts, Execution,
+    ExecutionAttempt, ImageAccount, ShellPrewarm,
 };
 pub use environment::{WITHOUT_INPUT, WITHOUT_NETWORK, WITHOUT_TERMINAL};
 pub use error::{BRANCHES, Error};
@@ -70,7 +71,9 @@ pub use park::ParkedJail;
 pub use plans::gpus;
 pub use pool::CAPACITY;
 pub use pre_warmer::Stats;
-pub use run::{OutputFuture, Run, RunOutput, SettledFuture, StartFuture, Stream, OutcomeFuture, WarningFuture};
+pub use run::{
+    OutcomeFuture, OutputFuture, Run, RunOutput, SettledFuture, StartFuture, Stream, WarningFuture,
+};
 pub use sandboxes::{
     Change, ChangedFile, Durability, Import, ListeningPort, MAX_FORKS, MAX_LAYERS, NetworkRequest,
     NetworkServer, NetworkSockets, Origin, Reading, Sandbox, SandboxEnd, SandboxError, SandboxFiles,
@@ -99,8 +102,8 @@ use crate::isolate::ptys::Ptys;
 use crate::limits::{Ceilings, Limits};
 use crate::model::{LimitKind, Outcome};
 use crate::scope::ScopeTree;
-use crate::supervise::deliveries::{CollectorHandle, ToCollector};
 use crate::supervise::commands::{EnforcerCommand, EnforcerHandle};
+use crate::supervise::deliveries::{CollectorHandle, ToCollector};
 use crate::supervise::output::SpoolDirectory;
 use launchers::Launchers;
 use pool::Pool;
@@ -121,8 +124,9 @@ pub struct Options {
     pub maxima: Limits,
     /// How long an interpreter or a shell may take to start; by default 60 s.
     pub spawn_limit: Option<Duration>,
-    /// The command of a separate process that parses TypeScript: it gets the name of the requested operation as its last
-    /// argument, and calls [`serve`](crate::script::serve). Without it this process parses TypeScript, as far as that is safe.
+    /// The command of a separate process that parses TypeScript: it gets the name of the requested
+    /// operation as its last argument, and calls [`serve`](crate::script::serve). Without it this
+    /// process parses TypeScript, as far as that is safe.
     #[cfg(feature = "javascript")]
     pub reader: Option<Vec<OsString>>,
     /// Runs are adopted alone: nothing that builds sandboxes is started ahead of need.
@@ -262,7 +266,8 @@ impl Engine {
         Ok(Engine { inner: Arc::new(inner) })
     }
 
-    /// Sets what carries the connections of sandboxes with a network allow-list; the first that is set stays.
+    /// Sets what carries the connections of sandboxes with a network allow-list; the first that is
+    /// set stays.
     pub fn serve_networks(&self, server: Arc<dyn NetworkServer>) {
         let _ = self.inner.network_server.set(server);
     }
@@ -295,7 +300,8 @@ impl Engine {
     /// Returns what the host supports, as probed when the engine was made.
     ///
     /// # Errors
-    /// If the process that probes cannot be started because descriptors or processes are exhausted; a later call tries again.
+    /// If the process that probes cannot be started because descriptors or processes are exhausted;
+    /// a later call tries again.
     pub fn host(&self) -> Result<&HostCapabilities, Error> {
         self.inner.host()
     }
@@ -315,14 +321,16 @@ impl Engine {
         &self.inner.ceilings
     }
 
-    /// Returns the number of slots that are out of use because they hold a process that cannot be killed.
+    /// Returns the number of slots that are out of use because they hold a process that cannot be
+    /// killed.
     pub fn quarantined(&self) -> usize {
         self.inner.pool.quarantined()
     }
 }
 
-/// Numbers of engines that may have left groups. An engine that only adopts reads the notes alone: one directory instead of one more of
-/// each hierarchy. Groups whose note could not be written are left to another engine, or to the next with their number.
+/// Numbers of engines that may have left groups. An engine that only adopts reads the notes alone:
+/// one directory instead of one more of each hierarchy. Groups whose note could not be written are
+/// left to another engine, or to the next with their number.
 fn abandoned(hierarchies: &Hierarchies, lease: &Lease, only_adopts: bool) -> BTreeSet<u32> {
     let noted = lease.noted();
     if only_adopts { noted } else { &hierarchies.numbers() | &noted }
@@ -389,8 +397,8 @@ impl Inner {
         self.host.get().is_some_and(|host| !host.has_namespaces())
     }
 
-    /// Whether this is a process that the host program forked: it has copies of the descriptors and none of the threads.
-    /// Nothing of the engine may be taken down there.
+    /// Whether this is a process that the host program forked: it has copies of the descriptors and
+    /// none of the threads. Nothing of the engine may be taken down there.
     fn is_a_copy(&self) -> bool {
         rustix::process::getpid() != self.process
     }

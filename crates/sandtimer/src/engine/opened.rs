@@ -1,6 +1,7 @@
 //! A run before anything of it exists: its spec is checked, its scope open, its limits known.
 //!
-//! Whoever opens one either begins a run in it or closes it. What is refused here has cost no process.
+//! Whoever opens one either begins a run in it or closes it. What is refused here has cost no
+//! process.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +13,9 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use super::error::{Error, WORKSPACES};
 use super::sandboxes::{self, Sandbox, SandboxError};
 use super::{Inner, Spec};
-use crate::limits::{EffectiveLimits, Key, Limits, check_at_least, check_least, nanoseconds, nest, precedence};
+use crate::limits::{
+    EffectiveLimits, Key, Limits, check_at_least, check_least, nanoseconds, nest, precedence,
+};
 use crate::model::{Layer, LimitKind, MAX_ARGUMENT_BYTES, Source, argument_name, variable_name};
 use crate::scope::{Opening, ScopeId, ScopeTree};
 use crate::time::{DeadlineCell, Moment};
@@ -57,7 +60,8 @@ pub(super) struct OpenedRun {
     pub wall: Option<u64>,
     /// The chosen grace under its ceiling, before the limits around the run.
     pub(super) requested_grace: Duration,
-    /// The limit of the outer scope that bounds the wall, where one does, in nanoseconds from that scope's start.
+    /// The limit of the outer scope that bounds the wall, where one does, in nanoseconds from that
+    /// scope's start.
     pub outer_wall: Option<u64>,
     pub(super) scope_path: String,
 }
@@ -72,7 +76,8 @@ impl OpenedRun {
 /// An id for a run: 12 hexadecimal digits, by chance.
 pub fn new_run_id() -> String {
     let mut bytes = [0u8; 6];
-    // The kernel's generator does not fail for so few bytes once the machine is up; zeros would still be an id.
+    // The kernel's generator does not fail for so few bytes once the machine is up; zeros would
+    // still be an id.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -124,7 +129,8 @@ fn check_notice(spec: &Spec, signal: i32) -> Result<(), Error> {
     if spec.warn.is_none() { Err(Error::NoticeTime) } else { Ok(()) }
 }
 
-/// The scope that a run is opened in: of the sandbox's and its parent the inner one, by which both bound the run.
+/// The scope that a run is opened in: of the sandbox's and its parent the inner one, by which both
+/// bound the run.
 fn parent_of(scopes: &ScopeTree, spec: &Spec) -> Result<Option<ScopeId>, Error> {
     let sandbox = spec.sandbox.as_ref().map(Sandbox::scope);
     match (sandbox, spec.parent) {
@@ -166,7 +172,8 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
     let deadline = scopes.deadline(scope)?;
     let outer = deadline.filter(|deadline| deadline.effect.source == Source::Ancestor);
     let outer_wall = outer.map(|deadline| nanoseconds(deadline.limit));
-    // The own wall begins when the command does; until then only what bounds it from outside counts.
+    // The own wall begins when the command does; until then only what bounds it from outside
+    // counts.
     let cell = scopes.cell(scope)?;
     let _ = cell.set(None);
     let position = scopes.location(scope)?.clone();

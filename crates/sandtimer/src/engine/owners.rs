@@ -1,4 +1,5 @@
-//! Whose files a run sees: directories shown under other ids than they have on disk, and those that cannot be.
+//! Whose files a run sees: directories shown under other ids than they have on disk, and those that
+//! cannot be.
 //!
 //! docs/design/files-and-ownership.md has the why.
 
@@ -13,10 +14,11 @@ use sandtimer_os::probe;
 use super::Inner;
 use super::error::Error;
 use super::plans::KnownFiles;
-use crate::isolate::files::{FilesPlan, HOME, FileKind, Mount};
+use crate::isolate::files::{FileKind, FilesPlan, HOME, Mount};
 use crate::isolate::plan::Identity;
 
-/// Installations that everybody may read need no mapping; the directories people work in always have one.
+/// Installations that everybody may read need no mapping; the directories people work in always
+/// have one.
 pub(super) fn skip_identity_maps(plan: &mut FilesPlan) {
     let cwd = plan.cwd.clone();
     for mount in &mut plan.mounts {
@@ -43,7 +45,8 @@ pub(super) fn idmap_namespaces(
     sources.iter().map(namespace).collect()
 }
 
-/// The user namespace that shows the owner of a directory on disk as this user, who has the uid of this row.
+/// The user namespace that shows the owner of a directory on disk as this user, who has the uid of
+/// this row.
 pub(super) fn owner_namespace(
     inner: &Inner,
     directory: &Path,
@@ -71,8 +74,8 @@ fn idmap_namespace(
     Ok(made)
 }
 
-/// The owner whose directories the job can write although one cannot be mapped; `None` where every one can. Everybody may write
-/// the directory that is shown as /tmp, so its owner comes last.
+/// The owner whose directories the job can write although one cannot be mapped; `None` where every
+/// one can. Everybody may write the directory that is shown as /tmp, so its owner comes last.
 pub(super) fn unmapped_owner(
     inner: &Inner,
     files: &KnownFiles,
@@ -113,8 +116,8 @@ fn owner_of(source: &Path) -> Result<(u32, u32), Error> {
     Ok((status.st_uid, status.st_gid))
 }
 
-/// A directory of the plan, as the sandbox will open it: by its canonical path, following no link that was put in the
-/// way since.
+/// A directory of the plan, as the sandbox will open it: by its canonical path, following no link
+/// that was put in the way since.
 fn status_of(source: &Path) -> Result<rustix::fs::Stat, Error> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     rustix::fs::openat2(rustix::fs::CWD, source, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)

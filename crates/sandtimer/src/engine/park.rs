@@ -1,6 +1,7 @@
 //! Sandboxes built ahead of need: sealed, waiting for a command.
 //!
-//! Everything a run is walled in by is in force before the command is known. Starting costs one message and the exec.
+//! Everything a run is walled in by is in force before the command is known. Starting costs one
+//! message and the exec.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,7 +18,7 @@ use super::error::Error;
 use super::opened;
 use super::plans::KnownFiles;
 use super::sandboxes::SandboxError;
-use super::start::{self, Descriptors, MemoryFile, Jail};
+use super::start::{self, Descriptors, Jail, MemoryFile};
 use super::streams::RunStreams;
 use super::{Engine, Inner, Run, Spec};
 use crate::isolate::plan::ProcessLimits;
@@ -76,8 +77,9 @@ impl JailShape {
 }
 
 impl Engine {
-    /// Builds a sandbox for commands like `spec`'s: the same program, files, network, memory, processes, disk and open
-    /// files. Arguments, environment, stdin and the limits of time may differ. Blocks until it is sealed.
+    /// Builds a sandbox for commands like `spec`'s: the same program, files, network, memory,
+    /// processes, disk and open files. Arguments, environment, stdin and the limits of time may
+    /// differ. Blocks until it is sealed.
     ///
     /// # Errors
     /// As [`Engine::start`].
@@ -122,7 +124,8 @@ pub(super) struct JailNamespaces {
     pub others: Vec<OwnedFd>,
 }
 
-/// Waits for init's word that what it builds stands; what failed on the way becomes part of the report.
+/// Waits for init's word that what it builds stands; what failed on the way becomes part of the
+/// report.
 ///
 /// Returns the namespaces that an init which serves has shown, beside its mounts.
 pub(super) fn wait_sealed(jail: &mut Jail) -> Result<JailNamespaces, Error> {
@@ -151,7 +154,8 @@ pub(super) fn wait_sealed(jail: &mut Jail) -> Result<JailNamespaces, Error> {
                     let source = std::io::Error::other(format!("{name}: {error}"));
                     return Err(Error::System { doing, source });
                 }
-                let degraded = crate::model::Degradation { layer: name.to_owned(), reason: error.to_string() };
+                let degraded =
+                    crate::model::Degradation { layer: name.to_owned(), reason: error.to_string() };
                 jail.plan.degraded.push(degraded);
             }
             Some(_) => {}
@@ -225,7 +229,8 @@ impl ParkedJail {
         started.inspect_err(|_| opened::close(&inner, scope))
     }
 
-    /// A sandbox may wait for hours, and somebody may have removed its v2 group meanwhile: then nothing ends it as a whole.
+    /// A sandbox may wait for hours, and somebody may have removed its v2 group meanwhile: then
+    /// nothing ends it as a whole.
     fn check_group(&self) -> Result<(), Error> {
         let Some(jail) = self.jail.as_ref() else { return Ok(()) };
         let doing = "cannot use the parked sandbox";

@@ -4,9 +4,10 @@
 //! unknown ─▶ memory      copied out of the job's memory
 //!      └───▶ streamed    the kernel does not let this process read it: the job is asked, once, to send them all
 //! ```
-//! Which of them is settled by the first part that is not empty. The job may send anything at all: a packet counts only if
-//! it is as long as the next one must be, so what is read is bounded by what the reader has room for. A job that sends
-//! nothing is ended by its limits, which shuts its channel down.
+//! Which of them is settled by the first part that is not empty. The job may send anything at all:
+//! a packet counts only if it is as long as the next one must be, so what is read is bounded by
+//! what the reader has room for. A job that sends nothing is ended by its limits, which shuts its
+//! channel down.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -32,7 +33,8 @@ pub(super) enum Parts {
 }
 
 impl Parts {
-    /// Reads the next part. `give_up` is asked now and then, and whenever a signal interrupts the wait.
+    /// Reads the next part. `give_up` is asked now and then, and whenever a signal interrupts the
+    /// wait.
     pub fn read(
         &mut self,
         job: &Job,
@@ -61,8 +63,8 @@ impl Parts {
     }
 }
 
-/// Whether the kernel does not let this process read that one's memory: it lacks CAP_SYS_PTRACE, or a security module,
-/// a filter or the kernel's configuration says so.
+/// Whether the kernel does not let this process read that one's memory: it lacks CAP_SYS_PTRACE, or
+/// a security module, a filter or the kernel's configuration says so.
 fn is_permission_denied(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::PERM | Errno::ACCESS | Errno::NOSYS))
 }

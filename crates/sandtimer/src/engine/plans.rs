@@ -1,7 +1,8 @@
-//! Plans of the files that a run sees, kept for a moment: thousands of like runs a second do not inspect the same thousand files each.
+//! Plans of the files that a run sees, kept for a moment: thousands of like runs a second do not
+//! inspect the same thousand files each.
 //!
-//! A plan that is out of date shows what it names or fails to mount; it never shows something else, because sources are
-//! opened without following links.
+//! A plan that is out of date shows what it names or fails to mount; it never shows something else,
+//! because sources are opened without following links.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -17,7 +18,8 @@ use super::owners::skip_identity_maps;
 use super::workspace::make_mount_points;
 use super::{Inner, Spec};
 use crate::isolate::files::{
-    DeviceUser, FilesPlan, FilesRequest, Gpus, FileKind, Mount, StartDirectory, WORKSPACE, find_gpus, plan_files,
+    DeviceUser, FileKind, FilesPlan, FilesRequest, Gpus, Mount, StartDirectory, WORKSPACE, find_gpus,
+    plan_files,
 };
 use crate::isolate::lease::has_uids;
 use crate::isolate::machine::MachineFiles;
@@ -30,7 +32,8 @@ const LIFETIME_NANOSECONDS: u64 = 1_000_000_000;
 /// Plans kept at a time.
 const MAX_PLANS: usize = 256;
 
-/// Everything a plan depends on that differs between the runs of one engine. Not who the job is: that a plan leaves open.
+/// Everything a plan depends on that differs between the runs of one engine. Not who the job is:
+/// that a plan leaves open.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct FilesKey {
     pub command: OsString,
@@ -58,7 +61,8 @@ pub(super) struct FilesKey {
 #[derive(Debug)]
 pub(super) struct KnownFiles {
     plan: FilesPlan,
-    /// The steps that make its template, as if it were the first: plans that agree in them can share one.
+    /// The steps that make its template, as if it were the first: plans that agree in them can
+    /// share one.
     pub shared: StepProgram,
     /// Which template it has, once that is settled; `None` where there is no room for one.
     pub template: OnceLock<Option<usize>>,
@@ -103,7 +107,8 @@ impl FilesPlans {
     }
 }
 
-/// The files that have the Pythons of commands write their output soon, and the one that Node.js executes before a program.
+/// The files that have the Pythons of commands write their output soon, and the one that Node.js
+/// executes before a program.
 fn own_files() -> &'static [(PathBuf, &'static [u8])] {
     static FILES: OnceLock<Vec<(PathBuf, &'static [u8])>> = OnceLock::new();
     let path = |name| Path::new(PYTHON_DIRECTORY).join(name);
@@ -114,7 +119,8 @@ fn own_files() -> &'static [(PathBuf, &'static [u8])] {
     })
 }
 
-/// Plans what a run of this spec sees that may open so many pseudo-terminals, or returns the recent plan of a run like it.
+/// Plans what a run of this spec sees that may open so many pseudo-terminals, or returns the recent
+/// plan of a run like it.
 pub(super) fn plan_files_of(inner: &Inner, spec: &Spec, ptys: u32) -> Result<Arc<KnownFiles>, Error> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     // Of a directory that was removed the kernel still has the name: notes about it contain that.
@@ -215,7 +221,8 @@ pub(super) fn host_files(inner: &Inner) -> Result<FilesPlan, Error> {
         world_readable: &[],
         own: own_files(),
         machine: &MachineFiles::here(inner.usual_memory()),
-        // Its file of name servers is there for runs with the network; to others no name server answers.
+        // Its file of name servers is there for runs with the network; to others no name server
+        // answers.
         network: true,
         ptys: PTYS,
         gpus: None,
@@ -223,7 +230,8 @@ pub(super) fn host_files(inner: &Inner) -> Result<FilesPlan, Error> {
     Ok(plan_files(&request)?)
 }
 
-/// Makes a link to /workspace, where nothing else is shown and its directory is not one of the host's.
+/// Makes a link to /workspace, where nothing else is shown and its directory is not one of the
+/// host's.
 fn link_workspace(plan: &mut FilesPlan, link: &Path) {
     let is_taken = |mount: &Mount| link.starts_with(mount.target()) || mount.target().starts_with(link);
     let Some(directory) = link.parent().filter(|directory| directory.parent() == Some(Path::new("/"))) else {
@@ -238,8 +246,8 @@ fn link_workspace(plan: &mut FilesPlan, link: &Path) {
     }
 }
 
-/// Whether the directory that a run is to start in still exists in its workspace: runs make and remove such directories, and a recent
-/// plan says nothing of that.
+/// Whether the directory that a run is to start in still exists in its workspace: runs make and
+/// remove such directories, and a recent plan says nothing of that.
 fn is_start_there(spec: &Spec) -> bool {
     match (&spec.workspace, &spec.working_directory) {
         (Some(source), Some(directory)) => match directory.strip_prefix(WORKSPACE) {
@@ -263,7 +271,8 @@ pub fn gpus() -> Result<Gpus, Error> {
     Ok(find_gpus(device_user())?)
 }
 
-/// The host's /proc in place of one of a pid namespace's own, which only that namespace's first process could mount.
+/// The host's /proc in place of one of a pid namespace's own, which only that namespace's first
+/// process could mount.
 fn show_host_proc(plan: &mut FilesPlan) {
     for mount in &mut plan.mounts {
         if let Mount::Proc { target, .. } = mount {

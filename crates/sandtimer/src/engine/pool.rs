@@ -25,7 +25,8 @@ struct SlotTable {
     bare: Vec<usize>,
     /// Rows of living runs that share a directory with others; see [`Pool::note_shared`].
     shared: HashSet<usize>,
-    /// Rows that such runs had, the one that has been unused for longest first. Used again when no other is left.
+    /// Rows that such runs had, the one that has been unused for longest first. Used again when no
+    /// other is left.
     outlived: VecDeque<usize>,
     /// Rows that hold something unkillable.
     quarantined: usize,
@@ -80,9 +81,14 @@ impl Pool {
             (if fresh.is_none() { std::mem::take(&mut slots.bare) } else { Vec::new() }, fresh)
         };
         if let Some(slot_index) = fresh {
-            return self.cgroups.slot(slot_index).map(Some).inspect_err(|_| self.lock().bare.push(slot_index));
+            return self
+                .cgroups
+                .slot(slot_index)
+                .map(Some)
+                .inspect_err(|_| self.lock().bare.push(slot_index));
         }
-        // Rows that could not be renewed when they were given back: one of them may be empty by now.
+        // Rows that could not be renewed when they were given back: one of them may be empty by
+        // now.
         let mut found = None;
         for slot_index in bare {
             match found.is_none().then(|| self.cgroups.renew(slot_index, None)) {
@@ -93,8 +99,9 @@ impl Pool {
         Ok(found)
     }
 
-    /// Notes that the run of this row has a directory in common with others. It can hand descriptors on by a socket there, and
-    /// what these hold (memory of files, inotify instances, terminals) stays charged to its groups and its uid when it is dead.
+    /// Notes that the run of this row has a directory in common with others. It can hand
+    /// descriptors on by a socket there, and what these hold (memory of files, inotify instances,
+    /// terminals) stays charged to its groups and its uid when it is dead.
     pub fn note_shared(&self, slot_index: usize) {
         self.lock().shared.insert(slot_index);
     }

@@ -1,11 +1,12 @@
 //! Keeps children of one profile ready, off the path of those who take them.
 //!
-//! As many threads for each pool as processors: while one child seals itself, the next passes through launcher and zygote.
-//! They make children in moments without calls, or as soon as few are left, and end answered jobs then as well; in the
-//! sandboxes that calls have left (`vacancies`) where there are such. A caller
-//! that finds none ready waits for the next (`path: cold`). A pool that is used up is made larger, one that is idle goes
-//! back to its size. All children of a zygote share the layout of its memory, so zygotes are replaced after a number of
-//! children or a time; the next one stands ready before the old one goes.
+//! As many threads for each pool as processors: while one child seals itself, the next passes
+//! through launcher and zygote. They make children in moments without calls, or as soon as few are
+//! left, and end answered jobs then as well; in the sandboxes that calls have left (`vacancies`)
+//! where there are such. A caller that finds none ready waits for the next (`path: cold`). A pool
+//! that is used up is made larger, one that is idle goes back to its size. All children of a zygote
+//! share the layout of its memory, so zygotes are replaced after a number of children or a time;
+//! the next one stands ready before the old one goes.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,8 +22,8 @@ use super::Inner;
 use super::answered_jobs::AnsweredJob;
 use super::children::{Child, OwnWorkspace, Parent};
 use super::error::Error;
+use super::idle_jails::{IdleJail, IdleJails};
 use super::room;
-use super::idle_jails::{IdleJails, IdleJail};
 use super::workspace::NamedDirectories;
 use super::zygotes::{self, NotServing, Zygote};
 use crate::zygote::{Language, Profile};
@@ -32,10 +33,11 @@ const MAX_CHILDREN_PER_ZYGOTE: u64 = 10_000;
 const MAX_ZYGOTE_AGE_NANOSECONDS: u64 = 3_600_000_000_000;
 /// A pool that grew goes back to its size after this long without a call.
 const SHRINK_TIMEOUT: Duration = Duration::from_secs(30);
-/// While enough stand ready, answered jobs are ended and new ones made once nobody has called for this long: a call has the
-/// processors for itself.
+/// While enough stand ready, answered jobs are ended and new ones made once nobody has called for
+/// this long: a call has the processors for itself.
 const IDLE_WINDOW_NANOSECONDS: u64 = 2_000_000;
-/// The same where interpreters are taken for contexts: opening one, or making a branch of one, continues after the taking.
+/// The same where interpreters are taken for contexts: opening one, or making a branch of one,
+/// continues after the taking.
 const CONTEXT_IDLE_WINDOW_NANOSECONDS: u64 = 20_000_000;
 /// An answered job is ended after this long at the latest.
 const ANSWERED_LIMIT: u64 = 5_000_000;
@@ -47,7 +49,8 @@ const ROOM_INTERVAL: Duration = Duration::from_millis(5);
 pub(super) const CANCELLATION_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// After a failure, how long until the next try.
 const TRY_AGAIN_MILLISECONDS: u64 = 200;
-/// Failures in a row after which callers are told: a zygote that was killed is nobody's business but ours.
+/// Failures in a row after which callers are told: a zygote that was killed is nobody's business
+/// but ours.
 pub(super) const TRIES: u32 = 3;
 
 #[derive(Debug)]
@@ -116,7 +119,8 @@ pub struct Stats {
     pub cold: u64,
     /// Children that were put into a sandbox which an earlier call had left as it found it.
     pub reused: u64,
-    /// Children that died or became useless while they waited, or did not become the branch that they were to be.
+    /// Children that died or became useless while they waited, or did not become the branch that
+    /// they were to be.
     pub lost: u64,
     pub zygotes: u64,
     /// Zygotes, and interpreters without one, that were ended because of their pre-warm script.
@@ -144,7 +148,8 @@ pub(super) struct ZygoteSource {
 }
 
 impl ZygoteSource {
-    /// A zygote that serves: the next one once it stands ready, else the one there is, else a new one.
+    /// A zygote that serves: the next one once it stands ready, else the one there is, else a new
+    /// one.
     pub(super) fn serving(&mut self, shared: &Arc<ChildPool>) -> Result<Arc<Zygote>, Error> {
         match self.next.as_ref().map(Receiver::try_recv) {
             Some(Ok(Ok(next))) => self.adopt(next),
@@ -176,8 +181,12 @@ impl ZygoteSource {
     }
 
     fn adopt(&mut self, zygote: Zygote) {
-        *self =
-            ZygoteSource { zygote: Some(Arc::new(zygote)), born: 0, since: monotonic_nanoseconds(), next: None };
+        *self = ZygoteSource {
+            zygote: Some(Arc::new(zygote)),
+            born: 0,
+            since: monotonic_nanoseconds(),
+            next: None,
+        };
     }
 
     /// Starts the next one beside this, on a thread that lives as long as that takes.
@@ -257,7 +266,8 @@ impl ChildPool {
                 }
                 Err(error) => {
                     drop(state);
-                    // Another zygote may have better luck. That one was lost counts once, however many children it was to have.
+                    // Another zygote may have better luck. That one was lost counts once, however
+                    // many children it was to have.
                     if zygote.is_none_or(|zygote| self.source().discard(&zygote)) {
                         self.failed(error);
                     }
@@ -269,8 +279,8 @@ impl ChildPool {
         self.end(self.idle_jails.close());
     }
 
-    /// The zygote that serves. None where none could be started, by this refiller or by the one that it waited for: callers
-    /// were told then, and what did not start is dead.
+    /// The zygote that serves. None where none could be started, by this refiller or by the one
+    /// that it waited for: callers were told then, and what did not start is dead.
     fn zygote(self: &Arc<Self>) -> Option<Arc<Zygote>> {
         let before = self.failed_starts.load(Ordering::Acquire);
         let mut source = self.source();
@@ -281,7 +291,8 @@ impl ChildPool {
         serving
             .map_err(|error| {
                 self.failed_starts.fetch_add(1, Ordering::AcqRel);
-                // While the others wait: nobody tries again before those who asked have heard of it.
+                // While the others wait: nobody tries again before those who asked have heard of
+                // it.
                 self.failed(error);
             })
             .ok()
@@ -339,7 +350,8 @@ impl ChildPool {
         Profile { prewarm: None, ..self.profile.clone() }
     }
 
-    /// An interpreter that no zygote is there for. Each runs the pre-warm script itself, so one that has failed is not run again.
+    /// An interpreter that no zygote is there for. Each runs the pre-warm script itself, so one
+    /// that has failed is not run again.
     fn start(&self, directories: &NamedDirectories, stop: BorrowedFd<'_>) -> Result<Child, Error> {
         let start = |profile: &Profile| Child::start(&self.inner, profile, directories, stop);
         let has_failed = self.lock().stats.not_prewarmed.is_some();
@@ -365,15 +377,19 @@ impl ChildPool {
         process::wait_readable(self.closing.as_fd(), TRY_AGAIN_MILLISECONDS);
     }
 
-    /// Waits until another child is wanted, and says whether somebody waits for it; none when no more will be.
+    /// Waits until another child is wanted, and says whether somebody waits for it; none when no
+    /// more will be.
     fn wait_for_want(&self) -> Option<(bool, room::PendingChild)> {
-        let idle_window = if self.profile.live { CONTEXT_IDLE_WINDOW_NANOSECONDS } else { IDLE_WINDOW_NANOSECONDS };
+        let idle_window =
+            if self.profile.live { CONTEXT_IDLE_WINDOW_NANOSECONDS } else { IDLE_WINDOW_NANOSECONDS };
         let mut state = self.lock();
         loop {
             let now = monotonic_nanoseconds();
             let quiet = now.saturating_sub(state.last_call);
             let over = now.saturating_sub(state.answered_since) >= ANSWERED_LIMIT;
-            if !state.answered.is_empty() && (state.closed || state.is_short() || quiet >= idle_window || over) {
+            if !state.answered.is_empty()
+                && (state.closed || state.is_short() || quiet >= idle_window || over)
+            {
                 let count = state.answered.len().min(MAX_ANSWERED_AT_A_TIME);
                 let mut answered: Vec<AnsweredJob> = state.answered.drain(..count).collect();
                 if !state.answered.is_empty() {
@@ -395,7 +411,8 @@ impl ChildPool {
             let lacking = state.coming() < state.wanted.max(state.waiting) && !vain;
             let is_due = lacking && (state.is_short() || quiet >= idle_window);
             if is_due && self.may_make(&state) {
-                let hurried = state.waiting > state.coming() || quiet < IDLE_WINDOW_NANOSECONDS && state.is_short();
+                let hurried =
+                    state.waiting > state.coming() || quiet < IDLE_WINDOW_NANOSECONDS && state.is_short();
                 state.making += 1;
                 if state.coming() < state.wanted.max(state.waiting) {
                     self.lacking.notify_one();
@@ -419,7 +436,11 @@ impl ChildPool {
             }
             let awaits_idle_window = lacking || !state.answered.is_empty();
             state.awaits_idle_window = awaits_idle_window;
-            let most = if awaits_idle_window { Duration::from_nanos(idle_window.saturating_sub(quiet)) } else { SHRINK_TIMEOUT };
+            let most = if awaits_idle_window {
+                Duration::from_nanos(idle_window.saturating_sub(quiet))
+            } else {
+                SHRINK_TIMEOUT
+            };
             let (woken, waited) =
                 self.lacking.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner);
             state = woken;
@@ -438,15 +459,16 @@ impl ChildPool {
         }
     }
 
-    /// Whether the caller's descriptors allow another child now. The first one that a caller waits for is tried in any case, if no
-    /// call is there whose end makes room.
+    /// Whether the caller's descriptors allow another child now. The first one that a caller waits
+    /// for is tried in any case, if no call is there whose end makes room.
     fn may_make(&self, state: &ChildPoolState) -> bool {
         let is_only_way =
             state.waiting > 0 && state.making == 0 && self.calls_begun.load(Ordering::Relaxed) == 0;
         is_only_way || room::has_room_for_child(state.waiting <= state.making)
     }
 
-    /// Makes a child, of a zygote where its language has them, with these directories. A workspace that is not named is its own.
+    /// Makes a child, of a zygote where its language has them, with these directories. A workspace
+    /// that is not named is its own.
     pub(super) fn make(
         &self,
         zygote: Option<&Arc<Zygote>>,
@@ -474,7 +496,8 @@ impl ChildPool {
                     hurried,
                     stop,
                 };
-                // Init can answer for what Landlock lets a job make, of sandboxes that are all alike, and not in a live one.
+                // Init can answer for what Landlock lets a job make, of sandboxes that are all
+                // alike, and not in a live one.
                 let landlocked = self.inner.host()?.landlock_abi > 0;
                 let is_private =
                     spec.workspace.is_none() && spec.temporary.is_none() && spec.sandbox.is_none();

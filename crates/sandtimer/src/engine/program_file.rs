@@ -1,4 +1,5 @@
-//! The text of a program, which a run has as a file: a sealed memory file at a descriptor, and names that lead to that.
+//! The text of a program, which a run has as a file: a sealed memory file at a descriptor, and
+//! names that lead to that.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -12,20 +13,22 @@ use crate::isolate::files::FILE_DESCRIPTOR;
 use crate::isolate::plan::IsolationLayer;
 use crate::model::{FileCommand, NODE_FILE, NODE_FILE_SOURCE, PROGRAM_FILES, ProgramSource};
 
-/// The name of what Node.js executes first, in the private directory of a run that has no root of its own.
+/// The name of what Node.js executes first, in the private directory of a run that has no root of
+/// its own.
 const PRIVATE_NODE_FILE: &str = ".sandtimer.cjs";
 
 /// The text of a run's program.
 pub(super) struct ProgramFile {
     pub text: OwnedFd,
-    /// The descriptor that the command has it at, if that is not the first one after its standard streams.
+    /// The descriptor that the command has it at, if that is not the first one after its standard
+    /// streams.
     pub number: Option<u64>,
 }
 
 impl ProgramFile {
-    /// Takes the text of `spec`, and has its command execute the file. `private`: the directory on the host that the run has in place of
-    /// mounts. Returns `None` without a text, and for a run that has neither a root nor such a directory: its command has the text in an
-    /// argument.
+    /// Takes the text of `spec`, and has its command execute the file. `private`: the directory on
+    /// the host that the run has in place of mounts. Returns `None` without a text, and for a run
+    /// that has neither a root nor such a directory: its command has the text in an argument.
     pub fn take(
         spec: &mut Spec,
         private: Option<&Path>,

@@ -1,12 +1,14 @@
-//! Python programs as runs in children of a zygote: an interpreter that stands ready takes the place of one that is started.
+//! Python programs as runs in children of a zygote: an interpreter that stands ready takes the
+//! place of one that is started.
 //!
 //! ```text
 //! a ready child of the pool      where the program asks for nothing that is built into a sandbox
 //! a child made for this run      where it does: a workspace, a directory to start in, a disk limit
 //! none                           no zygote serves, or it asks for what no child has: the caller starts an interpreter
 //! ```
-//! The child gives the program what `python3 FILE` gives it: the run's environment and streams, a file, and an end by exit code.
-//! The file is a name in the sandbox's root that leads to the source in the child's memory.
+//! The child gives the program what `python3 FILE` gives it: the run's environment and streams, a
+//! file, and an end by exit code. The file is a name in the sandbox's root that leads to the source
+//! in the child's memory.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
@@ -14,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use sandtimer_os::zygote as os;
 
-use super::children::{Child, Parent, ChildJob};
+use super::children::{Child, ChildJob, Parent};
 use super::error::Error;
 use super::opened::{self, OpenedRun};
 use super::start;
@@ -28,16 +30,18 @@ use crate::model::{LimitKind, Path};
 const MARK: [u8; 4] = [0xff; 4];
 /// So many children in a row may have died while they waited.
 const MAX_LOST_CHILDREN: u32 = 4;
-/// Variables that an interpreter or a library reads at its start, by their beginnings: a zygote has started already.
+/// Variables that an interpreter or a library reads at its start, by their beginnings: a zygote has
+/// started already.
 const READ_AT_START: [&str; 9] =
     ["PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OMP_", "MKL_", "OPENBLAS_"];
 /// The one of them that a child reads itself.
 const PYTHON_PATH: &str = "PYTHONPATH";
 
 impl Calls {
-    /// Starts a program as the run that `spec` describes, whose command and `program` are ignored, in a child of this pool's zygote. `None` where
-    /// none serves yet, or the spec asks for what only an interpreter of its own can have (a terminal, a network, a variable that is
-    /// read at the start): `spec` is as it was then, and the caller starts that interpreter.
+    /// Starts a program as the run that `spec` describes, whose command and `program` are ignored,
+    /// in a child of this pool's zygote. `None` where none serves yet, or the spec asks for what
+    /// only an interpreter of its own can have (a terminal, a network, a variable that is read at
+    /// the start): `spec` is as it was then, and the caller starts that interpreter.
     ///
     /// # Errors
     /// What stops Sandtimer before a run exists, whichever way it is started; see [`Error`].
@@ -94,7 +98,8 @@ impl Calls {
             return Some(child);
         }
         let zygote = shared.serving_zygote()?;
-        // Whatever keeps it from being made is told by the interpreter that is started in its place.
+        // Whatever keeps it from being made is told by the interpreter that is started in its
+        // place.
         let mut child = match is_plain {
             true => shared.make_of(&zygote, &NamedDirectories::default()).ok()?,
             false => {
@@ -162,7 +167,8 @@ fn jail_spec(spec: &Spec, interpreter: &OsStr) -> Spec {
     }
 }
 
-/// What the child's program reads; see `script` there. `is_captured`: the engine reads stdout, and the memory before it.
+/// What the child's program reads; see `script` there. `is_captured`: the engine reads stdout, and
+/// the memory before it.
 fn packet(is_captured: bool, environment: &[(OsString, OsString)]) -> Vec<u8> {
     let variables =
         environment.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());

@@ -3,7 +3,8 @@
 //! ```text
 //! code ─▶ the options' reader, a run like any other: its limits are here ─▶ JavaScript, or why not
 //! ```
-//! Where the options name no reader it is read in this process, as far as that is safe; see `script`.
+//! Where the options name no reader it is read in this process, as far as that is safe; see
+//! `script`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,9 @@ use super::{Engine, Inner, Require, Spec, Stdin, start};
 use crate::limits::Limits;
 use crate::model::{Ending, LimitKind, Outcome, Tier};
 use crate::scope::ScopeId;
-use crate::script::{MAX_CODE_BYTES_APART, JavaScriptProgram, SyntaxError, ReadTarget, check_length, unreadable};
+use crate::script::{
+    JavaScriptProgram, MAX_CODE_BYTES_APART, ReadTarget, SyntaxError, check_length, unreadable,
+};
 
 /// Longer than any code takes that somebody wrote, on a machine with more to do.
 const WALL: Duration = Duration::from_secs(10);
@@ -24,8 +27,8 @@ const PROCESSES: u64 = 16;
 const OUTPUT: u64 = 16 << 20;
 
 impl Engine {
-    /// The JavaScript of a TypeScript program, read within this time or the engine's own limit, and within the limits of the
-    /// scope `parent`.
+    /// The JavaScript of a TypeScript program, read within this time or the engine's own limit, and
+    /// within the limits of the scope `parent`.
     ///
     /// # Errors
     /// Where and why it cannot be read ([`Error::Script`]); what stops Sandtimer before it is read.

@@ -1,8 +1,9 @@
 //! Descriptors of the host program that pools leave to it.
 //!
-//! Pools make children ahead of need, and use the sandboxes of calls that have ended again, only while enough descriptors are free: a
-//! quarter of the process's limit, 64 at least, is for the code of the caller. A caller that waits for a child waits until there is room
-//! as well, unless no other call of its pool could make some.
+//! Pools make children ahead of need, and use the sandboxes of calls that have ended again, only
+//! while enough descriptors are free: a quarter of the process's limit, 64 at least, is for the
+//! code of the caller. A caller that waits for a child waits until there is room as well, unless no
+//! other call of its pool could make some.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -16,7 +17,8 @@ const DESCRIPTORS_PER_IDLE_JAIL: u64 = 20;
 const MIN_RESERVE: u64 = 64;
 const RESERVE_SHARE: u64 = 4;
 
-/// Children that are being made, for any pool of the process with this PID: not all of their descriptors are open yet.
+/// Children that are being made, for any pool of the process with this PID: not all of their
+/// descriptors are open yet.
 static PENDING: AtomicU64 = AtomicU64::new(0);
 static PENDING_OF: AtomicU32 = AtomicU32::new(0);
 
@@ -53,7 +55,8 @@ fn pending() -> u64 {
     }
 }
 
-/// Whether there is room for another child. One that is made `ahead` of need leaves room for one that a caller of another pool waits for.
+/// Whether there is room for another child. One that is made `ahead` of need leaves room for one
+/// that a caller of another pool waits for.
 pub(super) fn has_room_for_child(ahead: bool) -> bool {
     has_room(DESCRIPTORS_PER_CHILD * (1 + u64::from(ahead)))
 }

@@ -22,11 +22,11 @@ use crate::model::{LimitKind, Outcome, Progress, Remark, StartDelays, WaitingFor
 use crate::progress::ProgressReport;
 use crate::scope::{Deadline, Extension, ScopeId, ScopeTree};
 use crate::supervise::RunInspection;
+use crate::supervise::commands::{EnforcerCommand, Pauser};
 use crate::supervise::follower::OutputPiece;
 use crate::supervise::look::inspect_wait;
-use crate::supervise::commands::{EnforcerCommand, Pauser};
 use crate::supervise::output::{Chunk, SharedSpool};
-use crate::supervise::run::{WallExtension, SharedRun};
+use crate::supervise::run::{SharedRun, WallExtension};
 use crate::supervise::run_inspection::inspect_run;
 use crate::supervise::{ports, remarks};
 use crate::time::Moment;
@@ -82,7 +82,8 @@ impl Run {
         self.scope
     }
 
-    /// What of the host the caller will miss inside, such as the current directory, and why it is not there.
+    /// What of the host the caller will miss inside, such as the current directory, and why it is
+    /// not there.
     pub fn missing(&self) -> &[String] {
         &self.running.missing
     }
@@ -123,7 +124,8 @@ impl Run {
         StartFuture { running: self.running.clone(), key: None }
     }
 
-    /// Waits until captured output goes past these positions of stdout and stderr, or the run is over.
+    /// Waits until captured output goes past these positions of stdout and stderr, or the run is
+    /// over.
     pub fn grown(&self, cursors: [u64; 2]) -> OutputFuture {
         OutputFuture { running: self.running.clone(), spools: self.spools.clone(), cursors, key: None }
     }
@@ -148,7 +150,8 @@ impl Run {
         CallCompletion::of(self)
     }
 
-    /// Blocks until the verdict is there or the run ended without one; its time in monotonic nanoseconds.
+    /// Blocks until the verdict is there or the run ended without one; its time in monotonic
+    /// nanoseconds.
     pub fn verdict_blocking(&self) -> Option<u64> {
         self.running.waiting.wait_verdict()
     }
@@ -159,8 +162,8 @@ impl Run {
     }
 
     /// Waits for the next word of a limit that has not ended the run: of its wall limit where
-    /// [`Spec::warn`](super::Spec::warn) asked for it, again if that moves later, and of a stall limit that it is only
-    /// too busy for. Each is given once; `None` when the run is over.
+    /// [`Spec::warn`](super::Spec::warn) asked for it, again if that moves later, and of a stall
+    /// limit that it is only too busy for. Each is given once; `None` when the run is over.
     pub fn warned(&self) -> WarningFuture {
         WarningFuture { running: self.running.clone(), key: None }
     }
@@ -170,24 +173,26 @@ impl Run {
         self.running.waiting.wait_warning()
     }
 
-    /// When everything of the run must be dead, in monotonic nanoseconds; `None` without a limit or before its start.
+    /// When everything of the run must be dead, in monotonic nanoseconds; `None` without a limit or
+    /// before its start.
     pub fn deadline(&self) -> Option<u64> {
         self.running.cell.hard_end().map(Moment::as_nanos)
     }
 
-    /// When its ending starts, in monotonic nanoseconds; `None` without a limit, in a pause of its clocks, and once it is
-    /// over.
+    /// When its ending starts, in monotonic nanoseconds; `None` without a limit, in a pause of its
+    /// clocks, and once it is over.
     pub fn wall_end(&self) -> Option<u64> {
         self.wall().map(|deadline| deadline.wall_end.as_nanos())
     }
 
-    /// What bounds its wall now, with what extended it: `None` where [`wall_end`](Run::wall_end) is.
+    /// What bounds its wall now, with what extended it: `None` where [`wall_end`](Run::wall_end)
+    /// is.
     pub fn wall(&self) -> Option<Deadline> {
         self.scopes().ok()?.deadline(self.scope).ok()?
     }
 
-    /// What it is doing: its processes, and what each waits for. Reads /proc for a moment; of a run that is over there is
-    /// nothing to see.
+    /// What it is doing: its processes, and what each waits for. Reads /proc for a moment; of a run
+    /// that is over there is nothing to see.
     pub fn inspect(&self) -> RunInspection {
         inspect_run(&self.running, monotonic_nanoseconds())
     }
@@ -197,13 +202,14 @@ impl Run {
         Duration::from_nanos(self.running.quiet_for(monotonic_nanoseconds()))
     }
 
-    /// What its command waits for, or that it computes: the first part of [`Run::look`], for many runs at once.
+    /// What its command waits for, or that it computes: the first part of [`Run::look`], for many
+    /// runs at once.
     pub fn waiting_for(&self) -> Option<WaitingFor> {
         inspect_wait(&self.running)
     }
 
-    /// Ends the run, with SIGTERM first if it has a grace. A second call does not wait for the grace. Does nothing in a process
-    /// that was forked from the engine's.
+    /// Ends the run, with SIGTERM first if it has a grace. A second call does not wait for the
+    /// grace. Does nothing in a process that was forked from the engine's.
     pub fn cancel(&self, reason: impl Into<String>) {
         if self.inner.is_a_copy() {
             return;
@@ -232,7 +238,8 @@ impl Run {
         let now = Moment::from_nanos(monotonic_nanoseconds());
         let mut scopes = self.scopes()?;
         scopes.extend(self.scope, Extension::By(by), now)?;
-        // The command may have started since; what was counted from its submission would end too early.
+        // The command may have started since; what was counted from its submission would end too
+        // early.
         self.begin_clock(&mut scopes)?;
         let deadline = scopes.deadline(self.scope)?;
         if let Some(Deadline { effect, limit, .. }) = &deadline {
@@ -309,7 +316,8 @@ impl Run {
             return Err(Error::Closed);
         }
         let token = self.running.job.as_ref().map_or(0, |job| u64::from(job.token()));
-        let send = || sandtimer_os::process::send_command(&*self.running.control, order::SIGNAL_ALL, signal, token);
+        let send =
+            || sandtimer_os::process::send_command(&*self.running.control, order::SIGNAL_ALL, signal, token);
         let sent = self.running.waiting.unless_finished(send);
         sent.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
             .map_err(Error::system("cannot signal the run"))
@@ -326,7 +334,8 @@ impl Run {
     /// Bytes at the end of a stream that [`Run::remark_of`] looks at.
     pub const REMARKED_OUTPUT: usize = remarks::MAX_SEARCHED_BYTES;
 
-    /// The remark that the end of a stream gives reason for, if the stream is not captured and the engine does not see it.
+    /// The remark that the end of a stream gives reason for, if the stream is not captured and the
+    /// engine does not see it.
     pub fn remark_of(&self, output: &[u8]) -> Option<Remark> {
         remarks::of_output(&self.running, output)
     }
@@ -346,17 +355,20 @@ impl Run {
         self.pipes().stdin.take()
     }
 
-    /// Whether something in it can listen on a port: on a loopback of its own, or in the host's network.
+    /// Whether something in it can listen on a port: on a loopback of its own, or in the host's
+    /// network.
     pub fn has_network(&self) -> bool {
         self.running.network
     }
 
-    /// Whether a process of it listens on this TCP port. Reads files of /proc, as many as it has processes and descriptors.
+    /// Whether a process of it listens on this TCP port. Reads files of /proc, as many as it has
+    /// processes and descriptors.
     pub fn listens_on(&self, port: u16) -> bool {
         self.listens_on_while(port, &|| true)
     }
 
-    /// As [`Run::listens_on`], for a caller that may leave before all processes of the run are looked at.
+    /// As [`Run::listens_on`], for a caller that may leave before all processes of the run are
+    /// looked at.
     pub fn listens_on_while(&self, port: u16, is_wanted: &dyn Fn() -> bool) -> bool {
         let job = self.running.job.as_ref().map(|job| job.pidfd.as_fd());
         ports::listens(self.running.pidfd.as_fd(), job, port, is_wanted) && !self.has_finished()
@@ -365,8 +377,8 @@ impl Run {
     /// A connection to a port of its loopback. Blocks for at most twice `within`.
     ///
     /// # Errors
-    /// `PermissionDenied` where this process may not enter the run's network namespace, which takes CAP_SYS_ADMIN; else those of
-    /// connect(2).
+    /// `PermissionDenied` where this process may not enter the run's network namespace, which takes
+    /// CAP_SYS_ADMIN; else those of connect(2).
     pub fn connect(&self, port: u16, within: Duration) -> io::Result<TcpStream> {
         if self.has_finished() {
             return Err(io::ErrorKind::NotConnected.into());
@@ -395,8 +407,8 @@ impl Run {
         }
     }
 
-    /// The read end of an output stream, for [`Output::Piped`](super::Output::Piped); once. Of a terminal or a pipe that both are, as
-    /// stdout.
+    /// The read end of an output stream, for [`Output::Piped`](super::Output::Piped); once. Of a
+    /// terminal or a pipe that both are, as stdout.
     pub fn take_output(&self, stream: Stream) -> Option<OwnedFd> {
         let mut pipes = self.pipes();
         match stream {
@@ -405,13 +417,14 @@ impl Run {
         }
     }
 
-    /// How far it is, when it will be done and how likely that is before its wall ends it, as far as its captured output or its
-    /// reports say so.
+    /// How far it is, when it will be done and how likely that is before its wall ends it, as far
+    /// as its captured output or its reports say so.
     pub fn progress(&self) -> Option<Progress> {
         self.running.progress(self.wall_end(), monotonic_nanoseconds())
     }
 
-    /// In which order it has written to its captured streams since this was last asked: where each piece ends in its stream.
+    /// In which order it has written to its captured streams since this was last asked: where each
+    /// piece ends in its stream.
     pub fn take_write_sequence(&self) -> Vec<OutputPiece> {
         self.running.follower.as_ref().map(|follower| follower.take_write_sequence()).unwrap_or_default()
     }
@@ -423,7 +436,8 @@ impl Run {
         self.running.handle_report(&line, monotonic_nanoseconds());
     }
 
-    /// Tells the engine that output was seen, for those who read piped output themselves: the stall limit asks.
+    /// Tells the engine that output was seen, for those who read piped output themselves: the stall
+    /// limit asks.
     pub fn note_output(&self) {
         self.running.note_output(monotonic_nanoseconds());
     }
@@ -460,7 +474,8 @@ fn read_output(
 impl Drop for Run {
     fn drop(&mut self) {
         if self.inner.is_a_copy() {
-            // The run is another process's, and a lock that a thread held at the fork is held here for good.
+            // The run is another process's, and a lock that a thread held at the fork is held here
+            // for good.
             std::mem::forget((self.inner.clone(), self.running.clone()));
             return;
         }

@@ -33,7 +33,8 @@ impl Engine {
         self.open_carried_scope(parent, layer, name, (limits, None))
     }
 
-    /// As [`Engine::open_scope`], of a scope that was open before: its clock and its own wall are those of `carried`.
+    /// As [`Engine::open_scope`], of a scope that was open before: its clock and its own wall are
+    /// those of `carried`.
     ///
     /// # Errors
     /// As [`Engine::open_scope`].
@@ -49,8 +50,8 @@ impl Engine {
         ScopeHandle::open(self, opening, carried)
     }
 
-    /// As [`Engine::open_carried_scope`], of work in which there are several runs one after the other: a ceiling of the wall
-    /// bounds each of them, and not the work as a whole.
+    /// As [`Engine::open_carried_scope`], of work in which there are several runs one after the
+    /// other: a ceiling of the wall bounds each of them, and not the work as a whole.
     ///
     /// # Errors
     /// As [`Engine::open_scope`].
@@ -68,7 +69,8 @@ impl Engine {
         Ok(scope)
     }
 
-    /// Opens a scope for one of several that share this engine: the ceilings of every run inside are at most these.
+    /// Opens a scope for one of several that share this engine: the ceilings of every run inside
+    /// are at most these.
     pub fn open_tenant(&self, name: impl Into<String>, maxima: &Limits) -> Result<ScopeHandle, Error> {
         let scope = self.open_scope(None, Layer::Tenant, name, &Limits::new())?;
         let mut scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -112,7 +114,8 @@ impl ScopeHandle {
 impl Drop for ScopeHandle {
     fn drop(&mut self) {
         if self.inner.is_a_copy() {
-            // The scope is another process's, and a lock that a thread held at the fork is held here for good.
+            // The scope is another process's, and a lock that a thread held at the fork is held
+            // here for good.
             std::mem::forget(self.inner.clone());
             return;
         }

@@ -1,7 +1,8 @@
 //! From a Spec to a watched run.
 //!
-//! The order: its scope and limits (`opened`), files, row, descriptors, plan, launcher, threads. Until the launcher has
-//! been asked nothing exists that could be left behind; after it, the run is the enforcer's.
+//! The order: its scope and limits (`opened`), files, row, descriptors, plan, launcher, threads.
+//! Until the launcher has been asked nothing exists that could be left behind; after it, the run is
+//! the enforcer's.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -22,9 +23,9 @@ pub(super) const USUAL_UMASK: u32 = 0o022;
 
 pub(super) use super::environment::environment;
 use super::error::Error;
+use super::jail;
 use super::opened::{OpenedRun, close, open};
 use super::owners::{idmap_namespaces, unmapped_owner};
-use super::jail;
 use super::plans::{self, KnownFiles};
 use super::private_directory::private_directory;
 use super::program_file::ProgramFile;
@@ -37,14 +38,16 @@ use crate::isolate::host::{HostCapabilities, NamespaceSupport};
 use crate::isolate::lease::{WORKSPACES, has_uids};
 use crate::isolate::machine::format_meminfo;
 use crate::isolate::networks::{LentNetwork, NetworkUse};
-use crate::isolate::plan::{self, Identity, InitClock, Network, Plan, IsolationPolicy, ProcessLimits, PlanRejection, IsolationLayer};
+use crate::isolate::plan::{
+    self, Identity, InitClock, IsolationLayer, IsolationPolicy, Network, Plan, PlanRejection, ProcessLimits,
+};
 use crate::isolate::ptys::{self, PtyShare};
 use crate::isolate::sandbox::USER_ID;
 use crate::limits::{EffectiveLimits, Key};
 use crate::model::{LimitKind, Path as RunPath, Tier};
 use crate::supervise::at_once::RunHandoff;
-use crate::supervise::deliveries::Attachment;
 use crate::supervise::commands::WatchdogId;
+use crate::supervise::deliveries::Attachment;
 use crate::supervise::run::{Job, PrivateDirectory};
 
 /// Size of the private directories where no disk limit is set, as far as memory allows.
@@ -74,7 +77,8 @@ fn begin(inner: &Arc<Inner>, spec: Spec, opened: OpenedRun) -> Result<Run, Error
     let result = begin_in(inner, spec, opened, &mut holder);
     if result.is_err() {
         if let Some(slot) = holder {
-            // A sandbox may have been started all the same: its control socket is closed, and nothing of it stays.
+            // A sandbox may have been started all the same: its control socket is closed, and
+            // nothing of it stays.
             slot.kill_all();
         }
         inner.pool.give_back(slot_index, None);
@@ -113,7 +117,8 @@ fn begin_in(
     Ok(finish(inner, jail, opened, &spec, streams, None))
 }
 
-/// Ends and reaps the init of a sandbox that was started and is to be no run's. The engine's end of its control socket is closed.
+/// Ends and reaps the init of a sandbox that was started and is to be no run's. The engine's end of
+/// its control socket is closed.
 pub(super) fn abandon(slot: &Slot, init: BorrowedFd<'_>) {
     if !slot.kill_all() && !process::wait_readable(init, 1000) {
         // Gone already is as good.
@@ -255,8 +260,11 @@ pub(super) fn prepare_to<T>(
     let value = |kind: LimitKind| effective.get(kind).map(|effect| effect.value);
     let slot_index = slot.index;
     let root = has_uids();
-    let mut identity =
-        root.then(|| Identity { job: inner.lease.uid(slot_index), init: inner.lease.init_uid(), owner: None });
+    let mut identity = root.then(|| Identity {
+        job: inner.lease.uid(slot_index),
+        init: inner.lease.init_uid(),
+        owner: None,
+    });
     let may_have = spec.terminal.is_none() && !spec.without_ptys && !spec.host_proc;
     let ptys = may_have.then(|| inner.ptys.take(spec.owner.clone()));
     let (ptys, lacking) = match ptys.transpose() {
@@ -341,22 +349,27 @@ pub(super) fn prepare_to<T>(
     check_requirement(spec, &plan)?;
     let finished = finish(&mut plan, &PlanContext { host, policy: &policy, tasks: tasks.len() });
     let idmaps = idmap_namespaces(inner, &plan.idmapped, identity, slot_index)?;
-    Ok((PreparedJail { files, plan, template, private, network: own, ptys, tasks, idmaps, sandbox }, finished))
+    Ok((
+        PreparedJail { files, plan, template, private, network: own, ptys, tasks, idmaps, sandbox },
+        finished,
+    ))
 }
 
 /// The network namespace of a jail, if it is to have one.
 fn lend_network(inner: &Inner, spec: &Spec, host: &HostCapabilities) -> Result<Option<LentNetwork>, Error> {
-    let has_one = !spec.network && host.private_network.is_ok() && !spec.without.contains(&IsolationLayer::Net);
+    let has_one =
+        !spec.network && host.private_network.is_ok() && !spec.without.contains(&IsolationLayer::Net);
     let mut lent = has_one.then(|| inner.launchers.network(NetworkUse::Jail)).transpose()?;
     if let Some(lent) = lent.as_mut().filter(|_| spec.shares_directory()) {
-        // By a socket in a directory that it shares, the run can give an open file of /proc/self/net to another, which would read
-        // there what the next run does.
+        // By a socket in a directory that it shares, the run can give an open file of
+        // /proc/self/net to another, which would read there what the next run does.
         lent.keep_from_pool();
     }
     Ok(lent)
 }
 
-/// Root's uid outside of any namespace of its own is no uid for a run, with whatever capabilities: devices and files are root's.
+/// Root's uid outside of any namespace of its own is no uid for a run, with whatever capabilities:
+/// devices and files are root's.
 fn check_user(has_uids: bool, host: &HostCapabilities) -> Result<(), Error> {
     match &host.namespaces {
         NamespaceSupport::None(reason) if host.uid == 0 && !has_uids => Err(PlanRejection {
@@ -373,7 +386,8 @@ fn check_user(has_uids: bool, host: &HostCapabilities) -> Result<(), Error> {
     }
 }
 
-/// The launcher of runs with the host's network is in a user namespace of its own where the engine has no privileges.
+/// The launcher of runs with the host's network is in a user namespace of its own where the engine
+/// has no privileges.
 fn check_network(spec: &Spec, host: &HostCapabilities) -> Result<(), Error> {
     let remedy = "run the engine as root for that, or start it without a sandbox";
     match spec.network && host.namespaces == NamespaceSupport::User {
@@ -385,17 +399,20 @@ fn check_network(spec: &Spec, host: &HostCapabilities) -> Result<(), Error> {
 /// What is to be /workspace or /tmp has to be mounted there.
 fn check_workspace(spec: &Spec, host: &HostCapabilities) -> Result<(), Error> {
     match &host.namespaces {
-        NamespaceSupport::None(reason) if spec.workspace.is_some() || spec.temporary.is_some() => Err(PlanRejection {
-            required: "a workspace or a /tmp that outlives its run".to_owned(),
-            possible: "one of the run's own".to_owned(),
-            reason: format!("it needs a mount namespace, and {reason}"),
+        NamespaceSupport::None(reason) if spec.workspace.is_some() || spec.temporary.is_some() => {
+            Err(PlanRejection {
+                required: "a workspace or a /tmp that outlives its run".to_owned(),
+                possible: "one of the run's own".to_owned(),
+                reason: format!("it needs a mount namespace, and {reason}"),
+            }
+            .into())
         }
-        .into()),
         _ => Ok(()),
     }
 }
 
-/// Makes the run and hands it to the two threads. `job`: what its process is where a zygote made that.
+/// Makes the run and hands it to the two threads. `job`: what its process is where a zygote made
+/// that.
 pub(super) fn finish(
     inner: &Arc<Inner>,
     jail: Jail,
@@ -434,7 +451,8 @@ pub(super) fn process_limits(effective: &EffectiveLimits) -> ProcessLimits {
     let value = |kind: LimitKind| effective.get(kind).map(|effect| effect.value);
     let memory = value(LimitKind::Memory);
     ProcessLimits {
-        // A second later than the group's budget, which the enforcer holds: per process, for when all else is dead.
+        // A second later than the group's budget, which the enforcer holds: per process, for when
+        // all else is dead.
         cpu_seconds: value(LimitKind::Cpu).map(|nanoseconds| nanoseconds.div_ceil(1_000_000_000) + 1),
         memory_bytes: memory,
         processes: value(LimitKind::Processes),
@@ -469,8 +487,9 @@ pub(super) fn check_requirement(spec: &Spec, plan: &Plan) -> Result<(), Error> {
     Ok(())
 }
 
-/// Has the sandbox become the command, which is given the descriptors behind the plan's own, from number 3 on: that of its
-/// program, if it has one without a number of its own, and those of its progress channel and its notices.
+/// Has the sandbox become the command, which is given the descriptors behind the plan's own, from
+/// number 3 on: that of its program, if it has one without a number of its own, and those of its
+/// progress channel and its notices.
 fn append_command(prepared: &mut PreparedJail, spec: &mut Spec, file: Option<&ProgramFile>) {
     let first = prepared.numbered().len() as u64;
     let number = file.and_then(|file| file.number);
@@ -501,7 +520,8 @@ fn append_command(prepared: &mut PreparedJail, spec: &mut Spec, file: Option<&Pr
     prepared.plan.names.push("execute the command".into());
 }
 
-/// Appends the command of a live interpreter, with the descriptors that come first behind the plan's own.
+/// Appends the command of a live interpreter, with the descriptors that come first behind the
+/// plan's own.
 pub(super) fn push_interpreter(
     plan: &mut Plan,
     context: &PlanContext<'_>,
@@ -528,7 +548,8 @@ const MAX_NAME_BYTES: usize = 255;
 /// Directories of a PATH that are searched: a client gives it, and there is a path for each.
 const MAX_PATH_DIRECTORIES: usize = 1_000;
 
-/// The paths at which a command may be in a sandbox, by the PATH that it has there: only inside it is known which of them exist.
+/// The paths at which a command may be in a sandbox, by the PATH that it has there: only inside it
+/// is known which of them exist.
 fn candidates(command: &OsStr, environment: &[(OsString, OsString)]) -> Vec<PathBuf> {
     if command.as_bytes().contains(&b'/') {
         return vec![PathBuf::from(command)];
@@ -539,18 +560,21 @@ fn candidates(command: &OsStr, environment: &[(OsString, OsString)]) -> Vec<Path
     let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
     let mut visited = HashSet::new();
     let directories = std::env::split_paths(path.unwrap_or_default());
-    let distinct = directories.filter(|directory| visited.insert(directory.clone())).take(MAX_PATH_DIRECTORIES);
+    let distinct =
+        directories.filter(|directory| visited.insert(directory.clone())).take(MAX_PATH_DIRECTORIES);
     distinct.map(|directory| directory.join(command)).collect()
 }
 
-/// The channels that a run of this spec is given from descriptor `first` on: the variable that names each, and its number.
+/// The channels that a run of this spec is given from descriptor `first` on: the variable that
+/// names each, and its number.
 pub(super) fn channels_of(spec: &Spec, first: usize) -> impl Iterator<Item = (&'static str, usize)> + use<> {
     let channels = [(spec.progress_channel, PROGRESS_VARIABLE), (spec.has_notices(), NOTICE_VARIABLE)];
     let given = channels.into_iter().filter(|(is_given, _)| *is_given);
     given.enumerate().map(move |(index, (_, variable))| (variable, first + index))
 }
 
-/// The last step of a program: become the command, by way of a shell where execve(2) would refuse the file.
+/// The last step of a program: become the command, by way of a shell where execve(2) would refuse
+/// the file.
 pub(super) fn push_execute(
     program: &mut StepProgram,
     spec: &Spec,
@@ -572,7 +596,8 @@ pub(super) struct Descriptors<'a> {
     pub slot: &'a Slot,
     pub stdio: [BorrowedFd<'a>; 3],
     pub control: BorrowedFd<'a>,
-    /// Those behind the plan's own that its last steps name: the dispatch socket of a sandbox that is to wait.
+    /// Those behind the plan's own that its last steps name: the dispatch socket of a sandbox that
+    /// is to wait.
     pub given: &'a [BorrowedFd<'a>],
 }
 

@@ -1,6 +1,8 @@
-//! The standard streams of a run: pipes or a terminal for the sandbox, and for each engine's end who gets it.
+//! The standard streams of a run: pipes or a terminal for the sandbox, and for each engine's end
+//! who gets it.
 //!
-//! What is captured goes to the collector, what is piped to the run's owner. Nothing is read or written here.
+//! What is captured goes to the collector, what is piped to the run's owner. Nothing is read or
+//! written here.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
@@ -34,9 +36,11 @@ pub(super) struct RunStreams {
     stdin_write: Option<OwnedFd>,
     stdin_bytes: Option<Vec<u8>>,
     outputs: [OutputStream; 2],
-    /// The terminal that is to take the place of stdin and others, and which output is what is shown on it.
+    /// The terminal that is to take the place of stdin and others, and which output is what is
+    /// shown on it.
     pending_terminal: Option<(PendingTerminal, usize)>,
-    /// Its master, to resize it by; its slave, so that it does not hang up while something of the run lives.
+    /// Its master, to resize it by; its slave, so that it does not hang up while something of the
+    /// run lives.
     terminal: Option<(OwnedFd, OwnedFd)>,
     /// What stdout is written to before it is in its pipe, where the engine has both.
     pub(super) unwritten: Option<Arc<UnwrittenOutput>>,
@@ -215,8 +219,9 @@ pub(super) const WRITING: Mode = Mode::from_raw_mode(0o602);
 /// PIPEFS_MAGIC of the kernel's `include/uapi/linux/magic.h`: what has no name anywhere.
 const PIPES: u64 = 0x5049_5045;
 
-/// Lets a run, which is another user, open a pipe that it has by the name of its descriptor (`/dev/stderr`) as well: for what it
-/// can do by that, and no more. A process without the descriptor does not find it.
+/// Lets a run, which is another user, open a pipe that it has by the name of its descriptor
+/// (`/dev/stderr`) as well: for what it can do by that, and no more. A process without the
+/// descriptor does not find it.
 pub(super) fn open_to_all(pipe: &OwnedFd, mode: Mode) {
     if rustix::fs::fstatfs(pipe).is_ok_and(|system| system.f_type as u64 == PIPES) {
         // The mode of another user's pipe stays as it is: it is read by its descriptor.

@@ -1,7 +1,7 @@
 //! How children of a pool are taken, by calls, programs and contexts.
 //!
-//! Ready ones come first. A caller that finds none waits for the next one, or has one made for itself: of one zygote, or in directories
-//! that were named.
+//! Ready ones come first. A caller that finds none waits for the next one, or has one made for
+//! itself: of one zygote, or in directories that were named.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -12,7 +12,7 @@ use sandtimer_os::{descriptors, thread};
 
 use super::children::Child;
 use super::error::Error;
-use super::pre_warmer::{PoolFailure, CANCELLATION_CHECK_INTERVAL, ChildPool, TRIES};
+use super::pre_warmer::{CANCELLATION_CHECK_INTERVAL, ChildPool, PoolFailure, TRIES};
 use super::room;
 use super::workspace::NamedDirectories;
 use super::zygotes::Zygote;
@@ -47,8 +47,8 @@ impl ChildPool {
         taken
     }
 
-    /// A child with these directories, made while the caller waits. `give_up` is asked now and then; what is being
-    /// made then ends by itself.
+    /// A child with these directories, made while the caller waits. `give_up` is asked now and
+    /// then; what is being made then ends by itself.
     pub fn make_in(
         self: &Arc<Self>,
         directories: NamedDirectories,
@@ -103,7 +103,8 @@ impl ChildPool {
         child
     }
 
-    /// How large the pool may grow: by the processors, and by the descriptors that this process may have.
+    /// How large the pool may grow: by the processors, and by the descriptors that this process may
+    /// have.
     fn most(&self) -> usize {
         let usual = (4 * sandtimer_os::probe::processors()).max(16);
         let by_descriptors = descriptors::limit().map_or(usize::MAX, room::max_children);
@@ -151,8 +152,10 @@ impl ChildPool {
                 state.wanted = (state.wanted * 2).clamp(1, most);
                 break Ok((child, true));
             }
-            let (woken, _) =
-                self.changed.wait_timeout(state, CANCELLATION_CHECK_INTERVAL).unwrap_or_else(PoisonError::into_inner);
+            let (woken, _) = self
+                .changed
+                .wait_timeout(state, CANCELLATION_CHECK_INTERVAL)
+                .unwrap_or_else(PoisonError::into_inner);
             drop(woken);
             let was_cancelled = is_cancelled();
             state = self.lock();

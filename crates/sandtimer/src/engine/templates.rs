@@ -7,10 +7,12 @@ use sandtimer_os::launcher::Launcher;
 use super::plans::KnownFiles;
 use crate::isolate::root::{self, TEMPLATES};
 
-/// How long a template is used before it is made anew: what it shows of the host may have been replaced.
+/// How long a template is used before it is made anew: what it shows of the host may have been
+/// replaced.
 const LIFETIME_NANOSECONDS: u64 = 2_000_000_000;
 
-/// Which roots are worth a template: those asked for more than once. Known by the first plan of their kind.
+/// Which roots are worth a template: those asked for more than once. Known by the first plan of
+/// their kind.
 #[derive(Debug, Default)]
 pub(super) struct Templates {
     known: Vec<Arc<KnownFiles>>,
@@ -19,8 +21,8 @@ pub(super) struct Templates {
 }
 
 impl Templates {
-    /// The template for such a plan, from the second time on. The plan keeps the answer: to compare takes long for
-    /// something that every run waits for.
+    /// The template for such a plan, from the second time on. The plan keeps the answer: to compare
+    /// takes long for something that every run waits for.
     pub(super) fn find(&mut self, files: &Arc<KnownFiles>) -> Option<usize> {
         if self.broken {
             return None;
@@ -81,7 +83,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::isolate::files::{FilesPlan, FileKind, Mount};
+    use crate::isolate::files::{FileKind, FilesPlan, Mount};
 
     /// A plan that shows `/usr` from `system`, and a workspace of `kind` from `own`.
     fn plan(system: &str, own: &str, kind: FileKind) -> Arc<KnownFiles> {
@@ -117,7 +119,11 @@ mod tests {
             Some(0),
             "own directories differ"
         );
-        assert_eq!(templates.find(&plan("/other", "/w", FileKind::Directory)), None, "it shows something else");
+        assert_eq!(
+            templates.find(&plan("/other", "/w", FileKind::Directory)),
+            None,
+            "it shows something else"
+        );
         assert_eq!(
             templates.find(&plan("/usr", "/w", FileKind::File)),
             None,

@@ -1,7 +1,9 @@
-//! Starts the enforcer, the collector and the recycler, has a watchdog started, and knows whether they are armed.
+//! Starts the enforcer, the collector and the recycler, has a watchdog started, and knows whether
+//! they are armed.
 //!
-//! Nothing here waits for a process: whether there is a watchdog, and the enforcer's priority, are received when a first run is
-//! about to start, or the caller asks, and waited for no longer than [`ARMING_LIMIT`].
+//! Nothing here waits for a process: whether there is a watchdog, and the enforcer's priority, are
+//! received when a first run is about to start, or the caller asks, and waited for no longer than
+//! [`ARMING_LIMIT`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,10 +20,10 @@ use super::launchers::{Launchers, Starter};
 use super::pool::Pool;
 use crate::isolate::lease::Lease;
 use crate::supervise::collector::Collector;
+use crate::supervise::commands::EnforcerHandle;
 use crate::supervise::deliveries::{CollectorHandle, ReleaseHook, SlotDisposition};
 use crate::supervise::enforcer::{Enforcer, EnforcerParts};
-use crate::supervise::commands::EnforcerHandle;
-use crate::supervise::run::{Job, SharedRun, ReusableJail};
+use crate::supervise::run::{Job, ReusableJail, SharedRun};
 
 /// What is armed to end runs, and whether the enforcer is real-time.
 #[derive(Debug, Clone)]
@@ -47,8 +49,10 @@ impl Arming {
             let received = from.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(ARMING_LIMIT);
             received.unwrap_or_else(|error| Err(format!("its start was not reported: {error}")))
         };
-        self.armed
-            .get_or_init(|| EnforcementStatus { real_time: receive(&self.real_time), watchdog: receive(&self.watchdog) })
+        self.armed.get_or_init(|| EnforcementStatus {
+            real_time: receive(&self.real_time),
+            watchdog: receive(&self.watchdog),
+        })
     }
 }
 
@@ -61,8 +65,8 @@ pub(super) struct Threads {
     pub recycler: Option<Recycler>,
 }
 
-/// The thread that takes apart what runs leave: a file system in memory with gigabytes, a directory with a million files. That
-/// takes seconds.
+/// The thread that takes apart what runs leave: a file system in memory with gigabytes, a directory
+/// with a million files. That takes seconds.
 #[derive(Debug)]
 pub(super) struct Recycler {
     /// Runs that have ended, and whether they were in quarantine; `None` at the end.
@@ -71,8 +75,8 @@ pub(super) struct Recycler {
     ended: Receiver<()>,
 }
 
-/// How long the end of an engine waits until everything is taken apart, however many runs have left something. Infrastructure:
-/// always finite. What is left then is removed by the next engine.
+/// How long the end of an engine waits until everything is taken apart, however many runs have left
+/// something. Infrastructure: always finite. What is left then is removed by the next engine.
 pub(super) const RECYCLING_LIMIT: Duration = Duration::from_secs(10);
 
 impl Recycler {
@@ -81,7 +85,8 @@ impl Recycler {
         let (is_running, ended) = channel();
         let work = move || {
             let _is_running: Sender<()> = is_running;
-            // Dropped before: the thread that waits for this one drops the pool last, and with it its control groups.
+            // Dropped before: the thread that waits for this one drops the pool last, and with it
+            // its control groups.
             let (pool, received) = (pool, received);
             thread::block_signals();
             while let Ok(Some((run, is_quarantined))) = received.recv() {
@@ -94,7 +99,8 @@ impl Recycler {
         Ok(Recycler { runs, ended })
     }
 
-    /// Waits until everything is taken apart, no longer than `limit`. Nothing is recycled after this.
+    /// Waits until everything is taken apart, no longer than `limit`. Nothing is recycled after
+    /// this.
     pub(super) fn finish(self, limit: Duration) {
         let _ = self.runs.send(None);
         // Nothing is ever sent: it returns when the thread has ended, or the time has come.
@@ -120,8 +126,8 @@ fn release_run(pool: &Pool, run: &SharedRun, is_quarantined: bool) {
 }
 
 impl Threads {
-    /// Starts them. Adopted runs leave nothing but their groups, which the collector removes: an engine
-    /// that `only_adopts` has no recycler.
+    /// Starts them. Adopted runs leave nothing but their groups, which the collector removes: an
+    /// engine that `only_adopts` has no recycler.
     ///
     /// # Errors
     /// When the system refuses threads or descriptors.
@@ -137,7 +143,12 @@ impl Threads {
             SlotDisposition::Quarantined => slot_pool.quarantine(),
             SlotDisposition::Vacant => {
                 run.drop_namespaces();
-                if !run.job.as_ref().and_then(Job::take_reusable_jail).is_some_and(ReusableJail::return_to_pool) {
+                if !run
+                    .job
+                    .as_ref()
+                    .and_then(Job::take_reusable_jail)
+                    .is_some_and(ReusableJail::return_to_pool)
+                {
                     if !run.slot.kill_all() {
                         // The rest dies with init; one that is dead already is as good.
                         let _ = process::kill(run.pidfd.as_fd());
@@ -203,8 +214,8 @@ impl Threads {
     }
 }
 
-/// Has a watchdog started for `enforcer`, and reports whether it could be. Not by the enforcer itself: starting a process waits for
-/// its exec, which has no priority.
+/// Has a watchdog started for `enforcer`, and reports whether it could be. Not by the enforcer
+/// itself: starting a process waits for its exec, which has no priority.
 fn start_watchdog(
     starter: &Starter,
     table: &Arc<SharedTable>,

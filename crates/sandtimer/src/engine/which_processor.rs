@@ -1,23 +1,27 @@
-//! Has a job begin on the processor of the caller that is about to wait for it, and a copy be made on another than that of a
-//! caller who goes on.
+//! Has a job begin on the processor of the caller that is about to wait for it, and a copy be made
+//! on another than that of a caller who goes on.
 //!
-//! The kernel puts a process that wakes on an idle processor, if there is one (select_idle_sibling() in
-//! kernel/sched/fair.c). For a job of some tenths of a millisecond that is the dearer place: the processor must be woken
-//! too, and its caches know nothing of what the caller has just written. So a parked process is bound to the caller's
-//! processor when it is handed its job. With the job it is told where it may run from then on, and sees to that before
+//! The kernel puts a process that wakes on an idle processor, if there is one
+//! (select_idle_sibling() in kernel/sched/fair.c). For a job of some tenths of a millisecond that
+//! is the dearer place: the processor must be woken too, and its caches know nothing of what the
+//! caller has just written. So a parked process is bound to the caller's processor when it is
+//! handed its job. With the job it is told where it may run from then on, and sees to that before
 //! its interpreter has the job (`helper/job.rs`), so that none of the job's threads is bound.
 //!
-//! Where cells come back to back it is the other way round: while a context's interpreter is copied, its caller takes the
-//! answer and sends the next cell. The busier the processors, the less the kernel looks for an idle one (SIS_UTIL, there), and
-//! interpreter and caller take turns on one while the other is idle; once apart, they stay so. So the interpreter is bound to all
-//! others when it is asked for a copy, and told to run anywhere with that.
+//! Where cells come back to back it is the other way round: while a context's interpreter is
+//! copied, its caller takes the answer and sends the next cell. The busier the processors, the less
+//! the kernel looks for an idle one (SIS_UTIL, there), and interpreter and caller take turns on one
+//! while the other is idle; once apart, they stay so. So the interpreter is bound to all others
+//! when it is asked for a copy, and told to run anywhere with that.
 //!
-//! With one branch it is both: its origin is bound to the others while it writes its image, and the child that will be the branch to this
-//! one.
+//! With one branch it is both: its origin is bound to the others while it writes its image, and the
+//! child that will be the branch to this one.
 //!
-//! Each is for one at a time, calls beside calls and cells and branches beside each other: with several no processor is idle for long, and binding
-//! would keep work from one that comes free. A caller that begins a call and goes on working takes the processor from it for as long as the kernel lets him.
-//! Where the job has another uid, binding asks for CAP_SYS_NICE; without it the kernel chooses, as ever.
+//! Each is for one at a time, calls beside calls and cells and branches beside each other: with
+//! several no processor is idle for long, and binding would keep work from one that comes free. A
+//! caller that begins a call and goes on working takes the processor from it for as long as the
+//! kernel lets him. Where the job has another uid, binding asks for CAP_SYS_NICE; without it the
+//! kernel chooses, as ever.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -81,8 +85,8 @@ impl Drop for ActiveWork {
     }
 }
 
-/// Binds a process that waits to this thread's processor: where it may run otherwise, which it is to be told. None where it
-/// is not bound.
+/// Binds a process that waits to this thread's processor: where it may run otherwise, which it is
+/// to be told. None where it is not bound.
 pub(super) fn bind_here(process: &SpawnedProcess) -> Option<Processors> {
     bind((process.pid, process.pidfd.as_fd()), |_, here| Processors::one(here))
 }
@@ -99,7 +103,8 @@ fn bind(
     let all = Processors::of(pid).ok()?;
     let here = processors::current()?;
     let is_choice = all.count() > 1 && all.has(here);
-    // Its number is its own until it is reaped, which a host program may do that reaps whatever has died.
+    // Its number is its own until it is reaped, which a host program may do that reaps whatever has
+    // died.
     let lives = || pid > 0 && !process::is_dead(process);
     (is_choice && lives() && to(all, here)?.bind(pid).is_ok()).then_some(all)
 }

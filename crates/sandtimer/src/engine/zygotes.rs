@@ -1,7 +1,9 @@
-//! A zygote process: started through the launcher, in a slot of its own, asked for children one at a time.
+//! A zygote process: started through the launcher, in a slot of its own, asked for children one at
+//! a time.
 //!
-//! It is not a run: no limit of time ends it, and its memory is bounded by its slot. It dies with the engine (death signal
-//! of the starting thread, end of its socket, sweep of its group), and with its owner here.
+//! It is not a run: no limit of time ends it, and its memory is bounded by its slot. It dies with
+//! the engine (death signal of the starting thread, end of its socket, sweep of its group), and
+//! with its owner here.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -18,7 +20,7 @@ use sandtimer_os::zygote as os;
 use super::error::Error;
 use super::opened;
 use super::park;
-use super::start::{self, PlanContext, Descriptors};
+use super::start::{self, Descriptors, PlanContext};
 use super::{Inner, Spec};
 use crate::isolate::cgroup::Slot;
 use crate::isolate::filter::inherited_filter;
@@ -27,8 +29,8 @@ use crate::zygote::{BOOT, Prewarm, Profile};
 
 /// Bytes of what an interpreter that failed wrote to stderr that are repeated.
 const MAX_STDERR_BYTES: usize = 2000;
-/// Environment that keeps numeric libraries from starting threads: a process with threads cannot be forked safely. Arrow, which
-/// pandas imports, has an allocator that starts one.
+/// Environment that keeps numeric libraries from starting threads: a process with threads cannot be
+/// forked safely. Arrow, which pandas imports, has an allocator that starts one.
 const ONE_THREAD: [(&str, &str); 7] = [
     ("OMP_NUM_THREADS", "1"),
     ("OPENBLAS_NUM_THREADS", "1"),
@@ -38,8 +40,8 @@ const ONE_THREAD: [(&str, &str); 7] = [
     ("NUMEXPR_NUM_THREADS", "1"),
     ("JE_ARROW_MALLOC_CONF", "background_thread:false"),
 ];
-/// Has the loader find all functions at the start (ld.so(8)): what a zygote has not called yet each of its children would look for.
-/// The zygote's program takes it out of the environment.
+/// Has the loader find all functions at the start (ld.so(8)): what a zygote has not called yet each
+/// of its children would look for. The zygote's program takes it out of the environment.
 const BIND_NOW: &str = "LD_BIND_NOW";
 
 /// Why a zygote does not serve.
@@ -122,7 +124,8 @@ impl Zygote {
         let mut slot = slot.ok_or(Error::Full(super::CAPACITY))?;
         let slot_index = slot.index;
         let started = begin(inner, profile, &spec, &opened.effective, &mut slot);
-        let (pidfd, request_socket, control, stderr_file) = started.inspect_err(|_| inner.pool.give_back(slot_index, None))?;
+        let (pidfd, request_socket, control, stderr_file) =
+            started.inspect_err(|_| inner.pool.give_back(slot_index, None))?;
         let mut zygote = Zygote {
             inner: inner.clone(),
             slot: Some(slot),
@@ -164,7 +167,11 @@ impl Zygote {
     }
 
     /// What it says within that time; nothing at its end.
-    fn receive_message(&self, limit: Duration, stop: Option<BorrowedFd<'_>>) -> Result<Option<String>, Error> {
+    fn receive_message(
+        &self,
+        limit: Duration,
+        stop: Option<BorrowedFd<'_>>,
+    ) -> Result<Option<String>, Error> {
         if !wait_unless(stop, self.request_socket.as_fd(), milliseconds(limit))? {
             return Ok(None);
         }
@@ -191,7 +198,8 @@ impl Zygote {
         let mut text = Vec::new();
         // A file in memory: reading it back does not fail; without it there are no last words.
         let _ = stderr_file.rewind().and_then(|()| stderr_file.read_to_end(&mut text));
-        let text = String::from_utf8_lossy(&text[text.len().saturating_sub(MAX_STDERR_BYTES)..]).trim().to_owned();
+        let text =
+            String::from_utf8_lossy(&text[text.len().saturating_sub(MAX_STDERR_BYTES)..]).trim().to_owned();
         let message =
             if text.is_empty() { "it printed nothing".to_owned() } else { format!("it printed: {text}") };
         format!("ended before it was ready ({ended}), {so}; {message}")

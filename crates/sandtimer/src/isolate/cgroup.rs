@@ -1,8 +1,9 @@
 //! Control groups: one directory per slot and hierarchy, reused from run to run.
 //!
-//! Three layouts are real: v2, v1, and hybrid (v2 tree for kill and freeze, v1 controllers for limits). A sandbox
-//! enters its v2 group by CLONE_INTO_CGROUP and its v1 groups by writing to `tasks` itself: moving a process by writing
-//! its pid to cgroup.procs waits for an RCU grace period, about 10 ms on an idle machine.
+//! Three layouts are real: v2, v1, and hybrid (v2 tree for kill and freeze, v1 controllers for
+//! limits). A sandbox enters its v2 group by CLONE_INTO_CGROUP and its v1 groups by writing to
+//! `tasks` itself: moving a process by writing its pid to cgroup.procs waits for an RCU grace
+//! period, about 10 ms on an idle machine.
 
 mod hierarchies;
 mod kept;
@@ -77,8 +78,8 @@ fn enable_controllers(own: &OwnedFd) -> bool {
 }
 
 impl Cgroups {
-    /// Finds what can be used and makes this engine's directory in each hierarchy. Never fails: what is missing is
-    /// reported, and the plan is made without it.
+    /// Finds what can be used and makes this engine's directory in each hierarchy. Never fails:
+    /// what is missing is reported, and the plan is made without it.
     pub fn prepare(hierarchies: &Hierarchies, number: u32) -> Self {
         let found = &hierarchies.found;
         let name = hierarchies.name(number);
@@ -133,7 +134,8 @@ impl Cgroups {
         }
     }
 
-    /// Bounds all slots together, where there are controllers: bytes of memory, no bound with `None`, and processes.
+    /// Bounds all slots together, where there are controllers: bytes of memory, no bound with
+    /// `None`, and processes.
     pub fn bound_sum(&mut self, memory: Option<u64>, processes: Option<u64>) {
         let is_v2 = self.layout == CgroupLayout::V2;
         let (of_memory, of_pids) =
@@ -146,7 +148,8 @@ impl Cgroups {
         let mut engine = None;
         if let Some(group) = of_memory {
             let _ = write_file(group.as_fd(), file, &text(memory, unlimited));
-            // Without it, a run that the kernel kills for its limit is said to have died of something outside the engine.
+            // Without it, a run that the kernel kills for its limit is said to have died of
+            // something outside the engine.
             engine = group.try_clone().ok().map(|directory| Arc::new(EngineGroup::new(directory, is_v2)));
         }
         if let Some(group) = of_pids {
@@ -155,7 +158,8 @@ impl Cgroups {
         self.engine = engine;
     }
 
-    /// cgroup.procs of a v2 group for the launcher, for a start from a group that children die at birth of.
+    /// cgroup.procs of a v2 group for the launcher, for a start from a group that children die at
+    /// birth of.
     pub fn launcher_procs(&self) -> io::Result<OwnedFd> {
         let Some(own) = &self.unified else { return Err(io::ErrorKind::NotFound.into()) };
         match mkdirat(own, LAUNCHER, Mode::from_raw_mode(0o755)) {
@@ -186,7 +190,8 @@ impl Cgroups {
         [&self.unified, &self.memory, &self.pids].into_iter().flatten().map(AsFd::as_fd)
     }
 
-    /// Makes the groups of a slot. What an earlier engine left under this name is used again: it is empty, swept.
+    /// Makes the groups of a slot. What an earlier engine left under this name is used again: it is
+    /// empty, swept.
     pub fn slot(&self, index: usize) -> io::Result<Slot> {
         let name = format!("run-{index}");
         let make = |parent: &Option<OwnedFd>, new: &mut bool| -> io::Result<Option<Arc<OwnedFd>>> {
@@ -239,10 +244,11 @@ impl Cgroups {
         Ok(slot)
     }
 
-    /// Makes an empty slot as good as new: peaks that cannot be reset go with their directory, and so does the memory
-    /// that cgroup.kill leaves behind. (Since Linux 6.14 a child cloned into a group that was ever killed dies at birth,
-    /// for its parent's group was not.) A v1 memory group stays: each one removed lingers in the kernel as long as a
-    /// cached page remembers it. It gets the limits that the next run will `likely` have.
+    /// Makes an empty slot as good as new: peaks that cannot be reset go with their directory, and
+    /// so does the memory that cgroup.kill leaves behind. (Since Linux 6.14 a child cloned into a
+    /// group that was ever killed dies at birth, for its parent's group was not.) A v1 memory group
+    /// stays: each one removed lingers in the kernel as long as a cached page remembers it. It gets
+    /// the limits that the next run will `likely` have.
     pub fn renew(&self, index: usize, likely: Option<SlotLimits>) -> io::Result<Slot> {
         for directory in [&self.unified, &self.pids].into_iter().flatten() {
             match unlinkat(directory, format!("run-{index}"), AtFlags::REMOVEDIR) {
@@ -258,8 +264,8 @@ impl Cgroups {
         Ok(slot)
     }
 
-    /// Removes the groups of a slot, and says whether they are gone. They stay while something is alive in them; what stays
-    /// is swept by the next engine.
+    /// Removes the groups of a slot, and says whether they are gone. They stay while something is
+    /// alive in them; what stays is swept by the next engine.
     pub fn remove_slot(&self, index: usize) -> bool {
         let name = format!("run-{index}");
         let gone = |directory| {

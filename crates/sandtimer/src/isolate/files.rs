@@ -1,10 +1,12 @@
-//! Which of the host's files a run sees, and where: an allow-list, worked out before anything is mounted.
+//! Which of the host's files a run sees, and where: an allow-list, worked out before anything is
+//! mounted.
 //!
-//! Reads metadata and a few small text files of the host; mounts, creates and opens nothing for the run. The
-//! hard fact: what is absent from the plan does not exist for the run, so a mistake here either breaks an
-//! honest program or shows a stranger somebody's keys. No mount source is ever a home directory, holds one, or
-//! holds credentials. What a project's own files name (a version, an interpreter, a library) may have been
-//! written by an earlier run: it is shown only if it is a program, an ELF library or a known installation.
+//! Reads metadata and a few small text files of the host; mounts, creates and opens nothing for the
+//! run. The hard fact: what is absent from the plan does not exist for the run, so a mistake here
+//! either breaks an honest program or shows a stranger somebody's keys. No mount source is ever a
+//! home directory, holds one, or holds credentials. What a project's own files name (a version, an
+//! interpreter, a library) may have been written by an earlier run: it is shown only if it is a
+//! program, an ELF library or a known installation.
 
 mod credentials;
 mod devices;
@@ -40,11 +42,12 @@ pub const USER_NAME: &str = "sandbox";
 pub const HOME: &str = "/tmp";
 /// Where a run starts that has no directory of the host's to start in.
 pub const WORKSPACE: &str = "/workspace";
-/// The name of a program's source in a sandbox that a zygote's child is in: it leads to a descriptor of the child's, which is the
-/// second process there (`SOURCE` in zygote/programs.py).
+/// The name of a program's source in a sandbox that a zygote's child is in: it leads to a
+/// descriptor of the child's, which is the second process there (`SOURCE` in zygote/programs.py).
 pub const PROGRAM_FILE: &str = "/sandtimer/main.py";
 const PROGRAM_DESCRIPTOR: &str = "/proc/2/fd/100";
-/// The descriptor by which other programs have their file, if their limit of open files allows it, and its name.
+/// The descriptor by which other programs have their file, if their limit of open files allows it,
+/// and its name.
 pub const FILE_DESCRIPTOR: u64 = 100;
 const OWN_FILE: &str = "/proc/self/fd/100";
 
@@ -57,7 +60,8 @@ pub struct FilesRequest<'a> {
     pub command: Option<&'a OsStr>,
     /// The `PATH` the command is searched along.
     pub path_variable: &'a OsStr,
-    /// The caller's environment: `PYENV_VERSION`, `RUSTUP_TOOLCHAIN`, `CARGO_HOME` and the like are honoured.
+    /// The caller's environment: `PYENV_VERSION`, `RUSTUP_TOOLCHAIN`, `CARGO_HOME` and the like are
+    /// honoured.
     pub variables: &'a [(OsString, OsString)],
     /// The caller's current directory. Relative paths are taken against it.
     pub host_cwd: &'a Path,
@@ -69,11 +73,11 @@ pub struct FilesRequest<'a> {
     pub workspaces: &'a [PathBuf],
     /// Every home directory known; see [`home_directories`].
     pub homes: &'a [PathBuf],
-    /// Further files and directories to show: the entries of Python's `sys.path`. Those that may not be shown
-    /// are left out with a note.
+    /// Further files and directories to show: the entries of Python's `sys.path`. Those that may
+    /// not be shown are left out with a note.
     pub extra_read_only: &'a [PathBuf],
-    /// Shows where the links of packages lead, too: in those, in `world_readable`, and, where there are none of those, in what the command
-    /// is installed with.
+    /// Shows where the links of packages lead, too: in those, in `world_readable`, and, where there
+    /// are none of those, in what the command is installed with.
     pub follows_package_links: bool,
     /// Shows credentials too, where a directory holds them.
     pub show_credentials: bool,
@@ -102,8 +106,8 @@ pub enum StartDirectory<'a> {
     EmptyWorkspace,
     /// This directory, made by the engine, shown writable as `/workspace`.
     Workspace(&'a Path),
-    /// This directory of the caller's, shown writable at its own path, to which `/workspace` is a link. Credentials in it are
-    /// covered.
+    /// This directory of the caller's, shown writable at its own path, to which `/workspace` is a
+    /// link. Credentials in it are covered.
     CallersDirectory(&'a Path),
 }
 
@@ -114,10 +118,11 @@ pub enum FileKind {
     File,
 }
 
-/// One step of building the run's file system. Applied in order: what lies below a target comes right after it.
+/// One step of building the run's file system. Applied in order: what lies below a target comes
+/// right after it.
 ///
-/// The engine makes the mount point itself wherever it lies in a [`Mount::Directory`], in a [`Mount::Tmpfs`]
-/// or directly below `/`; elsewhere it exists.
+/// The engine makes the mount point itself wherever it lies in a [`Mount::Directory`], in a
+/// [`Mount::Tmpfs`] or directly below `/`; elsewhere it exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mount {
     /// An empty root-owned directory of mode 0755 that leads to something shown.
@@ -128,15 +133,15 @@ pub enum Mount {
         source: PathBuf,
         target: PathBuf,
         writable: bool,
-        /// The files' owner must become the job's user (idmapped mount), or the job cannot use them. False for
-        /// the system's files, which keep the owners they have.
+        /// The files' owner must become the job's user (idmapped mount), or the job cannot use
+        /// them. False for the system's files, which keep the owners they have.
         identity_mapped: bool,
         kind: FileKind,
     },
     /// A symbolic link.
     Symlink { target: PathBuf, points_to: PathBuf },
-    /// An empty private directory of this mode on the run's own sized tmpfs. It may cover a directory of a
-    /// bind mount that must not be seen.
+    /// An empty private directory of this mode on the run's own sized tmpfs. It may cover a
+    /// directory of a bind mount that must not be seen.
     Tmpfs { target: PathBuf, mode: u32 },
     /// A root-owned file of mode 0644 with these contents.
     Synthetic { target: PathBuf, contents: Contents },
@@ -168,7 +173,8 @@ impl Mount {
     }
 }
 
-/// A file that says who the job is. What it says differs from run to run, and nothing else of a plan does.
+/// A file that says who the job is. What it says differs from run to run, and nothing else of a
+/// plan does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountFile {
     Passwd,
@@ -199,7 +205,8 @@ pub enum NoteKind {
     PathEntry,
     /// A program installation is not shown, or not wholly.
     Installation,
-    /// An entry of [`FilesRequest::extra_read_only`] or [`FilesRequest::world_readable`] is not shown.
+    /// An entry of [`FilesRequest::extra_read_only`] or [`FilesRequest::world_readable`] is not
+    /// shown.
     Extra,
     /// Credentials that may be shown.
     Credentials,
@@ -217,7 +224,8 @@ pub struct Note {
 pub struct Executable {
     /// The absolute path to execute inside.
     pub path: PathBuf,
-    /// It is neither ELF nor a `#!` script: execvp(3) would hand it to `/bin/sh`, execve(2) refuses it.
+    /// It is neither ELF nor a `#!` script: execvp(3) would hand it to `/bin/sh`, execve(2) refuses
+    /// it.
     pub needs_shell: bool,
 }
 
@@ -285,7 +293,8 @@ const SYSTEM_HOMES: [&str; 12] = [
     "/usr/sbin",
 ];
 
-/// The home directories of a machine: those in `passwd` (the text of /etc/passwd) and the caller's own.
+/// The home directories of a machine: those in `passwd` (the text of /etc/passwd) and the caller's
+/// own.
 #[must_use]
 pub fn home_directories(passwd: &[u8], home_variable: Option<&OsStr>) -> Vec<PathBuf> {
     let fields =
@@ -304,8 +313,8 @@ pub fn home_directories(passwd: &[u8], home_variable: Option<&OsStr>) -> Vec<Pat
 /// Plans what a run sees.
 ///
 /// # Errors
-/// The command is not found or not executable, a workspace may not be shown writable, the starting directory would not
-/// exist inside, or there is no GPU to show.
+/// The command is not found or not executable, a workspace may not be shown writable, the starting
+/// directory would not exist inside, or there is no GPU to show.
 pub fn plan_files(request: &FilesRequest<'_>) -> Result<FilesPlan, FilesError> {
     let host = HostFiles::new(request.root);
     let guard = PathGuard::new(&host, request.homes).showing_credentials(request.show_credentials);
@@ -365,7 +374,12 @@ pub fn writable_directory(typed: &Path, homes: &[PathBuf]) -> Result<PathBuf, Fi
 }
 
 /// What is found where a workspace is to be.
-fn workspace(host: &HostFiles, guard: &PathGuard, path: &Path, typed: &Path) -> Result<Rc<ResolvedPath>, FilesError> {
+fn workspace(
+    host: &HostFiles,
+    guard: &PathGuard,
+    path: &Path,
+    typed: &Path,
+) -> Result<Rc<ResolvedPath>, FilesError> {
     let error =
         |problem: String, remedy| FilesError::Workspace { path: typed.to_path_buf(), problem, remedy };
     let found = host
@@ -452,7 +466,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Shows the directory that takes the place of a private /tmp. Before that: what stands at a target stays.
+    /// Shows the directory that takes the place of a private /tmp. Before that: what stands at a
+    /// target stays.
     fn add_temporary(&mut self) {
         let Some(source) = self.request.temporary else { return };
         let source = self.host.canonical(source).unwrap_or_else(|| source.to_path_buf());
@@ -517,8 +532,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Shows directories under the ids they have on disk, so that their files' permissions hold for the job where it has an
-    /// id of its own, and covers what these permissions deny where it has its caller's.
+    /// Shows directories under the ids they have on disk, so that their files' permissions hold for
+    /// the job where it has an id of its own, and covers what these permissions deny where it has
+    /// its caller's.
     fn add_world_readable(&mut self) {
         for typed in self.request.world_readable {
             let Ok(found) = self.host.resolve(&self.request.host_cwd.join(typed)) else { continue };
@@ -536,7 +552,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Shows a file or a directory (canonical) without what only its owner may read. Fails with the end of a sentence about it.
+    /// Shows a file or a directory (canonical) without what only its owner may read. Fails with the
+    /// end of a sentence about it.
     fn show_world_readable(&mut self, path: &Path) -> Result<(), String> {
         if let Some(rejection) = self.guard.rejection(path) {
             return Err(rejection.to_string());

@@ -40,12 +40,19 @@ pub struct HostCapabilities {
     pub seccomp: bool,
     /// Whether a channel can refuse descriptors that a job sends.
     pub refuses_descriptors: bool,
-    /// Whether what the launcher writes to `oom_score_adj` is the least that its sandboxes can have.
+    /// Whether what the launcher writes to `oom_score_adj` is the least that its sandboxes can
+    /// have.
     pub fixes_oom_score: bool,
 }
 
-/// Brings a launcher into the namespaces its sandboxes inherit. With `network`, the host's network stays.
-pub fn enter(launcher: &Launcher, uid: u32, gid: u32, network: bool) -> (NamespaceSupport, Result<(), String>) {
+/// Brings a launcher into the namespaces its sandboxes inherit. With `network`, the host's network
+/// stays.
+pub fn enter(
+    launcher: &Launcher,
+    uid: u32,
+    gid: u32,
+    network: bool,
+) -> (NamespaceSupport, Result<(), String>) {
     let net = if network { 0 } else { CLONE_NEWNET };
     let kept = Err("the host's network was granted".to_owned());
     if has_uids() {
@@ -74,8 +81,8 @@ fn explain(error: &io::Error) -> String {
     }
 }
 
-/// Whether the engine, and with it the launcher, has CAP_SYS_RESOURCE of the machine, which alone fixes the least
-/// `oom_score_adj` of a process and of those it makes; proc_pid_oom_score_adj(5).
+/// Whether the engine, and with it the launcher, has CAP_SYS_RESOURCE of the machine, which alone
+/// fixes the least `oom_score_adj` of a process and of those it makes; proc_pid_oom_score_adj(5).
 fn has_system_resource() -> bool {
     let has = rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::SYS_RESOURCE));

@@ -1,9 +1,10 @@
 //! Which engine of this host owns which uids and cgroups.
 //!
-//! Each engine holds one numbered lock file for as long as it lives. The number names its cgroup directory and its range
-//! of uids, so two engines never share either, and what an unlocked number left behind is nobody's and may be swept. A
-//! second file lists the engine's groups, inode and path a line, until they are gone: whoever sweeps may have been started
-//! from another place in the tree.
+//! Each engine holds one numbered lock file for as long as it lives. The number names its cgroup
+//! directory and its range of uids, so two engines never share either, and what an unlocked number
+//! left behind is nobody's and may be swept. A second file lists the engine's groups, inode and
+//! path a line, until they are gone: whoever sweeps may have been started from another place in the
+//! tree.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -23,17 +24,20 @@ use sandtimer_os::wire::ROWS;
 /// Engines that can live on one host at a time, for each user.
 pub const ENGINES: u32 = 256;
 
-/// First uid of the first engine. Above every range that systemd, useradd and subordinate ids hand out by default.
+/// First uid of the first engine. Above every range that systemd, useradd and subordinate ids hand
+/// out by default.
 const FIRST_UID: u32 = 0x7000_0000;
 
-/// Whose files in workspaces are. Below all uids of engines, so that every one of their maps shows the files of others as nobody's.
+/// Whose files in workspaces are. Below all uids of engines, so that every one of their maps shows
+/// the files of others as nobody's.
 pub const WORKSPACES: u32 = FIRST_UID - 1;
 
 /// PROC_USER_INIT_INO of the kernel's `include/linux/proc_ns.h`.
 const MACHINES_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
-/// Whether runs can have uids of their own: this is root, of all users, and not of a container that has few of them, or none
-/// beside its own (user_namespaces(7)), and has the capabilities that changing users and ending theirs takes.
+/// Whether runs can have uids of their own: this is root, of all users, and not of a container that
+/// has few of them, or none beside its own (user_namespaces(7)), and has the capabilities that
+/// changing users and ending theirs takes.
 pub fn has_uids() -> bool {
     static POWERS: OnceLock<bool> = OnceLock::new();
     rustix::process::getuid().is_root() && *POWERS.get_or_init(|| may_change_users() && maps_all())
@@ -54,13 +58,15 @@ fn maps_all() -> bool {
     })
 }
 
-/// Which user namespace this is, unless it is the machine's: the same ids in another one are others.
+/// Which user namespace this is, unless it is the machine's: the same ids in another one are
+/// others.
 pub(super) fn user_namespace() -> Option<u64> {
     let found = fs::metadata("/proc/self/ns/user").ok()?.ino();
     (found != MACHINES_USER_NAMESPACE).then_some(found)
 }
 
-/// Whether a line of a map, which has the first id inside, the first outside and how many, has all of these inside.
+/// Whether a line of a map, which has the first id inside, the first outside and how many, has all
+/// of these inside.
 fn covers(line: &str, wanted: &Range<u64>) -> bool {
     let mut numbers = line.split_ascii_whitespace().map(|number| number.parse().unwrap_or(0_u64));
     let (first, many) = (numbers.next(), numbers.nth(1));
@@ -97,9 +103,14 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Takes the lowest free number that `clean` makes as good as new: what an earlier engine could not kill still has
-    /// its groups and its uids. `runtime` overrides the directory of the lock files.
-    pub fn take(uid: u32, runtime: Option<&Path>, clean: impl Fn(u32, &[CgroupIdentity]) -> bool) -> io::Result<Self> {
+    /// Takes the lowest free number that `clean` makes as good as new: what an earlier engine could
+    /// not kill still has its groups and its uids. `runtime` overrides the directory of the lock
+    /// files.
+    pub fn take(
+        uid: u32,
+        runtime: Option<&Path>,
+        clean: impl Fn(u32, &[CgroupIdentity]) -> bool,
+    ) -> io::Result<Self> {
         let directory = match runtime {
             Some(path) => path.to_owned(),
             None => default_directory(uid),
@@ -140,8 +151,8 @@ impl Lease {
         uid == rustix::process::getuid().as_raw() || (first..first.saturating_add(ROWS as u32)).contains(&uid)
     }
 
-    /// Notes which groups this engine has made, before anything is started in them. Where there is no room for it, they are
-    /// found only by engines that are started beside this one.
+    /// Notes which groups this engine has made, before anything is started in them. Where there is
+    /// no room for it, they are found only by engines that are started beside this one.
     pub fn note(&self, groups: &[CgroupIdentity]) {
         let mut note = Vec::new();
         for CgroupIdentity { path, inode } in groups {
@@ -161,8 +172,8 @@ impl Lease {
         entries.filter_map(number).collect()
     }
 
-    /// Sweeps what another engine, of this `number`, has noted, if it is dead. When `sweep` says that all of it is gone, it
-    /// is noted no more.
+    /// Sweeps what another engine, of this `number`, has noted, if it is dead. When `sweep` says
+    /// that all of it is gone, it is noted no more.
     pub fn sweep_noted(&self, number: u32, sweep: impl FnOnce(&[CgroupIdentity]) -> bool) {
         self.if_abandoned(number, || {
             if sweep(&noted(&self.directory, number)) {

@@ -1,7 +1,9 @@
-//! What a run reads in /proc and /sys of the machine that it is on: the processors that it may use, and its own memory limit.
+//! What a run reads in /proc and /sys of the machine that it is on: the processors that it may use,
+//! and its own memory limit.
 //!
-//! The kernel has no version of these files for a part of the machine. They are written when a root is planned, and constant: what a
-//! run has used is in its Outcome, not here. Numbers of processors are the host's, as in sched_getaffinity(2).
+//! The kernel has no version of these files for a part of the machine. They are written when a root
+//! is planned, and constant: what a run has used is in its Outcome, not here. Numbers of processors
+//! are the host's, as in sched_getaffinity(2).
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -19,7 +21,8 @@ pub type Contents = Cow<'static, [u8]>;
 pub const MEMORY: &str = "meminfo";
 /// Seconds by which the calendar's clock may be set before the files are written again.
 const CLOCK_TOLERANCE: u64 = 10;
-/// In a longer text all that is said of a processor stands with the first one only, besides these lines.
+/// In a longer text all that is said of a processor stands with the first one only, besides these
+/// lines.
 const MAX_CPUINFO_BYTES: usize = 64 << 10;
 const SHORT_LINES: [&str; 10] = [
     "processor",
@@ -95,7 +98,8 @@ impl MachineFiles {
         {
             return last.machine.clone();
         }
-        // Once: some of its numbers change from one reading to the next, and roots are compared by what they hold.
+        // Once: some of its numbers change from one reading to the next, and roots are compared by
+        // what they hold.
         static HOST: OnceLock<[String; 2]> = OnceLock::new();
         let [cpuinfo, possible] = HOST.get_or_init(|| {
             ["/proc/cpuinfo", "/sys/devices/system/cpu/possible"]
@@ -112,7 +116,8 @@ impl MachineFiles {
         machine
     }
 
-    /// A machine of these processors. `cpuinfo` and `possible` are the host's; `booted_at` is in seconds since 1970.
+    /// A machine of these processors. `cpuinfo` and `possible` are the host's; `booted_at` is in
+    /// seconds since 1970.
     fn of(cpuinfo: &str, possible: &str, numbers: &[usize], booted_at: u64) -> Self {
         let contents = |text: String| Cow::Owned(text.into_bytes());
         let usable = format!("{}\n", ranges(numbers));
@@ -216,7 +221,8 @@ fn number_of(block: &str) -> Option<usize> {
     value_of(block, "processor")?.parse().ok()
 }
 
-/// The parts of `cpuinfo` that are about these processors. How many there are of a kind is counted among them.
+/// The parts of `cpuinfo` that are about these processors. How many there are of a kind is counted
+/// among them.
 fn format_cpuinfo(cpuinfo: &str, numbers: &[usize]) -> String {
     let shown = blocks_of(cpuinfo, numbers);
     if shown.len() != numbers.len() {

@@ -1,8 +1,9 @@
 //! Policy × host → an ordered list of small steps, or a refusal.
 //!
-//! The order is the safety argument: init's steps make the walls, its child takes the job's identity and what cannot be
-//! undone (no new privileges, seccomp), waits for the walls, adds Landlock, and becomes the command. Nothing of the job
-//! runs before the last step, and init has given up its privileges by then.
+//! The order is the safety argument: init's steps make the walls, its child takes the job's
+//! identity and what cannot be undone (no new privileges, seccomp), waits for the walls, adds
+//! Landlock, and becomes the command. Nothing of the job runs before the last step, and init has
+//! given up its privileges by then.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -63,7 +64,8 @@ pub struct IsolationPolicy<'a> {
     pub limits: ProcessLimits,
     /// The mode bits that files which the job makes do not get.
     pub umask: u32,
-    /// How much memory /proc/meminfo says that there is, in bytes, where the plan of files does not say it.
+    /// How much memory /proc/meminfo says that there is, in bytes, where the plan of files does not
+    /// say it.
     pub own_memory: Option<u64>,
     /// Limits of memory and processes may be put on later, when its job comes.
     pub is_pooled: bool,
@@ -73,7 +75,8 @@ pub struct IsolationPolicy<'a> {
     pub supervised: bool,
     /// Other code runs in the sandbox later.
     pub is_live: bool,
-    /// Where there is no mount namespace: the run's own directory on the host, in place of private ones.
+    /// Where there is no mount namespace: the run's own directory on the host, in place of private
+    /// ones.
     pub private: Option<&'a Path>,
     /// The sandbox that the run is in, if it is in one.
     pub sandbox: Option<&'a RootView>,
@@ -85,7 +88,8 @@ pub struct IsolationPolicy<'a> {
 pub struct Identity {
     pub job: u32,
     pub init: u32,
-    /// Where a workspace cannot be id-mapped: its owner's uid and gid, which the job has on the outside.
+    /// Where a workspace cannot be id-mapped: its owner's uid and gid, which the job has on the
+    /// outside.
     pub owner: Option<(u32, u32)>,
 }
 
@@ -117,7 +121,8 @@ pub struct Plan {
     pub tier: Tier,
     pub kill: KillClass,
     pub degraded: Vec<Degradation>,
-    /// Directories whose idmapped user namespace must be among the descriptors, in order behind the cgroup files.
+    /// Directories whose idmapped user namespace must be among the descriptors, in order behind the
+    /// cgroup files.
     pub idmapped: Vec<PathBuf>,
     /// What each step does, by number, for errors.
     pub names: Vec<StepName>,
@@ -158,7 +163,8 @@ const NEWCGROUP: u64 = 0x0200_0000;
 const NEWUTS: u64 = 0x0400_0000;
 pub(super) const NEWIPC: u64 = 0x0800_0000;
 pub const NEWPID: u64 = 0x2000_0000;
-/// What a zygote keeps: DAC_OVERRIDE, SETGID, SETUID, SYS_CHROOT, SYS_ADMIN; see the helper's `zygote.rs`.
+/// What a zygote keeps: DAC_OVERRIDE, SETGID, SETUID, SYS_CHROOT, SYS_ADMIN; see the helper's
+/// `zygote.rs`.
 const ZYGOTE_CAPABILITIES: u64 = 1 << 1 | 1 << 6 | 1 << 7 | 1 << 18 | 1 << 21;
 
 /// A plan in the making.
@@ -197,7 +203,8 @@ pub fn plan(host: &HostCapabilities, policy: &IsolationPolicy<'_>, cgroup_files:
     if builder.plan.flags & NEWUTS != 0 {
         builder.push("set host name", op::HOSTNAME, &[], &[HOST_NAME]);
     }
-    // Last: mounts and directories made in a fresh memory group pay for its first pages of each kind, one by one.
+    // Last: mounts and directories made in a fresh memory group pay for its first pages of each
+    // kind, one by one.
     builder.enter_cgroups(cgroup_files);
     builder.plan
 }
@@ -211,8 +218,15 @@ pub struct InitClock {
 
 /// Appends the fork and the steps that seal the job's process. `cgroup_files` as for [`plan`].
 ///
-/// What needs neither the new root nor what follows from it stands before the join: the child does it while init builds.
-pub fn seal(plan: &mut Plan, host: &HostCapabilities, policy: &IsolationPolicy<'_>, cgroup_files: usize, clock: InitClock) {
+/// What needs neither the new root nor what follows from it stands before the join: the child does
+/// it while init builds.
+pub fn seal(
+    plan: &mut Plan,
+    host: &HostCapabilities,
+    policy: &IsolationPolicy<'_>,
+    cgroup_files: usize,
+    clock: InitClock,
+) {
     let mut builder = Builder { host, policy, plan: std::mem::replace(plan, empty()), idmap_base: 0 };
     builder.end_of_init("fork", op::FORK, clock, &[], &[]);
     // Nobody makes a user namespace while his root directory is being replaced; unshare(2).
@@ -234,12 +248,14 @@ pub fn seal(plan: &mut Plan, host: &HostCapabilities, policy: &IsolationPolicy<'
     *plan = builder.plan;
 }
 
-/// Appends init's last step where a zygote puts the job's process into the sandbox. `cgroup_files` as for [`plan`].
+/// Appends init's last step where a zygote puts the job's process into the sandbox. `cgroup_files`
+/// as for [`plan`].
 pub fn serve(plan: &mut Plan, host: &HostCapabilities, policy: &IsolationPolicy<'_>, cgroup_files: usize) {
     let mut builder = Builder { host, policy, plan: std::mem::replace(plan, empty()), idmap_base: 0 };
-    // A job that owns the rest of its root too could change that; and where there is no directory to look at, init answers for
-    // nothing.
-    let owns_no_other = builder.identity().is_some() && builder.namespaced() && !builder.without(IsolationLayer::Mount);
+    // A job that owns the rest of its root too could change that; and where there is no directory
+    // to look at, init answers for nothing.
+    let owns_no_other =
+        builder.identity().is_some() && builder.namespaced() && !builder.without(IsolationLayer::Mount);
     let is_private = |mount: &&Mount| owns_no_other && matches!(mount, Mount::Tmpfs { .. });
     let mut private: Vec<&Path> = policy.files.mounts.iter().filter(is_private).map(Mount::target).collect();
     // A job that opens it leaves the time in it.
@@ -253,9 +269,15 @@ pub fn serve(plan: &mut Plan, host: &HostCapabilities, policy: &IsolationPolicy<
     *plan = builder.plan;
 }
 
-/// What a zygote's child carries out, in the namespaces of an init that serves and has built its root. `inherits`: it is under
-/// its zygote's [filter](super::filter::inherited_filter) already.
-pub fn child(host: &HostCapabilities, policy: &IsolationPolicy<'_>, flags: u64, cgroup_files: usize, inherits: bool) -> Plan {
+/// What a zygote's child carries out, in the namespaces of an init that serves and has built its
+/// root. `inherits`: it is under its zygote's [filter](super::filter::inherited_filter) already.
+pub fn child(
+    host: &HostCapabilities,
+    policy: &IsolationPolicy<'_>,
+    flags: u64,
+    cgroup_files: usize,
+    inherits: bool,
+) -> Plan {
     let mut builder = Builder { host, policy, plan: Plan { flags, ..empty() }, idmap_base: 0 };
     builder.take_identity(cgroup_files);
     builder.push::<&str>("belong to the engine", op::OWN, &[], &[]);
@@ -275,7 +297,8 @@ pub fn zygote(
     environment: &[(OsString, OsString)],
     descriptors: &[u64],
 ) {
-    // It enters the pid namespaces of inits and clones into other groups: from inside a namespace it could do neither.
+    // It enters the pid namespaces of inits and clones into other groups: from inside a namespace
+    // it could do neither.
     plan.flags &= !(NEWPID | NEWCGROUP);
     let uid = policy.identity.map_or(u64::MAX, |identity| u64::from(identity.job));
     let mut push = |name, op, numbers: &[u64]| {
@@ -300,14 +323,15 @@ fn empty() -> Plan {
     }
 }
 
-/// The index of the first descriptor behind those that a plan's own steps name: files of control groups, user namespaces, and the lock
-/// of the sandbox.
+/// The index of the first descriptor behind those that a plan's own steps name: files of control
+/// groups, user namespaces, and the lock of the sandbox.
 pub fn first_given(plan: &Plan, policy: &IsolationPolicy<'_>, cgroup_files: usize) -> u64 {
     (cgroup_files + plan.idmapped.len() + usize::from(policy.sandbox.is_some())) as u64
 }
 
-/// Appends the last step: become the command. `descriptors` are the indices of those that it is given from number 3 on; the last one
-/// may have another number in its upper half ([`op::EXECUTE_WITH`]).
+/// Appends the last step: become the command. `descriptors` are the indices of those that it is
+/// given from number 3 on; the last one may have another number in its upper half
+/// ([`op::EXECUTE_WITH`]).
 pub fn execute(
     program: &mut StepProgram,
     path: &Path,
@@ -359,9 +383,13 @@ pub fn execute_with(
     plan.names.push("execute the command".into());
 }
 
-/// Resource limits, as prlimit(2) takes them: resource, soft, hard. `counted` says whether the processes of the job's user
-/// are the job's alone.
-pub fn resource_limits(host: &HostCapabilities, limits: &ProcessLimits, counted: bool) -> Vec<(u64, u64, u64)> {
+/// Resource limits, as prlimit(2) takes them: resource, soft, hard. `counted` says whether the
+/// processes of the job's user are the job's alone.
+pub fn resource_limits(
+    host: &HostCapabilities,
+    limits: &ProcessLimits,
+    counted: bool,
+) -> Vec<(u64, u64, u64)> {
     const CPU: u64 = 0;
     const FSIZE: u64 = 1;
     const DATA: u64 = 2;
@@ -394,9 +422,10 @@ pub fn resource_limits(host: &HostCapabilities, limits: &ProcessLimits, counted:
     list
 }
 
-/// The limit of processes, as prlimit(2) takes it, if no controller counts them. The kernel counts those of a uid in each user
-/// namespace: exact for a uid of the run's own, and for any uid in a user namespace of the run's own, if it is set there. Set in the
-/// launcher's, it would count all runs of this engine; without any, the caller's own processes.
+/// The limit of processes, as prlimit(2) takes it, if no controller counts them. The kernel counts
+/// those of a uid in each user namespace: exact for a uid of the run's own, and for any uid in a
+/// user namespace of the run's own, if it is set there. Set in the launcher's, it would count all
+/// runs of this engine; without any, the caller's own processes.
 fn process_limit(host: &HostCapabilities, limits: &ProcessLimits) -> Option<(u64, u64, u64)> {
     const NPROC: u64 = 6;
     let count = limits.processes.filter(|_| host.cgroup_limits.is_err())?;
@@ -459,7 +488,8 @@ impl Builder<'_> {
         self.plan.degraded.push(Degradation { layer: layer.to_owned(), reason });
     }
 
-    /// The process that carries this out moves itself: of a v1 group, `0` in `tasks` is whoever writes it.
+    /// The process that carries this out moves itself: of a v1 group, `0` in `tasks` is whoever
+    /// writes it.
     fn enter_cgroups(&mut self, cgroup_files: usize) {
         for index in 0..cgroup_files {
             self.push("enter cgroup", op::WRITE, &[index as u64], &["0"]);
@@ -568,7 +598,8 @@ impl Builder<'_> {
         if is_root_without_uids
             || self.identity().and_then(|identity| identity.owner).is_some_and(|(uid, _)| uid == 0)
         {
-            // Without a capability, but what root owns is kept from it by mounts and Landlock alone.
+            // Without a capability, but what root owns is kept from it by mounts and Landlock
+            // alone.
             self.plan.tier = self.plan.tier.min(Tier::T2);
         }
         self.plan.kill = match (host.cgroup_kill.is_ok(), self.namespaced()) {
@@ -587,11 +618,14 @@ impl Builder<'_> {
         }
     }
 
-    /// Whether the job is in a user namespace of its own for the sake of its process limit: the kernel counts the processes
-    /// of a uid in each namespace apart, and holds them against the limit that is set there; since Linux 5.14.
+    /// Whether the job is in a user namespace of its own for the sake of its process limit: the
+    /// kernel counts the processes of a uid in each namespace apart, and holds them against the
+    /// limit that is set there; since Linux 5.14.
     fn counts_apart(&self) -> bool {
         let host = self.host;
-        host.namespaces == NamespaceSupport::User && host.cgroup_limits.is_err() && !self.without(IsolationLayer::Rlimits)
+        host.namespaces == NamespaceSupport::User
+            && host.cgroup_limits.is_err()
+            && !self.without(IsolationLayer::Rlimits)
     }
 
     /// Whether it is the user of a sandbox by a user namespace alone: the engine has no uid for it.
@@ -632,7 +666,8 @@ impl Builder<'_> {
             let maps = [self.host.uid, self.host.gid].map(|id| format!("{USER_ID} {id} 1"));
             self.push("become the sandbox's user", op::USER_NAMESPACE, &[], &maps);
         } else if self.counts_apart() {
-            // Before the limit is set: a namespace holds its creator's limit against all that its parent counts.
+            // Before the limit is set: a namespace holds its creator's limit against all that its
+            // parent counts.
             let maps = [self.host.uid, self.host.gid].map(|id| format!("{id} {id} 1"));
             self.optional("count processes for each run apart", op::USER_NAMESPACE, &[], &maps);
         }
@@ -667,7 +702,8 @@ impl Builder<'_> {
             || self.identity().is_some_and(|identity| identity.owner.is_some())
     }
 
-    /// What cannot be undone. `listener` are the numbers of a filter that is loaded with one; `part`: what of it is not in force yet.
+    /// What cannot be undone. `listener` are the numbers of a filter that is loaded with one;
+    /// `part`: what of it is not in force yet.
     fn give_up_privileges(&mut self, listener: &[u64], part: FilterPart) {
         self.push::<&str>("no new privileges", op::NO_NEW_PRIVILEGES, &[], &[]);
         if let Some(filter) = filter_of(self.host, self.policy, self.plan.flags, part) {

@@ -1,9 +1,11 @@
-//! Which installation a directory of programs belongs to, and which of its parts a run needs to see.
+//! Which installation a directory of programs belongs to, and which of its parts a run needs to
+//! see.
 //!
-//! Decides nothing about mounting, and never names more than the program parts of an installation: `bin`,
-//! `lib` and their like. Beside those lie caches, settings and credentials. A place counts as an installation
-//! by the landmark its own programs look for (`pyvenv.cfg`, `lib/python3.11/os.py`, …), so a moved or
-//! unusually named one is known too, and a project file cannot make one out of a directory of secrets.
+//! Decides nothing about mounting, and never names more than the program parts of an installation:
+//! `bin`, `lib` and their like. Beside those lie caches, settings and credentials. A place counts
+//! as an installation by the landmark its own programs look for (`pyvenv.cfg`,
+//! `lib/python3.11/os.py`, …), so a moved or unusually named one is known too, and a project file
+//! cannot make one out of a directory of secrets.
 
 pub(crate) mod elf;
 pub(crate) mod lookup;
@@ -31,7 +33,8 @@ pub(crate) struct LookupContext<'a> {
 }
 
 impl LookupContext<'_> {
-    /// A variable of the caller's environment; an empty one counts as absent, as it does for the managers.
+    /// A variable of the caller's environment; an empty one counts as absent, as it does for the
+    /// managers.
     pub(crate) fn variable(&self, name: &str) -> Option<&OsStr> {
         let found = self.variables.iter().find(|(key, _)| key == name);
         found.map(|(_, value)| value.as_os_str()).filter(|value| !value.is_empty())
@@ -49,10 +52,11 @@ pub(crate) struct Installation {
     pub(crate) base: Option<PathBuf>,
 }
 
-/// The installation that `directory` holds the programs of. `None`: system directories and unknown layouts.
+/// The installation that `directory` holds the programs of. `None`: system directories and unknown
+/// layouts.
 ///
-/// Of an installation that is `shown` as a whole, only what it stands on is of interest: it is looked at for
-/// that, and other landmarks than a venv's are not searched for.
+/// Of an installation that is `shown` as a whole, only what it stands on is of interest: it is
+/// looked at for that, and other landmarks than a venv's are not searched for.
 pub(crate) fn recognise(
     context: &LookupContext<'_>,
     directory: &Path,

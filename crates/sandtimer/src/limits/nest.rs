@@ -1,7 +1,9 @@
-//! The two rules. [`precedence`] picks one scope's own limit; [`nest`] bounds it by ancestors and ceilings.
+//! The two rules. [`precedence`] picks one scope's own limit; [`nest`] bounds it by ancestors and
+//! ceilings.
 //!
-//! They must stay apart: a chosen "unlimited" beats every default, and no ancestor or ceiling. The wall is
-//! the one kind that is not a plain minimum, because ancestors bound the moment of death, `wall + grace`.
+//! They must stay apart: a chosen "unlimited" beats every default, and no ancestor or ceiling. The
+//! wall is the one kind that is not a plain minimum, because ancestors bound the moment of death,
+//! `wall + grace`.
 
 use std::sync::Arc;
 
@@ -46,7 +48,8 @@ impl ScopeOwnLimits {
         let chosen = &mut self.chosen[key.into().index()];
         let (source, origin) =
             chosen.take().map_or((Source::Builtin, None), |chosen| (chosen.source, chosen.origin));
-        *chosen = Some(ChosenLimit { setting: limit.map_or(Setting::Unlimited, Setting::At), source, origin });
+        *chosen =
+            Some(ChosenLimit { setting: limit.map_or(Setting::Unlimited, Setting::At), source, origin });
     }
 
     fn finite(&self, key: Key) -> Option<(u64, Source, Option<&Arc<str>>)> {
@@ -59,12 +62,15 @@ impl ScopeOwnLimits {
     }
 }
 
-/// Picks a scope's own limits: for each key the first setting that is not `Inherit`, in the order call,
-/// session, environment, config file, built-in. Among places of the same source the earlier in `layers` wins.
+/// Picks a scope's own limits: for each key the first setting that is not `Inherit`, in the order
+/// call, session, environment, config file, built-in. Among places of the same source the earlier
+/// in `layers` wins.
 ///
-/// Ceilings and ancestors are not places that choose; settings under those sources are never picked.
+/// Ceilings and ancestors are not places that choose; settings under those sources are never
+/// picked.
 pub fn precedence(layers: &[(Source, &Limits)]) -> ScopeOwnLimits {
-    const BY_PRECEDENCE: [Source; 5] = [Source::Call, Source::Session, Source::Env, Source::Config, Source::Builtin];
+    const BY_PRECEDENCE: [Source; 5] =
+        [Source::Call, Source::Session, Source::Env, Source::Config, Source::Builtin];
     let chosen = Key::ALL.map(|key| {
         BY_PRECEDENCE
             .iter()
@@ -91,7 +97,8 @@ pub struct ScopeLocation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScopeBound {
     pub location: ScopeLocation,
-    /// [`Source::Ancestor`], or [`Source::Ceiling`] when the ancestor's own wall is set by a ceiling.
+    /// [`Source::Ancestor`], or [`Source::Ceiling`] when the ancestor's own wall is set by a
+    /// ceiling.
     pub wall_source: Source,
     limits: [Option<u64>; Key::COUNT],
 }
@@ -102,8 +109,8 @@ impl ScopeBound {
         Self { location, wall_source: Source::Ancestor, limits: [None; Key::COUNT] }
     }
 
-    /// Adds what it allows of one kind; for the wall, the nanoseconds left until everything inside it must be
-    /// dead.
+    /// Adds what it allows of one kind; for the wall, the nanoseconds left until everything inside
+    /// it must be dead.
     #[must_use]
     pub fn with(mut self, kind: LimitKind, value: u64) -> Self {
         self.limits[Key::Kind(kind).index()] = Some(value);
@@ -127,7 +134,8 @@ impl Ceilings {
         Self::default()
     }
 
-    /// What protects the host: 80 % of its memory, 4096 processes. `total_memory_bytes` is the machine's, or its container's.
+    /// What protects the host: 80 % of its memory, 4096 processes. `total_memory_bytes` is the
+    /// machine's, or its container's.
     pub fn for_machine(total_memory_bytes: u64) -> Self {
         let memory = u128::from(total_memory_bytes) * MACHINE_MEMORY_PERCENT / 100;
         let mut ceilings = Self::none();
@@ -136,7 +144,8 @@ impl Ceilings {
         ceilings
     }
 
-    /// Applies the operator's `max_*` settings: `Inherit` leaves a ceiling as it is, `Unlimited` removes it.
+    /// Applies the operator's `max_*` settings: `Inherit` leaves a ceiling as it is, `Unlimited`
+    /// removes it.
     #[must_use]
     pub fn with_operator(mut self, maxima: &Limits) -> Self {
         for key in Key::ALL {
@@ -201,9 +210,14 @@ impl EffectiveLimits {
     }
 }
 
-/// Bounds a scope's own limits by its ancestors, outermost first, and by the ceilings, which are outermost of
-/// all. Each kind gets the minimum; of equal limits the outermost is named.
-pub fn nest(here: &ScopeLocation, own: &ScopeOwnLimits, ancestors: &[ScopeBound], ceilings: &Ceilings) -> EffectiveLimits {
+/// Bounds a scope's own limits by its ancestors, outermost first, and by the ceilings, which are
+/// outermost of all. Each kind gets the minimum; of equal limits the outermost is named.
+pub fn nest(
+    here: &ScopeLocation,
+    own: &ScopeOwnLimits,
+    ancestors: &[ScopeBound],
+    ceilings: &Ceilings,
+) -> EffectiveLimits {
     let (wall, grace) = nest_wall(here, own, ancestors, ceilings);
     let effects = Key::ALL.map(|key| match key {
         Key::Kind(LimitKind::Wall) => wall.clone(),
@@ -224,11 +238,17 @@ fn nest_kind(
         .filter_map(|bound| bound.get(key).map(|value| (value, (Source::Ancestor, None), &bound.location)));
     let chosen = own.finite(key).map(|(value, source, origin)| (value, (source, origin), here));
     // `min_by_key` keeps the first of equals, and the outermost comes first.
-    let (value, from, location) = ceiling.into_iter().chain(around).chain(chosen).min_by_key(|entry| entry.0)?;
+    let (value, from, location) =
+        ceiling.into_iter().chain(around).chain(chosen).min_by_key(|entry| entry.0)?;
     Some(effect(value, from, location))
 }
 
-fn nest_wall(here: &ScopeLocation, own: &ScopeOwnLimits, ancestors: &[ScopeBound], ceilings: &Ceilings) -> (Option<Effect>, Effect) {
+fn nest_wall(
+    here: &ScopeLocation,
+    own: &ScopeOwnLimits,
+    ancestors: &[ScopeBound],
+    ceilings: &Ceilings,
+) -> (Option<Effect>, Effect) {
     let wall_key = Key::Kind(LimitKind::Wall);
     let (asked, asked_from) = own_grace(own, ceilings);
     let mut bounds = vec![ceilings.get(wall_key)];
@@ -258,7 +278,8 @@ fn nest_wall(here: &ScopeLocation, own: &ScopeOwnLimits, ancestors: &[ScopeBound
     (Some(effect(walled.wall, from, location)), effective_grace)
 }
 
-/// A scope's grace under its ceiling, before what its outer limits leave shortens it. 0 unless chosen.
+/// A scope's grace under its ceiling, before what its outer limits leave shortens it. 0 unless
+/// chosen.
 fn own_grace<'a>(own: &'a ScopeOwnLimits, ceilings: &Ceilings) -> (u64, SetBy<'a>) {
     let (grace, source, origin) = own.finite(Key::Grace).unwrap_or((0, Source::Builtin, None));
     match ceilings.get(Key::Grace) {
@@ -285,8 +306,9 @@ pub(crate) struct BoundWall {
     pub(crate) bound: Option<usize>,
 }
 
-/// The grace of a scope to which its outer limits leave `left`: as it was chosen where the own wall and it fit in, else at most
-/// half of what is left, so that the other half is for what the scope is to do.
+/// The grace of a scope to which its outer limits leave `left`: as it was chosen where the own wall
+/// and it fit in, else at most half of what is left, so that the other half is for what the scope
+/// is to do.
 pub(crate) fn fitting_grace(own: Option<u64>, grace: u64, left: Option<u64>) -> u64 {
     match left {
         Some(left) if own.is_none_or(|own| own.saturating_add(grace) > left) => grace.min(left / 2),
@@ -302,9 +324,14 @@ fn tightest(bounds: &[Option<u64>]) -> Option<(usize, u64)> {
 
 /// Bounds an own wall so that `wall + grace` stays within every bound; outermost bound first.
 ///
-/// Works on durations (`floor` 0) and on moments (`floor` the start) alike. When a bound leaves less than the
-/// grace after `floor`, the grace is what shrinks.
-pub(crate) fn bound_wall(own: Option<u64>, grace: u64, floor: u64, bounds: &[Option<u64>]) -> Option<BoundWall> {
+/// Works on durations (`floor` 0) and on moments (`floor` the start) alike. When a bound leaves
+/// less than the grace after `floor`, the grace is what shrinks.
+pub(crate) fn bound_wall(
+    own: Option<u64>,
+    grace: u64,
+    floor: u64,
+    bounds: &[Option<u64>],
+) -> Option<BoundWall> {
     let Some((index, bound)) = tightest(bounds) else {
         return own.map(|wall| BoundWall { wall, hard: wall.saturating_add(grace), bound: None });
     };

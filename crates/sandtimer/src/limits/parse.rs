@@ -1,8 +1,8 @@
 //! Reads one limit from a flag, an environment variable, a configuration file or JSON.
 //!
-//! Whatever is not clearly a limit is refused here, where its name and origin are still known: a NaN or a
-//! `-1` that travels on becomes a timer that fires at once. Arithmetic is exact; a positive value never
-//! rounds to 0.
+//! Whatever is not clearly a limit is refused here, where its name and origin are still known: a
+//! NaN or a `-1` that travels on becomes a timer that fires at once. Arithmetic is exact; a
+//! positive value never rounds to 0.
 
 use std::fmt;
 
@@ -32,7 +32,8 @@ pub struct Format {
     pub zero: Zero,
     /// Anything between nothing and this is refused.
     pub least: u64,
-    /// Only a whole number will do, in the unit that the key's name says: no fraction, and no unit of its own.
+    /// Only a whole number will do, in the unit that the key's name says: no fraction, and no unit
+    /// of its own.
     pub whole: bool,
 }
 
@@ -163,7 +164,8 @@ impl LimitError {
         &self.value
     }
 
-    /// The same where limits are written in another way than as text, with what would work there: "use …".
+    /// The same where limits are written in another way than as text, with what would work there:
+    /// "use …".
     #[must_use]
     pub fn with_remedy(self, remedy: String) -> Self {
         Self { remedy, ..self }
@@ -177,8 +179,8 @@ impl LimitError {
 
 /// Reads a limit written as text: `500ms`, `1h30m`, `1.5s`, `512M`, `10MB`, `64`, `unlimited`.
 ///
-/// K, M, G and KB, MB, GB are powers of 1024. Durations above 30 years become 30 years. `origin` completes
-/// the words "from …" in the message.
+/// K, M, G and KB, MB, GB are powers of 1024. Durations above 30 years become 30 years. `origin`
+/// completes the words "from …" in the message.
 ///
 /// # Errors
 /// Names the key, the value, the origin and what would work.
@@ -187,8 +189,8 @@ pub fn parse_string(key: &str, format: Format, text: &str, origin: &str) -> Resu
         .map_err(|problem| rejection(key, text, origin, (problem, format.remedy(problem))))
 }
 
-/// Reads a limit from the JSON value of a wire key (`wall_ms`, `memory_bytes`, …): a number in the key's
-/// unit, a text as in [`parse_text`], or `null`.
+/// Reads a limit from the JSON value of a wire key (`wall_ms`, `memory_bytes`, …): a number in the
+/// key's unit, a text as in [`parse_text`], or `null`.
 ///
 /// # Errors
 /// Names the key, the value, the origin and what would work; also for a key that is no limit's.
@@ -221,10 +223,12 @@ pub fn from_json_as(name: &str, key: Key, value: &Value, origin: &str) -> Result
 /// Other names of `wall_ms` in JSON, as tools for the same work have them.
 const WALL_NAMES: [&str; 2] = ["timeout_ms", "timeout"];
 
-/// Gives a wall limit that is called `timeout_ms` or `timeout` among the fields of an object its name, `wall_ms`.
+/// Gives a wall limit that is called `timeout_ms` or `timeout` among the fields of an object its
+/// name, `wall_ms`.
 ///
 /// # Errors
-/// A limit by two names; a value that cannot be one; a `timeout` without a unit, which is seconds to some and milliseconds to others.
+/// A limit by two names; a value that cannot be one; a `timeout` without a unit, which is seconds
+/// to some and milliseconds to others.
 pub fn name_wall(fields: &mut Map<String, Value>, origin: &str) -> Result<(), LimitError> {
     let wall = Key::Kind(LimitKind::Wall);
     for name in WALL_NAMES {
@@ -323,8 +327,8 @@ fn setting_of_number(format: Format, number: &Number) -> Result<Setting, Problem
     }
     let float = number.as_f64().filter(|float| *float >= 0.0).ok_or(Problem::not_a(format.unit))?;
     let product = float * format.scale() as f64;
-    // A tenth of a second has no exact float: a duration is rounded to the nearest nanosecond, and the
-    // conversion saturates. A size or a count must be whole as it stands.
+    // A tenth of a second has no exact float: a duration is rounded to the nearest nanosecond, and
+    // the conversion saturates. A size or a count must be whole as it stands.
     let value = if format.is_time() { product.round() as u128 } else { product.trunc() as u128 };
     let fraction = if format.is_time() { value == 0 && float > 0.0 } else { product.fract() != 0.0 };
     finish(format, Amount { value, fraction })

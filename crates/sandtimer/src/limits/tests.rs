@@ -292,7 +292,8 @@ fn ancestors_and_ceilings_bound_the_wall_with_its_grace() {
         let effect = effective.get(Key::Grace).unwrap();
         assert_eq!((effect.value, effect.source), (grace, around), "ceiling {left}");
     }
-    // A short wall with a long grace: they fit in as they are, or the grace is cut and the wall stays the scope's own.
+    // A short wall with a long grace: they fit in as they are, or the grace is cut and the wall
+    // stays the scope's own.
     let short = own(&Limits::new().wall(Duration::from_secs(1)).grace(Duration::from_secs(5)));
     for (left, grace, source) in [(7, 5, Source::Call), (4, 2, Source::Ancestor)] {
         let bound = ScopeBound::new(job()).with(LimitKind::Wall, left * SECOND);
@@ -350,10 +351,13 @@ fn any_bounds() -> impl Strategy<Value = Vec<ScopeBound>> {
     proptest::collection::vec(bound, 0..4).prop_map(|bounds| {
         let named = |(depth, values): (usize, Vec<Option<u64>>)| {
             let location = ScopeLocation { layer: Layer::Job, scope: format!("ancestor-{depth}") };
-            KINDS.into_iter().zip(values).fold(ScopeBound::new(location), |bound, (kind, value)| match value {
-                Some(value) => bound.with(kind, value),
-                None => bound,
-            })
+            KINDS.into_iter().zip(values).fold(
+                ScopeBound::new(location),
+                |bound, (kind, value)| match value {
+                    Some(value) => bound.with(kind, value),
+                    None => bound,
+                },
+            )
         };
         bounds.into_iter().enumerate().map(named).collect()
     })

@@ -32,7 +32,8 @@ pub fn too_long(what: &str, bytes: usize) -> String {
 /// What an interpreter of Python executes to give the code at descriptor 3 a file.
 pub(crate) const PROGRAM_FILE: &str = include_str!("../zygote/program_file.py");
 
-/// The name of a program's file in a run that has a root of its own, by the extension that the interpreter knows it by.
+/// The name of a program's file in a run that has a root of its own, by the extension that the
+/// interpreter knows it by.
 pub(crate) const PROGRAM_FILES: [&str; 3] =
     ["/sandtimer/main.cjs", "/sandtimer/main.mjs", "/sandtimer/main.sh"];
 
@@ -47,11 +48,13 @@ pub struct InterpretedCommand {
     pub program: Option<ProgramSource>,
 }
 
-/// The text of a program, which its command is given as a file ([`Spec::program`](crate::Spec::program)).
+/// The text of a program, which its command is given as a file
+/// ([`Spec::program`](crate::Spec::program)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramSource {
     pub text: String,
-    /// The command that executes the file. Without one the command of the run reads the text from descriptor 3.
+    /// The command that executes the file. Without one the command of the run reads the text from
+    /// descriptor 3.
     pub file: Option<FileCommand>,
 }
 
@@ -62,8 +65,8 @@ impl ProgramSource {
     }
 }
 
-/// A command that executes a program's file, and the words of the run's command that it replaces. Those are what records show, and what
-/// is executed where a run can have no such file.
+/// A command that executes a program's file, and the words of the run's command that it replaces.
+/// Those are what records show, and what is executed where a run can have no such file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileCommand {
     pub arguments: Vec<String>,
@@ -102,7 +105,8 @@ impl InterpretedCommand {
         Self::file(command, strings(&[shell, file]), line.to_owned())
     }
 
-    /// Code that this command executes if it is in a file; `argument`: the command that has it in an argument.
+    /// Code that this command executes if it is in a file; `argument`: the command that has it in
+    /// an argument.
     pub(crate) fn file(argument: Vec<String>, command: Vec<String>, code: String) -> Self {
         let fits = argument.iter().all(|part| part.len() <= MAX_ARGUMENT_BYTES);
         let shown = if fits { argument } else { command.clone() };

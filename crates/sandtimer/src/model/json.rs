@@ -1,17 +1,20 @@
 //! JSON of untrusted code, parsed only where the memory that its values take is bounded.
 //!
-//! A parsed value takes up to a hundred times the memory of its text: 5 MiB of `[{"":0},…]` become 500. So its length alone
-//! bounds nothing. The text is read once before it is parsed; reading it allocates nothing and does not check the grammar,
-//! which the parser does: up to the first mistake both read the same, and after it the parser reads nothing.
+//! A parsed value takes up to a hundred times the memory of its text: 5 MiB of `[{"":0},…]` become
+//! 500. So its length alone bounds nothing. The text is read once before it is parsed; reading it
+//! allocates nothing and does not check the grammar, which the parser does: up to the first mistake
+//! both read the same, and after it the parser reads nothing.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// Lists and objects within one another. Answers and records put more around a value, and their readers take 128 levels in all.
+/// Lists and objects within one another. Answers and records put more around a value, and their
+/// readers take 128 levels in all.
 const MAX_DEPTH: usize = 100;
-/// What an object counts as besides its fields, a field besides its value, and a string besides being a value. One that counts
-/// takes some 32 bytes, and an object with one field has room for eleven.
+/// What an object counts as besides its fields, a field besides its value, and a string besides
+/// being a value. One that counts takes some 32 bytes, and an object with one field has room for
+/// eleven.
 const PER_OBJECT: usize = 20;
 const PER_FIELD: usize = 3;
 const PER_STRING: usize = 1;
@@ -87,7 +90,8 @@ impl JsonAllowance {
         }
     }
 
-    /// Splits a list or an object into the texts of its values, each to be parsed by itself. `T` is a list or a map of them.
+    /// Splits a list or an object into the texts of its values, each to be parsed by itself. `T` is
+    /// a list or a map of them.
     ///
     /// # Errors
     /// As [`JsonAllowance::parse`], of the outermost level; when the text is not of this shape.

@@ -22,7 +22,8 @@ pub enum RemarkKind {
     KilledLeftovers,
     /// The run has no network, and its output says that it looked for one.
     NoNetwork,
-    /// The network of the sandbox that the run is in refused a connection while it ran, of this run or of another one in the sandbox.
+    /// The network of the sandbox that the run is in refused a connection while it ran, of this run
+    /// or of another one in the sandbox.
     NetworkDenied,
     /// The grace that was asked for did not fit into the limits around the run, and was cut.
     ShortenedGrace,

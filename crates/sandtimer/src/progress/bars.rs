@@ -1,5 +1,5 @@
-//! What counts as getting further: a new best of a bar, or the beginning of one. The hard fact: a loop that goes wrong may
-//! count to and fro for ever, and must not look as if it got on.
+//! What counts as getting further: a new best of a bar, or the beginning of one. The hard fact: a
+//! loop that goes wrong may count to and fro for ever, and must not look as if it got on.
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,8 @@
 //! The counters of a run: which of them are believed, and what they come to together.
 //!
-//! A counter is believed once it was seen twice with the same total and without going back. One that goes back begins a
-//! new phase. Counters nest: the whole is the outermost one, and what is done of its unit under way comes from the next.
+//! A counter is believed once it was seen twice with the same total and without going back. One
+//! that goes back begins a new phase. Counters nest: the whole is the outermost one, and what is
+//! done of its unit under way comes from the next.
 
 use super::patterns::{Form, Sighting};
 

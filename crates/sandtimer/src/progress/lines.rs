@@ -1,7 +1,8 @@
-//! Cuts output into lines as a terminal would show them: without control sequences, each redrawn frame by itself.
+//! Cuts output into lines as a terminal would show them: without control sequences, each redrawn
+//! frame by itself.
 //!
-//! The bytes are the job's. So a line is kept up to [`LONGEST`] bytes whatever its length, a control sequence is dropped
-//! however long it is, and nothing is decoded.
+//! The bytes are the job's. So a line is kept up to [`LONGEST`] bytes whatever its length, a
+//! control sequence is dropped however long it is, and nothing is decoded.
 
 /// Bytes of a line that are kept: progress stands near its beginning.
 const MAX_LINE_BYTES: usize = 4096;
@@ -33,8 +34,8 @@ impl Default for LineParser {
 }
 
 impl LineParser {
-    /// Takes more bytes; gives each line that they end. A bar is redrawn behind `\r`, or moved to by a control sequence: its
-    /// frames are lines too.
+    /// Takes more bytes; gives each line that they end. A bar is redrawn behind `\r`, or moved to
+    /// by a control sequence: its frames are lines too.
     pub(super) fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) {
         for &byte in bytes {
             match self.state {

@@ -1,12 +1,12 @@
 //! How far a run is, from what it prints or reports, and when it will be done.
 //!
-//! Everything here is the job's word: it may lie, go back, or be a line of a gigabyte. So what is looked at is bounded in
-//! bytes and lines, kept in a few kilobytes, and matched in linear time; and progress decides nothing except, where that
-//! was chosen, that a run is not stalled. What is reported in so many words ([`Tracker::report`]) beats what is read out of
-//! text.
+//! Everything here is the job's word: it may lie, go back, or be a line of a gigabyte. So what is
+//! looked at is bounded in bytes and lines, kept in a few kilobytes, and matched in linear time;
+//! and progress decides nothing except, where that was chosen, that a run is not stalled. What is
+//! reported in so many words ([`Tracker::report`]) beats what is read out of text.
 //!
-//! That choice is a limit, and each Outcome has the progress: so the engine owns this module, unlike estimates and budgets, which
-//! are policy (`sandtimer-agents`).
+//! That choice is a limit, and each Outcome has the progress: so the engine owns this module,
+//! unlike estimates and budgets, which are policy (`sandtimer-agents`).
 
 mod bars;
 mod counters;
@@ -22,7 +22,7 @@ use crate::model::Progress;
 use crate::time::Moment;
 
 use bars::Bars;
-use counters::{Counters, CountedProgress};
+use counters::{CountedProgress, Counters};
 use lines::LineParser;
 pub use pace::Eta;
 use pace::Pace;
@@ -37,7 +37,8 @@ const MAX_REPORT_BYTES: usize = 4096;
 /// Counts above this are none.
 const MAX_UNITS: f64 = 1e15;
 
-/// What a job says of its progress in so many words: a line such as `{"done": 8, "total": 15, "unit": "epoch"}`.
+/// What a job says of its progress in so many words: a line such as `{"done": 8, "total": 15,
+/// "unit": "epoch"}`.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgressReport {
@@ -51,7 +52,8 @@ pub struct ProgressReport {
 impl ProgressReport {
     /// Reads one line; None where it is none, or says what cannot be.
     pub fn parse(line: &[u8]) -> Option<Self> {
-        let report: ProgressReport = serde_json::from_slice(line.get(..line.len().min(MAX_REPORT_BYTES + 1))?).ok()?;
+        let report: ProgressReport =
+            serde_json::from_slice(line.get(..line.len().min(MAX_REPORT_BYTES + 1))?).ok()?;
         let total = report.total.unwrap_or(report.done.max(1.0));
         let sound = (0.0..=MAX_UNITS).contains(&report.done) && total > 0.0 && total <= MAX_UNITS;
         (sound && report.done <= total && line.len() <= MAX_REPORT_BYTES).then_some(report)
@@ -101,7 +103,8 @@ impl Tracker {
         }
     }
 
-    /// Says how many units there are of counters that do not say it themselves, such as rounds of boosting.
+    /// Says how many units there are of counters that do not say it themselves, such as rounds of
+    /// boosting.
     pub fn declare_total(&mut self, total: f64) {
         if total > 0.0 && total <= MAX_UNITS {
             self.counters.declared = Some(total);
@@ -132,7 +135,8 @@ impl Tracker {
                 }
             }
         });
-        // A bar's newest frame is ended by the next one: it is whole where it ends with its bracket.
+        // A bar's newest frame is ended by the next one: it is whole where it ends with its
+        // bracket.
         let open = lines.peek();
         if open.len() != *peeked && matches!(open.last(), Some(b']' | b'%')) {
             *peeked = open.len();
@@ -153,7 +157,10 @@ impl Tracker {
         });
         let phase = (patterns::Form::Bar, report.label(), before + u32::from(again));
         let done = report.done;
-        self.settle(total.filter(|total| done <= *total).map(|total| CountedProgress { done, total, phase }), now);
+        self.settle(
+            total.filter(|total| done <= *total).map(|total| CountedProgress { done, total, phase }),
+            now,
+        );
         self.reported = Some(report);
     }
 
@@ -165,7 +172,8 @@ impl Tracker {
                 if new.done > old.done {
                     self.pace.note(new.done, now);
                 }
-                // Within a phase nothing goes back; what seems to is a counter that has begun its next unit.
+                // Within a phase nothing goes back; what seems to is a counter that has begun its
+                // next unit.
                 self.whole = Some(CountedProgress { done: new.done.max(old.done), ..new });
             }
             Some(_) => {
@@ -180,7 +188,8 @@ impl Tracker {
         }
     }
 
-    /// How often it got further than ever. Redrawn frames do not count, nor does what went back and comes again.
+    /// How often it got further than ever. Redrawn frames do not count, nor does what went back and
+    /// comes again.
     pub fn advances(&self) -> u64 {
         self.advances
     }

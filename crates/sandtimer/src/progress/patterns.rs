@@ -1,6 +1,7 @@
 //! What a line says about progress: the forms in which the usual tools write it.
 //!
-//! Pure: a line in, at most a few sightings out. Matching is linear in the line's length (`regex`), whatever it holds.
+//! Pure: a line in, at most a few sightings out. Matching is linear in the line's length (`regex`),
+//! whatever it holds.
 
 use std::sync::LazyLock;
 
@@ -11,7 +12,8 @@ pub(super) const MAX_SIGHTINGS: usize = 2;
 /// Numbers above this are no counts of anything.
 const MAX_UNITS: f64 = 1e15;
 
-/// How a counter is written. Which of two counters is the outer one is a matter of what they count, then of how they move.
+/// How a counter is written. Which of two counters is the outer one is a matter of what they count,
+/// then of how they move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Form {
     Fold,
@@ -64,7 +66,8 @@ pattern!(CARGO, r"(?-u)^\s*(?P<name>[A-Z][a-z]+) \[[=> ]*\]\s*(?P<done>\d+)/(?P<
 pattern!(BOOSTING, r"(?-u)^\s*\[(?P<done>\d+)\]\s+\S+.*?:\s*[\d.eE+-]+");
 // `{'loss': 0.5, 'learning_rate': 2e-5, 'epoch': 1.5}`
 pattern!(LOGGED, r#"(?-u)^\s*\{.*['"]epoch['"]:\s*(?P<done>\d+(?:\.\d+)?)"#);
-// `tests/test_x.py ..... [ 45%]`, `[ 45%] Building CXX object`, `53%`, `Progress: 53%`, `53% complete`
+// `tests/test_x.py ..... [ 45%]`, `[ 45%] Building CXX object`, `53%`, `Progress: 53%`, `53%
+// complete`
 pattern!(
     PERCENT,
     r"(?i-u)(?:^\s*\[?\s*|\[\s*|\b(?:progress|complete|completed|done|processed|finished|downloaded|downloading|uploading)\b[^%\d]{0,24})(?P<done>\d{1,3}(?:\.\d+)?)\s?%"
@@ -94,8 +97,8 @@ pub(super) fn sightings(line: &[u8]) -> [Option<Sighting>; MAX_SIGHTINGS] {
     if let Some(found) = UNIT_COUNTER.captures(line) {
         let first = unit_sighting(&found);
         let rest_start = found.get(0).map_or(line.len(), |all| all.end() - rest_length(&found));
-        let second =
-            find_unit(&line[rest_start..]).filter(|second| first.is_some_and(|first| first.name != second.name));
+        let second = find_unit(&line[rest_start..])
+            .filter(|second| first.is_some_and(|first| first.name != second.name));
         // Whatever is counted within a unit is told while it goes on.
         return [
             first.map(|first| Sighting { is_begun: first.is_begun || second.is_some(), ..first }),

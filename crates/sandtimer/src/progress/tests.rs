@@ -28,7 +28,8 @@ fn lines(text: &str) -> Vec<(f64, f64)> {
     progress_of(&pieces.iter().map(String::as_bytes).collect::<Vec<_>>())
 }
 
-/// Of the counter that is told of at last, something is told while it goes on, and it never goes back.
+/// Of the counter that is told of at last, something is told while it goes on, and it never goes
+/// back.
 #[track_caller]
 fn assert_advances(reported: &[(f64, f64)]) {
     let last = reported.last().expect("something is told");
@@ -38,8 +39,8 @@ fn assert_advances(reported: &[(f64, f64)]) {
     assert!(steps.len() > 1 && steps.is_sorted(), "{steps:?}");
 }
 
-/// What real tools printed: tqdm 4.70 (`2>`), pytest 9.2 (`-v`), ninja 1.13 into a file and on a terminal, cargo 1.95 on a
-/// terminal.
+/// What real tools printed: tqdm 4.70 (`2>`), pytest 9.2 (`-v`), ninja 1.13 into a file and on a
+/// terminal, cargo 1.95 on a terminal.
 #[test]
 fn the_output_of_real_tools_is_read() {
     let samples: [(&str, &[u8], f64, f64); 7] = [

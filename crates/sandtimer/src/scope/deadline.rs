@@ -1,11 +1,13 @@
-//! How a scope's deadline follows from its own wall and from what is around it, and who is named for it.
+//! How a scope's deadline follows from its own wall and from what is around it, and who is named
+//! for it.
 //!
-//! Scopes are settled from the outside in: a scope's ends are computed from its parent's, never the reverse.
+//! Scopes are settled from the outside in: a scope's ends are computed from its parent's, never the
+//! reverse.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ScopeNode, ScopeError, ScopeId, ScopeTree};
+use super::{ScopeError, ScopeId, ScopeNode, ScopeTree};
 use crate::limits::{Effect, bound_wall, fitting_grace, nanoseconds};
 use crate::model::{Layer, LimitKind, Source};
 use crate::time::{Moment, TooLate};
@@ -19,8 +21,8 @@ pub struct Deadline {
     pub hard_end: Moment,
     /// Who bounds it; `value` is the time from the scope's start to its wall end, in nanoseconds.
     pub effect: Effect,
-    /// The limit of the scope that `effect` names, with its extensions and without its pauses: what a verdict
-    /// quotes as "the job's wall limit of 2 h".
+    /// The limit of the scope that `effect` names, with its extensions and without its pauses: what
+    /// a verdict quotes as "the job's wall limit of 2 h".
     pub limit: Duration,
 }
 
@@ -100,9 +102,11 @@ impl ScopeTree {
         }))
     }
 
-    /// Computes one scope's ends from its own timing and the ends around it, and mirrors them in its cell.
+    /// Computes one scope's ends from its own timing and the ends around it, and mirrors them in
+    /// its cell.
     ///
-    /// Fails when the cell has fired; then the wall end stays, and only the bound is brought up to date.
+    /// Fails when the cell has fired; then the wall end stays, and only the bound is brought up to
+    /// date.
     pub(super) fn settle(&mut self, id: ScopeId, now: Moment) -> Result<(), TooLate> {
         let ancestors = self.ancestors(id);
         let stopped_around =
@@ -120,7 +124,8 @@ impl ScopeTree {
         let _ = if stopped { node.timing.watch.pause(now) } else { node.timing.watch.resume(now).map(drop) };
 
         let start = node.timing.watch.start();
-        // A ceiling is the scope's own: it counts from its start, and the wall end stays a grace before it.
+        // A ceiling is the scope's own: it counts from its start, and the wall end stays a grace
+        // before it.
         let bound = hard_ends.iter().flatten().min().map(|bound| Moment::from_nanos(*bound));
         let mut bounds = vec![ceiling.map(|ceiling| start.after(ceiling).as_nanos())];
         bounds.extend(hard_ends);
@@ -141,7 +146,8 @@ impl ScopeTree {
             },
         });
 
-        // The bound first: a wall that moves later must never be met with the bound that it has left behind.
+        // The bound first: a wall that moves later must never be met with the bound that it has
+        // left behind.
         node.cell.set_bound(bound);
         let set = node.cell.set(ends.map(|ends| ends.wall_end));
         node.ends = if set.is_ok() { ends } else { fired_ends(node) };
@@ -177,7 +183,8 @@ impl ScopeTree {
 fn fired_ends(node: &ScopeNode) -> Option<SettledEnds> {
     let hard_end = node.cell.hard_end()?;
     let Some(wall_end) = node.cell.wall_end() else {
-        // It was ended for another reason while nothing bounded it; what does now can only be around it.
+        // It was ended for another reason while nothing bounded it; what does now can only be
+        // around it.
         let named_by = NamedBy::Ancestor(node.parent?);
         return Some(SettledEnds { wall_end: hard_end, hard_end, named_by });
     };

@@ -1,8 +1,9 @@
 //! The tree of scopes, and the deadline of each.
 //!
-//! A plain structure without clock, lock or thread: callers lock it and pass the time. It decides when a scope has to end,
-//! and never ends anything. Every deadline is an absolute moment, and a scope's hard end (the end of its wall-clock time plus
-//! its grace) is never after its parent's, whatever is extended, paused or restarted in between.
+//! A plain structure without clock, lock or thread: callers lock it and pass the time. It decides
+//! when a scope has to end, and never ends anything. Every deadline is an absolute moment, and a
+//! scope's hard end (the end of its wall-clock time plus its grace) is never after its parent's,
+//! whatever is extended, paused or restarted in between.
 //!
 //! Each scope's deadline is mirrored in a [`DeadlineCell`], which enforcers read without the lock.
 
@@ -14,7 +15,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limits::{ScopeBound, Ceilings, EffectiveLimits, FAR_FUTURE, Key, Limits, ScopeOwnLimits, ScopeLocation, nest};
+use crate::limits::{
+    Ceilings, EffectiveLimits, FAR_FUTURE, Key, Limits, ScopeBound, ScopeLocation, ScopeOwnLimits, nest,
+};
 use crate::model::{Layer, LimitKind, Source};
 use crate::time::{DeadlineCell, Moment, Stopwatch};
 
@@ -43,7 +46,8 @@ pub struct Opening {
 pub struct CarriedDeadline {
     /// When the scope was first opened.
     pub start: Moment,
-    /// When its own wall ends, extensions and pauses so far included; `None` when its own wall is unlimited.
+    /// When its own wall ends, extensions and pauses so far included; `None` when its own wall is
+    /// unlimited.
     pub own_end: Option<Moment>,
 }
 
@@ -112,7 +116,8 @@ struct ScopeNode {
     ceilings: Ceilings,
     /// The ceiling of the wall is for what is inside, and not for the scope itself.
     is_lifted: bool,
-    /// The chosen grace under its ceiling; that of the cell is what of it fits into the limits around the scope.
+    /// The chosen grace under its ceiling; that of the cell is what of it fits into the limits
+    /// around the scope.
     grace: Duration,
     timing: Timing,
     ends: Option<SettledEnds>,
@@ -146,8 +151,9 @@ impl ScopeTree {
         self.open_with_deadline(opening, carried, now)
     }
 
-    /// Opens a scope that was open before: redelivered, retried under the same deadline, or from before a
-    /// restart. Its clock goes on from its first start; its own wall ends where it would have ended.
+    /// Opens a scope that was open before: redelivered, retried under the same deadline, or from
+    /// before a restart. Its clock goes on from its first start; its own wall ends where it would
+    /// have ended.
     ///
     /// # Errors
     /// [`ScopeError::Unknown`] for a parent that is not open.
@@ -214,7 +220,8 @@ impl ScopeTree {
         Ok(())
     }
 
-    /// From now on the ceiling of the wall bounds what is opened in the scope, each by itself, and not the scope as a whole.
+    /// From now on the ceiling of the wall bounds what is opened in the scope, each by itself, and
+    /// not the scope as a whole.
     ///
     /// # Errors
     /// [`ScopeError::Unknown`].
@@ -225,8 +232,8 @@ impl ScopeTree {
         Ok(())
     }
 
-    /// Forgets a scope and all scopes inside it. Their cells keep their last deadlines, so an enforcer that
-    /// still holds one is not misled.
+    /// Forgets a scope and all scopes inside it. Their cells keep their last deadlines, so an
+    /// enforcer that still holds one is not misled.
     pub fn close(&mut self, id: ScopeId) {
         let Some(parent) = self.nodes.get(&id).map(|node| node.parent) else { return };
         if let Some(parent) = parent.and_then(|parent| self.nodes.get_mut(&parent)) {
@@ -259,7 +266,8 @@ impl ScopeTree {
         Ok(Arc::clone(&self.node(id)?.cell))
     }
 
-    /// What to store so that the scope can be opened again [with its deadline](Self::open_with_deadline).
+    /// What to store so that the scope can be opened again [with its
+    /// deadline](Self::open_with_deadline).
     ///
     /// # Errors
     /// [`ScopeError::Unknown`].
@@ -284,8 +292,8 @@ impl ScopeTree {
         Ok(self.node(id)?.timing.watch.is_paused())
     }
 
-    /// All limits that apply to the scope. Times count from its start, its pauses so far included; ancestors'
-    /// CPU, turns and failures count in full, whatever is already used up of them.
+    /// All limits that apply to the scope. Times count from its start, its pauses so far included;
+    /// ancestors' CPU, turns and failures count in full, whatever is already used up of them.
     ///
     /// # Errors
     /// [`ScopeError::Unknown`].
@@ -324,8 +332,8 @@ impl ScopeTree {
         bound
     }
 
-    /// Moves the scope's own wall later. Returns its deadline, whose `effect` names what bounds it now;
-    /// `None` is no deadline at all.
+    /// Moves the scope's own wall later. Returns its deadline, whose `effect` names what bounds it
+    /// now; `None` is no deadline at all.
     ///
     /// Its ancestors' deadlines and the ceilings do not move, and go on bounding it.
     ///
@@ -360,8 +368,9 @@ impl ScopeTree {
         self.deadline(id)
     }
 
-    /// Stops the own clocks of the scope and of all scopes inside it: their walls end later by the length of
-    /// the pause. Deadlines around it and ceilings stay where they are, and fire in a pause too.
+    /// Stops the own clocks of the scope and of all scopes inside it: their walls end later by the
+    /// length of the pause. Deadlines around it and ceilings stay where they are, and fire in a
+    /// pause too.
     ///
     /// # Errors
     /// [`ScopeError::AlreadyPaused`], [`ScopeError::TooLate`].
@@ -389,8 +398,8 @@ impl ScopeTree {
         self.deadline(id)
     }
 
-    /// Marks that the scope's ending has begun, for whatever reason: its wall moves no more. Returns whether
-    /// this was the first to say so; false when an enforcer has fired the cell.
+    /// Marks that the scope's ending has begun, for whatever reason: its wall moves no more.
+    /// Returns whether this was the first to say so; false when an enforcer has fired the cell.
     ///
     /// # Errors
     /// [`ScopeError::Unknown`].
@@ -408,8 +417,8 @@ impl ScopeTree {
         Ok(())
     }
 
-    /// Lets a scope's own clock start later than it was opened: building what runs in it is not on its bill. Only before
-    /// its first pause; deadlines around it stay where they are.
+    /// Lets a scope's own clock start later than it was opened: building what runs in it is not on
+    /// its bill. Only before its first pause; deadlines around it stay where they are.
     ///
     /// # Errors
     /// [`ScopeError::TooLate`] once its ending has begun.

@@ -1,5 +1,5 @@
-//! Rules by example; then a tree that is opened, extended, paused, resumed, fired and closed at random,
-//! checked after every step.
+//! Rules by example; then a tree that is opened, extended, paused, resumed, fired and closed at
+//! random, checked after every step.
 
 use proptest::prelude::*;
 
@@ -383,9 +383,9 @@ impl TreeWalk {
     fn check_against_nesting(&self, id: ScopeId, now: Moment) {
         let node = &self.tree.nodes[&id];
         let deadline = self.tree.deadline(id).unwrap();
-        // Durations cannot tell which of several ancestors was over first when all were over at the start;
-        // and an ancestor that has fired keeps the end that a later extension further out has moved away
-        // from.
+        // Durations cannot tell which of several ancestors was over first when all were over at the
+        // start; and an ancestor that has fired keeps the end that a later extension further out
+        // has moved away from.
         let stillborn =
             deadline.as_ref().is_some_and(|deadline| deadline.wall_end < node.timing.watch.start());
         let fired_around =

@@ -1,4 +1,5 @@
-//! Cells: pieces of one program, which has no modules' syntax. Their imports become expressions, with the same bindings.
+//! Cells: pieces of one program, which has no modules' syntax. Their imports become expressions,
+//! with the same bindings.
 
 use swc_common::Spanned;
 use swc_ecma_ast::{
@@ -11,8 +12,9 @@ use super::{Edits, Parsed, SyntaxError, deep, ecmascript, javascript};
 /// What stands in place of `import` and is as long; the interpreter's program defines it.
 const IMPORT: &str = "_$imp_";
 
-/// The text of a cell as the interpreter is sent it: an `x` and JavaScript, or an `e`, the place of a syntax error, and on the next
-/// line what it is. JavaScript that cannot be read here is the interpreter's to complain of.
+/// The text of a cell as the interpreter is sent it: an `x` and JavaScript, or an `e`, the place of
+/// a syntax error, and on the next line what it is. JavaScript that cannot be read here is the
+/// interpreter's to complain of.
 pub(crate) fn cell(source: &str, is_typescript: bool) -> String {
     let code = if is_typescript { javascript(source) } else { Ok(source.to_owned()) };
     let code = match code {
@@ -97,7 +99,8 @@ impl CellRewrite<'_> {
         };
         let rest = self.parsed.byte_range(rest);
         if is_value {
-            // A value, which nothing before or behind it is to be a part of: without a name there is nothing to declare.
+            // A value, which nothing before or behind it is to be a part of: without a name there
+            // is nothing to declare.
             self.edits.replace(self.code, whole.start..whole.start + 2, ";(");
             self.edits.blank(self.code, whole.start + 2..rest.start);
             self.edits.replace(self.code, rest.end..rest.end, ");");

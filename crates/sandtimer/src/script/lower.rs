@@ -1,5 +1,6 @@
-//! What of TypeScript is more than types: enums, namespaces, properties declared as parameters, `import x = require()`.
-//! Each becomes JavaScript on the lines where it stands; everything else stays as it is.
+//! What of TypeScript is more than types: enums, namespaces, properties declared as parameters,
+//! `import x = require()`. Each becomes JavaScript on the lines where it stands; everything else
+//! stays as it is.
 
 use swc_ecma_ast::{
     Constructor, ParamOrTsParamProp, Stmt, TsEnumDecl, TsExportAssignment, TsImportEqualsDecl, TsModuleDecl,
@@ -37,7 +38,8 @@ impl Lowering<'_> {
     fn transform(&mut self, span: swc_common::Span, text: &str, before: &str) {
         match swc(text, Mode::Transform) {
             Ok(code) => {
-                // A line end in a template is part of it; everywhere else one is as good as a space.
+                // A line end in a template is part of it; everywhere else one is as good as a
+                // space.
                 let code = if code.contains('`') { code } else { code.replace('\n', " ") };
                 let range = self.parsed.byte_range(span);
                 self.edits.replace(self.source, range, &format!("{before}{}", code.trim_end()));

@@ -4,8 +4,8 @@
 //! TypeScript ─▶ constructs that are more than types become JavaScript (`lower`) ─▶ types become blank (swc) ─▶ JavaScript
 //! a cell     ─▶ its imports become expressions (`cells`) ─▶ evaluated as at a prompt
 //! ```
-//! Nothing moves to another line, so that errors name lines of the original code. Code is parsed here and not executed.
-//! `reading` decides which process parses it, and bounds that.
+//! Nothing moves to another line, so that errors name lines of the original code. Code is parsed
+//! here and not executed. `reading` decides which process parses it, and bounds that.
 
 mod cells;
 mod lower;
@@ -36,7 +36,8 @@ pub struct SyntaxError {
 }
 
 impl SyntaxError {
-    /// As one who reads for others says it: an `e`, the place, and on the next line what is wrong there.
+    /// As one who reads for others says it: an `e`, the place, and on the next line what is wrong
+    /// there.
     pub(crate) fn text(&self) -> String {
         format!("e{}:{}\n{}", self.line, self.column, self.message)
     }

@@ -44,12 +44,14 @@ impl JavaScriptProgram {
 
     /// The command that executes it, which its arguments may follow.
     ///
-    /// Node.js takes a module from stdin, or from an argument, as one of the working directory; of a file it would take imports from the
-    /// directory of the file. What is required before it (`program_file.cjs`) has it read the file in place of stdin.
+    /// Node.js takes a module from stdin, or from an argument, as one of the working directory; of
+    /// a file it would take imports from the directory of the file. What is required before it
+    /// (`program_file.cjs`) has it read the file in place of stdin.
     pub fn interpreted(self) -> InterpretedCommand {
         let JavaScriptProgram { code, is_module } = self;
         let module = is_module.then_some("--input-type=module");
-        let strings = |strings: &[&str]| strings.iter().map(|string| (*string).to_owned()).collect::<Vec<_>>();
+        let strings =
+            |strings: &[&str]| strings.iter().map(|string| (*string).to_owned()).collect::<Vec<_>>();
         let evaluated = format!("--eval={code}");
         let argument = ["node"].into_iter().chain(module).chain([evaluated.as_str(), "--"]);
         let argument = argument.map(str::to_owned).collect();
@@ -62,8 +64,9 @@ impl JavaScriptProgram {
         InterpretedCommand::file(argument, command, code)
     }
 
-    /// The command that runs it in place of a file that is not JavaScript, which its arguments may follow, whether there is a file of
-    /// that name or not. `path` has no links; one without a slash is of the directory that Node.js starts in.
+    /// The command that runs it in place of a file that is not JavaScript, which its arguments may
+    /// follow, whether there is a file of that name or not. `path` has no links; one without a
+    /// slash is of the directory that Node.js starts in.
     pub fn file_command(self, path: &str) -> InterpretedCommand {
         let format = if self.is_module { "module" } else { "commonjs" };
         // JSON is JavaScript.

@@ -4,10 +4,11 @@
 //! here   at most 128 KiB, nothing that is ambiguous over and over, for 5 s, 8 at a time
 //! apart  at most 1 MiB, in a process that does nothing else (`serve`), in a sandbox whose limits end it
 //! ```
-//! There is TypeScript that nobody writes and that takes time without end to read: what may be types or not is read both ways,
-//! in one another that doubles with each. It also computes: members of an enum that are sums of texts. A thread that does so
-//! cannot be ended, so who reads for others has it done apart; here it is answered in time, and what goes on is bounded.
-//! JavaScript is read here: that takes time as it is long (a nesting of 4,000 some 40 ms, whichever it is).
+//! There is TypeScript that nobody writes and that takes time without end to read: what may be
+//! types or not is read both ways, in one another that doubles with each. It also computes: members
+//! of an enum that are sums of texts. A thread that does so cannot be ended, so who reads for
+//! others has it done apart; here it is answered in time, and what goes on is bounded. JavaScript
+//! is read here: that takes time as it is long (a nesting of 4,000 some 40 ms, whichever it is).
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,18 +21,20 @@ use rustix::thread::gettid;
 
 use super::{JavaScriptProgram, SyntaxError, cell};
 
-/// The longest code that is read here, in bytes. It may be as deeply nested as it is long, and reading goes as deep.
+/// The longest code that is read here, in bytes. It may be as deeply nested as it is long, and
+/// reading goes as deep.
 pub const MAX_CODE_BYTES: usize = 128 << 10;
 /// And apart, where code that is too deep ends nobody but its reader.
 pub const MAX_CODE_BYTES_APART: usize = 1 << 20;
-/// Stack for one who reads code: 8 KiB for each byte of what is read here. Only what is used of it is memory.
+/// Stack for one who reads code: 8 KiB for each byte of what is read here. Only what is used of it
+/// is memory.
 const STACK: usize = MAX_CODE_BYTES << 13;
 /// How long reading may take here.
 const READ_LIMIT: Duration = Duration::from_secs(5);
 /// How many read here at once; one that nobody waits for any more is one of them until it is done.
 const MAX_READERS: usize = 8;
-/// Of `<` in one statement, and of parentheses in one another that each follow a `>`. Every one may begin types, and is read
-/// both ways.
+/// Of `<` in one statement, and of parentheses in one another that each follow a `>`. Every one may
+/// begin types, and is read both ways.
 const MAX_ANGLES: usize = 64;
 const MAX_GENERIC_CALLS: usize = 8;
 
@@ -62,7 +65,8 @@ impl ReadTarget {
         [ReadTarget::Cell, ReadTarget::Program].into_iter().find(|wanted| wanted.name() == name)
     }
 
-    /// What TypeScript has become, or `e`, the place of a syntax error, and on the next line what it is.
+    /// What TypeScript has become, or `e`, the place of a syntax error, and on the next line what
+    /// it is.
     pub fn read(self, source: &str) -> String {
         match self {
             ReadTarget::Cell => cell(source, true),
@@ -73,7 +77,8 @@ impl ReadTarget {
     }
 }
 
-/// Reads TypeScript from stdin, and says on stdout what it has become: what a process does that reads for an engine.
+/// Reads TypeScript from stdin, and says on stdout what it has become: what a process does that
+/// reads for an engine.
 ///
 /// # Errors
 /// What cannot be read from stdin or written to stdout.
@@ -117,8 +122,8 @@ pub(crate) fn check_length(source: &str, most: usize) -> Result<(), SyntaxError>
     }
 }
 
-/// Reads code on a stack that it cannot use up, and not for longer than somebody waits. Code that swc fails at is code that
-/// cannot be read.
+/// Reads code on a stack that it cannot use up, and not for longer than somebody waits. Code that
+/// swc fails at is code that cannot be read.
 pub(super) fn deep<T: Send + 'static>(
     source: &str,
     is_typescript: bool,

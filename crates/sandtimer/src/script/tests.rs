@@ -1,6 +1,6 @@
 //! Code as it is given and as interpreters get it.
 
-use super::{MAX_CODE_BYTES, JavaScriptProgram, SyntaxError, cell, javascript};
+use super::{JavaScriptProgram, MAX_CODE_BYTES, SyntaxError, cell, javascript};
 
 fn is_module(code: &str) -> bool {
     JavaScriptProgram::of(code, false).expect("JavaScript is not read").is_module
@@ -102,7 +102,8 @@ fn code_that_is_as_deep_as_it_is_long_is_read_or_refused() {
     assert!(cell(&"a;".repeat(MAX_CODE_BYTES), true).starts_with("e1:1\nthe code has"));
 }
 
-/// Patterns in types are read once to see what they are, and again; in one another that doubles with each.
+/// Patterns in types are read once to see what they are, and again; in one another that doubles
+/// with each.
 #[test]
 fn reading_that_takes_too_long_is_given_up_and_steps_back() {
     let levels = 60;

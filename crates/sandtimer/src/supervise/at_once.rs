@@ -1,22 +1,24 @@
-//! The end of a job whose answer came before another thread had taken up its run: the thread that took the answer ends the run.
+//! The end of a job whose answer came before another thread had taken up its run: the thread that
+//! took the answer ends the run.
 //!
 //! ```text
 //! brought ─┬─ the enforcer takes it up: something is due, or init or the job has sent something ─▶ its own, as every run
 //!          └─ answered before that ─▶ taken back ─▶ Outcome          (the same steps, on the thread that took the answer)
 //! ```
-//! On few processors each thread that wakes takes the place of the job or of its caller; a short cell of a context would wait for
-//! two more than it needs. Every deadline is armed with the enforcer, init and the watchdog all the same. The two parts of a
-//! run, its end and its streams, are taken back each by itself: output, for one, wakes the collector.
+//! On few processors each thread that wakes takes the place of the job or of its caller; a short
+//! cell of a context would wait for two more than it needs. Every deadline is armed with the
+//! enforcer, init and the watchdog all the same. The two parts of a run, its end and its streams,
+//! are taken back each by itself: output, for one, wakes the collector.
 
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
+use super::commands::{EnforcerCommand, EnforcerHandle};
 use super::deliveries::{Attachment, CollectorHandle, ToCollector};
 use super::ending::RunEnding;
 use super::offer::Offer;
-use super::commands::{EnforcerCommand, EnforcerHandle};
 use super::run::{RunFacts, SharedRun};
 use super::sentence;
 use super::streams::store;
@@ -33,15 +35,16 @@ pub(crate) struct RunHandoff {
 }
 
 impl RunHandoff {
-    /// Ends a run in a live sandbox whose job's answer was taken, or has the threads do so that have taken it up. Returns what was
-    /// left of its streams if it was ended here.
+    /// Ends a run in a live sandbox whose job's answer was taken, or has the threads do so that
+    /// have taken it up. Returns what was left of its streams if it was ended here.
     pub fn answered(
         &self,
         running: &Arc<SharedRun>,
         enforcer: &EnforcerHandle,
         collector: &CollectorHandle,
     ) -> Option<Box<Attachment>> {
-        let answered = || EnforcerCommand::Answered { slot_index: running.slot_index, id: running.id.clone() };
+        let answered =
+            || EnforcerCommand::Answered { slot_index: running.slot_index, id: running.id.clone() };
         let Some(mut ending) = self.ending.take() else {
             enforcer.send(answered());
             return None;
@@ -65,8 +68,8 @@ impl RunHandoff {
     }
 }
 
-/// Makes the Outcome of a run that is over, unless the collector has a part in it: it has looked at the streams, or has to.
-/// What was left of them where it was made here.
+/// Makes the Outcome of a run that is over, unless the collector has a part in it: it has looked at
+/// the streams, or has to. What was left of them where it was made here.
 pub(super) fn settle(
     streams: Option<Box<Attachment>>,
     run: Arc<SharedRun>,
@@ -74,7 +77,8 @@ pub(super) fn settle(
     collector: &CollectorHandle,
 ) -> Option<Box<Attachment>> {
     // Of a sandbox that was left, no process has a stream any more.
-    let is_drained = |left: DrainState| left == DrainState::Closed || left == DrainState::Nothing && !facts.vacant;
+    let is_drained =
+        |left: DrainState| left == DrainState::Closed || left == DrainState::Nothing && !facts.vacant;
     let is_kept = facts.is_interpreter_kept();
     let is_all = |attachment: &Attachment| {
         !facts.is_continuing && drain(attachment, is_kept).iter().all(|left| is_drained(*left))
@@ -96,7 +100,8 @@ pub(super) fn settle(
     None
 }
 
-/// Reads what a run has written, if there is nothing else to do for it. `is_kept`: its interpreter lives.
+/// Reads what a run has written, if there is nothing else to do for it. `is_kept`: its interpreter
+/// lives.
 fn drain(attachment: &Attachment, is_kept: bool) -> [DrainState; 2] {
     let is_plain =
         attachment.stdin.is_none() && attachment.reports.is_none() && attachment.terminal.is_none();

@@ -1,4 +1,5 @@
-//! Work on threads of its own, of which there are a bounded number: what one waits for may never come.
+//! Work on threads of its own, of which there are a bounded number: what one waits for may never
+//! come.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -40,7 +41,10 @@ impl BoundedThreads {
     }
 }
 
-fn start(threads: impl Deref<Target = BoundedThreads> + Send + 'static, work: impl FnOnce() + Send + 'static) -> bool {
+fn start(
+    threads: impl Deref<Target = BoundedThreads> + Send + 'static,
+    work: impl FnOnce() + Send + 'static,
+) -> bool {
     let (most, name) = (threads.most, threads.name.to_owned());
     let taken = threads
         .at_work

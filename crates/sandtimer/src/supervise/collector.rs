@@ -1,9 +1,10 @@
 //! The thread that moves bytes and writes Outcomes.
 //!
-//! It drains the output of runs into spools (all that `at_once` has not drained), feeds stdin, and inspects in /proc, shortly before
-//! a limit ends a run, what the command waits for. When a run is dead, as the enforcer reports, it waits a bounded time for the pipes
-//! to end and for the rest of what a cell has displayed (`words`), makes the Outcome and disposes of the slot. It may be late or busy:
-//! no deadline depends on it.
+//! It drains the output of runs into spools (all that `at_once` has not drained), feeds stdin, and
+//! inspects in /proc, shortly before a limit ends a run, what the command waits for. When a run is
+//! dead, as the enforcer reports, it waits a bounded time for the pipes to end and for the rest of
+//! what a cell has displayed (`words`), makes the Outcome and disposes of the slot. It may be late
+//! or busy: no deadline depends on it.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,19 +19,19 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
 use sandtimer_os::queue::Receiver;
 
+use super::commands::EnforcerHandle;
 use super::deliveries::{
     Attachment, CollectorHandle, ReleaseHook, SlotDisposition, StartWatchdog, ToCollector, WAKE,
 };
 use super::offer::Offer;
-use super::commands::EnforcerHandle;
 use super::run::{Cause, RunFacts, SharedRun};
 use super::run_inspection::{measure, note, note_stacks};
-use super::streams::{REPORTS, STDIN, CollectorStreams};
-use super::{notices, sentence, displays};
+use super::streams::{CollectorStreams, REPORTS, STDIN};
+use super::{displays, notices, sentence};
 use crate::model::{Enforcer, Warning};
 
-/// After death, how long the pipes may take to end, which only something outside the sandbox could hold open, and how long receiving
-/// the rest of what the job has displayed may take.
+/// After death, how long the pipes may take to end, which only something outside the sandbox could
+/// hold open, and how long receiving the rest of what the job has displayed may take.
 const DRAIN_LIMIT: u64 = 200_000_000;
 /// Without an enforcer: how long the death of all runs together is waited for.
 const DEATH_LIMIT: u64 = 250_000_000;
@@ -38,7 +39,8 @@ const DEATH_LIMIT: u64 = 250_000_000;
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Messages that are handled before output is read again.
 const MAX_MESSAGES_AT_A_TIME: u32 = 64;
-/// Ended runs of one live sandbox whose output processes still hold open. Each costs descriptors of this process.
+/// Ended runs of one live sandbox whose output processes still hold open. Each costs descriptors of
+/// this process.
 const MAX_LATE: usize = 64;
 /// Streams of ended runs have no row; they are counted from here.
 const FIRST_LATE_KEY: usize = sandtimer_os::wire::ROWS;
@@ -81,7 +83,8 @@ impl Collector {
         Ok((collector, own_handle))
     }
 
-    /// Runs until shut down and without runs. Limits that only the bytes show are sent to `enforcer`.
+    /// Runs until shut down and without runs. Limits that only the bytes show are sent to
+    /// `enforcer`.
     pub fn serve(mut self, enforcer: EnforcerHandle) {
         self.enforcer = Some(enforcer);
         let mut events = Vec::with_capacity(256);
@@ -97,7 +100,8 @@ impl Collector {
         let timeout = self.next_drain_end();
         match epoll::wait(&self.own_handle.epoll, rustix::buffer::spare_capacity(events), timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            // What is waited for must come all the same. Only the program itself can have closed the descriptor.
+            // What is waited for must come all the same. Only the program itself can have closed
+            // the descriptor.
             Err(_) => std::thread::park_timeout(POLL_INTERVAL),
         }
         // First the messages: an event may be of a run that one of them brings.
@@ -125,7 +129,8 @@ impl Collector {
             return;
         }
         let now = monotonic_nanoseconds();
-        let is_due = |streams: &&mut CollectorStreams| streams.unwritten_check_at <= now && streams.dead.is_none();
+        let is_due =
+            |streams: &&mut CollectorStreams| streams.unwritten_check_at <= now && streams.dead.is_none();
         for streams in self.streams.values_mut().filter(is_due) {
             streams.take_unwritten(self.enforcer.as_ref());
         }
@@ -237,7 +242,8 @@ impl Collector {
         notices::give(run, warning, channel, monotonic_nanoseconds());
     }
 
-    /// Publishes the Outcome of a run whose death is not proven in time; it is not the last one unless the run counts as unkillable.
+    /// Publishes the Outcome of a run whose death is not proven in time; it is not the last one
+    /// unless the run counts as unkillable.
     fn overdue(&mut self, run: &Arc<SharedRun>, facts: &RunFacts) {
         self.take_up(run.slot_index);
         for output in 0..2 {
@@ -255,8 +261,8 @@ impl Collector {
         run.waiting.outcome(sentence::outcome(run, facts, &spools), false);
     }
 
-    /// Publishes the Outcome of a run that counts as unkillable, and puts its slot into quarantine. If the kernel lets the run die
-    /// after all, another Outcome follows.
+    /// Publishes the Outcome of a run that counts as unkillable, and puts its slot into quarantine.
+    /// If the kernel lets the run die after all, another Outcome follows.
     fn publish_unkillable(&mut self, run: &Arc<SharedRun>, facts: &RunFacts) {
         let streams = streams_of(&mut self.streams, run);
         let spools = streams.map(|streams| {
@@ -285,8 +291,9 @@ impl Collector {
         }
     }
 
-    /// Ends the runs that have no enforcer any more. The watchdog has killed them or is about to; no other thread reports that. Their
-    /// deaths have one bound together: with many runs, other work of this thread would wait for many of them.
+    /// Ends the runs that have no enforcer any more. The watchdog has killed them or is about to;
+    /// no other thread reports that. Their deaths have one bound together: with many runs, other
+    /// work of this thread would wait for many of them.
     fn end_without_enforcer(&mut self) {
         for run in self.to_end.iter().filter_map(|slot_index| self.to_be_ended(*slot_index)) {
             run.cell.seal();
@@ -310,7 +317,8 @@ impl Collector {
         }
     }
 
-    /// The run in a row, if its Outcome is still to be made. Where its answer was taken, the thread that has taken it ends the run.
+    /// The run in a row, if its Outcome is still to be made. Where its answer was taken, the thread
+    /// that has taken it ends the run.
     fn to_be_ended(&self, slot_index: usize) -> Option<Arc<SharedRun>> {
         let streams = self.streams.get(&slot_index).filter(|streams| streams.is_waited_for())?;
         (!streams.run.waiting.has_finished()).then(|| streams.run.clone())
@@ -339,7 +347,8 @@ impl Collector {
         }
     }
 
-    /// Something can be read from or written to a stream. Bounded work each time, so that no run starves another.
+    /// Something can be read from or written to a stream. Bounded work each time, so that no run
+    /// starves another.
     fn handle_stream(&mut self, slot_index: usize, kind: u64) {
         self.take_up(slot_index);
         let Some(streams) = self.streams.get_mut(&slot_index) else { return };
@@ -400,7 +409,10 @@ impl Collector {
         streams.is_abandoned = true;
         let slot_index = streams.run.slot_index;
         self.streams.insert(key, streams);
-        let late = self.streams.iter().filter(|(key, late)| **key > FIRST_LATE_KEY && late.run.slot_index == slot_index);
+        let late = self
+            .streams
+            .iter()
+            .filter(|(key, late)| **key > FIRST_LATE_KEY && late.run.slot_index == slot_index);
         let keys: Vec<usize> = late.map(|(key, _)| *key).collect();
         if keys.len() > MAX_LATE
             && let Some(mut oldest) = keys.into_iter().min().and_then(|key| self.streams.remove(&key))
@@ -412,6 +424,9 @@ impl Collector {
 }
 
 /// The streams of this run: by now its row may be another's.
-fn streams_of<'a>(streams: &'a mut HashMap<usize, CollectorStreams>, run: &Arc<SharedRun>) -> Option<&'a mut CollectorStreams> {
+fn streams_of<'a>(
+    streams: &'a mut HashMap<usize, CollectorStreams>,
+    run: &Arc<SharedRun>,
+) -> Option<&'a mut CollectorStreams> {
     streams.get_mut(&run.slot_index).filter(|streams| Arc::ptr_eq(&streams.run, run))
 }

@@ -1,8 +1,9 @@
 //! What other threads ask of the enforcer, and how runs reach it.
 //!
-//! A run that begins wakes the enforcer only if it would otherwise wake too late: on few processors that wake-up takes
-//! the place of the command itself. Until then the run is in the queue of commands, its descriptors are in the
-//! enforcer's epoll, and init and the watchdog's row have its deadline.
+//! A run that begins wakes the enforcer only if it would otherwise wake too late: on few processors
+//! that wake-up takes the place of the command itself. Until then the run is in the queue of
+//! commands, its descriptors are in the enforcer's epoll, and init and the watchdog's row have its
+//! deadline.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::epoll;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
-use sandtimer_os::queue::{Sender, NodePool};
+use sandtimer_os::queue::{NodePool, Sender};
 use sandtimer_os::watchdog::{SharedTable, Watchdog};
 
 use super::ending::RunEnding;
@@ -23,7 +24,8 @@ use crate::isolate::cgroup::Slot;
 /// What others ask of the enforcer.
 #[derive(Debug)]
 pub(crate) enum EnforcerCommand {
-    /// A sandbox was started in this row; watch it once something is due or happens, unless it has been taken back by then.
+    /// A sandbox was started in this row; watch it once something is due or happens, unless it has
+    /// been taken back by then.
     Watch {
         slot_index: usize,
         due: Option<u64>,
@@ -197,7 +199,8 @@ impl EnforcerHandle {
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
 
-    /// Has it watch a run from now on. Until it has taken the run up, the calling thread may take it back.
+    /// Has it watch a run from now on. Until it has taken the run up, the calling thread may take
+    /// it back.
     pub fn watch(&self, run: Arc<SharedRun>) -> Arc<Offer<Box<RunEnding>>> {
         let slot_index = run.slot_index;
         let added = self.add(&run);
@@ -222,9 +225,11 @@ impl EnforcerHandle {
         offer
     }
 
-    /// Adds what is watched of a run. What could not be added, the enforcer finds out when it takes the run up.
+    /// Adds what is watched of a run. What could not be added, the enforcer finds out when it takes
+    /// the run up.
     fn add(&self, run: &SharedRun) -> bool {
-        // Edge-triggered: an event of a run that the enforcer does not know yet must not keep it busy.
+        // Edge-triggered: an event of a run that the enforcer does not know yet must not keep it
+        // busy.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let add = |(kind, fd)| epoll::add(&self.epoll, fd, token(run.slot_index, kind), flags).is_ok();
         descriptors(run).fold(true, |all, descriptor| add(descriptor) & all)
@@ -262,7 +267,8 @@ impl EnforcerHandle {
 
     /// Forgets a run that was taken back and has ended, as the enforcer does for all others.
     pub fn forget(&self, ending: &RunEnding) {
-        // A live sandbox is not used for another run: its interpreter's end shows whether the watchdog has killed it.
+        // A live sandbox is not used for another run: its interpreter's end shows whether the
+        // watchdog has killed it.
         self.table.disarm(ending.run.slot_index);
         self.overlook(&ending.run);
     }

@@ -1,5 +1,5 @@
-//! The end of an answered job whose sandbox is to be used again, on a thread that has time for it: a refiller's, which then puts
-//! the next child there.
+//! The end of an answered job whose sandbox is to be used again, on a thread that has time for it:
+//! a refiller's, which then puts the next child there.
 //!
 //! ```text
 //! brought ─┬─ the enforcer takes it up ─▶ its own, as every run
@@ -7,8 +7,8 @@
 //!                                           └─ a caller waits for its end, or it does not come, or no refiller handles
 //!                                              it within 20 ms ─▶ the enforcer's again
 //! ```
-//! The steps are those of `ending`, without waking the enforcer for each of them, and the collector for the Outcome. No limit
-//! is left to be enforced: the answer has sealed the deadline's cell.
+//! The steps are those of `ending`, without waking the enforcer for each of them, and the collector
+//! for the Outcome. No limit is left to be enforced: the answer has sealed the deadline's cell.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -17,13 +17,14 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
 
 use super::at_once::{RunHandoff, settle};
+use super::commands::EnforcerHandle;
 use super::deliveries::{Attachment, CollectorHandle, SlotDisposition, ToCollector};
 use super::ending::{RunEnding, VACATE_LIMIT};
 use super::offer::Offer;
-use super::commands::EnforcerHandle;
 use super::run::SharedRun;
 
-/// How long its death may take while a caller waits for it: the enforcer handles what has much memory and takes longer.
+/// How long its death may take while a caller waits for it: the enforcer handles what has much
+/// memory and takes longer.
 const DEATH_LIMIT_MILLISECONDS: u64 = 5;
 /// When the enforcer handles it, if no refiller has.
 const REAP_TIMEOUT_NANOSECONDS: u64 = 20_000_000;
@@ -38,8 +39,8 @@ pub(crate) struct DeferredReap {
 }
 
 impl DeferredReap {
-    /// Takes the run back and kills its job. `None` if the enforcer handles its end: it has taken the run up, or the sandbox
-    /// is to end with it.
+    /// Takes the run back and kills its job. `None` if the enforcer handles its end: it has taken
+    /// the run up, or the sandbox is to end with it.
     pub fn begin(
         handoff: &RunHandoff,
         run: &Arc<SharedRun>,
@@ -78,7 +79,8 @@ impl DeferredReap {
         enforcer.request_take_up(self.run.slot_index);
     }
 
-    /// Handles it, unless the enforcer does already: until the job is dead, and init has reported that nothing of it is left.
+    /// Handles it, unless the enforcer does already: until the job is dead, and init has reported
+    /// that nothing of it is left.
     pub fn finish(self, enforcer: &EnforcerHandle, collector: &CollectorHandle) {
         let (Some(job), Some(mut ending)) = (&self.run.job, self.ending.take()) else { return };
         if !process::wait_readable(job.pidfd.as_fd(), DEATH_LIMIT_MILLISECONDS) {

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use sandtimer_os::process;
-use sandtimer_os::queue::{Receiver, ReservedSender, Sender, NodePool, queue_with};
+use sandtimer_os::queue::{NodePool, Receiver, ReservedSender, Sender, queue_with};
 use sandtimer_os::stdout::UnwrittenOutput;
 use sandtimer_os::watchdog::Watchdog;
 
+use super::commands::{EnforcerHandle, MAX_TAKEN_BACK};
 use super::ending::RunEnding;
 use super::offer::Offer;
-use super::commands::{EnforcerHandle, MAX_TAKEN_BACK};
 use super::output::SharedSpool;
 use super::run::{RunFacts, SharedRun};
 use super::waiting::OwnerEvent;
@@ -63,7 +63,8 @@ pub(crate) enum ToCollector {
     Shutdown,
 }
 
-/// What the enforcer has received or owned and the collector frees, because the allocator has locks.
+/// What the enforcer has received or owned and the collector frees, because the allocator has
+/// locks.
 #[derive(Debug)]
 #[expect(dead_code, reason = "what it holds is moved to the collector's thread to be dropped there")]
 pub(crate) enum DiscardedValue {
@@ -124,7 +125,8 @@ impl std::fmt::Debug for ReleaseHook {
     }
 }
 
-/// Has another thread start a watchdog and send it to the enforcer as [`Command::Adopt`](super::orders::Command::Adopt).
+/// Has another thread start a watchdog and send it to the enforcer as
+/// [`Command::Adopt`](super::orders::Command::Adopt).
 pub(crate) type StartWatchdog = Box<dyn Fn(EnforcerHandle) + Send>;
 
 /// Nodes of messages that are kept for the enforcer, and how many of them there are at first.
@@ -189,8 +191,8 @@ impl CollectorHandle {
         self.sender.clone().with_nodes(self.nodes.clone())
     }
 
-    /// Has the collector handle a run's streams. It is woken once there is something to do; until it has taken them up, the
-    /// calling thread may take them back.
+    /// Has the collector handle a run's streams. It is woken once there is something to do; until
+    /// it has taken them up, the calling thread may take them back.
     pub fn attach(&self, attachment: Attachment) -> Arc<Offer<Box<Attachment>>> {
         let slot_index = attachment.run.slot_index;
         let outputs = [0, 1].map(|index| attachment.outputs[index].as_ref().map(|(fd, _)| fd.clone()));
@@ -199,10 +201,11 @@ impl CollectorHandle {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let mut is_ready = attachment.stdin.is_some() || attachment.reports.is_some();
         for (index, fd) in outputs.iter().enumerate() {
-            // Edge-triggered: an event of a run that the collector does not know yet must not keep it busy.
-            is_ready |= fd
-                .as_ref()
-                .is_some_and(|fd| epoll::add(&self.epoll, fd, token(slot_index, index as u64), flags).is_err());
+            // Edge-triggered: an event of a run that the collector does not know yet must not keep
+            // it busy.
+            is_ready |= fd.as_ref().is_some_and(|fd| {
+                epoll::add(&self.epoll, fd, token(slot_index, index as u64), flags).is_err()
+            });
         }
         let offer = self.offer(Box::new(attachment));
         // An event from before the message was passed over.

@@ -8,7 +8,8 @@ use super::run::SharedRun;
 /// Runs whose words are heard behind their ends at a time.
 static DISPLAY_RECEIVERS: BoundedThreads = BoundedThreads::new("st-words", 256);
 
-/// Values of JSON that a cell may show in all, and that one thing it displays may have: enough for the 100,000 cells of a table.
+/// Values of JSON that a cell may show in all, and that one thing it displays may have: enough for
+/// the 100,000 cells of a table.
 pub(crate) const MAX_SHOWN_VALUES: usize = 2_000_000;
 
 /// What a job in a live sandbox says while it goes on: what it displays, and how far it is.
@@ -19,7 +20,8 @@ pub(crate) trait DisplaySource: std::fmt::Debug + Send + Sync {
     /// Whether all that counts was heard. Does not wait.
     fn is_drained(&self) -> bool;
 
-    /// Hears what is left when the job is dead; from then on nothing counts. Takes as long as the job has seen to.
+    /// Hears what is left when the job is dead; from then on nothing counts. Takes as long as the
+    /// job has seen to.
     fn receive_rest(&self, run: &SharedRun);
 }
 
@@ -32,9 +34,12 @@ pub(crate) struct DisplayedValues {
     pub dropped: u64,
 }
 
-/// Has what is left of a dead run's words heard on a thread of its own, and then says so. False where nothing is left, or nobody
-/// can hear it.
-pub(super) fn receive_rest(run: &Arc<SharedRun>, on_received: impl FnOnce(Arc<SharedRun>) + Send + 'static) -> bool {
+/// Has what is left of a dead run's words heard on a thread of its own, and then says so. False
+/// where nothing is left, or nobody can hear it.
+pub(super) fn receive_rest(
+    run: &Arc<SharedRun>,
+    on_received: impl FnOnce(Arc<SharedRun>) + Send + 'static,
+) -> bool {
     if run.live().is_none_or(|live| live.displays.is_drained()) {
         return false;
     }

@@ -4,8 +4,9 @@
 //! Starting ─▶ Running ─▶ Grace ─▶ Killed ─▶ dead
 //!     └──────────┴─────────┴───────▲  (exit, limit, cancel, infrastructure: whichever seals the deadline cell first)
 //! ```
-//! Owned by one thread at a time: the one that begins the run, then the enforcer. The caller of [`Ending::time`] and friends then asks for
-//! [`Ending::report`] and [`Ending::next_time`]; nothing here waits.
+//! Owned by one thread at a time: the one that begins the run, then the enforcer. The caller of
+//! [`Ending::time`] and friends then asks for [`Ending::report`] and [`Ending::next_time`]; nothing
+//! here waits.
 
 mod death;
 mod init_notices;
@@ -23,9 +24,9 @@ use sandtimer_os::wire::order;
 
 use overdue::PendingProof;
 
-use super::deliveries::ToCollector;
 use super::commands::Pauser;
-use super::run::{Cause, RunFacts, Job, SharedRun};
+use super::deliveries::ToCollector;
+use super::run::{Cause, Job, RunFacts, SharedRun};
 use super::sentence;
 use super::waiting::OwnerEvent;
 use crate::model::{Enforcer, LimitKind, RemainingState, Warning};
@@ -33,10 +34,12 @@ use crate::time::{Fire, Moment, Stopwatch};
 
 /// How long building a sandbox may take. Infrastructure: always finite.
 const SPAWN_LIMIT: u64 = 60_000_000_000;
-/// Where no pid namespace ends with init: how long init may sweep before it is asked again. It is never killed: its
-/// descendants would become children of the host's first process, and could not be found any more.
+/// Where no pid namespace ends with init: how long init may sweep before it is asked again. It is
+/// never killed: its descendants would become children of the host's first process, and could not
+/// be found any more.
 const SWEEP_LIMIT: u64 = 100_000_000;
-/// How long a job that is ended without its sandbox may take, and init to look after it; then the sandbox is ended.
+/// How long a job that is ended without its sandbox may take, and init to look after it; then the
+/// sandbox is ended.
 pub(super) const VACATE_LIMIT: u64 = 100_000_000;
 /// Signals that a run gets, where it is not extended after one.
 const MAX_SIGNALS: usize = 4;
@@ -114,7 +117,8 @@ pub(crate) struct RunEnding {
     pause: Option<Stopwatch>,
     /// Who has it paused: bits of [`Pauser`].
     paused_by: u8,
-    /// Processors of the machine; 1 without a limit of processor time, which alone needs the number.
+    /// Processors of the machine; 1 without a limit of processor time, which alone needs the
+    /// number.
     processors: u64,
     /// What the owner was not told because another thread had the lock.
     owner_events: Vec<OwnerEvent>,
@@ -178,7 +182,9 @@ impl RunEnding {
 
     /// Whether it was killed and its death has not been seen yet.
     pub fn is_dying(&self) -> bool {
-        self.phase == EndingPhase::Killed && self.next_empty_check.is_none() && self.facts.overdue != Some(true)
+        self.phase == EndingPhase::Killed
+            && self.next_empty_check.is_none()
+            && self.facts.overdue != Some(true)
     }
 
     pub fn is_dead(&self) -> bool {
@@ -205,10 +211,17 @@ impl RunEnding {
             EndingPhase::Running => {
                 let wall = cell.wall_end().map(Moment::as_nanos);
                 let hard = cell.hard_end().map(Moment::as_nanos);
-                [wall, hard, self.next_sample, self.wall_inspection_at(), self.wall_warning(), self.interrupt_at()]
-                    .into_iter()
-                    .flatten()
-                    .min()
+                [
+                    wall,
+                    hard,
+                    self.next_sample,
+                    self.wall_inspection_at(),
+                    self.wall_warning(),
+                    self.interrupt_at(),
+                ]
+                .into_iter()
+                .flatten()
+                .min()
             }
             EndingPhase::Grace => Some(self.facts.due_at),
             EndingPhase::Killed => {
@@ -367,7 +380,8 @@ impl RunEnding {
             if self.facts.signals.is_empty() || self.phase == EndingPhase::Grace {
                 self.facts.signals.push(("SIGKILL", now));
             }
-            // Before the kill: that takes milliseconds with thousands of threads, and the verdict does not change.
+            // Before the kill: that takes milliseconds with thousands of threads, and the verdict
+            // does not change.
             self.publish();
         }
         // Where memory is short this thread may have waited for some since.
@@ -388,7 +402,8 @@ impl RunEnding {
             self.last_resort = self.leaves().then_some(now + VACATE_LIMIT);
             return;
         }
-        // Without a controller that counts them, the last sample; the command itself is known to be one.
+        // Without a controller that counts them, the last sample; the command itself is known to be
+        // one.
         let counted = run.slot.processes_now().map(|count| count.saturating_sub(1));
         self.facts.killed = counted.unwrap_or(self.facts.sampled_processes.max(1));
         if matches!(self.facts.cause, Some(Cause::Exit | Cause::Answer { .. })) {
@@ -454,7 +469,8 @@ impl RunEnding {
         }
         // Also if nothing has changed: its sandbox continues all that is in it.
         if !self.run.slot.freeze(paused) {
-            // Without a freezer: what init can reach is stopped by signal, which the run's processes may see.
+            // Without a freezer: what init can reach is stopped by signal, which the run's
+            // processes may see.
             let signal = if paused { Signal::STOP } else { Signal::CONT };
             let _ = process::send_command(&*self.run.control, order::SIGNAL_ALL, signal.as_raw(), 0);
         }
@@ -496,8 +512,8 @@ impl RunEnding {
         if self.phase == EndingPhase::Starting && hard == u64::MAX {
             return None;
         }
-        // Init works out the command's own end by itself; what it cannot know is an ancestor's bound, and changes. Before
-        // the start it must not take a bound for the end.
+        // Init works out the command's own end by itself; what it cannot know is an ancestor's
+        // bound, and changes. Before the start it must not take a bound for the end.
         let control = &self.run.control;
         let _ = if self.phase == EndingPhase::Starting {
             control.end_no_later_than(hard)
@@ -532,7 +548,8 @@ impl RunEnding {
         }
     }
 
-    /// The watchdog has killed its sandbox, or is about to: it is not used again, whatever init has reported.
+    /// The watchdog has killed its sandbox, or is about to: it is not used again, whatever init has
+    /// reported.
     pub fn killed_by_watchdog(&self) {
         drop(self.run.job.as_ref().and_then(Job::take_reusable_jail));
     }
@@ -545,7 +562,8 @@ impl RunEnding {
         }
     }
 
-    /// What the owner could not be told at once, and that tasks are to be woken: the collector's to do.
+    /// What the owner could not be told at once, and that tasks are to be woken: the collector's to
+    /// do.
     pub fn owner_events(&mut self) -> Option<ToCollector> {
         let events = self.unsent_owner_events()?;
         Some(ToCollector::Notify(self.run.clone(), events))
@@ -566,9 +584,10 @@ impl RunEnding {
     /// What the collector does not know yet.
     pub fn report(&mut self) -> Option<ToCollector> {
         let (reported, message) = match (self.phase, self.facts.overdue) {
-            (EndingPhase::Dead, _) => {
-                (ReportedState::Dead, ToCollector::Dead { run: self.run.clone(), facts: Box::new(self.facts.clone()) })
-            }
+            (EndingPhase::Dead, _) => (
+                ReportedState::Dead,
+                ToCollector::Dead { run: self.run.clone(), facts: Box::new(self.facts.clone()) },
+            ),
             (_, Some(unkillable)) => (
                 if unkillable { ReportedState::Unkillable } else { ReportedState::Pending },
                 ToCollector::Overdue { run: self.run.clone(), facts: Box::new(self.facts.clone()) },

@@ -1,18 +1,23 @@
 //! The thread that ends runs on time.
 //!
-//! It waits on one epoll for its timer, for the first process of every run (socket and pidfd) and for commands. It does no I/O of runs,
-//! and waits for no lock and no message of a thread of lower priority: an event that the owner of a run cannot be notified of at once is
-//! left to the collector, and so are the wakers of tasks, which are the caller's code. It decides which cause ended a run that it has
-//! taken up. Of a run that was offered it notes when something is due, and takes the run up once that time has come or an event of it
-//! arrives. (The thread that waits for an answer takes it; a run that is answered before may be taken back by that thread.)
-//! Real-time (SCHED_FIFO) where the kernel allows it: otherwise busy sandboxes on the same processors make it late.
+//! It waits on one epoll for its timer, for the first process of every run (socket and pidfd) and
+//! for commands. It does no I/O of runs, and waits for no lock and no message of a thread of lower
+//! priority: an event that the owner of a run cannot be notified of at once is left to the
+//! collector, and so are the wakers of tasks, which are the caller's code. It decides which cause
+//! ended a run that it has taken up. Of a run that was offered it notes when something is due, and
+//! takes the run up once that time has come or an event of it arrives. (The thread that waits for
+//! an answer takes it; a run that is answered before may be taken back by that thread.) Real-time
+//! (SCHED_FIFO) where the kernel allows it: otherwise busy sandboxes on the same processors make it
+//! late.
 //!
-//! The allocator's locks are held by threads of lower priority too. In starting, limiting, cancelling and ending a run this thread
-//! neither allocates nor frees, nor opens a descriptor for each process that is left: its messages have nodes that were allocated
-//! before, the collector frees what this thread has received and does not need any more ([`Discarded`]), and kills one by one what no
-//! kill of a whole group reaches. Rare events do allocate: a new watchdog, a notice of a limit, an event whose owner is not
-//! notified at once, a failed step of a sandbox, a run that cannot be watched or does not die, and in contexts an answer that the
-//! thread which waited for it did not take back.
+//! The allocator's locks are held by threads of lower priority too. In starting, limiting,
+//! cancelling and ending a run this thread neither allocates nor frees, nor opens a descriptor for
+//! each process that is left: its messages have nodes that were allocated before, the collector
+//! frees what this thread has received and does not need any more ([`Discarded`]), and kills one by
+//! one what no kill of a whole group reaches. Rare events do allocate: a new watchdog, a notice of
+//! a limit, an event whose owner is not notified at once, a failed step of a sandbox, a run that
+//! cannot be watched or does not die, and in contexts an answer that the thread which waited for it
+//! did not take back.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -27,13 +32,13 @@ use rustix::time::{
 };
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
-use sandtimer_os::queue::{Receiver, ReservedSender, NodePool, queue_with};
+use sandtimer_os::queue::{NodePool, Receiver, ReservedSender, queue_with};
 use sandtimer_os::watchdog::{SharedTable, Watchdog};
 
+use super::commands::{CONTROL, EnforcerCommand, EnforcerHandle, JOB, PIDFD, WatchdogId, kill_by, token};
 use super::deliveries::{CollectorHandle, DiscardedValue, ToCollector};
 use super::ending::RunEnding;
 use super::offer::Offer;
-use super::commands::{CONTROL, EnforcerCommand, EnforcerHandle, JOB, PIDFD, WatchdogId, kill_by, token};
 use super::rows::SlotMap;
 use super::unsent_slots::UnsentSlots;
 use crate::model::LimitKind;
@@ -81,7 +86,8 @@ pub(crate) struct Enforcer {
     runs: SlotMap<Box<RunEnding>>,
     /// By row, until something is due or happens: most of the answered ones are taken back before.
     pending: SlotMap<PendingRun>,
-    /// By row: the collector, which has a run first, may find a limit passed before this thread is told of the run.
+    /// By row: the collector, which has a run first, may find a limit passed before this thread is
+    /// told of the run.
     early_limits: SlotMap<(String, LimitKind)>,
     /// When to look at which row; entries of runs that are gone are passed over.
     timers: BinaryHeap<Reverse<(u64, usize)>>,
@@ -96,7 +102,8 @@ pub(crate) struct EnforcerParts {
     pub table: Arc<SharedTable>,
     pub collector: CollectorHandle,
     pub sweep_directories: Vec<OwnedFd>,
-    /// The lock of the engine's number: a watchdog that still sweeps must keep the next engine from it.
+    /// The lock of the engine's number: a watchdog that still sweeps must keep the next engine from
+    /// it.
     pub lease: OwnedFd,
 }
 
@@ -146,7 +153,8 @@ impl Enforcer {
         while !(self.stopping && self.runs.values().all(|ending| ending.is_unkillable())) {
             events.clear();
             self.arm_timer();
-            // A thread that offers a run reads the time just written, and wakes this thread or not. Earlier commands are received here.
+            // A thread that offers a run reads the time just written, and wakes this thread or not.
+            // Earlier commands are received here.
             fence(Ordering::SeqCst);
             if self.handle_commands() {
                 continue;
@@ -192,8 +200,13 @@ impl Enforcer {
         }
         let next = self.timers.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
         let next = next.min(self.watchdog_due.unwrap_or(u64::MAX));
-        let next = if self.unsent.is_empty() { next } else { next.min(monotonic_nanoseconds() + SEND_RETRY_NANOSECONDS) };
-        // An earlier time than is needed stays: it costs one turn, and a run that is offered until then need not wake this thread.
+        let next = if self.unsent.is_empty() {
+            next
+        } else {
+            next.min(monotonic_nanoseconds() + SEND_RETRY_NANOSECONDS)
+        };
+        // An earlier time than is needed stays: it costs one turn, and a run that is offered until
+        // then need not wake this thread.
         if self.armed_for != 0 && self.armed_for <= next {
             return;
         }
@@ -232,12 +245,16 @@ impl Enforcer {
                 // Init and the watchdog are told with what follows every change.
                 EnforcerCommand::Moved { slot_index } => self.with(slot_index, None, |_| {}),
                 EnforcerCommand::Cancel { slot_index, id, mut reason } => {
-                    self.with(slot_index, Some(&id), |ending| ending.cancel(&mut reason, monotonic_nanoseconds()));
+                    self.with(slot_index, Some(&id), |ending| {
+                        ending.cancel(&mut reason, monotonic_nanoseconds())
+                    });
                     self.discard(DiscardedValue::OwnedString(id));
                     self.discard(DiscardedValue::OwnedString(reason));
                 }
                 EnforcerCommand::Pause { slot_index, id, paused, by } => {
-                    self.with(slot_index, Some(&id), |ending| ending.pause(paused, by, monotonic_nanoseconds()));
+                    self.with(slot_index, Some(&id), |ending| {
+                        ending.pause(paused, by, monotonic_nanoseconds())
+                    });
                     self.discard(DiscardedValue::OwnedString(id));
                 }
                 EnforcerCommand::Limit { slot_index, id, kind } => self.limit(slot_index, id, kind),
@@ -276,7 +293,8 @@ impl Enforcer {
         self.follow(slot_index);
     }
 
-    /// Ends a run at a limit that another thread has found passed; at once, or when it is known here.
+    /// Ends a run at a limit that another thread has found passed; at once, or when it is known
+    /// here.
     fn limit(&mut self, slot_index: usize, id: String, kind: LimitKind) {
         self.take_up(slot_index);
         if self.runs.get(slot_index).is_some_and(|ending| ending.run.id == id) {
@@ -300,7 +318,8 @@ impl Enforcer {
     fn watch(&mut self, mut ending: Box<RunEnding>) {
         let run = &ending.run;
         let slot_index = run.slot_index;
-        // They were added edge-triggered, by another thread, which may have removed them again. Earlier events are reported now.
+        // They were added edge-triggered, by another thread, which may have removed them again.
+        // Earlier events are reported now.
         let level = |fd: BorrowedFd<'_>, kind| {
             let (token, flags) = (token(slot_index, kind), epoll::EventFlags::IN);
             epoll::modify(&self.epoll, fd, token, flags)
@@ -388,7 +407,8 @@ impl Enforcer {
         }
     }
 
-    /// Does what follows every change of a run: its next time, the watchdog's row, and messages to the collector.
+    /// Does what follows every change of a run: its next time, the watchdog's row, and messages to
+    /// the collector.
     fn follow(&mut self, slot_index: usize) {
         let Some(ending) = self.runs.get_mut(slot_index) else { return };
         if ending.is_dead() && self.table.disarm(slot_index) {
@@ -398,7 +418,8 @@ impl Enforcer {
             && self.table.arm(slot_index, hard)
             && let Some(watchdog) = &self.watchdog
         {
-            // A watchdog that does not read is replaced when it is dead; until then init has the same deadline.
+            // A watchdog that does not read is replaced when it is dead; until then init has the
+            // same deadline.
             let _ = watchdog.wake();
         }
         let messages = [
@@ -429,7 +450,8 @@ impl Enforcer {
     fn finish(&mut self, slot_index: usize) {
         let Some(ending) = self.runs.take(slot_index) else { return };
         let run = &ending.run;
-        // Closed, they leave the set by themselves; but the owner may keep the run, and with it the files.
+        // Closed, they leave the set by themselves; but the owner may keep the run, and with it the
+        // files.
         let _ = epoll::delete(&self.epoll, &run.control);
         let _ = epoll::delete(&self.epoll, &run.pidfd);
         if let Some(job) = &run.job {
@@ -471,7 +493,8 @@ impl Enforcer {
         let _ = self.to_collector.send(ToCollector::Discard(discarded));
     }
 
-    /// Tells the watchdog how the rows are killed of which it does not know, until its socket is full.
+    /// Tells the watchdog how the rows are killed of which it does not know, until its socket is
+    /// full.
     fn send_unsent(&mut self) {
         if self.unsent.is_empty() {
             return;
@@ -517,8 +540,8 @@ impl Enforcer {
         }
     }
 
-    /// Has a new watchdog started, which takes over the table of the one that has died. At most one in a while: the cause of its
-    /// death may be there still.
+    /// Has a new watchdog started, which takes over the table of the one that has died. At most one
+    /// in a while: the cause of its death may be there still.
     fn replace_watchdog(&mut self) {
         self.shown = None;
         self.unsent.clear();
@@ -533,8 +556,9 @@ impl Enforcer {
     }
 }
 
-/// What is done if the enforcer ends in the middle of its work, by a panic or because its epoll fails: the watchdog, whose
-/// socket closes then, kills every run, and the collector ends what is waited for.
+/// What is done if the enforcer ends in the middle of its work, by a panic or because its epoll
+/// fails: the watchdog, whose socket closes then, kills every run, and the collector ends what is
+/// waited for.
 struct UnexpectedEnd {
     handle: EnforcerHandle,
     collector: CollectorHandle,

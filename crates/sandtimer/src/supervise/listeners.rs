@@ -1,7 +1,8 @@
 //! Who wants to hear of new output.
 //!
-//! The collector rings after each piece it stored; where nobody listens that costs it one atomic exchange. Whoever
-//! listens registers first and looks at the output then: a ring after the look wakes it.
+//! The collector rings after each piece it stored; where nobody listens that costs it one atomic
+//! exchange. Whoever listens registers first and looks at the output then: a ring after the look
+//! wakes it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,8 @@
 //! What a command was waiting for, seen from outside shortly before its limit ends it.
 //!
-//! Only a look: a process moves on between two reads, and where the kernel does not show it there is no answer. It
-//! decides nothing. Every read is bounded, and none is of the job's memory, which can keep its reader waiting.
+//! Only a look: a process moves on between two reads, and where the kernel does not show it there
+//! is no answer. It decides nothing. Every read is bounded, and none is of the job's memory, which
+//! can keep its reader waiting.
 
 use std::fs;
 use std::io::Read;
@@ -194,7 +195,8 @@ impl ProcDirectory {
         }
     }
 
-    /// What poll or select waits for. Which descriptors it names is in the job's memory, so all that it could name count.
+    /// What poll or select waits for. Which descriptors it names is in the job's memory, so all
+    /// that it could name count.
     fn waits_on_any(&self, count: u64, timed: bool) -> Option<WaitingFor> {
         let open = if count == 0 { Vec::new() } else { self.numbers("fd") };
         self.agreed(open.into_iter().filter(|descriptor| ![1, 2].contains(descriptor)), timed)
@@ -208,8 +210,9 @@ impl ProcDirectory {
         self.agreed(watched.take(MAX_INSPECTED), timed)
     }
 
-    /// What a wait on several descriptors is for, if they are of one mind; with none that says anything, for its time
-    /// to pass. A local socket says nothing, and a pipe only where nothing else does: event loops wake themselves by one.
+    /// What a wait on several descriptors is for, if they are of one mind; with none that says
+    /// anything, for its time to pass. A local socket says nothing, and a pipe only where nothing
+    /// else does: event loops wake themselves by one.
     fn agreed(&self, descriptors: impl Iterator<Item = u64>, timed: bool) -> Option<WaitingFor> {
         let (mut agreed, mut pipe) = (None, None);
         for descriptor in descriptors {
@@ -260,8 +263,9 @@ impl ProcDirectory {
     }
 }
 
-/// What a process waits for as a whole: its first thread, but threads wait for locks of one another, and then what another
-/// waits for says more. A thread that only sleeps explains one that waits for it, and not several that wait for locks.
+/// What a process waits for as a whole: its first thread, but threads wait for locks of one
+/// another, and then what another waits for says more. A thread that only sleeps explains one that
+/// waits for it, and not several that wait for locks.
 pub(super) fn leading(threads: &[WaitingFor]) -> Option<WaitingFor> {
     let (first, others) = threads.split_first()?;
     if *first != WaitingFor::Lock {
@@ -302,13 +306,14 @@ fn kind(target: &str) -> Descriptor {
     }
 }
 
-/// The state's letter in /proc/<pid>/stat. The name before it may hold anything; the last parenthesis closes it.
+/// The state's letter in /proc/<pid>/stat. The name before it may hold anything; the last
+/// parenthesis closes it.
 fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
-/// What the kernel's function says in which a thread waits, where its system call does not: of named pipes, or where calls
-/// have other numbers.
+/// What the kernel's function says in which a thread waits, where its system call does not: of
+/// named pipes, or where calls have other numbers.
 fn wait_of_channel(thread: &str) -> Option<WaitingFor> {
     let channel = read(&format!("{thread}/wchan"))?;
     let is_one_of = |names: &[&str]| names.iter().any(|name| channel.contains(name));

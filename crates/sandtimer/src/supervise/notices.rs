@@ -1,8 +1,10 @@
-//! Tells a run of a limit that is near: a line on its notice channel, and a signal to those of its processes that handle it.
+//! Tells a run of a limit that is near: a line on its notice channel, and a signal to those of its
+//! processes that handle it.
 //!
-//! Only what waits for the signal gets it: to others, such as the shell around a script, it would be the end. Numbers of
-//! processes are used again, so each is held by a pidfd that was opened before its parent still listed it. The collector's work, for
-//! it reads /proc; what came too late, because the ending has begun, is not given.
+//! Only what waits for the signal gets it: to others, such as the shell around a script, it would
+//! be the end. Numbers of processes are used again, so each is held by a pidfd that was opened
+//! before its parent still listed it. The collector's work, for it reads /proc; what came too late,
+//! because the ending has begun, is not given.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::PoisonError;
@@ -82,7 +84,10 @@ fn send(run: &SharedRun, signal: Signal) -> u64 {
 fn below(parent: u32) -> Vec<OpenedProcess> {
     let listed = || -> Vec<u32> {
         let threads = ProcDirectory::of(parent).numbers("task").into_iter();
-        threads.flat_map(|thread| children(&format!("/proc/{parent}/task/{thread}"))).take(MAX_SIGNALLED_PROCESSES).collect()
+        threads
+            .flat_map(|thread| children(&format!("/proc/{parent}/task/{thread}")))
+            .take(MAX_SIGNALLED_PROCESSES)
+            .collect()
     };
     let open = |pid: u32| {
         let pidfd = pidfd_open(Pid::from_raw(pid.try_into().ok()?)?, PidfdFlags::empty()).ok()?;
@@ -95,7 +100,8 @@ fn below(parent: u32) -> Vec<OpenedProcess> {
 
 fn handles(run: &SharedRun, pid: u32, signal: Signal) -> bool {
     let Some(status) = read(&format!("/proc/{pid}/status")) else { return false };
-    // In a live sandbox that is a checkpoint, or like one: it would hear of the limit when that is long past.
+    // In a live sandbox that is a checkpoint, or like one: it would hear of the limit when that is
+    // long past.
     let is_put_by = run.live().is_some() && is_stopped(&status);
     is_caught(&status, signal) && !is_put_by
 }

@@ -1,11 +1,13 @@
-//! What becomes of the bytes a run writes to its stdout or stderr: kept up to a limit, head and tail, and counted.
+//! What becomes of the bytes a run writes to its stdout or stderr: kept up to a limit, head and
+//! tail, and counted.
 //!
-//! Pure storage. It never reads a pipe, never waits and never fails its caller: an I/O thread hands it slices, and
-//! a full disk costs bytes (counted, with the reason kept), not the run.
+//! Pure storage. It never reads a pipe, never waits and never fails its caller: an I/O thread hands
+//! it slices, and a full disk costs bytes (counted, with the reason kept), not the run.
 //!
-//! The hard fact is that the last bytes before an ending are the ones worth most, and nobody knows which ones they
-//! will be. So the second half of the limit is a ring, and memory, file and shrunken file share one layout: byte `p`
-//! of the stream lies at `p` until the limit is reached, and only then wraps.
+//! The hard fact is that the last bytes before an ending are the ones worth most, and nobody knows
+//! which ones they will be. So the second half of the limit is a ring, and memory, file and
+//! shrunken file share one layout: byte `p` of the stream lies at `p` until the limit is reached,
+//! and only then wraps.
 
 use std::fmt;
 use std::fs::File;
@@ -36,10 +38,12 @@ pub struct SpoolDirectory {
 }
 
 impl SpoolDirectory {
-    /// Opens `path`, which must be an existing directory that only Sandtimer can write to, and makes a first file there.
+    /// Opens `path`, which must be an existing directory that only Sandtimer can write to, and
+    /// makes a first file there.
     ///
     /// # Errors
-    /// Whatever open(2) says about the path or the file. A full disk, or a full table of descriptors, is not an error: a later run may find room.
+    /// Whatever open(2) says about the path or the file. A full disk, or a full table of
+    /// descriptors, is not an error: a later run may find room.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = Self { directory: rustix::fs::open(path, flags, Mode::empty())? };
@@ -61,7 +65,8 @@ impl SpoolDirectory {
         let flags = OFlags::TMPFILE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.directory, ".", flags, Mode::RUSR | Mode::WUSR) {
             Ok(file) => Ok(File::from(file)),
-            // How file systems without O_TMPFILE answer; the kernel before it saw an open of a directory for writing.
+            // How file systems without O_TMPFILE answer; the kernel before it saw an open of a
+            // directory for writing.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => self.create_and_unlink(),
             Err(error) => Err(error.into()),
         }
@@ -70,7 +75,8 @@ impl SpoolDirectory {
     fn create_and_unlink(&self) -> io::Result<File> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
-        // Another engine, or one killed between the two calls, may hold a name; it never holds many.
+        // Another engine, or one killed between the two calls, may hold a name; it never holds
+        // many.
         for _ in 0..64 {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let name = format!(".spool-{}-{number}", std::process::id());
@@ -177,7 +183,8 @@ pub(crate) type SharedSpool = Arc<Mutex<Spool>>;
 
 /// One output stream of one run.
 ///
-/// Its file has no name, so it ends with the engine: what must outlive the engine is copied out by cursor.
+/// Its file has no name, so it ends with the engine: what must outlive the engine is copied out by
+/// cursor.
 pub struct Spool {
     layout: SpoolLayout,
     /// Bytes ever written to the stream, kept or not.
@@ -223,7 +230,8 @@ impl CollectedOutput {
 }
 
 impl Spool {
-    /// A stream of which `limit` bytes are kept (`None`: all), in memory at first and past 64 KiB in `directory`.
+    /// A stream of which `limit` bytes are kept (`None`: all), in memory at first and past 64 KiB
+    /// in `directory`.
     ///
     /// Allocates nothing until the first byte arrives.
     pub fn new(limit: Option<u64>, directory: Arc<SpoolDirectory>) -> Self {
@@ -248,8 +256,8 @@ impl Spool {
 
     /// Takes the next bytes of the stream, which arrived at `now_ns` of the caller's clock.
     ///
-    /// Costs no more than the bytes that can be kept, however long the slice. Bytes that cannot be stored are
-    /// counted as dropped; see [`Spool::spill_error`].
+    /// Costs no more than the bytes that can be kept, however long the slice. Bytes that cannot be
+    /// stored are counted as dropped; see [`Spool::spill_error`].
     pub fn write(&mut self, bytes: &[u8], now_ns: u64) {
         if bytes.is_empty() {
             return;
@@ -274,8 +282,8 @@ impl Spool {
         }
     }
 
-    /// Goes on with a smaller limit, which must be at least what is stored and be stored without a hole: then every
-    /// byte already lies where the smaller layout looks for it.
+    /// Goes on with a smaller limit, which must be at least what is stored and be stored without a
+    /// hole: then every byte already lies where the smaller layout looks for it.
     fn shrink(&mut self, limit: u64, error: io::Error) {
         self.spill_error.get_or_insert(error);
         self.layout = SpoolLayout::new(Some(limit));
@@ -309,7 +317,8 @@ impl Spool {
         }
     }
 
-    /// A file that cannot grow can mostly still be overwritten, so the ring goes on within what it has.
+    /// A file that cannot grow can mostly still be overwritten, so the ring goes on within what it
+    /// has.
     fn storing_failed(&mut self, error: io::Error, position: u64) {
         let growing = position < self.layout.limit() && self.tail_start == self.layout.head;
         if growing {
@@ -346,7 +355,8 @@ impl Spool {
         self.spill_error.as_ref()
     }
 
-    /// The parts of the stream that are kept, as positions in it. Where nothing lies between, the first is all.
+    /// The parts of the stream that are kept, as positions in it. Where nothing lies between, the
+    /// first is all.
     pub fn kept(&self) -> [Range<u64>; 2] {
         if self.tail_start == self.layout.head {
             return [0..self.stored_end, self.stored_end..self.stored_end];
@@ -356,8 +366,8 @@ impl Spool {
 
     /// Reads at most `max` bytes from position `cursor` of the stream, during the run or after.
     ///
-    /// A cursor into a dropped part goes on at the next kept byte and says how much was skipped. One past the end
-    /// is taken for the end.
+    /// A cursor into a dropped part goes on at the next kept byte and says how much was skipped.
+    /// One past the end is taken for the end.
     ///
     /// # Errors
     /// The spool's file cannot be read.

@@ -1,7 +1,9 @@
-//! TCP ports of a run: whether a process of it listens on one, seen from outside in /proc, and connections to it.
+//! TCP ports of a run: whether a process of it listens on one, seen from outside in /proc, and
+//! connections to it.
 //!
-//! The table of the run's network namespace names sockets by their inodes, and the descriptors of the run's own processes say
-//! which of them are theirs: a port that somebody else has does not count. Every read is bounded.
+//! The table of the run's network namespace names sockets by their inodes, and the descriptors of
+//! the run's own processes say which of them are theirs: a port that somebody else has does not
+//! count. Every read is bounded.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::BorrowedFd;
@@ -21,8 +23,8 @@ const MAX_TABLE_BYTES: u64 = 16 << 20;
 const MAX_PROCESSES: usize = 8192;
 const MAX_DESCRIPTORS: usize = 65_536;
 
-/// Whether a process of a run listens on the port: one below its init, or below its `job`, which is not init's child. Stops, with no,
-/// once it is not wanted any more.
+/// Whether a process of a run listens on the port: one below its init, or below its `job`, which is
+/// not init's child. Stops, with no, once it is not wanted any more.
 pub(crate) fn listens(
     init: BorrowedFd<'_>,
     job: Option<BorrowedFd<'_>>,
@@ -45,8 +47,8 @@ pub(crate) fn listens(
     found && !process::is_dead(init)
 }
 
-/// A connection to a port of this process's loopback. A thread of its own makes it: that takes the process's network namespace as
-/// its own, which needs CAP_SYS_ADMIN (setns(2)).
+/// A connection to a port of this process's loopback. A thread of its own makes it: that takes the
+/// process's network namespace as its own, which needs CAP_SYS_ADMIN (setns(2)).
 pub(crate) fn connect(process: BorrowedFd<'_>, port: u16, within: Duration) -> io::Result<TcpStream> {
     let there = || {
         thread::block_signals();
@@ -74,7 +76,8 @@ fn listeners(table: &str, port: u16) -> Vec<u64> {
     table.lines().skip(1).filter_map(inode).collect()
 }
 
-/// These processes, and those below them. What one leaves behind becomes a child of init, so all of them are.
+/// These processes, and those below them. What one leaves behind becomes a child of init, so all of
+/// them are.
 fn tree(mut found: Vec<u32>, is_wanted: &dyn Fn() -> bool) -> Vec<u32> {
     let mut at = 0;
     while at < found.len() && found.len() < MAX_PROCESSES && is_wanted() {

@@ -1,5 +1,5 @@
-//! What the owner of a run may not expect: processes that were killed after its command had ended, a network that is not there,
-//! a grace that was cut.
+//! What the owner of a run may not expect: processes that were killed after its command had ended,
+//! a network that is not there, a grace that was cut.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,8 @@ use crate::model::{Remark, RemarkKind, Source, time};
 /// Bytes at the end of each stream that are searched.
 pub(crate) const MAX_SEARCHED_BYTES: usize = 16 << 10;
 
-/// What programs write that find no network, as the C library, curl, Git, Python, Node.js, Go, Rust and Java have it.
+/// What programs write that find no network, as the C library, curl, Git, Python, Node.js, Go, Rust
+/// and Java have it.
 const NETWORK_ERRORS: [&str; 14] = [
     "Temporary failure in name resolution",
     "Name or service not known",

@@ -2,8 +2,8 @@
 
 use sandtimer_os::wire::ROWS;
 
-/// What the enforcer has by row. Memory for every row is reserved, so that nothing here allocates; it is touched, and searched, only up to
-/// the last row that was ever used: most engines use few.
+/// What the enforcer has by row. Memory for every row is reserved, so that nothing here allocates;
+/// it is touched, and searched, only up to the last row that was ever used: most engines use few.
 #[derive(Debug)]
 pub(super) struct SlotMap<T>(Vec<Option<T>>);
 

@@ -16,19 +16,21 @@ use sandtimer_os::control::InitControl;
 use sandtimer_os::process;
 use sandtimer_os::remove::remove_tree;
 
+use super::commands::WatchdogId;
 use super::denials::NetworkDenials;
+use super::displays::DisplaySource;
 use super::follower::Follower;
 use super::look::number_of;
-use super::commands::WatchdogId;
-use super::run_inspection::{Moves, CommandInspection};
+use super::run_inspection::{CommandInspection, Moves};
 use super::waiting::RunNotifier;
-use super::displays::DisplaySource;
 use crate::isolate::cgroup::{Counters, Slot};
 use crate::isolate::networks::LentNetwork;
 use crate::isolate::plan::StepName;
 use crate::isolate::ptys::PtyShare;
 use crate::limits::{Effect, EffectiveLimits};
-use crate::model::{Degradation, Enforcer, Isolation, LimitKind, Notice, Path, Progress, PythonThread, RemainingState};
+use crate::model::{
+    Degradation, Enforcer, Isolation, LimitKind, Notice, Path, Progress, PythonThread, RemainingState,
+};
 use crate::time::DeadlineCell;
 
 /// Why a run ended. Decided once.
@@ -46,12 +48,14 @@ pub(crate) enum Cause {
     Answer { raised: bool },
 }
 
-/// What a run is beside a sandbox whose process a zygote made: that process is not init's child but the engine's.
+/// What a run is beside a sandbox whose process a zygote made: that process is not init's child but
+/// the engine's.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub pid: i32,
     pub pidfd: Arc<OwnedFd>,
-    /// Where its answer comes from. Shut down with the verdict, so that whoever waits there hears of it.
+    /// Where its answer comes from. Shut down with the verdict, so that whoever waits there hears
+    /// of it.
     pub channel: Arc<OwnedFd>,
     /// When it was given its work, in monotonic nanoseconds.
     pub begun_at: u64,
@@ -61,7 +65,8 @@ pub(crate) struct Job {
     pub program: bool,
     /// 0, or what was taken for its answer: one of the two below.
     pub answered: AtomicU8,
-    /// 0, or one more than there were processes when its answer was taken and they were ended, or 1 for a program that exited.
+    /// 0, or one more than there were processes when its answer was taken and they were ended, or 1
+    /// for a program that exited.
     pub killed: AtomicU64,
     /// How many processes it had left when its answer was taken and they were ended.
     pub leftovers: AtomicU64,
@@ -69,18 +74,20 @@ pub(crate) struct Job {
     pub live: Option<LiveJob>,
     /// What becomes of its sandbox if it leaves nothing there; taken by whoever uses it.
     pub reusable_jail: Mutex<Option<Box<dyn ReusableJail>>>,
-    /// Where its sandbox may see another: what files were stamped with when it began, in nanoseconds since 1970. Whoever is
-    /// late to end it must not end that other one.
+    /// Where its sandbox may see another: what files were stamped with when it began, in
+    /// nanoseconds since 1970. Whoever is late to end it must not end that other one.
     pub one_of_many: Option<u64>,
 }
 
 /// A sandbox for the next job, once nothing is left in it of the last.
 pub(crate) trait ReusableJail: std::fmt::Debug + Send {
-    /// Gives it to whoever has jobs for it. False where nobody has any more, and it is the caller's to end.
+    /// Gives it to whoever has jobs for it. False where nobody has any more, and it is the caller's
+    /// to end.
     fn return_to_pool(self: Box<Self>) -> bool;
 }
 
-/// What a job is in a live sandbox: its end leaves the interpreter standing, or goes back to a checkpoint of it.
+/// What a job is in a live sandbox: its end leaves the interpreter standing, or goes back to a
+/// checkpoint of it.
 #[derive(Debug)]
 pub(crate) struct LiveJob {
     /// The checkpoint to go back to, by its process id inside; `None` where there is none.
@@ -100,7 +107,8 @@ pub(crate) struct LiveJob {
     pub was_interrupted: AtomicBool,
     /// What is in the sandbox while nothing goes on in it.
     pub idle: IdleContents,
-    /// The interpreter is a shell: what a command has started is ended without it, as long as it hears.
+    /// The interpreter is a shell: what a command has started is ended without it, as long as it
+    /// hears.
     pub is_shell: bool,
 }
 
@@ -109,8 +117,8 @@ pub(crate) struct LiveJob {
 pub(crate) enum IdleContents {
     /// So many tasks.
     Tasks(u64),
-    /// These processes, whose threads come and go, with what earlier jobs left running and what was about to die; unknown
-    /// where nobody lists them.
+    /// These processes, whose threads come and go, with what earlier jobs left running and what was
+    /// about to die; unknown where nobody lists them.
     Processes(Option<BTreeSet<u32>>),
 }
 
@@ -170,7 +178,8 @@ impl Job {
 
     /// A number, never 0, that tells it from the other jobs of its sandbox.
     pub fn token(&self) -> u32 {
-        // The low half differs unless they began a multiple of four seconds apart, to the nanosecond.
+        // The low half differs unless they began a multiple of four seconds apart, to the
+        // nanosecond.
         (self.begun_at as u32).max(1)
     }
 
@@ -215,8 +224,8 @@ pub(crate) struct FailedStep {
     pub required: bool,
 }
 
-/// What is known by whoever has the run's [`Ending`](super::ending::Ending), who alone writes them; the collector gets them when the run is dead. Times are monotonic
-/// nanoseconds.
+/// What is known by whoever has the run's [`Ending`](super::ending::Ending), who alone writes them;
+/// the collector gets them when the run is dead. Times are monotonic nanoseconds.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunFacts {
     pub started_at: Option<u64>,
@@ -268,7 +277,8 @@ impl RunFacts {
 pub(crate) struct PrivateDirectory(PathBuf);
 
 impl PrivateDirectory {
-    /// Makes it with mode 0700, for `owner` (uid and gid) where that is another than this process's.
+    /// Makes it with mode 0700, for `owner` (uid and gid) where that is another than this
+    /// process's.
     pub fn make(path: PathBuf, owner: Option<u32>) -> io::Result<Self> {
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
         let directory = PrivateDirectory(path);
@@ -282,7 +292,8 @@ impl PrivateDirectory {
         &self.0
     }
 
-    /// Removes it and all below. What cannot be removed is in a directory that only its owner can enter.
+    /// Removes it and all below. What cannot be removed is in a directory that only its owner can
+    /// enter.
     pub fn remove(&self) {
         let _ = remove_tree(&self.0);
     }
@@ -315,9 +326,11 @@ pub(crate) struct SharedRun {
     pub cell: Arc<DeadlineCell>,
     pub effective: EffectiveLimits,
     pub scope: String,
-    /// The run's own wall limit under its ceiling in nanoseconds, counted from the start of the command.
+    /// The run's own wall limit under its ceiling in nanoseconds, counted from the start of the
+    /// command.
     pub wall: Option<u64>,
-    /// The limit of the outer scope that bounds the wall, where one does, in nanoseconds from that scope's start.
+    /// The limit of the outer scope that bounds the wall, where one does, in nanoseconds from that
+    /// scope's start.
     pub outer_wall: Option<u64>,
     pub grace: u64,
     /// The chosen grace under its ceiling, before the limits around the run.
@@ -373,9 +386,11 @@ pub(crate) struct SharedRun {
     pub follower: Option<Arc<dyn Follower>>,
     /// Only getting further is activity; output and computing are not.
     pub stall_by_progress: bool,
-    /// The run's own temporary directory on the host, where there is no mount namespace to hide it in.
+    /// The run's own temporary directory on the host, where there is no mount namespace to hide it
+    /// in.
     pub private_directory: Option<PrivateDirectory>,
-    /// Its mount and network namespaces, held until the outcome is out: taking the mounts apart waits for RCU.
+    /// Its mount and network namespaces, held until the outcome is out: taking the mounts apart
+    /// waits for RCU.
     pub namespaces: Mutex<HeldNamespaces>,
     /// Outlives the run for those who hold no more of it.
     pub waiting: Arc<RunNotifier>,
@@ -391,8 +406,8 @@ pub struct HeldNamespaces {
     pub _sandbox: Option<Box<dyn std::any::Any + Send>>,
 }
 
-/// Whether somebody removed the v2 group of a slot, and so moved what was in it elsewhere: from then on it ends nothing
-/// and proves nothing.
+/// Whether somebody removed the v2 group of a slot, and so moved what was in it elsewhere: from
+/// then on it ends nothing and proves nothing.
 pub(crate) fn group_is_gone(slot: &Slot) -> bool {
     slot.unified().is_some_and(|group| {
         matches!(statat(group, "cgroup.events", AtFlags::empty()), Err(Errno::NOENT | Errno::NODEV))
@@ -415,8 +430,9 @@ impl SlotUsage {
 }
 
 impl SharedRun {
-    /// Ends the jail by its init. Without a pid namespace init ends the rest first, continued if it was stopped, and is never killed: what
-    /// it had not ended would become a child of the host's first process, and could not be found any more.
+    /// Ends the jail by its init. Without a pid namespace init ends the rest first, continued if it
+    /// was stopped, and is never killed: what it had not ended would become a child of the host's
+    /// first process, and could not be found any more.
     pub fn end_init(&self) {
         let init = self.pidfd.as_fd();
         if self.sweeps_itself {
@@ -439,7 +455,8 @@ impl SharedRun {
         let count = self.slot.processes_now().map_or(1, |count| count.saturating_sub(1));
         job.leftovers.store(self.leftovers(count), Ordering::Relaxed);
         let killed = if job.one_of_many.is_some() {
-            // By a descriptor of the one process: it may be dead by now, and its sandbox the next job's.
+            // By a descriptor of the one process: it may be dead by now, and its sandbox the next
+            // job's.
             count == 1 && process::kill(job.pidfd.as_fd()).is_ok()
         } else {
             self.slot.kill_all()
@@ -450,8 +467,9 @@ impl SharedRun {
         killed
     }
 
-    /// How many processes are in its sandbox besides init and the job itself, which may be dead. `tasks` is the number of tasks without
-    /// init. Threads are tasks, too, and are counted if there are more tasks than are listed.
+    /// How many processes are in its sandbox besides init and the job itself, which may be dead.
+    /// `tasks` is the number of tasks without init. Threads are tasks, too, and are counted if
+    /// there are more tasks than are listed.
     pub fn leftovers(&self, tasks: u64) -> u64 {
         let Some(job) = self.job.as_ref().filter(|_| tasks > 0) else { return 0 };
         if tasks == 1 && !process::is_dead(job.pidfd.as_fd()) {
@@ -473,8 +491,8 @@ impl SharedRun {
         self.job.as_ref()?.live.as_ref()
     }
 
-    /// When the watchdog's time for it comes, if all of it must be dead at `hard`. Of a live sandbox init ends the job alone,
-    /// and the watchdog everything: it leaves init the time to.
+    /// When the watchdog's time for it comes, if all of it must be dead at `hard`. Of a live
+    /// sandbox init ends the job alone, and the watchdog everything: it leaves init the time to.
     pub fn watched_until(&self, hard: u64) -> u64 {
         const INIT_GRACE_PERIOD_NANOSECONDS: u64 = 2_000_000_000;
         if self.live().is_some() { hard.saturating_add(INIT_GRACE_PERIOD_NANOSECONDS) } else { hard }
@@ -503,7 +521,8 @@ impl SharedRun {
         self.last_output.store(now, Ordering::Relaxed);
     }
 
-    /// Whether it has written output that the collector has not read. poll(2) waits for nothing that the run's processes hold.
+    /// Whether it has written output that the collector has not read. poll(2) waits for nothing
+    /// that the run's processes hold.
     pub fn has_unread_output(&self) -> bool {
         let outputs = self.outputs.get().into_iter().flatten().flatten();
         outputs.filter_map(Weak::upgrade).any(|fd| process::any_readable(std::iter::once(fd.as_fd())))

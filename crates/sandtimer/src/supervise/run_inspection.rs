@@ -1,7 +1,9 @@
-//! What a run is doing while it goes on, for whoever asks: its processes, what each waits for, and since when nothing came.
+//! What a run is doing while it goes on, for whoever asks: its processes, what each waits for, and
+//! since when nothing came.
 //!
-//! A look from outside, as short as [`super::look`]'s and as bounded: nothing is stopped, no memory of the job is read but that of
-//! Python interpreters (`python`), and what cannot be known is not guessed. Between two reads a process may have gone; then it is not listed.
+//! A look from outside, as short as [`super::look`]'s and as bounded: nothing is stopped, no memory
+//! of the job is read but that of Python interpreters (`python`), and what cannot be known is not
+//! guessed. Between two reads a process may have gone; then it is not listed.
 
 use std::fs;
 use std::sync::mpsc::channel;
@@ -37,11 +39,11 @@ pub struct RunInspection {
     pub quiet_ms: u64,
     /// Processor time so far in milliseconds, of all its processes, ended ones too.
     pub cpu_ms: u64,
-    /// For how many milliseconds at least that has not moved: since the first of the looks that have seen so much of it. `None`
-    /// where it was not looked at before.
+    /// For how many milliseconds at least that has not moved: since the first of the looks that
+    /// have seen so much of it. `None` where it was not looked at before.
     pub cpu_age_ms: Option<u64>,
-    /// Bytes that those of its processes that live have read and written, from and to files, pipes and sockets; `None` where
-    /// the kernel does not tell.
+    /// Bytes that those of its processes that live have read and written, from and to files, pipes
+    /// and sockets; `None` where the kernel does not tell.
     pub io_bytes: Option<u64>,
     /// For how many milliseconds at least these have not moved.
     pub io_age_ms: Option<u64>,
@@ -63,16 +65,19 @@ pub struct ProcessInspection {
     pub threads: u64,
     #[serde(serialize_with = "serialize_waiting")]
     pub waiting_for: Option<WaitingFor>,
-    /// What each of its threads waits for of which that is known, the first thread first. The sentence tells where they differ.
+    /// What each of its threads waits for of which that is known, the first thread first. The
+    /// sentence tells where they differ.
     #[serde(skip)]
     pub threads_wait_for: Vec<WaitingFor>,
-    /// The kernel's function in which its first thread waits, such as `do_wait`; see proc_pid_wchan(5).
+    /// The kernel's function in which its first thread waits, such as `do_wait`; see
+    /// proc_pid_wchan(5).
     pub wait_channel: Option<String>,
     /// Its own processor time in milliseconds.
     pub cpu_ms: u64,
     /// Bytes that it, and children that it has reaped, have read and written.
     pub io_bytes: Option<u64>,
-    /// Where it is CPython (3.9 to 3.13) and could be read: the stack of each of its threads, the oldest thread first.
+    /// Where it is CPython (3.9 to 3.13) and could be read: the stack of each of its threads, the
+    /// oldest thread first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<PythonThread>,
 }
@@ -185,7 +190,8 @@ impl RunInspection {
     }
 }
 
-/// ` (its first thread: a lock; 2 others: a lock; 1 other: sleep)`; nothing where all wait for the same.
+/// ` (its first thread: a lock; 2 others: a lock; 1 other: sleep)`; nothing where all wait for the
+/// same.
 pub(super) fn differing(threads: &[WaitingFor]) -> String {
     let Some((first, others)) = threads.split_first() else { return String::new() };
     if others.iter().all(|other| other == first) {
@@ -273,7 +279,8 @@ pub(crate) fn inspect_run(run: &Arc<SharedRun>, now: u64) -> RunInspection {
 
 /// What the command of a run does, for a verdict that may come.
 pub(super) fn note(run: &SharedRun, now: u64) -> Option<CommandInspection> {
-    // The command first, and the rest only where it waits for that: it may be much, and the end is near.
+    // The command first, and the rest only where it waits for that: it may be much, and the end is
+    // near.
     let pid = command_of(run)?;
     let (threads, wait_channel) = (ProcDirectory::of(pid).threads_wait_for(), wait_channel(pid));
     if has_finished(run) {
@@ -284,7 +291,8 @@ pub(super) fn note(run: &SharedRun, now: u64) -> Option<CommandInspection> {
     if waiting_for != Some(WaitingFor::Child) {
         return Some(noted);
     }
-    let inspected: Vec<ProcessInspection> = processes(run).0.into_iter().map(|(_, inspected)| inspected).collect();
+    let inspected: Vec<ProcessInspection> =
+        processes(run).0.into_iter().map(|(_, inspected)| inspected).collect();
     Some(match innermost(&inspected).filter(|_| !has_finished(run)) {
         Some(process) => CommandInspection {
             child: Some(WaitingChild { name: process.name.clone(), waiting_for: process.waiting_for }),
@@ -345,7 +353,8 @@ pub(super) fn note_stacks(run: Arc<SharedRun>) {
     });
 }
 
-/// Behind the filter of system calls nothing can stay away from memory that it has (userfaultfd(2)), and keep a reader waiting.
+/// Behind the filter of system calls nothing can stay away from memory that it has
+/// (userfaultfd(2)), and keep a reader waiting.
 fn may_be_read(run: &SharedRun) -> bool {
     run.isolation.tier != Tier::T0
 }
@@ -365,7 +374,9 @@ fn add_stacks(run: &Arc<SharedRun>, processes: &mut [(u32, ProcessInspection)], 
             let _ = sender.send((pid, stacks_of(&reader, pid, until)));
         }
     });
-    let left = || Duration::from_nanos((until + STACK_READ_TIMEOUT_NANOSECONDS).saturating_sub(monotonic_nanoseconds()));
+    let left = || {
+        Duration::from_nanos((until + STACK_READ_TIMEOUT_NANOSECONDS).saturating_sub(monotonic_nanoseconds()))
+    };
     while let Ok((pid, stacks)) = receiver.recv_timeout(left()) {
         if let Some((_, inspected)) = processes.iter_mut().find(|(number, _)| *number == pid) {
             inspected.python = stacks.unwrap_or_default();

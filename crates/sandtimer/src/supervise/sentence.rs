@@ -1,21 +1,22 @@
-//! Puts the Outcome of a dead run together: its ending, its verdict, and the sentence that says why.
+//! Puts the Outcome of a dead run together: its ending, its verdict, and the sentence that says
+//! why.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 
+use super::displays::MAX_SHOWN_VALUES;
 use super::output::{CollectedOutput, SharedSpool, encode};
 use super::remarks::remarks;
-use super::run::{Cause, RunFacts, CellReply, SharedRun, SlotUsage};
+use super::run::{Cause, CellReply, RunFacts, SharedRun, SlotUsage};
 use super::run_inspection::CommandInspection;
 use super::verdict_sentences::{Remains, VerdictSentences};
-use super::displays::MAX_SHOWN_VALUES;
 use crate::isolate::cgroup::Shortage;
 use crate::limits::Effect;
 use crate::model::{
-    Encoding, Ending, Enforcer, KillClass, Layer, LimitKind, Outcome, Proof, PythonThread, Reporter,
-    SentSignal, Source, SpentTime, RemainingState, TreeReport, Usage, Verdict,
+    Encoding, Ending, Enforcer, KillClass, Layer, LimitKind, Outcome, Proof, PythonThread, RemainingState,
+    Reporter, SentSignal, Source, SpentTime, TreeReport, Usage, Verdict,
 };
 
 /// The most output an Outcome carries of each stream; the rest is read by cursor.
@@ -78,7 +79,8 @@ pub(crate) fn outcome(run: &SharedRun, facts: &RunFacts, spools: &[Option<Shared
 
 /// A session's command that ended without its shell has its exit code from that.
 fn reporter(run: &SharedRun, facts: &RunFacts, ending: Ending) -> Reporter {
-    let is_kept_shell = facts.state == Some(RemainingState::Kept) && run.live().is_some_and(|live| live.is_shell);
+    let is_kept_shell =
+        facts.state == Some(RemainingState::Kept) && run.live().is_some_and(|live| live.is_shell);
     match ending {
         Ending::Returned | Ending::Raised => Reporter::Interpreter,
         Ending::Exited if is_kept_shell => Reporter::Interpreter,
@@ -200,7 +202,8 @@ fn kernel_limit(
         .cpu_microseconds
         .max(facts.exit.map_or(0, |exit| exit.user_microseconds + exit.system_microseconds));
     if used.out_of_memory_kills > 0 {
-        // Whatever the command made of it: a part of it was killed, and where the kernel can do so all of it is.
+        // Whatever the command made of it: a part of it was killed, and where the kernel can do so
+        // all of it is.
         Some(LimitKind::Memory)
     } else if status == 0 {
         None
@@ -356,7 +359,8 @@ fn verdict(
     Some(verdict)
 }
 
-/// The limit that a run died of which had not reached its own: no scope's; 0 bytes where it cannot be known.
+/// The limit that a run died of which had not reached its own: no scope's; 0 bytes where it cannot
+/// be known.
 fn outer_memory(shortage: Shortage) -> Effect {
     let (value, scope) = match shortage {
         Shortage::Engine(limit) => (limit.unwrap_or(0), "engine"),
@@ -374,7 +378,8 @@ fn noted(run: &SharedRun, facts: &RunFacts, kind: Option<LimitKind>) -> Option<C
     (by_enforcer && facts.verdict_at.saturating_sub(noted.at) <= recent).then_some(noted)
 }
 
-/// For how long it had used no processor time, and read and written nothing, when a limit ended it that looks for that.
+/// For how long it had used no processor time, and read and written nothing, when a limit ended it
+/// that looks for that.
 fn ages(run: &SharedRun, facts: &RunFacts, kind: Option<LimitKind>) -> [Option<u64>; 2] {
     match recent(run, kind).filter(|_| facts.enforced_by == Some(Enforcer::Enforcer)) {
         None => [None; 2],
@@ -390,7 +395,11 @@ fn stacks(run: &SharedRun, facts: &RunFacts, kind: Option<LimitKind>) -> Vec<Pyt
         return Vec::new();
     };
     let noted_stacks = run.stacks.lock().unwrap_or_else(PoisonError::into_inner);
-    if facts.verdict_at.saturating_sub(noted_stacks.0) <= recent { noted_stacks.1.clone() } else { Vec::new() }
+    if facts.verdict_at.saturating_sub(noted_stacks.0) <= recent {
+        noted_stacks.1.clone()
+    } else {
+        Vec::new()
+    }
 }
 
 /// How long before the end of a limit a look counts.
@@ -403,7 +412,8 @@ fn recent(run: &SharedRun, kind: Option<LimitKind>) -> Option<u64> {
     }
 }
 
-/// An effect as a verdict quotes it: of a scope further out its limit, not what the run had left of it.
+/// An effect as a verdict quotes it: of a scope further out its limit, not what the run had left of
+/// it.
 fn quoted(run: &SharedRun, kind: Option<LimitKind>, effect: &Effect) -> Effect {
     let is_outer = kind == Some(LimitKind::Wall) && effect.source == Source::Ancestor;
     let limit = run.outer_wall.filter(|_| is_outer).unwrap_or(effect.value);

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::stdout::UnwrittenOutput;
 
-use super::deliveries::{Attachment, token};
 use super::commands::{EnforcerCommand, EnforcerHandle};
+use super::deliveries::{Attachment, token};
 use super::output::SharedSpool;
 use super::reports::Reports;
 use super::run::{RunFacts, SharedRun};
@@ -18,11 +18,12 @@ use crate::model::LimitKind;
 /// Events of a run other than those of its outputs, which are 0 and 1.
 pub(super) const STDIN: u64 = 2;
 pub(super) const REPORTS: u64 = 3;
-/// Reads of an output in a row: no run starves another. Nothing else is done for a run that is dead.
+/// Reads of an output in a row: no run starves another. Nothing else is done for a run that is
+/// dead.
 const MAX_READS: u32 = 8;
 const MAX_READS_OF_DEAD: u32 = 64;
-/// How long after output was read the memory before the pipe is looked into, in nanoseconds. What the process writes later than that
-/// goes to the pipe at once (`QUIET` of the helper's stdout.rs).
+/// How long after output was read the memory before the pipe is looked into, in nanoseconds. What
+/// the process writes later than that goes to the pipe at once (`QUIET` of the helper's stdout.rs).
 const UNWRITTEN_CHECK_NANOSECONDS: u64 = 50_000_000;
 
 /// The streams of a run.
@@ -30,7 +31,8 @@ pub(super) struct CollectorStreams {
     pub run: Arc<SharedRun>,
     pub outputs: [Option<Arc<OwnedFd>>; 2],
     pub spools: [Option<SharedSpool>; 2],
-    /// What stdout is written to before it is in its pipe, and when it is looked into next; `u64::MAX` for never.
+    /// What stdout is written to before it is in its pipe, and when it is looked into next;
+    /// `u64::MAX` for never.
     unwritten: Option<Arc<UnwrittenOutput>>,
     pub unwritten_check_at: u64,
     /// With the bytes that it is fed, and how many of them were written.
@@ -44,7 +46,8 @@ pub(super) struct CollectorStreams {
     /// Until when the rest of what its job has displayed is waited for; 0 if nothing is.
     pub displays_until: u64,
     is_limit_reported: bool,
-    /// Nothing waits for it: its run counts as unkillable, or has ended and left something running in a live sandbox.
+    /// Nothing waits for it: its run counts as unkillable, or has ended and left something running
+    /// in a live sandbox.
     pub is_abandoned: bool,
 }
 
@@ -69,7 +72,8 @@ impl CollectorStreams {
         let mut streams = CollectorStreams { terminal, notices, unwritten, ..CollectorStreams::empty(run) };
         for (index, output) in outputs.into_iter().enumerate() {
             let Some((fd, spool)) = output else { continue };
-            // Earlier events are reported now. A stream that cannot be watched is still read when the run is dead.
+            // Earlier events are reported now. A stream that cannot be watched is still read when
+            // the run is dead.
             let _ = epoll::modify(epoll, &fd, token(slot_index, index as u64), epoll::EventFlags::IN);
             streams.outputs[index] = Some(fd);
             streams.spools[index] = Some(spool);
@@ -138,7 +142,8 @@ impl CollectorStreams {
         }
     }
 
-    /// Reads what is there of an output, in bounded steps. Closes it at its end and on errors that last.
+    /// Reads what is there of an output, in bounded steps. Closes it at its end and on errors that
+    /// last.
     pub fn read_output(
         &mut self,
         index: usize,
@@ -168,7 +173,8 @@ impl CollectorStreams {
         }
     }
 
-    /// Takes what of stdout waits in memory, once the pipe is read; all of it where its process is dead.
+    /// Takes what of stdout waits in memory, once the pipe is read; all of it where its process is
+    /// dead.
     pub fn take_unwritten(&mut self, enforcer: Option<&EnforcerHandle>) {
         self.unwritten_check_at = u64::MAX;
         let (Some(unwritten), Some(_)) = (&self.unwritten, &self.spools[0]) else { return };
@@ -216,7 +222,8 @@ impl CollectorStreams {
         (0..self.outputs.len()).for_each(|index| self.close_output(index, epoll));
     }
 
-    /// A copy of the descriptor may live on in a process that the host program forked, and with it the entry in the epoll.
+    /// A copy of the descriptor may live on in a process that the host program forked, and with it
+    /// the entry in the epoll.
     fn close_output(&mut self, index: usize, epoll: &OwnedFd) {
         if let Some(fd) = self.outputs[index].take() {
             let _ = epoll::delete(epoll, &fd);

@@ -1,4 +1,5 @@
-//! The rows whose way of being killed the watchdog is still to be told, because its socket was full: one bit for each.
+//! The rows whose way of being killed the watchdog is still to be told, because its socket was
+//! full: one bit for each.
 
 use std::io;
 
@@ -29,13 +30,14 @@ impl UnsentSlots {
         *self = UnsentSlots::new();
     }
 
-    /// Sends for each row, and removes it, until one cannot be sent now: the socket is full for all others as well. Any other
-    /// failure is final.
+    /// Sends for each row, and removes it, until one cannot be sent now: the socket is full for all
+    /// others as well. Any other failure is final.
     pub fn send(&mut self, mut send: impl FnMut(usize) -> io::Result<()>) {
         for index in 0..self.elements.len() {
             while self.elements[index] != 0 {
                 let bit = self.elements[index].trailing_zeros() as usize;
-                if send(index * BITS_PER_ELEMENT + bit).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+                if send(index * BITS_PER_ELEMENT + bit)
+                    .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
                 {
                     return;
                 }

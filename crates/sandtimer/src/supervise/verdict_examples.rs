@@ -7,7 +7,7 @@ use super::verdict_sentences::{Remains, VerdictSentences};
 use crate::isolate::cgroup::Shortage;
 use crate::limits::Effect;
 use crate::model::{
-    Ending, Layer, LimitKind, Progress, PythonFrame, Source, RemainingState, WaitingChild, WaitingFor,
+    Ending, Layer, LimitKind, Progress, PythonFrame, RemainingState, Source, WaitingChild, WaitingFor,
 };
 
 /// The limits that end runs, with the ending that each makes, and whether the command fails at it.
@@ -99,14 +99,16 @@ fn outer_memory() -> Vec<String> {
     let effect = effect(LimitKind::Memory, Source::Call, Layer::Run);
     let base = text(LimitKind::Memory, Ending::OutOfMemory, true, &effect);
     let shortages = [Shortage::Engine(Some(8 << 30)), Shortage::Engine(None), Shortage::Outside];
-    let each = |own| shortages.map(|shortage| VerdictSentences { outer: Some((shortage, own)), ..base.clone() });
+    let each =
+        |own| shortages.map(|shortage| VerdictSentences { outer: Some((shortage, own)), ..base.clone() });
     [Some(&effect), None].into_iter().flat_map(each).map(|text| text.compose()).collect()
 }
 
 fn activities() -> Vec<String> {
     let effect = effect(LimitKind::Wall, Source::Call, Layer::Run);
     let base = text(LimitKind::Wall, Ending::Timeout, false, &effect);
-    let idle = CommandInspection { at: 0, waiting_for: None, threads: Vec::new(), child: None, wait_channel: None };
+    let idle =
+        CommandInspection { at: 0, waiting_for: None, threads: Vec::new(), child: None, wait_channel: None };
     let waiting = |waiting_for| CommandInspection { waiting_for: Some(waiting_for), ..idle.clone() };
     let child = |waiting_for| CommandInspection {
         child: Some(WaitingChild { name: "sleep".to_owned(), waiting_for }),
@@ -141,7 +143,10 @@ fn remains() -> Vec<String> {
         all.extend([left(killed, true, false, None), left(killed, false, false, None)]);
     }
     all.push(left(0, false, true, Some(RemainingState::Kept)));
-    all.extend([RemainingState::Kept, RemainingState::RolledBack, RemainingState::Reset].map(|state| left(1, true, false, Some(state))));
+    all.extend(
+        [RemainingState::Kept, RemainingState::RolledBack, RemainingState::Reset]
+            .map(|state| left(1, true, false, Some(state))),
+    );
     all.into_iter().map(|remains| VerdictSentences { remains, ..base.clone() }.compose()).collect()
 }
 

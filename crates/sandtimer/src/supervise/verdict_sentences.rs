@@ -1,9 +1,12 @@
-//! The sentences of verdicts, composed from plain facts. `spec/sentences.md` has each of them with the values of examples.
+//! The sentences of verdicts, composed from plain facts. `spec/sentences.md` has each of them with
+//! the values of examples.
 
 use super::run_inspection::{CommandInspection, differing};
 use crate::isolate::cgroup::Shortage;
 use crate::limits::Effect;
-use crate::model::{Ending, Layer, LimitKind, Progress, PythonFrame, Source, RemainingState, WaitingFor, time};
+use crate::model::{
+    Ending, Layer, LimitKind, Progress, PythonFrame, RemainingState, Source, WaitingFor, time,
+};
 
 /// What the sentences of a verdict are made of.
 #[derive(Debug, Clone)]
@@ -79,7 +82,8 @@ impl VerdictSentences<'_> {
                     Some(age) => format!("its last output was {} earlier", time(age)),
                 };
                 let waiting = self.noted.as_ref().map_or(String::new(), activity);
-                let python_location = self.frame.map_or(String::new(), |frame| format!("; Python was in {frame}"));
+                let python_location =
+                    self.frame.map_or(String::new(), |frame| format!("; Python was in {frame}"));
                 let progress = self.progress.as_ref().map_or(String::new(), how_far);
                 format!(" It had used {cpu} of CPU; {output}{waiting}{python_location}{progress}.")
             }

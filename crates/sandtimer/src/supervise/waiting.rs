@@ -1,7 +1,8 @@
 //! What the owner of a run waits for: its start, words before its end, its verdict, its outcome.
 //!
-//! The enforcer and the collector tell, any number of threads and tasks wait. The enforcer waits for no lock that they hold and
-//! calls no waker, which is code of the caller's: what it cannot tell at once is an [`OwnerEvent`] for the collector.
+//! The enforcer and the collector tell, any number of threads and tasks wait. The enforcer waits
+//! for no lock that they hold and calls no waker, which is code of the caller's: what it cannot
+//! tell at once is an [`OwnerEvent`] for the collector.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -90,8 +91,8 @@ impl RunNotifier {
         }
     }
 
-    /// Applies an event without waiting. Whether there are tasks to be woken, by [`Waiting::note`]; the event itself where
-    /// another thread has the lock at the moment.
+    /// Applies an event without waiting. Whether there are tasks to be woken, by [`Waiting::note`];
+    /// the event itself where another thread has the lock at the moment.
     pub fn try_note(&self, event: OwnerEvent) -> Result<bool, OwnerEvent> {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
@@ -186,7 +187,8 @@ impl RunNotifier {
         self.lock().outcome.is_some()
     }
 
-    /// Acts on the run's sandbox while that is the run's: once there is an outcome, another run may have it. `None` where there is one.
+    /// Acts on the run's sandbox while that is the run's: once there is an outcome, another run may
+    /// have it. `None` where there is one.
     pub fn unless_finished<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
         let state = self.lock();
         state.outcome.is_none().then(act)
@@ -201,7 +203,8 @@ impl RunNotifier {
         state.verdict_at
     }
 
-    /// As [`Waiting::wait_verdict`] and [`Waiting::wait_outcome`], for so long at most: false when it was not there by then.
+    /// As [`Waiting::wait_verdict`] and [`Waiting::wait_outcome`], for so long at most: false when
+    /// it was not there by then.
     pub fn wait_for(&self, most: Duration, outcome: bool, settled: bool) -> bool {
         let waiting = |state: &mut WaitState| match outcome {
             true => state.outcome.is_none() || (settled && !state.settled),

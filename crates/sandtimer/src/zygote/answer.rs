@@ -1,4 +1,5 @@
-//! The packets of a job, as they come from a process that may do anything: the one that it answers with, and reports before.
+//! The packets of a job, as they come from a process that may do anything: the one that it answers
+//! with, and reports before.
 
 use sandtimer_os::wire::{CHANNEL_PACKET, channel};
 
@@ -46,9 +47,9 @@ pub struct CallAnswer {
 pub struct MalformedAnswer(pub &'static str);
 
 impl CallAnswer {
-    /// Reads a packet: a letter, the kind, two zeros, the number of parts (u32), the length of what is inline (u64), an
-    /// address and a length (u64) for each part, and the inline bytes; integers little-endian. The highest bit of a length says
-    /// that the part is immutable.
+    /// Reads a packet: a letter, the kind, two zeros, the number of parts (u32), the length of what
+    /// is inline (u64), an address and a length (u64) for each part, and the inline bytes; integers
+    /// little-endian. The highest bit of a length says that the part is immutable.
     ///
     /// # Errors
     /// What is wrong with it.

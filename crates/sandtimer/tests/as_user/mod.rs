@@ -7,7 +7,8 @@ use std::process::Command;
 
 pub const USER: u32 = 1234;
 
-/// Runs one of the tests of this suite as a user without privileges; false when this process is one already.
+/// Runs one of the tests of this suite as a user without privileges; false when this process is one
+/// already.
 pub fn as_a_user(test: &str) -> bool {
     as_a_user_in(test, None)
 }

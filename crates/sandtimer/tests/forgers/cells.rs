@@ -1,7 +1,8 @@
-//! Python contexts: only the interpreter's own process answers, and only about the cell that is executed.
+//! Python contexts: only the interpreter's own process answers, and only about the cell that is
+//! executed.
 
 use sandtimer::engine::Context;
-use sandtimer::model::{Reporter, RemainingState};
+use sandtimer::model::{RemainingState, Reporter};
 use sandtimer::{Ending, Outcome};
 
 use crate::executions;
@@ -14,7 +15,8 @@ fn context_with_forger() -> Context {
     context
 }
 
-/// What forges answers of a cell. A fork by the C library calls none of Python's at-fork handlers, so the child keeps the channel.
+/// What forges answers of a cell. A fork by the C library calls none of Python's at-fork handlers,
+/// so the child keeps the channel.
 const FORGER: &str = r#"
 import ctypes, os, signal, threading, time
 interpreter = display.__self__
@@ -69,7 +71,8 @@ fn answer_of_thread_with_earlier_nonce_is_dropped() {
     assert_failed(&run(&context, FAILS));
 }
 
-/// The control of both: the same packet counts if the interpreter's own process sends it with the nonce of what is executed.
+/// The control of both: the same packet counts if the interpreter's own process sends it with the
+/// nonce of what is executed.
 #[test]
 fn answer_of_thread_with_current_nonce_counts() {
     let context = context_with_forger();

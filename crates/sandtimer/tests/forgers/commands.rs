@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sandtimer::engine::{CellSpec, Context, CellEvent};
-use sandtimer::model::{Reporter, RemainingState};
+use sandtimer::engine::{CellEvent, CellSpec, Context};
+use sandtimer::model::{RemainingState, Reporter};
 use sandtimer::{Ending, Limits};
 
 use crate::as_user::as_a_user;
@@ -101,16 +101,18 @@ fn loaded_builtin_of_a_subshell_takes_no_command() {
     assert_commands_are_executed(&session, 50);
 }
 
-/// The control of both: code that is loaded into the shell itself can leave a process that has the channel. A command that such a
-/// process takes is not executed. If it takes a request for a checkpoint, the session is the checkpoint before, and the next
-/// command is told.
+/// The control of both: code that is loaded into the shell itself can leave a process that has the
+/// channel. A command that such a process takes is not executed. If it takes a request for a
+/// checkpoint, the session is the checkpoint before, and the next command is told.
 #[test]
 fn builtin_of_the_shell_can_leave_a_thief() {
     let session = session_with_builtin();
-    // A shell that waits for a request takes it first, as a rule: this one is late for the request that comes after its answer.
+    // A shell that waits for a request takes it first, as a rule: this one is late for the request
+    // that comes after its answer.
     run(&session, &format!("{LOAD}; take fork; trap 'sleep 0.05' DEBUG"));
     let is_request_taken = || {
-        // A shell that still runs takes the next request before the kernel has woken the process that waits for it.
+        // A shell that still runs takes the next request before the kernel has woken the process
+        // that waits for it.
         std::thread::sleep(Duration::from_millis(100));
         let limits = Limits::new().wall(Duration::from_millis(1_500));
         let cell = CellSpec { source: "echo executed".to_owned(), limits, ..CellSpec::default() };
@@ -169,7 +171,8 @@ fn commands_with_a_forger_keep_their_results() {
     println!("{} commands with {sent} rounds of forged packets: none forged, none cut short", executions());
 }
 
-/// With root the job has another uid than what its shell's script comes through, so the attack is one on the engine of a user.
+/// With root the job has another uid than what its shell's script comes through, so the attack is
+/// one on the engine of a user.
 #[test]
 fn without_root_nothing_writes_to_the_shells_script() {
     if as_a_user("commands::without_root_nothing_writes_to_the_shells_script") {

@@ -1,6 +1,8 @@
-//! A plain timer thread of the enforcer's own priority, woken at the runs' deadlines: what the machine itself makes late.
+//! A plain timer thread of the enforcer's own priority, woken at the runs' deadlines: what the
+//! machine itself makes late.
 //!
-//! It does nothing but note when it was woken. Where it is late too, the processor was taken away from both.
+//! It does nothing but note when it was woken. Where it is late too, the processor was taken away
+//! from both.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,7 +19,8 @@ use rustix::time::{
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::thread::{block_signals, make_real_time};
 
-/// How one deadline went: its number, and nanoseconds late; `None` where it was over when the canary heard of it.
+/// How one deadline went: its number, and nanoseconds late; `None` where it was over when the
+/// canary heard of it.
 pub(super) type WakeUp = (usize, Option<u64>);
 
 /// Where deadlines are handed in; one for each thread that does.

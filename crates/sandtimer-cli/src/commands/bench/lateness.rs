@@ -1,4 +1,5 @@
-//! How late the wall limit's verdict is, over hostile code, beside a canary timer at the same deadlines.
+//! How late the wall limit's verdict is, over hostile code, beside a canary timer at the same
+//! deadlines.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -13,7 +14,7 @@ use serde_json::json;
 use super::Findings;
 use super::canary::{Canary, CanaryHandle};
 use super::hostile::Behaviour;
-use super::samples::{COLUMNS, Jitter, Samples, MeasuredTarget, targets_json};
+use super::samples::{COLUMNS, Jitter, MeasuredTarget, Samples, targets_json};
 use crate::commands::doctor::Ticks;
 
 /// Runs at a time.
@@ -116,7 +117,12 @@ fn run_all(engine: &Engine, runs: usize, canary_handle: &CanaryHandle) -> Result
     Ok(samples.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn one(engine: &Engine, canary_handle: &CanaryHandle, number: usize, what: (Behaviour, Duration)) -> Result<LatenessSample, Error> {
+fn one(
+    engine: &Engine,
+    canary_handle: &CanaryHandle,
+    number: usize,
+    what: (Behaviour, Duration),
+) -> Result<LatenessSample, Error> {
     let (behaviour, wall) = what;
     let run = engine.start(behaviour.spec(wall))?;
     run.started_blocking();
@@ -160,7 +166,8 @@ fn targets(setting: &Setting, all: &Samples, on_time: &Samples, unproven: usize)
 }
 
 fn report(samples: &[LatenessSample], setting: &Setting) -> Findings {
-    let timeouts: Vec<&LatenessSample> = samples.iter().filter(|sample| sample.ending == Ending::Timeout).collect();
+    let timeouts: Vec<&LatenessSample> =
+        samples.iter().filter(|sample| sample.ending == Ending::Timeout).collect();
     let collect = |value: &dyn Fn(&&&LatenessSample) -> Option<f64>| {
         Samples::new(timeouts.iter().filter_map(|s| value(&s)).collect())
     };

@@ -10,7 +10,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::json;
 
 use super::Findings;
-use super::samples::{Samples, MeasuredTarget, pause, targets_json};
+use super::samples::{MeasuredTarget, Samples, pause, targets_json};
 
 /// The runs end by themselves after this, whatever happens to the bench.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -44,7 +44,8 @@ impl HeldResources {
     }
 }
 
-/// Raises the soft limit of open files as far as the hard one allows, and the hard one where that is allowed.
+/// Raises the soft limit of open files as far as the hard one allows, and the hard one where that
+/// is allowed.
 fn raise_descriptors(wanted: u64) -> u64 {
     let now = getrlimit(Resource::Nofile);
     if now.current.is_none_or(|soft| soft >= wanted) {
@@ -132,8 +133,16 @@ struct ManyRunsFindings {
 impl ManyRunsFindings {
     fn report(&self) -> Findings {
         let targets = [
-            MeasuredTarget::with_max("descriptors of the engine for each waiting run", Some(self.descriptors), 12.0),
-            MeasuredTarget::with_max("memory of the engine for each waiting run (KiB)", Some(self.memory), 64.0),
+            MeasuredTarget::with_max(
+                "descriptors of the engine for each waiting run",
+                Some(self.descriptors),
+                12.0,
+            ),
+            MeasuredTarget::with_max(
+                "memory of the engine for each waiting run (KiB)",
+                Some(self.memory),
+                64.0,
+            ),
             MeasuredTarget::with_max("threads more than before", Some(self.threads), 0.0),
             MeasuredTarget::with_max("survivors, and runs without proof", Some(self.unproven as f64), 0.0),
         ];

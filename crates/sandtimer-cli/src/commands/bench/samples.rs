@@ -19,7 +19,8 @@ impl Samples {
         self.sorted.len()
     }
 
-    /// The smallest value that is not below `share` of all (nearest rank): always one that was measured.
+    /// The smallest value that is not below `share` of all (nearest rank): always one that was
+    /// measured.
     pub(super) fn at(&self, share: f64) -> Option<f64> {
         let rank = (share * self.sorted.len() as f64).ceil() as usize;
         self.sorted.get(rank.saturating_sub(1)).copied()
@@ -36,8 +37,8 @@ impl Samples {
         })
     }
 
-    /// `p50 p90 p99 p99.9 max`, each 10 wide. A percentile that has no sample beyond it is the maximum by another
-    /// name: it is marked with `*`.
+    /// `p50 p90 p99 p99.9 max`, each 10 wide. A percentile that has no sample beyond it is the
+    /// maximum by another name: it is marked with `*`.
     pub(super) fn columns(&self) -> String {
         let mut text = String::new();
         for share in [0.5, 0.9, 0.99, 0.999, 1.0] {

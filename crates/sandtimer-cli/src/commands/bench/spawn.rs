@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Findings;
 use super::contenders::{Contender, CpuMeter};
-use super::samples::{Samples, MeasuredTarget, pause, targets_json};
+use super::samples::{MeasuredTarget, Samples, pause, targets_json};
 use super::throughput::{self, Throughput};
 use crate::commands::doctor::Ticks;
 
@@ -58,7 +58,8 @@ fn take_turn(series: &mut ContenderSeries, engine: &Engine, meter: &CpuMeter, co
     let used = meter.microseconds();
     match series.contender.run(engine) {
         Ok(nanoseconds) => {
-            // What goes on behind a contender's back belongs to its processor time, not to its latency.
+            // What goes on behind a contender's back belongs to its processor time, not to its
+            // latency.
             pause(1);
             if counts {
                 series.milliseconds.push(nanoseconds as f64 / 1e6);
@@ -105,7 +106,8 @@ impl ContenderSeries {
 }
 
 fn ratio(all_series: &[ContenderSeries], above: Contender, below: Contender) -> Option<f64> {
-    let median = |contender| all_series.iter().find(|series| series.contender == contender)?.samples().at(0.5);
+    let median =
+        |contender| all_series.iter().find(|series| series.contender == contender)?.samples().at(0.5);
     Some(median(above)? / median(below)?)
 }
 

@@ -1,4 +1,5 @@
-//! From a command that has begun to an exit code: passes signals and, where it is limited, output on.
+//! From a command that has begun to an exit code: passes signals and, where it is limited, output
+//! on.
 
 use std::future::Future;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,15 +11,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandtimer::Run;
 use sandtimer::engine::{SettledFuture, Stream};
 use sandtimer::model::{LimitKind, Outcome, Source};
-use sandtimer_bwrap::{GuardEvent, BwrapFailure};
+use sandtimer_bwrap::{BwrapFailure, GuardEvent};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::{BwrapRequest, CommandHandles, ExitDisposition};
-use crate::waker::EventWaker;
 use crate::commands::run::exit::{exit_code, is_own_end};
-use crate::passthrough::{Flow, PumpOwner, Pump, Sink, PumpState};
+use crate::passthrough::{Flow, Pump, PumpOwner, PumpState, Sink};
 use crate::render;
 use crate::signals::{self, ReceivedSignal};
+use crate::waker::EventWaker;
 
 /// How long a reader may take nothing, once the command has ended.
 const DELIVERY_TIMEOUT: u64 = 5_000_000_000;
@@ -45,8 +46,14 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(run: Run, request: BwrapRequest, handles: CommandHandles) -> Result<Self, BwrapFailure> {
-        let new_waker = || EventWaker::new().map_err(|error| BwrapFailure::because("cannot make an event descriptor", error));
+    pub(super) fn new(
+        run: Run,
+        request: BwrapRequest,
+        handles: CommandHandles,
+    ) -> Result<Self, BwrapFailure> {
+        let new_waker = || {
+            EventWaker::new().map_err(|error| BwrapFailure::because("cannot make an event descriptor", error))
+        };
         let (wake, dead) = (new_waker()?, new_waker()?);
         let wait = run.settled();
         let mut session = Session {
@@ -134,7 +141,9 @@ impl Session {
         while let Some(arrived) = self.handles.signals.next() {
             match arrived {
                 // The command is in the group that the terminal interrupts, and decides what to do.
-                ReceivedSignal::End(ending) if ending.is_interactive_interrupt() && !self.request.new_session => {
+                ReceivedSignal::End(ending)
+                    if ending.is_interactive_interrupt() && !self.request.new_session =>
+                {
                     self.is_interrupted = true;
                 }
                 ReceivedSignal::End(ending) => {

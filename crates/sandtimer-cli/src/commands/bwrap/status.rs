@@ -31,7 +31,11 @@ impl StatusDescriptors {
             ("uts", request.uts),
         ];
         let namespaces = list.into_iter().filter(|(_, is_asked)| *is_asked).map(|(name, _)| name).collect();
-        StatusDescriptors { info: options.descriptors.info, json: options.descriptors.json_status, namespaces }
+        StatusDescriptors {
+            info: options.descriptors.info,
+            json: options.descriptors.json_status,
+            namespaces,
+        }
     }
 
     /// The numbers that this process keeps for it.

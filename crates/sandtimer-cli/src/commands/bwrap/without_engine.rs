@@ -1,10 +1,11 @@
-//! A command in a place where no engine can start: inside a sandbox that shows no writable directory for it. The guard ends it as
-//! completely, at its wall-clock limit too, and each process has its own limits. Others are only those of the surrounding sandbox.
+//! A command in a place where no engine can start: inside a sandbox that shows no writable
+//! directory for it. The guard ends it as completely, at its wall-clock limit too, and each process
+//! has its own limits. Others are only those of the surrounding sandbox.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandtimer::limits::{Key, Limits};
 use sandtimer::model::LimitKind;
-use sandtimer_bwrap::{GuardEvent, BwrapFailure, ProcessRlimit, StartRequest};
+use sandtimer_bwrap::{BwrapFailure, GuardEvent, ProcessRlimit, StartRequest};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process::{self, End};
 use sandtimer_os::wire::{notice, order};
@@ -120,7 +121,8 @@ impl OwnLimits {
     }
 }
 
-/// When the command is asked to end, and when it is killed. The guard has the second by itself as well.
+/// When the command is asked to end, and when it is killed. The guard has the second by itself as
+/// well.
 #[derive(Debug, Default)]
 struct Deadlines {
     wall: u64,
@@ -184,7 +186,9 @@ impl CommandWait<'_> {
         }
         while let Some(arrived) = self.handles.signals.next() {
             match arrived {
-                ReceivedSignal::End(ending) if ending.is_interactive_interrupt() && !self.request.new_session => {
+                ReceivedSignal::End(ending)
+                    if ending.is_interactive_interrupt() && !self.request.new_session =>
+                {
                     self.is_interrupted = true;
                 }
                 ReceivedSignal::End(ending) => self.end(ending.exit_code() - 128),

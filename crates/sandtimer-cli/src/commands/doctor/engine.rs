@@ -1,4 +1,5 @@
-//! What the engine found when it was made: enforcers, namespaces, control groups, Landlock, seccomp.
+//! What the engine found when it was made: enforcers, namespaces, control groups, Landlock,
+//! seccomp.
 
 use rustix::process::{Resource, getrlimit};
 use sandtimer::Engine;
@@ -30,7 +31,12 @@ impl RemedyContext<'_> {
     }
 }
 
-pub(super) fn examine(engine: &Engine, host: &HostCapabilities, context: &RemedyContext<'_>, layers: &mut Vec<LayerFinding>) {
+pub(super) fn examine(
+    engine: &Engine,
+    host: &HostCapabilities,
+    context: &RemedyContext<'_>,
+    layers: &mut Vec<LayerFinding>,
+) {
     layers.push(real_time(engine, context));
     layers.push(match &engine.armed().watchdog {
         Ok(()) => LayerFinding::ok(
@@ -59,7 +65,9 @@ pub(super) fn examine(engine: &Engine, host: &HostCapabilities, context: &Remedy
 fn real_time(engine: &Engine, context: &RemedyContext<'_>) -> LayerFinding {
     let share = value("/proc/sys/kernel/sched_rt_runtime_us").unwrap_or_else(|| "unknown".to_owned());
     match &engine.armed().real_time {
-        Ok(()) => LayerFinding::ok("real-time enforcer", format!("SCHED_FIFO granted; sched_rt_runtime_us={share}")),
+        Ok(()) => {
+            LayerFinding::ok("real-time enforcer", format!("SCHED_FIFO granted; sched_rt_runtime_us={share}"))
+        }
         Err(error) => {
             let limit = getrlimit(Resource::Rtprio)
                 .current

@@ -163,15 +163,18 @@ fn seals(text: &str) -> LayerFinding {
 
 fn core_files(text: &str) -> LayerFinding {
     let pattern = value("/proc/sys/kernel/core_pattern").unwrap_or_default();
-    let limit =
-        value_after(text, "Max core file size").and_then(|rest| rest.split_whitespace().nth(1)).unwrap_or("unknown");
+    let limit = value_after(text, "Max core file size")
+        .and_then(|rest| rest.split_whitespace().nth(1))
+        .unwrap_or("unknown");
     let evidence = format!("core_pattern={pattern}; RLIMIT_CORE of the run is {limit}");
     // Only a limit of exactly 1 keeps the kernel from starting a handler behind a pipe; core(5).
     if limit == "1" || (limit == "0" && !pattern.starts_with('|')) {
         return LayerFinding::ok("core files", evidence);
     }
     LayerFinding::degraded("core files", evidence)
-        .consequence("a crash of the code starts the machine's crash handler, as root and outside the sandbox")
+        .consequence(
+            "a crash of the code starts the machine's crash handler, as root and outside the sandbox",
+        )
         .remedy("sysctl -w kernel.core_pattern=core")
 }
 

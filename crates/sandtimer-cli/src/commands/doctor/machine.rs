@@ -1,4 +1,5 @@
-//! What the kernel says of itself: values of /proc and /sys that explain a probe or change what runs cost.
+//! What the kernel says of itself: values of /proc and /sys that explain a probe or change what
+//! runs cost.
 //!
 //! Nothing here decides a tier; the sandboxes do. A file that is absent means that the feature is.
 
@@ -186,7 +187,9 @@ fn swap() -> LayerFinding {
         && !Path::new("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists();
     if v1_without_accounting {
         return LayerFinding::degraded(name, format!("{devices} in use, and not accounted to cgroups"))
-            .consequence("a run at its memory limit swaps, slowly and beyond the limit, instead of being ended")
+            .consequence(
+                "a run at its memory limit swaps, slowly and beyond the limit, instead of being ended",
+            )
             .remedy("boot with swapaccount=1, or run `swapoff -a`");
     }
     LayerFinding::ok(name, format!("{devices} in use; runs are kept off it by their memory limit"))
@@ -223,7 +226,10 @@ fn process_numbers() -> LayerFinding {
 
 fn pressure() -> LayerFinding {
     if value("/proc/pressure/cpu").is_some() {
-        return LayerFinding::ok("run-queue time", "/proc/pressure/cpu is there; counted for runs with a v2 group");
+        return LayerFinding::ok(
+            "run-queue time",
+            "/proc/pressure/cpu is there; counted for runs with a v2 group",
+        );
     }
     LayerFinding::degraded("run-queue time", "/proc/pressure/cpu cannot be read")
         .consequence("`run_queue_ms` is null: an Outcome cannot say how long the run waited for a processor")
@@ -263,7 +269,8 @@ impl Ticks {
 
     fn parse(text: &str) -> Self {
         let first = text.lines().next().unwrap_or_default();
-        // user nice system idle iowait irq softirq steal; what follows is part of user and nice already.
+        // user nice system idle iowait irq softirq steal; what follows is part of user and nice
+        // already.
         let fields: Vec<u64> =
             first.split_whitespace().skip(1).take(8).filter_map(|field| field.parse().ok()).collect();
         Ticks { all: fields.iter().sum(), stolen: fields.get(7).copied().unwrap_or(0) }

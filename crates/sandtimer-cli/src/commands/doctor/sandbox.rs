@@ -16,7 +16,7 @@ use sandtimer::{Ending, Engine, Error, Outcome, Run, Spec};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::engine::RemedyContext;
-use super::{LayerFinding, DoctorReport, inside};
+use super::{DoctorReport, LayerFinding, inside};
 
 /// No probe takes longer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -34,7 +34,9 @@ fn failed(layer: &str, error: &Error) -> LayerFinding {
 }
 
 pub(super) fn examine(engine: &Engine, context: &RemedyContext<'_>, report: &mut DoctorReport) {
-    match engine.run_blocking(shell(inside::SCRIPT).limits(Limits::new().wall(PROBE_TIMEOUT).cpu(PROBE_TIMEOUT))) {
+    match engine
+        .run_blocking(shell(inside::SCRIPT).limits(Limits::new().wall(PROBE_TIMEOUT).cpu(PROBE_TIMEOUT)))
+    {
         Ok(outcome) if outcome.ending == Ending::InfraError => report.layers.push(unbuilt(&outcome)),
         Ok(outcome) => {
             report.tier = Some(outcome.isolation.tier);
@@ -215,8 +217,11 @@ fn ownership(engine: &Engine) -> LayerFinding {
     let file_owner = match fs::metadata(directory.0.join("file")) {
         Ok(metadata) => metadata.uid(),
         Err(error) => {
-            let evidence =
-                format!("the file was not written: {error}; {}{}", ending_name(outcome.ending), error_suffix(&outcome));
+            let evidence = format!(
+                "the file was not written: {error}; {}{}",
+                ending_name(outcome.ending),
+                error_suffix(&outcome)
+            );
             return LayerFinding::missing(name, evidence).consequence(consequence).remedy(remedy);
         }
     };

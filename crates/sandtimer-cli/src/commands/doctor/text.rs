@@ -2,7 +2,7 @@
 
 use sandtimer::model::{KillClass, Tier};
 
-use super::{LayerFinding, DoctorReport, LayerStatus};
+use super::{DoctorReport, LayerFinding, LayerStatus};
 
 /// Columns of a line, and of its left part.
 const WIDTH: usize = 110;

@@ -1,4 +1,5 @@
-//! Commands that change jobs: cancel, retry, redeliver, requeue, purge. Each job has a line of its own.
+//! Commands that change jobs: cancel, retry, redeliver, requeue, purge. Each job has a line of its
+//! own.
 
 use std::process::ExitCode;
 
@@ -79,8 +80,8 @@ fn show_retried(flags: &StoreFlags, id: &str, state: JobState) {
     answer(flags, &json!({"id": id, "state": state}), || format!("job {id} is {}\n", state.name()));
 }
 
-/// Does something to each of the jobs that are named. A failure is an error if the job is the only one; of several it is
-/// reported, and the others are done. Returns whether there was a failure.
+/// Does something to each of the jobs that are named. A failure is an error if the job is the only
+/// one; of several it is reported, and the others are done. Returns whether there was a failure.
 pub(super) fn each_named(
     ids: &[String],
     act: &mut dyn FnMut(&str) -> Result<(), StoreError>,

@@ -42,8 +42,9 @@ pub(super) fn get(given: &GetArguments) -> Result<ExitCode, CommandFailure> {
         };
         return Err(CommandFailure::usage(format!("job {id} has left no file `{name}`; {remedy}")));
     };
-    let cannot =
-        |error: std::io::Error| CommandFailure::usage(format!("{}: cannot be written: {error}", out.display()));
+    let cannot = |error: std::io::Error| {
+        CommandFailure::usage(format!("{}: cannot be written: {error}", out.display()))
+    };
     let mut written = match out.as_os_str() == "-" {
         true => None,
         false => Some(File::create(out).map_err(cannot)?),

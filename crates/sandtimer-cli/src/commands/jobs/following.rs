@@ -1,4 +1,5 @@
-//! Following a job to its end: its log as it comes, a line of progress on terminals, and its exit code.
+//! Following a job to its end: its log as it comes, a line of progress on terminals, and its exit
+//! code.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -7,14 +8,14 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandtimer::model::LimitKind;
-use sandtimer_jobs::job::{JobRecord, JobStore, JobStatus, StoreError};
+use sandtimer_jobs::job::{JobRecord, JobStatus, JobStore, StoreError};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::{acting, answer_job, choosing, duration, open, text};
 use crate::args::jobs::WaitArguments;
 use crate::commands::CommandFailure;
 use crate::render::{self, To};
-use crate::signals::{ReceivedSignal, EndRequest, Signals};
+use crate::signals::{EndRequest, ReceivedSignal, Signals};
 
 /// How often the store is asked.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -32,7 +33,8 @@ pub(super) enum FollowResult {
     Left(u8),
 }
 
-/// `sandtimer jobs wait`. A store that does not answer is not waited for either, when the time is over.
+/// `sandtimer jobs wait`. A store that does not answer is not waited for either, when the time is
+/// over.
 pub(super) fn wait(given: &WaitArguments) -> Result<ExitCode, CommandFailure> {
     let most = given.max_wait.as_deref().map(|typed| duration("--for", typed, Duration::ZERO)).transpose()?;
     let signals = Signals::watch().map_err(CommandFailure::system("cannot watch for signals"))?;
@@ -48,7 +50,11 @@ pub(super) fn wait(given: &WaitArguments) -> Result<ExitCode, CommandFailure> {
 }
 
 /// Waits for one after the other: all of them are waited for anyway.
-fn follow_all(given: &WaitArguments, signals: &Signals, most: Option<Duration>) -> Result<ExitCode, CommandFailure> {
+fn follow_all(
+    given: &WaitArguments,
+    signals: &Signals,
+    most: Option<Duration>,
+) -> Result<ExitCode, CommandFailure> {
     let flags = &given.store;
     let begun = monotonic_nanoseconds();
     let store = open(flags)?;
@@ -77,7 +83,8 @@ fn follow_all(given: &WaitArguments, signals: &Signals, most: Option<Duration>) 
     Ok(ExitCode::from(code))
 }
 
-/// What is read of a store that may be away for a while: what goes on elsewhere, or here, may outlast that.
+/// What is read of a store that may be away for a while: what goes on elsewhere, or here, may
+/// outlast that.
 pub(super) struct OutageTracker {
     /// When it answered last.
     last_answer_ns: u64,
@@ -89,7 +96,8 @@ impl OutageTracker {
         OutageTracker { last_answer_ns: monotonic_nanoseconds(), is_reported: false }
     }
 
-    /// `None` where it is asked again; whoever waits hears of it once, behind what `clear` takes off the terminal.
+    /// `None` where it is asked again; whoever waits hears of it once, behind what `clear` takes
+    /// off the terminal.
     pub(super) fn with<T>(
         &mut self,
         answer: Result<T, StoreError>,

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use sandtimer_jobs::job::{JobStore, LineTimes, JobLog, StoreError};
+use sandtimer_jobs::job::{JobLog, JobStore, LineTimes, StoreError};
 use serde_json::json;
 
 use super::following::LOG_PIECE_BYTES;

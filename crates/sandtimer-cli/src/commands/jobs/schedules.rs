@@ -10,19 +10,25 @@ use super::{answer, open};
 use crate::args::jobs::{PauseArguments, ScheduleArguments, StoreFlags, UnscheduleArguments};
 use crate::commands::CommandFailure;
 
-/// Moments that are printed when a schedule is stored, so that a wrong expression or time zone is seen at once.
+/// Moments that are printed when a schedule is stored, so that a wrong expression or time zone is
+/// seen at once.
 const LISTED_MOMENTS: usize = 3;
 
 /// `sandtimer jobs schedule`.
 pub(super) fn put(given: &ScheduleArguments) -> Result<ExitCode, CommandFailure> {
-    let here = std::env::current_dir().map_err(CommandFailure::system("the current directory cannot be read"))?;
+    let here =
+        std::env::current_dir().map_err(CommandFailure::system("the current directory cannot be read"))?;
     let mut sources = super::submitting::sources(&given.file, &here)?;
     let (origin, source, directory) = match (sources.pop(), sources.is_empty()) {
         (Some(one), true) => one,
-        _ => return Err(CommandFailure::usage("standard input has more than one schedule; store them one by one")),
+        _ => {
+            return Err(CommandFailure::usage(
+                "standard input has more than one schedule; store them one by one",
+            ));
+        }
     };
-    let spec =
-        schedule_from(source, &directory).map_err(|error| CommandFailure::usage(format!("{origin}: {error}")))?;
+    let spec = schedule_from(source, &directory)
+        .map_err(|error| CommandFailure::usage(format!("{origin}: {error}")))?;
     let record = open(&given.store)?.put_schedule(LOCAL_OWNER, &spec.job.queue, &spec)?;
     let following = |moment: &u64| spec.recurrence.next(*moment, *moment);
     let moments = std::iter::successors(record.next_ms, following).take(LISTED_MOMENTS);
@@ -69,7 +75,11 @@ pub(super) fn remove(given: &UnscheduleArguments) -> Result<ExitCode, CommandFai
 }
 
 /// `sandtimer jobs pause --schedule` and `resume --schedule`.
-pub(super) fn pause(store: &dyn JobStore, given: &PauseArguments, paused: bool) -> Result<ExitCode, CommandFailure> {
+pub(super) fn pause(
+    store: &dyn JobStore,
+    given: &PauseArguments,
+    paused: bool,
+) -> Result<ExitCode, CommandFailure> {
     let name = given.schedule.as_deref().unwrap_or_default();
     let owner = given.owner.as_deref().unwrap_or(LOCAL_OWNER);
     let record = store.pause_schedule(owner, name, paused)?.ok_or_else(|| unknown(owner, name))?;

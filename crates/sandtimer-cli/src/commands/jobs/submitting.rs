@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use sandtimer_jobs::job::{
-    JobSpec, JobStore, LOCAL_OWNER, MAX_FAN_OUT_BYTES, Submission, UnambiguousValue, anchored, embedded, expanded,
-    parse_file,
+    JobSpec, JobStore, LOCAL_OWNER, MAX_FAN_OUT_BYTES, Submission, UnambiguousValue, anchored, embedded,
+    expanded, parse_file,
 };
 use serde_json::{Value, json};
 
@@ -28,7 +28,8 @@ pub(super) fn submit(given: &SubmitArguments) -> Result<ExitCode, CommandFailure
 /// Everything that was handed over, checked.
 pub(super) fn read(given: &SubmitArguments, store: &dyn JobStore) -> Result<Vec<Submission>, CommandFailure> {
     let scale = time_scale(given)?;
-    let here = std::env::current_dir().map_err(CommandFailure::system("the current directory cannot be read"))?;
+    let here =
+        std::env::current_dir().map_err(CommandFailure::system("the current directory cannot be read"))?;
     let (mut submissions, mut budget) = (Vec::new(), MAX_FAN_OUT_BYTES);
     for (origin, source, directory) in sources(&given.file, &here)? {
         let refused = |error: &dyn std::fmt::Display| CommandFailure::usage(format!("{origin}: {error}"));
@@ -54,7 +55,8 @@ pub(super) fn sources(file: &Path, here: &Path) -> Result<Vec<(String, Value, Pa
     }
     let cannot = |error: std::io::Error| CommandFailure::usage(format!("{shown}: cannot be read: {error}"));
     let text = std::fs::read_to_string(file).map_err(cannot)?;
-    let source = parse_file(file, &text).map_err(|error| CommandFailure::usage(format!("{shown}: {error}")))?;
+    let source =
+        parse_file(file, &text).map_err(|error| CommandFailure::usage(format!("{shown}: {error}")))?;
     let directory = file.canonicalize().map_err(cannot)?.parent().map_or_else(PathBuf::new, Path::to_owned);
     Ok(vec![(shown, source, directory)])
 }
@@ -63,12 +65,14 @@ fn lines(text: &str, here: &Path) -> Result<Vec<(String, Value, PathBuf)>, Comma
     let mut sources = Vec::new();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let origin = format!("line {} of standard input", index + 1);
-        let UnambiguousValue(source) =
-            serde_json::from_str(line).map_err(|error| CommandFailure::usage(format!("{origin}: {error}")))?;
+        let UnambiguousValue(source) = serde_json::from_str(line)
+            .map_err(|error| CommandFailure::usage(format!("{origin}: {error}")))?;
         sources.push((origin, source, here.to_owned()));
     }
     match sources.is_empty() {
-        true => Err(CommandFailure::usage("standard input has no job: one line of JSON for each is expected")),
+        true => {
+            Err(CommandFailure::usage("standard input has no job: one line of JSON for each is expected"))
+        }
         false => Ok(sources),
     }
 }
@@ -80,7 +84,8 @@ fn time_scale(given: &SubmitArguments) -> Result<Option<f64>, CommandFailure> {
         None => (variable(), "SANDTIMER_TIME_SCALE"),
     };
     let number = |typed: String| {
-        let refused = || CommandFailure::usage(format!("{origin}: `{typed}` is not a number; use one such as 0.1"));
+        let refused =
+            || CommandFailure::usage(format!("{origin}: `{typed}` is not a number; use one such as 0.1"));
         typed.parse::<f64>().ok().filter(|scale| scale.is_finite()).ok_or_else(refused)
     };
     typed.map(number).transpose()

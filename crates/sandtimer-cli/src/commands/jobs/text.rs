@@ -239,7 +239,8 @@ pub(super) fn files(files: &[JobFile], refused: &[JobFileRefused]) -> String {
 
 /// A table of queues.
 pub(super) fn queues(facts: &[QueueFacts]) -> String {
-    let mut entries = vec![["QUEUE", "SCHEDULED", "QUEUED", "RUNNING", "DEAD", "OLDEST", ""].map(str::to_owned)];
+    let mut entries =
+        vec![["QUEUE", "SCHEDULED", "QUEUED", "RUNNING", "DEAD", "OLDEST", ""].map(str::to_owned)];
     entries.extend(facts.iter().map(|facts| {
         [
             facts.queue.clone(),

@@ -1,7 +1,9 @@
-//! `sandtimer jobs watch`: what a job writes as it comes, and how far each of several is. On a terminal that is a bar for each, drawn
-//! over; elsewhere a line when something has changed. All of it is on stderr; stdout has the log and the ends.
+//! `sandtimer jobs watch`: what a job writes as it comes, and how far each of several is. On a
+//! terminal that is a bar for each, drawn over; elsewhere a line when something has changed. All of
+//! it is on stderr; stdout has the log and the ends.
 //!
-//! How far a job is comes from what it prints, read as the output of any run is; where that says nothing, the bar is its time.
+//! How far a job is comes from what it prints, read as the output of any run is; where that says
+//! nothing, the bar is its time.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -14,7 +16,7 @@ use sandtimer::time::Moment;
 use sandtimer_jobs::job::{JobRecord, JobState, JobStore, StoreError};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use super::following::{POLL_INTERVAL, LOG_PIECE_BYTES, OutageTracker, ending, exit_of, worst};
+use super::following::{LOG_PIECE_BYTES, OutageTracker, POLL_INTERVAL, ending, exit_of, worst};
 use super::{answer_job, choosing, open, text};
 use crate::args::jobs::WatchArguments;
 use crate::commands::CommandFailure;
@@ -85,7 +87,13 @@ fn refresh(store: &dyn JobStore, all: &mut [WatchedJob], shown: &mut WatchDispla
 
 impl WatchedJob {
     fn new(id: &str) -> Self {
-        WatchedJob { id: id.to_owned(), cursor: 0, tracker: None, record: None, reported_state: String::new() }
+        WatchedJob {
+            id: id.to_owned(),
+            cursor: 0,
+            tracker: None,
+            record: None,
+            reported_state: String::new(),
+        }
     }
 
     fn is_over(&self) -> bool {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sandtimer::limits::Limits;
 use sandtimer::{Engine, Options};
-use sandtimer_jobs::executor::{WorkerContext, Worker, WorkerSettings};
+use sandtimer_jobs::executor::{Worker, WorkerContext, WorkerSettings};
 use sandtimer_jobs::job::{JobStore, StoreError};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_server::HttpWebhookSender;
@@ -16,7 +16,9 @@ use super::following::{FollowResult, Follower, exit_code};
 use super::{answer_job, duration, open, state_directory, submitting, text};
 use crate::args::jobs::{RunArguments, StoreFlags, WorkArguments};
 use crate::commands::CommandFailure;
-use crate::commands::serve::{ServerSetting, drain_time, file_bytes, memory as bytes_of_memory, private_webhooks};
+use crate::commands::serve::{
+    ServerSetting, drain_time, file_bytes, memory as bytes_of_memory, private_webhooks,
+};
 use crate::config::{Config, Uses};
 use crate::render;
 use crate::signals::Signals;
@@ -156,8 +158,11 @@ fn worker(
     let signals = Signals::watch().map_err(CommandFailure::system("cannot watch for signals"))?;
     let engine = Engine::with_options(Options { maxima: config.maxima(), ..Options::default() })?;
     let resources = WorkerContext::new(engine, Arc::clone(store), &state_directory(flags)?);
-    let resources =
-        WorkerContext { defaults: config.defaults(Uses::Commands), max_file_bytes: bounds.file_bytes, ..resources };
+    let resources = WorkerContext {
+        defaults: config.defaults(Uses::Commands),
+        max_file_bytes: bounds.file_bytes,
+        ..resources
+    };
     let webhook_sender = Arc::new(HttpWebhookSender::new(bounds.private_webhooks));
     Ok((Worker::new(resources, settings).with_webhook_sender(webhook_sender), signals))
 }

@@ -26,7 +26,8 @@ pub(super) fn import(given: &TemplateImport) -> Result<ExitCode, CommandFailure>
     let source = given.source.as_path();
     let unreadable =
         |error: io::Error| CommandFailure::usage(format!("`{}` cannot be read: {error}", source.display()));
-    // The server would not read the whole archive, and a client that still sends may not get its answer.
+    // The server would not read the whole archive, and a client that still sends may not get its
+    // answer.
     let known = client.get("/v1/templates")?;
     if known["templates"].as_array().into_iter().flatten().any(|template| template["name"] == *name) {
         return Err(CommandFailure::usage(format!(
@@ -44,7 +45,8 @@ pub(super) fn import(given: &TemplateImport) -> Result<ExitCode, CommandFailure>
     Ok(print_reply(given.server.json, &made, made["name"].as_str().unwrap_or_default()))
 }
 
-/// An archive that is packed while it is read. It has no end if packing it failed: what is sent of it is not whole.
+/// An archive that is packed while it is read. It has no end if packing it failed: what is sent of
+/// it is not whole.
 struct PackedArchive<'a> {
     reader: &'a UnixStream,
     has_failed: &'a AtomicBool,

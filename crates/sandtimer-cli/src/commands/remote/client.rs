@@ -18,9 +18,11 @@ use crate::args::ServerFlags;
 const SERVER: &str = "http://127.0.0.1:7880";
 /// An address that nothing is resolved for: what is connected to is a socket.
 const AGENTS: &str = "http://127.0.0.1";
-/// How long connecting, and the head of an answer, may take. A kill's answer may wait for the run's end.
+/// How long connecting, and the head of an answer, may take. A kill's answer may wait for the run's
+/// end.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long one answer may take as a whole. A stream of events is asked for again then, from where it was.
+/// How long one answer may take as a whole. A stream of events is asked for again then, from where
+/// it was.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a file or directory may take.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(6 * 3600);
@@ -46,7 +48,9 @@ impl RequestRejection {
 impl fmt::Display for RequestRejection {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RequestRejection::Answer { code, message, hint } => write!(formatter, "{code}: {message}; {hint}"),
+            RequestRejection::Answer { code, message, hint } => {
+                write!(formatter, "{code}: {message}; {hint}")
+            }
             RequestRejection::Unreachable { server, problem } => write!(
                 formatter,
                 "cannot reach the server at {server}: {problem}; start one with `sandtimer serve`, or name it with --server or \
@@ -74,7 +78,8 @@ impl Client {
         Some(Client { agent, server: AGENTS.to_owned(), token: None })
     }
 
-    /// Of the server that has this run: the one that is named, or that of MCP clients where it is there.
+    /// Of the server that has this run: the one that is named, or that of MCP clients where it is
+    /// there.
     pub fn having(flags: &ServerFlags, id: &str) -> Result<Self, CommandFailure> {
         let has = |client: &Client| client.get(&format!("/v1/runs/{id}")).is_ok();
         let usual = Self::new(flags)?;
@@ -171,8 +176,13 @@ impl Client {
         if answer.status().is_success() { Ok(()) } else { self.value(answer).map(drop) }
     }
 
-    /// The events of a run behind this one, to be read as they come; nothing where there are no more.
-    pub fn events(&self, id: &str, after: Option<&str>) -> Result<Option<impl Read + use<>>, RequestRejection> {
+    /// The events of a run behind this one, to be read as they come; nothing where there are no
+    /// more.
+    pub fn events(
+        &self,
+        id: &str,
+        after: Option<&str>,
+    ) -> Result<Option<impl Read + use<>>, RequestRejection> {
         let header = after.map(|after| ("last-event-id", after));
         let answer = self.send(&format!("/v1/runs/{id}/events"), header.as_slice())?;
         match answer.status().as_u16() {
@@ -230,7 +240,8 @@ fn config() -> Config {
 }
 
 fn token_of(path: &std::path::Path) -> Result<String, CommandFailure> {
-    let refused = |problem: String| CommandFailure::usage(format!("--token-file: {} {problem}", path.display()));
+    let refused =
+        |problem: String| CommandFailure::usage(format!("--token-file: {} {problem}", path.display()));
     let kind = std::fs::metadata(path).map_err(|error| refused(format!("cannot be read: {error}")))?;
     if !kind.is_file() || kind.len() > MAX_TOKEN_FILE_BYTES {
         return Err(refused("is not a file of one token".to_owned()));

@@ -4,7 +4,8 @@
 //! file       its bytes, as they are read          PUT, GET /v1/files
 //! directory  a tar archive, as it is written      PUT, GET /v1/files/tar
 //! ```
-//! Nothing is replaced by a part: the server puts a file in its place once all of it has arrived, and so does this side.
+//! Nothing is replaced by a part: the server puts a file in its place once all of it has arrived,
+//! and so does this side.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -48,9 +49,9 @@ impl CopyEnd {
         let parts = text.to_str().and_then(|text| text.split_once(':'));
         let is_id = |id: &str| !id.is_empty() && id.chars().all(|letter| letter.is_ascii_alphanumeric());
         match parts.filter(|(id, _)| is_id(id)) {
-            Some((_, "")) => {
-                Err(CommandFailure::usage("copy: give a path after the id of the sandbox, such as ID:/tmp/file"))
-            }
+            Some((_, "")) => Err(CommandFailure::usage(
+                "copy: give a path after the id of the sandbox, such as ID:/tmp/file",
+            )),
             Some((id, path)) => Ok(CopyEnd::InSandbox { id: checked(id)?.to_owned(), path: path.to_owned() }),
             None => Ok(CopyEnd::Local(PathBuf::from(text))),
         }
@@ -132,11 +133,16 @@ fn name_of(path: &Path) -> Result<String, CommandFailure> {
     })
 }
 
-fn copy_in(source: &Path, sandbox_path: SandboxPath<'_>, progress: Progress) -> Result<Value, CommandFailure> {
+fn copy_in(
+    source: &Path,
+    sandbox_path: SandboxPath<'_>,
+    progress: Progress,
+) -> Result<Value, CommandFailure> {
     let metadata = fs::metadata(source).map_err(|error| local(source, &error))?;
     let name = name_of(source)?;
     if metadata.is_dir() {
-        let sandbox_path = if sandbox_path.path.ends_with('/') { sandbox_path.or_below(&name)? } else { sandbox_path };
+        let sandbox_path =
+            if sandbox_path.path.ends_with('/') { sandbox_path.or_below(&name)? } else { sandbox_path };
         return directory_in(source, &sandbox_path, progress);
     }
     if !metadata.is_file() {
@@ -148,7 +154,8 @@ fn copy_in(source: &Path, sandbox_path: SandboxPath<'_>, progress: Progress) -> 
     let sandbox_path = sandbox_path.or_below(&name)?;
     let file = File::open(source).map_err(|error| local(source, &error))?;
     let mode = metadata.mode() & 0o777;
-    let mut counted = CountingReader { inner: file, progress: Progress { total: Some(metadata.len()), ..progress } };
+    let mut counted =
+        CountingReader { inner: file, progress: Progress { total: Some(metadata.len()), ..progress } };
     let request = sandbox_path.request("", &format!("&mode={mode:04o}&parents=true"));
     let answer = sandbox_path.client.put(&request, &mut counted);
     counted.progress.finish();
@@ -158,7 +165,11 @@ fn copy_in(source: &Path, sandbox_path: SandboxPath<'_>, progress: Progress) -> 
     )
 }
 
-fn directory_in(source: &Path, sandbox_path: &SandboxPath<'_>, progress: Progress) -> Result<Value, CommandFailure> {
+fn directory_in(
+    source: &Path,
+    sandbox_path: &SandboxPath<'_>,
+    progress: Progress,
+) -> Result<Value, CommandFailure> {
     let (reader, writer) = UnixStream::pair().map_err(|error| local(source, &error))?;
     let mut counted = CountingReader { inner: reader, progress };
     let request = sandbox_path.request("/tar", "&parents=true&links=keep");
@@ -182,7 +193,8 @@ fn directory_in(source: &Path, sandbox_path: &SandboxPath<'_>, progress: Progres
     }
 }
 
-/// Writes a directory as an archive; what is neither file, directory nor link is left out, and reported.
+/// Writes a directory as an archive; what is neither file, directory nor link is left out, and
+/// reported.
 fn pack(directory: &Path, to: impl Write) -> io::Result<()> {
     let mut archive = Builder::new(BufWriter::with_capacity(BUFFER_BYTES, to));
     archive.follow_symlinks(false);
@@ -208,7 +220,11 @@ fn pack(directory: &Path, to: impl Write) -> io::Result<()> {
     archive.into_inner()?.flush()
 }
 
-fn copy_out(sandbox_path: &SandboxPath<'_>, target: &Path, progress: Progress) -> Result<Value, CommandFailure> {
+fn copy_out(
+    sandbox_path: &SandboxPath<'_>,
+    target: &Path,
+    progress: Progress,
+) -> Result<Value, CommandFailure> {
     let name = sandbox_path.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     let is_written_as_directory = target.as_os_str().as_bytes().ends_with(b"/");
     let goal = |is_file: bool| match target.is_dir() && (is_file || is_written_as_directory) {
@@ -258,7 +274,11 @@ fn file_out(
     copied.map(|()| counted.progress.bytes).map_err(|error| local(goal, &error))
 }
 
-fn directory_out(sandbox_path: &SandboxPath<'_>, goal: &Path, progress: Progress) -> Result<u64, CommandFailure> {
+fn directory_out(
+    sandbox_path: &SandboxPath<'_>,
+    goal: &Path,
+    progress: Progress,
+) -> Result<u64, CommandFailure> {
     let (_, body) = sandbox_path.client.stream(&sandbox_path.request("/tar", ""))?;
     let mut counted = CountingReader { inner: body, progress };
     let unpacked = fs::create_dir_all(goal).and_then(|()| unpack(&mut counted, goal));
@@ -266,7 +286,8 @@ fn directory_out(sandbox_path: &SandboxPath<'_>, goal: &Path, progress: Progress
     unpacked.map(|()| counted.progress.bytes).map_err(|error| local(goal, &error))
 }
 
-/// Unpacks an archive of which nothing is trusted: no member leaves the directory, over a link or by its name, and none is a device.
+/// Unpacks an archive of which nothing is trusted: no member leaves the directory, over a link or
+/// by its name, and none is a device.
 fn unpack(archive: &mut impl Read, goal: &Path) -> io::Result<()> {
     let root = File::open(goal)?;
     let mut archive = Archive::new(archive);
@@ -295,7 +316,8 @@ fn unpack(archive: &mut impl Read, goal: &Path) -> io::Result<()> {
                 error => error.into(),
             })?;
             let mode = fstat(&directory)?.st_mode;
-            // What comes below it has to be made. A descriptor of a path is changed by its name only.
+            // What comes below it has to be made. A descriptor of a path is changed by its name
+            // only.
             let descriptor = format!("/proc/self/fd/{}", directory.as_raw_fd());
             fs::set_permissions(descriptor, fs::Permissions::from_mode(mode | 0o700))?;
         }
@@ -393,7 +415,8 @@ mod tests {
         assert_eq!(progress.line(), "0.5 MiB");
     }
 
-    /// Members below a link that an earlier one has made, absolute names and names with `..`, and devices.
+    /// Members below a link that an earlier one has made, absolute names and names with `..`, and
+    /// devices.
     #[test]
     fn hostile_archives_stay_inside() {
         let sandbox_path = tempfile::tempdir().expect("a directory");

@@ -1,7 +1,7 @@
 //! `sandtimer logs`: what a run has written, and, with `--follow`, writes.
 //!
-//! Following reads the run's events. Each has an id, and a connection that breaks is made again behind the last one that was
-//! printed, so nothing is lost or printed twice.
+//! Following reads the run's events. Each has an id, and a connection that breaks is made again
+//! behind the last one that was printed, so nothing is lost or printed twice.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::ExitCode;
@@ -95,8 +95,13 @@ fn follow(client: &Client, id: &str, as_json: bool) -> Result<(), CommandFailure
     }
 }
 
-/// Prints events as they come, noting the place behind each. True when there is nothing more to print.
-fn print_events(body: impl Read, last_event_id: &mut Option<String>, as_json: bool) -> Result<bool, CommandFailure> {
+/// Prints events as they come, noting the place behind each. True when there is nothing more to
+/// print.
+fn print_events(
+    body: impl Read,
+    last_event_id: &mut Option<String>,
+    as_json: bool,
+) -> Result<bool, CommandFailure> {
     let mut reader = BufReader::new(body);
     let mut event = ServerSentEvent::default();
     loop {
@@ -187,6 +192,7 @@ fn show(stream: &str, piece: &Value) -> Result<bool, CommandFailure> {
     if piece["encoding"].as_str() != Some("base64") {
         return Ok(render::write(to, data.as_bytes()));
     }
-    let bytes = STANDARD.decode(data).map_err(CommandFailure::system("the server's answer cannot be read"))?;
+    let bytes =
+        STANDARD.decode(data).map_err(CommandFailure::system("the server's answer cannot be read"))?;
     Ok(render::write(to, &bytes))
 }

@@ -71,7 +71,8 @@ impl ActivityList {
 /// Of the server, and of that of MCP clients: where only one of them is up, of that.
 fn listed(given: &PsArguments) -> Result<ActivityList, CommandFailure> {
     let usual = ActivityList::of(&Client::new(&given.server)?, given.all);
-    let agents = Client::of_agents(&given.server).and_then(|client| ActivityList::of(&client, given.all).ok());
+    let agents =
+        Client::of_agents(&given.server).and_then(|client| ActivityList::of(&client, given.all).ok());
     match (usual, agents) {
         (Ok(usual), Some(agents)) => Ok(usual.with(agents)),
         (Err(RequestRejection::Unreachable { .. }), Some(agents)) => Ok(agents),

@@ -18,7 +18,8 @@ use crate::args::sandbox::{
 use crate::config::written;
 use crate::render::{self, To};
 
-/// How long one request waits for the end of a run. The server cancels a run that no client has waited for for ten seconds.
+/// How long one request waits for the end of a run. The server cancels a run that no client has
+/// waited for for ten seconds.
 const WAIT_MILLISECONDS: u64 = 20_000;
 const HEAD: [&str; 5] = ["ID", "TEMPLATE", "RUNS", "DURABILITY", "AGE"];
 
@@ -161,7 +162,8 @@ fn execute(given: &SandboxExec) -> Result<ExitCode, CommandFailure> {
 
 /// A duration as it was given by a flag.
 fn milliseconds(kind: LimitKind, flag: &str, given: &std::ffi::OsStr) -> Result<Value, CommandFailure> {
-    let text = given.to_str().ok_or_else(|| CommandFailure::usage(format!("{flag}: the value is not text")))?;
+    let text =
+        given.to_str().ok_or_else(|| CommandFailure::usage(format!("{flag}: the value is not text")))?;
     Ok(match parse_string(flag, Format::flag(kind), text, "the command line")? {
         Setting::At(nanoseconds) => nanoseconds.div_ceil(1_000_000).into(),
         Setting::Unlimited => "unlimited".into(),
@@ -176,5 +178,7 @@ pub(super) fn checked(id: &str) -> Result<&str, CommandFailure> {
         return Ok(id);
     }
     let shown = printable(&id.chars().take(100).collect::<String>());
-    Err(CommandFailure::usage(format!("`{shown}` is not the id of a sandbox; `sandtimer sandbox list` lists them")))
+    Err(CommandFailure::usage(format!(
+        "`{shown}` is not the id of a sandbox; `sandtimer sandbox list` lists them"
+    )))
 }

@@ -1,4 +1,5 @@
-//! HTTP over the socket of this user's server for MCP clients. Whatever the address says, it is that server that is reached.
+//! HTTP over the socket of this user's server for MCP clients. Whatever the address says, it is
+//! that server that is reached.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -16,7 +17,11 @@ pub(super) struct Agents;
 impl Connector for Agents {
     type Out = SocketTransport;
 
-    fn connect(&self, details: &ConnectionDetails<'_>, _: Option<()>) -> Result<Option<SocketTransport>, Error> {
+    fn connect(
+        &self,
+        details: &ConnectionDetails<'_>,
+        _: Option<()>,
+    ) -> Result<Option<SocketTransport>, Error> {
         let config = details.config;
         let buffers = LazyBuffers::new(config.input_buffer_size(), config.output_buffer_size());
         Ok(Some(SocketTransport { stream: mcp::connect()?, buffers }))

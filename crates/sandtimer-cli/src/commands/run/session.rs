@@ -1,7 +1,8 @@
-//! From a run that has begun to an exit code: passes its streams on, ends it when asked to, and says why it ended.
+//! From a run that has begun to an exit code: passes its streams on, ends it when asked to, and
+//! says why it ended.
 //!
-//! This thread never writes to stdout and never waits for a thread that does: whoever reads it may have stopped. The
-//! verdict's line and the exit code come nevertheless.
+//! This thread never writes to stdout and never waits for a thread that does: whoever reads it may
+//! have stopped. The verdict's line and the exit code come nevertheless.
 
 use std::future::Future;
 use std::os::fd::OwnedFd;
@@ -22,20 +23,21 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::CommandFailure;
 use super::exit::{exit_code, is_own_end};
-use crate::args::{OnOutputLimit, Settings, EncodingErrors};
-use crate::waker::EventWaker;
+use crate::args::{EncodingErrors, OnOutputLimit, Settings};
 use crate::config::{Config, written};
 use crate::input::{self, Feed, ReadFile};
-use crate::passthrough::{Flow, PumpOwner, Pump, Sink, PumpState};
+use crate::passthrough::{Flow, Pump, PumpOwner, PumpState, Sink};
 use crate::render;
-use crate::signals::{self, ReceivedSignal, InterruptTarget, Signals, end_as_interrupted};
+use crate::signals::{self, InterruptTarget, ReceivedSignal, Signals, end_as_interrupted};
 use crate::terminal::{Interrupts, KeyRequests, RawMode, copy_size, is_foreground};
+use crate::waker::EventWaker;
 
 /// How long a reader may take nothing, once a limit or a cancel has ended the run.
 const DELIVERY_TIMEOUT: u64 = 5_000_000_000;
 /// How long the verdict's line waits for the last output, so that it comes behind it.
 const VERDICT_OUTPUT_TIMEOUT: u64 = 20_000_000;
-/// How long Ctrl-C waits for the command's start if the engine has not noticed it yet, in nanoseconds.
+/// How long Ctrl-C waits for the command's start if the engine has not noticed it yet, in
+/// nanoseconds.
 const START_TIMEOUT: u64 = 300_000_000;
 /// What a shell sees of a command that wrote to a closed pipe.
 const BROKEN_PIPE: u8 = 128 + 13;
@@ -53,7 +55,8 @@ const INTERRUPTED: u8 = 128 + 2;
 /// Nanoseconds within which a command ends that the interrupt key has ended.
 const MAX_INTERRUPT_DELAY: u64 = 2_000_000_000;
 
-/// How long the thread that reads what is typed waits for raw mode after the run came back to the foreground.
+/// How long the thread that reads what is typed waits for raw mode after the run came back to the
+/// foreground.
 const TAKE_TERMINAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why this process ended the run.
@@ -83,9 +86,9 @@ pub(super) struct Session<'a> {
     is_raw: Arc<AtomicBool>,
     /// How often an end was asked for on the job's terminal.
     asked: Arc<AtomicUsize>,
-    /// A shell has brought this process to the foreground again, without a signal: it was running. The thread that reads what is
-    /// typed detects it, and waits until the other end of what it sends here is dropped: what is read before the terminal is in raw
-    /// mode is shown twice.
+    /// A shell has brought this process to the foreground again, without a signal: it was running.
+    /// The thread that reads what is typed detects it, and waits until the other end of what it
+    /// sends here is dropped: what is read before the terminal is in raw mode is shown twice.
     foreground: (Sender<SyncSender<()>>, Receiver<SyncSender<()>>),
     /// Ctrl-Z was typed there.
     is_stop_requested: Arc<AtomicBool>,
@@ -106,7 +109,8 @@ impl<'a> Session<'a> {
         settings: &'a Settings,
         config: &'a Config,
     ) -> Result<Self, CommandFailure> {
-        let new_waker = || EventWaker::new().map_err(CommandFailure::system("cannot make an event descriptor"));
+        let new_waker =
+            || EventWaker::new().map_err(CommandFailure::system("cannot make an event descriptor"));
         let (wake, dead) = (new_waker()?, new_waker()?);
         // With its proof: the process that would settle it later ends with this one.
         let (wait, warned) = (run.settled(), run.warned());
@@ -157,10 +161,12 @@ impl<'a> Session<'a> {
             self.pump(Sink::Stdout, Flow::Message(json))?;
         }
         self.deliver(Some(VERDICT_OUTPUT_TIMEOUT), VERDICT_OUTPUT_TIMEOUT);
-        // On a terminal of its own the key has interrupted the command itself, unless that was long before.
+        // On a terminal of its own the key has interrupted the command itself, unless that was long
+        // before.
         let since = ended_at.saturating_sub(self.interrupt_typed_at.load(Ordering::Relaxed));
         self.was_interrupted = self.is_interrupted || since < MAX_INTERRUPT_DELAY;
-        // Behind the job's output, which is written for a raw terminal, and before ours, which is not.
+        // Behind the job's output, which is written for a raw terminal, and before ours, which is
+        // not.
         self.raw = None;
         self.explain(&outcome);
         let patience = (!is_own_end(&outcome)).then_some(DELIVERY_TIMEOUT);
@@ -244,7 +250,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// The limit of output that is passed through: one that somebody chose, not the one for captured output.
+    /// The limit of output that is passed through: one that somebody chose, not the one for
+    /// captured output.
     fn output_limit(&self) -> Option<u64> {
         let effect = self.run.effective().get(LimitKind::Output)?;
         (effect.source != Source::Builtin).then_some(effect.value)
@@ -253,7 +260,8 @@ impl<'a> Session<'a> {
     fn pump(&mut self, sink: Sink, flow: Flow) -> Result<(), CommandFailure> {
         let owner =
             PumpOwner { wake: self.wake.clone(), dead: self.dead.clone(), run: Arc::downgrade(&self.run) };
-        let pump = Pump::start(sink, flow, &owner).map_err(CommandFailure::system("cannot start a thread"))?;
+        let pump =
+            Pump::start(sink, flow, &owner).map_err(CommandFailure::system("cannot start a thread"))?;
         self.pumps.push(pump);
         Ok(())
     }
@@ -294,13 +302,15 @@ impl<'a> Session<'a> {
                 let reason = code.reason();
                 self.why.get_or_insert(EndCause::Signal(code.exit_code()));
                 self.is_interrupted |= code.is_interactive_interrupt();
-                // A second one does not wait for the grace; the engine knows by itself that it is the second.
+                // A second one does not wait for the grace; the engine knows by itself that it is
+                // the second.
                 self.run.cancel(reason);
             }
         }
     }
 
-    /// The first Ctrl-C is the command's: as on a terminal that it shares, it may have something to do. False where it is not to have it.
+    /// The first Ctrl-C is the command's: as on a terminal that it shares, it may have something to
+    /// do. False where it is not to have it.
     fn pass_interrupt_on(&mut self) -> bool {
         if self.is_interrupted || self.why.is_some() || !self.has_begun() {
             return false;
@@ -309,7 +319,8 @@ impl<'a> Session<'a> {
         self.run.signal(Signal::INT.as_raw()).is_ok()
     }
 
-    /// Whether the command has begun. What it has written may be shown here before the engine has noticed that.
+    /// Whether the command has begun. What it has written may be shown here before the engine has
+    /// noticed that.
     fn has_begun(&self) -> bool {
         let waker = Waker::from(Arc::new(self.wake.clone()));
         let mut started = self.run.started();
@@ -328,7 +339,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Stops the run and this process, until a shell continues both. The limits of the run are in force all the while.
+    /// Stops the run and this process, until a shell continues both. The limits of the run are in
+    /// force all the while.
     fn stop(&mut self) {
         self.raw = None;
         // A run that has ended has nothing to stop.
@@ -375,7 +387,9 @@ impl<'a> Session<'a> {
         }
         let ends = self.settings.on_output_limit == OnOutputLimit::End;
         let why = self.pumps.iter().find_map(|pump| match (pump.sink, pump.state()) {
-            (Sink::Stdout, PumpState::Broken) => Some((EndCause::BrokenPipe, "its stdout has no reader".to_owned())),
+            (Sink::Stdout, PumpState::Broken) => {
+                Some((EndCause::BrokenPipe, "its stdout has no reader".to_owned()))
+            }
             (Sink::Stdout, PumpState::Failed(errno)) => {
                 Some((EndCause::Undeliverable, format!("its stdout cannot be passed on: {errno}")))
             }
@@ -394,8 +408,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Waits until everything is delivered, at most `most` in all, and without progress at most `idle` nanoseconds. A
-    /// signal ends the wait.
+    /// Waits until everything is delivered, at most `most` in all, and without progress at most
+    /// `idle` nanoseconds. A signal ends the wait.
     fn deliver(&mut self, most: Option<u64>, idle: u64) -> bool {
         let begun = monotonic_nanoseconds();
         let mut moved = (0, begun);
@@ -502,7 +516,9 @@ impl<'a> Session<'a> {
         let stdout = self.pumps.iter().find(|pump| pump.sink == Sink::Stdout).map(Pump::state);
         let own = exit_code(outcome);
         match (&self.why, stdout) {
-            (Some(EndCause::Signal(code)), _) if outcome.ending == Ending::Cancelled || is_own_end(outcome) => {
+            (Some(EndCause::Signal(code)), _)
+                if outcome.ending == Ending::Cancelled || is_own_end(outcome) =>
+            {
                 *code
             }
             (Some(EndCause::OutputLimit), _) if outcome.ending == Ending::Cancelled => 124,

@@ -1,4 +1,5 @@
-//! The webhooks that a worker sends at the moment, and the destinations that it leaves alone because they failed.
+//! The webhooks that a worker sends at the moment, and the destinations that it leaves alone
+//! because they failed.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,7 +8,10 @@ use std::time::Duration;
 use sandtimer::time::Moment;
 
 use super::super::clock::now;
-use super::{MAX_DELIVERIES, MAX_DELIVERIES_PER_DESTINATION, FIRST_PAUSE, FORBIDDEN_PAUSE, MAX_DESTINATION_PAUSE, MAX_FAILING, SendResult};
+use super::{
+    FIRST_PAUSE, FORBIDDEN_PAUSE, MAX_DELIVERIES, MAX_DELIVERIES_PER_DESTINATION, MAX_DESTINATION_PAUSE,
+    MAX_FAILING, SendResult,
+};
 use crate::job::{Delivery, Destination, WebhookShares};
 
 #[derive(Debug, Default)]
@@ -54,7 +58,11 @@ impl DeliverySlots {
             (now() < failing.until).then(|| destination.clone())
         };
         let paused = table.failing.iter().filter_map(is_paused).collect();
-        let shares = WebhookShares { each: MAX_DELIVERIES_PER_DESTINATION, under_way: table.under_way.clone(), paused };
+        let shares = WebhookShares {
+            each: MAX_DELIVERIES_PER_DESTINATION,
+            under_way: table.under_way.clone(),
+            paused,
+        };
         (MAX_DELIVERIES.saturating_sub(table.under_way.len()), shares)
     }
 
@@ -88,7 +96,9 @@ impl DeliveryPermit<'_> {
             }
             SendResult::Forbidden(_) => (times, FORBIDDEN_PAUSE),
         };
-        table.failing.insert(self.destination.clone(), FailingDestination { times, until: now().after(pause) });
+        table
+            .failing
+            .insert(self.destination.clone(), FailingDestination { times, until: now().after(pause) });
         if table.failing.len() > MAX_FAILING {
             let least = table.failing.iter().min_by_key(|(_, failing)| failing.times);
             if let Some(destination) = least.map(|(destination, _)| destination.clone()) {

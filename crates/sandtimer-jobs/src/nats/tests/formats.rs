@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::job::{JobLease, LeaseRequest, WorkerFacts};
 use serde_json::json;
 
-use super::super::command::{CommandResult, StoreCommand, LogEntry, FORMAT};
+use super::super::command::{CommandResult, FORMAT, LogEntry, StoreCommand};
 use super::super::replica::{Message, Replica};
 use super::submit;
 use crate::sqlite::{reading, workers};
@@ -25,7 +25,9 @@ fn pieces_of_logs_have_times_from_version_8_on() {
     apply(&mut replica, 7, submit(json!({})));
     let (worker, lease) = ("w".to_owned(), Duration::from_secs(60));
     let request = LeaseRequest { worker, slots: 1, queues: Vec::new(), only: None, lease, memory: None };
-    let CommandResult::Leased(leased) = apply(&mut replica, 7, StoreCommand::Lease(request)) else { panic!("no lease") };
+    let CommandResult::Leased(leased) = apply(&mut replica, 7, StoreCommand::Lease(request)) else {
+        panic!("no lease")
+    };
     let held: JobLease = leased[0].held.clone();
     for (format, bytes) in [(7, b"old\n"), (FORMAT, b"new\n")] {
         apply(&mut replica, format, StoreCommand::AppendLog { held: held.clone(), bytes: bytes.to_vec() });

@@ -1,12 +1,15 @@
-//! Random interleavings of what workers, callers and time do to jobs, on a clock that the schedule moves: the tables that every copy
-//! of a NATS server's log has, and the same schedules on the SQLite store, which must answer the same.
+//! Random interleavings of what workers, callers and time do to jobs, on a clock that the schedule
+//! moves: the tables that every copy of a NATS server's log has, and the same schedules on the
+//! SQLite store, which must answer the same.
 //!
-//! A schedule is a few jobs and workers, and what they do in random order, late and twice as well: leases that have run out are
-//! renewed and finished, what was lost is finished beside its successor, jobs are cancelled and retried meanwhile. A ledger that
-//! knows nothing of states or tables holds every answer to what is promised. Whatever fails says its seed.
+//! A schedule is a few jobs and workers, and what they do in random order, late and twice as well:
+//! leases that have run out are renewed and finished, what was lost is finished beside its
+//! successor, jobs are cancelled and retried meanwhile. A ledger that knows nothing of states or
+//! tables holds every answer to what is promised. Whatever fails says its seed.
 //!
-//! Breakers that jobs share in a store are changed by compare-and-set: of three workers that read, change and write in any order
-//! one is the probe, every failure counts, and what was admitted before a change of state says nothing behind it.
+//! Breakers that jobs share in a store are changed by compare-and-set: of three workers that read,
+//! change and write in any order one is the probe, every failure counts, and what was admitted
+//! before a change of state says nothing behind it.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,17 +18,17 @@ use std::time::Duration;
 
 use sandtimer::time::Moment;
 use sandtimer_agents::resilience::{
-    BreakerSettings, BreakerSnapshot, Breakers, AttemptFailure, AttemptResult, SharedBreakers,
+    AttemptFailure, AttemptResult, BreakerSettings, BreakerSnapshot, Breakers, SharedBreakers,
 };
 
 use crate::job::{
-    CancelResult, Filter, Finish, FinishResult, JobLease, JobRecord, JobResult, JobStore, LeaseRequest, JobAssignment, Renewal,
-    JobStatus, StoreError, Submission,
+    CancelResult, Filter, Finish, FinishResult, JobAssignment, JobLease, JobRecord, JobResult, JobStatus,
+    JobStore, LeaseRequest, Renewal, StoreError, Submission,
 };
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-use super::super::command::{CommandResult, StoreCommand, LogEntry, FORMAT};
+use super::super::command::{CommandResult, FORMAT, LogEntry, StoreCommand};
 use super::super::replica::{Message, Replica};
 use super::submission;
 use crate::SqliteJobs;
@@ -225,7 +228,9 @@ impl<'a> StorePlayer<'a> {
             }
             Act::Finish { job, epoch, status, again } => {
                 let (held, result) = (held(*job, *epoch), result(*status, *epoch));
-                ActReply::Finished(self.store.finish(now, Finish { held, result, again: *again, pause_ms: 0 }))
+                ActReply::Finished(
+                    self.store.finish(now, Finish { held, result, again: *again, pause_ms: 0 }),
+                )
             }
             Act::Cancel(job) => ActReply::Cancelled(self.store.cancel(now, &self.ids[*job])),
             Act::Retry(job) => ActReply::Retried(self.store.retry(now, &self.ids[*job])),
@@ -397,7 +402,8 @@ fn act(random: &mut Rng, leases: &[(usize, u64)], jobs: usize) -> Act {
 /// One schedule, on all of these stores, from `now` on. When it ended.
 fn schedule(seed: u64, mut now: i64, stores: &mut [&mut dyn ClockedStore]) -> i64 {
     let (mut random, mut ledger) = (Rng::with_seed(seed), Ledger::default());
-    let mut playing: Vec<StorePlayer<'_>> = stores.iter_mut().map(|store| StorePlayer::on(&mut **store)).collect();
+    let mut playing: Vec<StorePlayer<'_>> =
+        stores.iter_mut().map(|store| StorePlayer::on(&mut **store)).collect();
     let mut leases = Vec::new();
     let mut step = |now: i64, act: &Act, leases: &mut Vec<(usize, u64)>| {
         let mut reply: Vec<ActReply> = playing.iter_mut().map(|playing| playing.play(now, act)).collect();
@@ -416,7 +422,8 @@ fn schedule(seed: u64, mut now: i64, stores: &mut [&mut dyn ClockedStore]) -> i6
         now += any(&mut random, &[0, 0, 1, 49, 60, 300]);
         step(now, &act(&mut random, &leases, jobs), &mut leases);
     }
-    // Whoever has one lets it go, and what is left is brought to its end; a job is left alone for two seconds at most.
+    // Whoever has one lets it go, and what is left is brought to its end; a job is left alone for
+    // two seconds at most.
     let mut idle = 0;
     while idle < 3 {
         now += 1_000;
@@ -517,7 +524,8 @@ fn shared_breakers_count_failures_and_ignore_late_results() {
     let settings = BreakerSettings { consecutive: Some(3), rate: None, open, max_open, successes: 2, probe };
     let (mut counted, mut late) = (0, 0);
     for seed in 0..full_or(100, 5_000) {
-        let kept = Arc::new(ReplicaBreakers(Mutex::new((ReplicaStore(Replica::empty().expect("made")), BEGIN))));
+        let kept =
+            Arc::new(ReplicaBreakers(Mutex::new((ReplicaStore(Replica::empty().expect("made")), BEGIN))));
         let mut random = Rng::with_seed(seed);
         let shared = |number: u64| {
             Breakers::new(settings.clone(), seed + number)
@@ -543,7 +551,11 @@ fn shared_breakers_count_failures_and_ignore_late_results() {
                 continue;
             };
             let fails = random.u8(..3) > 0;
-            let judged = if fails { AttemptResult::Failure(AttemptFailure::new("no")) } else { AttemptResult::Success };
+            let judged = if fails {
+                AttemptResult::Failure(AttemptFailure::new("no"))
+            } else {
+                AttemptResult::Success
+            };
             breakers.settle(ticket, &judged, now);
             let after = kept.load(KEY).and_then(|(_, kept)| kept);
             let failures =

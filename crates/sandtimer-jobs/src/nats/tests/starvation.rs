@@ -1,14 +1,15 @@
-//! How long a constant stream of what is more urgent keeps the rest waiting, on a clock that the test moves: a minute for each point
-//! of priority between them in one queue, and not at all against another queue or another owner. On both stores' tables.
+//! How long a constant stream of what is more urgent keeps the rest waiting, on a clock that the
+//! test moves: a minute for each point of priority between them in one queue, and not at all
+//! against another queue or another owner. On both stores' tables.
 
 use std::time::Duration;
 
-use crate::job::{Finish, JobResult, LeaseRequest, JobStatus, Submission};
+use crate::job::{Finish, JobResult, JobStatus, LeaseRequest, Submission};
 use serde_json::json;
 
-use super::super::command::{CommandResult, StoreCommand, LogEntry, FORMAT};
+use super::super::command::{CommandResult, FORMAT, LogEntry, StoreCommand};
 use super::super::replica::{Message, Replica};
-use super::interleavings::{BEGIN, ReplicaStore, ClockedStore};
+use super::interleavings::{BEGIN, ClockedStore, ReplicaStore};
 use super::submission;
 use crate::SqliteJobs;
 use crate::sqlite::submitting::NewJob;
@@ -32,7 +33,8 @@ fn work(store: &mut dyn ClockedStore, now: i64, slots: usize) -> Vec<String> {
     ids
 }
 
-/// After how many seconds a job begins, in `queue`, beside a stream of those that are `points` more urgent.
+/// After how many seconds a job begins, in `queue`, beside a stream of those that are `points` more
+/// urgent.
 fn waited(store: &mut dyn ClockedStore, now: &mut i64, queue: &str, points: i64) -> i64 {
     let begun = *now;
     let wanted = store.submit(*now, submission(json!({"queue": queue, "priority": -50})));
@@ -80,7 +82,11 @@ fn submit_for(store: &mut dyn ClockedStore, now: i64, owner: &str, queue: &str) 
 }
 
 /// After how many jobs of others a job of bob's begins.
-fn begun_after(store: &mut dyn ClockedStore, now: i64, mut before_each: impl FnMut(&mut dyn ClockedStore)) -> usize {
+fn begun_after(
+    store: &mut dyn ClockedStore,
+    now: i64,
+    mut before_each: impl FnMut(&mut dyn ClockedStore),
+) -> usize {
     let wanted = submit_for(store, now, "bob", "q");
     for others in 0..50 {
         before_each(store);
@@ -187,7 +193,9 @@ fn a_log_of_an_earlier_version_keeps_its_turns_between_queues() {
         for _ in 0..3 {
             apply_command(StoreCommand::Submit(submissions("bob", "q")), format);
         }
-        let CommandResult::Leased(leased) = apply_command(StoreCommand::Lease(request(6)), format) else { panic!("not leased") };
+        let CommandResult::Leased(leased) = apply_command(StoreCommand::Lease(request(6)), format) else {
+            panic!("not leased")
+        };
         leased.into_iter().map(|leased| leased.owner).collect::<Vec<_>>()
     };
     assert_eq!(owners(4), ["alice", "alice", "alice", "bob", "bob", "bob"]);

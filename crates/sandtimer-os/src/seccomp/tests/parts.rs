@@ -1,7 +1,7 @@
 //! The parts of a policy that two programs share.
 
 use super::super::{FilterPart, FilterPolicy, compile as compile_part};
-use super::{ALLOW, Syscall, POLICIES, RETURN, SEALED, Sequence, X86_64, all_constants, compile, interpret};
+use super::{ALLOW, POLICIES, RETURN, SEALED, Sequence, Syscall, X86_64, all_constants, compile, interpret};
 
 const SUPERVISED: FilterPolicy = FilterPolicy { supervised: true, ..SEALED };
 

@@ -51,7 +51,8 @@ pub(super) static BOUNDS: [FieldBound; 8] = [
 ];
 
 impl FieldBound {
-    /// The most that it may be, and why if that is not Judge0's own: what the operator allows stands for it.
+    /// The most that it may be, and why if that is not Judge0's own: what the operator allows
+    /// stands for it.
     pub fn most(&self, app: &SharedApp, owner: &OwnerId) -> (f64, String) {
         let Some((key, unit)) = self.limit else { return (self.most, String::new()) };
         // The operator has not chosen what protects the machine.
@@ -207,7 +208,12 @@ fn is_set(value: Option<Value>) -> bool {
 }
 
 /// A text attribute.
-fn text(fields: &mut RequestFields, name: &'static str, is_base64: bool, errors: &mut Errors) -> Option<Vec<u8>> {
+fn text(
+    fields: &mut RequestFields,
+    name: &'static str,
+    is_base64: bool,
+    errors: &mut Errors,
+) -> Option<Vec<u8>> {
     let text = match fields.value(name)? {
         Value::String(text) => text,
         other => other.to_string(),
@@ -280,7 +286,8 @@ fn options(fields: &mut RequestFields, name: &'static str, errors: &mut Errors) 
     Some(text).filter(|text| !text.trim().is_empty())
 }
 
-/// The words of options, in which quotes hold words together; characters that Judge0 removes are removed.
+/// The words of options, in which quotes hold words together; characters that Judge0 removes are
+/// removed.
 pub(super) fn split_options(text: &str) -> Vec<String> {
     let (mut options, mut option, mut quote) = (Vec::new(), None::<String>, None);
     for letter in

@@ -1,4 +1,5 @@
-//! Submissions that are executed, in memory, and the records of all, on the disk: a record outlives the server.
+//! Submissions that are executed, in memory, and the records of all, on the disk: a record outlives
+//! the server.
 //!
 //! ```text
 //! submissions/OWNER/TOKEN.json   the owner, by a hash of the name and by the name, and the attributes
@@ -21,7 +22,7 @@ use sha2::{Digest, Sha256};
 use super::submission::{LiveSubmission, Submission, TOKEN_LENGTH};
 use super::verdict;
 use crate::auth::OwnerId;
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::registry::{OwnedResource, Registry};
 
 /// Submissions of one owner that may wait or be executed.
@@ -139,7 +140,8 @@ impl Submissions {
         fs::rename(part, path)
     }
 
-    /// Writes the records that the disk did not take when their submissions ended, and removes old ones. Writes the disk.
+    /// Writes the records that the disk did not take when their submissions ended, and removes old
+    /// ones. Writes the disk.
     ///
     /// # Errors
     /// When the disk does not take a record still, or the directory cannot be read.
@@ -215,7 +217,8 @@ mod tests {
     #[test]
     fn records_of_one_owner_do_not_remove_those_of_another() {
         let state_directory = tempfile::tempdir().expect("a directory");
-        let submissions = Submissions { max_records: 3, ..Submissions::open(state_directory.path()).expect("opened") };
+        let submissions =
+            Submissions { max_records: 3, ..Submissions::open(state_directory.path()).expect("opened") };
         let ended = |owner: &str, index| {
             let live = live(owner, index);
             submissions.add(live.clone()).and_then(|()| submissions.end(&live)).expect("recorded");

@@ -17,8 +17,8 @@ use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::error::{ApiRejection, storage};
 use crate::intake::Reservation;
-use crate::registry::OwnedResource;
 use crate::programs::{self, ProgramSpec, StageEnd, StageLimits, StageReport};
+use crate::registry::OwnedResource;
 
 /// All attributes, `status` and `language` included.
 pub(super) const FIELDS: &[&str] = &[
@@ -255,7 +255,11 @@ fn new_token() -> String {
 }
 
 /// Takes a submission in, which is executed when its turn comes.
-pub(super) fn submit(app: &SharedApp, owner: &OwnerId, request: SubmissionRequest) -> Result<Submission, ApiRejection> {
+pub(super) fn submit(
+    app: &SharedApp,
+    owner: &OwnerId,
+    request: SubmissionRequest,
+) -> Result<Submission, ApiRejection> {
     let others = [&request.stdin, &request.expected_output].into_iter().flatten();
     let bytes = request.source.len() + others.map(Vec::len).sum::<usize>();
     let memory = app.intake.reserve_long(owner, bytes)?;
@@ -304,7 +308,8 @@ struct ResourceUse {
     memory: f64,
 }
 
-/// Executes a program as often as it asks for, while it is accepted. Each time it waits for its turn.
+/// Executes a program as often as it asks for, while it is accepted. Each time it waits for its
+/// turn.
 async fn execute_all(
     app: &SharedApp,
     live: &LiveSubmission,
@@ -343,8 +348,8 @@ async fn execute_all(
     }
 }
 
-/// The processor time that a program may use, in milliseconds, by the limit that is in force and those of the request in
-/// seconds: without the extra time, if that is in the limit.
+/// The processor time that a program may use, in milliseconds, by the limit that is in force and
+/// those of the request in seconds: without the extra time, if that is in the limit.
 fn cpu_limit_ms(in_force_ms: Option<f64>, limit: f64, extra: f64) -> Option<u64> {
     let in_force = in_force_ms.filter(|in_force| *in_force > 0.0)?;
     // A difference by rounding is not another limit.

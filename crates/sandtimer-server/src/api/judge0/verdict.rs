@@ -43,8 +43,13 @@ pub(super) struct SubmissionVerdict {
     pub exit_signal: Option<i32>,
 }
 
-/// The verdict of a run whose processor time may be so many milliseconds, compared with the output that is expected.
-pub(super) fn of(report: &StageReport, cpu_limit_ms: Option<u64>, expected: Option<&[u8]>) -> SubmissionVerdict {
+/// The verdict of a run whose processor time may be so many milliseconds, compared with the output
+/// that is expected.
+pub(super) fn of(
+    report: &StageReport,
+    cpu_limit_ms: Option<u64>,
+    expected: Option<&[u8]>,
+) -> SubmissionVerdict {
     let because = |description: String| match &report.sentence {
         Some(sentence) => Some(format!("{description}: {sentence}")),
         None => Some(description),

@@ -1,10 +1,11 @@
-//! Something on its way through a context: on the thread that heard of it, where it is over soon, or on one that may wait.
+//! Something on its way through a context: on the thread that heard of it, where it is over soon,
+//! or on one that may wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sandtimer::Run;
-use sandtimer::engine::{CellSpec, CellEvent, ExecutionAttempt};
+use sandtimer::engine::{CellEvent, CellSpec, ExecutionAttempt};
 use sandtimer::model::{Outcome, RemainingState};
 use tokio::sync::oneshot;
 
@@ -35,14 +36,19 @@ pub(super) struct SentCell {
 }
 
 impl SentCell {
-    /// Executes it on this thread, as far as it does not keep that from others: each thread that wakes instead costs as much as
-    /// a short cell does. One at a time, so that there are threads for the others.
+    /// Executes it on this thread, as far as it does not keep that from others: each thread that
+    /// wakes instead costs as much as a short cell does. One at a time, so that there are threads
+    /// for the others.
     pub fn here(mut self, cell: CellSpec) {
         let app = self.app.clone();
-        let Some(_here) = InlineExecution::enter(&app.contexts.is_one_here) else { return self.on_a_thread(cell) };
+        let Some(_here) = InlineExecution::enter(&app.contexts.is_one_here) else {
+            return self.on_a_thread(cell);
+        };
         let context = self.context.clone();
         context.touch();
-        let tried = context.context.try_execute(cell, MAX_INLINE_DURATION, &mut |event| self.handle_event(event, false));
+        let tried = context
+            .context
+            .try_execute(cell, MAX_INLINE_DURATION, &mut |event| self.handle_event(event, false));
         match tried {
             Ok(ExecutionAttempt::NotReady(cell)) => self.on_a_thread(*cell),
             Ok(ExecutionAttempt::Continues(execution)) => {
@@ -50,7 +56,9 @@ impl SentCell {
                     runs::drive_queued(&self.app, &self.live, run);
                 }
                 tokio::task::spawn_blocking(move || {
-                    let outcome = context.context.continue_execution(*execution, &mut |event| self.handle_event(event, true));
+                    let outcome = context
+                        .context
+                        .continue_execution(*execution, &mut |event| self.handle_event(event, true));
                     let _share = self.over(Ok(outcome));
                     context.context.rest();
                 });
@@ -73,7 +81,8 @@ impl SentCell {
             context.touch();
             let executed = context.context.execute(cell, &mut |event| self.handle_event(event, true));
             let _share = self.over(executed);
-            // An interpreter that has answered and goes on computing has no checkpoint to show, and is ended.
+            // An interpreter that has answered and goes on computing has no checkpoint to show, and
+            // is ended.
             context.context.rest();
         });
     }
@@ -115,7 +124,8 @@ impl SentCell {
         }
     }
 
-    /// It has finished, or could not begin. Its share is returned: this thread is kept for as long as the context rests.
+    /// It has finished, or could not begin. Its share is returned: this thread is kept for as long
+    /// as the context rests.
     fn over(self, executed: Result<Arc<Outcome>, sandtimer::Error>) -> Share {
         let SentCell { app, live, context, reply_sender, waits, begun, share, .. } = self;
         // Of what did not begin.
@@ -151,8 +161,8 @@ impl Drop for InlineExecution<'_> {
     }
 }
 
-/// Has a context see to itself: to its checkpoint when the answer is written, to the rest once nobody has wanted anything of it for
-/// a moment.
+/// Has a context see to itself: to its checkpoint when the answer is written, to the rest once
+/// nobody has wanted anything of it for a moment.
 fn settle_soon(context: &Arc<LiveContext>) {
     let context = context.clone();
     // A task of this thread, which has it when it has written the answer.

@@ -16,7 +16,8 @@ use crate::files::listing::{MAX_LISTING_DEPTH, enter};
 use crate::files::paths::open_plain;
 use crate::quota::Share;
 
-/// Files of new directories that are reported by one walk, and names of one directory that are read.
+/// Files of new directories that are reported by one walk, and names of one directory that are
+/// read.
 const MAX_FOUND: usize = 10_000;
 const MAX_NAMES: usize = 1_000_000;
 /// Directories whose move is half known.
@@ -89,12 +90,14 @@ impl WatchedDirectories {
         !self.wanted.is_empty()
     }
 
-    /// The directories that need watches, and the watches that there are. They are wanted until [`Watched::add`].
+    /// The directories that need watches, and the watches that there are. They are wanted until
+    /// [`Watched::add`].
     pub fn wanted(&self) -> (Vec<WantedWatch>, HashSet<i32>) {
         (self.wanted.clone(), self.directories.keys().copied().collect())
     }
 
-    /// Follows directories that come, move and go by an event; returns watches that are to be removed.
+    /// Follows directories that come, move and go by an event; returns watches that are to be
+    /// removed.
     pub fn follow(
         &mut self,
         (watch, flags, cookie): (i32, ReadFlags, u32),
@@ -144,7 +147,8 @@ impl WatchedDirectories {
         }
     }
 
-    /// The kernel reports both halves of a move before the directory's own event: where the second is missing, it left the tree.
+    /// The kernel reports both halves of a move before the directory's own event: where the second
+    /// is missing, it left the tree.
     fn moved_away(&mut self, watch: i32) -> Vec<i32> {
         let Some((path, _)) = self.directories.get(&watch) else { return Vec::new() };
         let Some(at) = self.moving.iter().position(|(_, old)| old == path) else { return Vec::new() };
@@ -156,7 +160,8 @@ impl WatchedDirectories {
         removed
     }
 
-    /// Adds what a walk has watched; returns the directories that are not watched and were not reported.
+    /// Adds what a walk has watched; returns the directories that are not watched and were not
+    /// reported.
     pub fn add(&mut self, walk: WatchWalk) -> Vec<UnwatchedDirectory> {
         self.wanted.clear();
         self.found.extend(walk.found.into_iter().map(|(path, _)| path));
@@ -203,7 +208,8 @@ struct WatchWalkContext<'a> {
 }
 
 impl WatchWalk {
-    /// Watches a directory, and where `is_recursive` says so all below; fails where the directory itself cannot be watched.
+    /// Watches a directory, and where `is_recursive` says so all below; fails where the directory
+    /// itself cannot be watched.
     pub fn begin(
         kernel: &OwnedFd,
         directory: &OwnedFd,
@@ -249,7 +255,13 @@ impl WatchWalk {
         }
     }
 
-    fn below(&mut self, walking: WatchWalkContext<'_>, directory: OwnedFd, wanted: &WantedWatch, depth: usize) {
+    fn below(
+        &mut self,
+        walking: WatchWalkContext<'_>,
+        directory: OwnedFd,
+        wanted: &WantedWatch,
+        depth: usize,
+    ) {
         if let Err(error) = self.visit(walking, directory, wanted, depth) {
             self.missed(Some(error), wanted.path.clone());
         }
@@ -323,7 +335,8 @@ fn is_directory(directory: BorrowedFd<'_>, name: &CStr, known: FileType) -> bool
     status.is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Directory)
 }
 
-/// A watch on an open directory, with a share unless it was there; fails with `NOSPC` where there can be no more.
+/// A watch on an open directory, with a share unless it was there; fails with `NOSPC` where there
+/// can be no more.
 fn watch(walking: WatchWalkContext<'_>, directory: &OwnedFd) -> Result<(i32, Option<Share>), Errno> {
     let flags = WatchFlags::CREATE
         | WatchFlags::MODIFY
@@ -332,7 +345,8 @@ fn watch(walking: WatchWalkContext<'_>, directory: &OwnedFd) -> Result<(i32, Opt
         | WatchFlags::MOVE
         | WatchFlags::DELETE_SELF
         | WatchFlags::MOVE_SELF;
-    // It takes only a name; this one is of the directory that was opened, whatever has that name by now.
+    // It takes only a name; this one is of the directory that was opened, whatever has that name by
+    // now.
     let name = format!("/proc/self/fd/{}", directory.as_raw_fd());
     let watch = inotify::add_watch(walking.kernel, name, flags)?;
     if walking.known.contains(&watch) {

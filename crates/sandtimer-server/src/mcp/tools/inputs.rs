@@ -1,4 +1,5 @@
-//! What each tool takes, for the schemas that clients read and for telling what is unknown or missing.
+//! What each tool takes, for the schemas that clients read and for telling what is unknown or
+//! missing.
 
 use sandtimer_agents::estimate::MAX_MEGABYTES;
 use serde_json::{Value, json};
@@ -38,11 +39,14 @@ impl ToolArgument {
         ToolArgument { name, required: true, kind, meaning }
     }
 
-    /// A value of the type that it takes, where the one given says the same in another type; else that one.
+    /// A value of the type that it takes, where the one given says the same in another type; else
+    /// that one.
     pub fn coerced(&self, value: Value) -> Value {
         match (&self.kind, value) {
             (ArgumentKind::Boolean, Value::String(text)) if text.eq_ignore_ascii_case("true") => true.into(),
-            (ArgumentKind::Boolean, Value::String(text)) if text.eq_ignore_ascii_case("false") => false.into(),
+            (ArgumentKind::Boolean, Value::String(text)) if text.eq_ignore_ascii_case("false") => {
+                false.into()
+            }
             (ArgumentKind::Number(_), Value::String(text)) => {
                 text.trim().parse::<u64>().map_or_else(|_| text.clone().into(), Value::from)
             }
@@ -97,8 +101,11 @@ const DETAILS: ToolArgument = ToolArgument::new(
     ArgumentKind::Boolean,
     "Answer everything that is known in the structured content: use, isolation, limits, all of the verdict.",
 );
-const RUN_ID: ToolArgument =
-    ToolArgument::required("run_id", ArgumentKind::String, "The run, as bash, run_code or list_runs name it.");
+const RUN_ID: ToolArgument = ToolArgument::required(
+    "run_id",
+    ArgumentKind::String,
+    "The run, as bash, run_code or list_runs name it.",
+);
 const WAIT: ToolArgument = ToolArgument::new(
     "wait_ms",
     ArgumentKind::Number(Some(45_000)),
@@ -109,16 +116,23 @@ const TIMEOUT: ToolArgument = ToolArgument::new(
     ArgumentKind::Number(None),
     "Wall-clock limit: when the run is ended, with everything that it started. 0 means no limit.",
 );
-const WALL: ToolArgument = ToolArgument::new("wall_ms", ArgumentKind::Number(None), "The same as timeout_ms; give one of them.");
+const WALL: ToolArgument =
+    ToolArgument::new("wall_ms", ArgumentKind::Number(None), "The same as timeout_ms; give one of them.");
 const STALL: ToolArgument = ToolArgument::new(
     "stall_ms",
     ArgumentKind::Number(None),
     "Ends the run when it neither writes output nor uses the processor for this long. 0 means no limit.",
 );
-const CPU: ToolArgument =
-    ToolArgument::new("cpu_ms", ArgumentKind::Number(None), "Processor time of all its processes. 0 is none.");
-const GRACE: ToolArgument =
-    ToolArgument::new("grace_ms", ArgumentKind::Number(None), "Time between SIGTERM and the kill; 0 unless given.");
+const CPU: ToolArgument = ToolArgument::new(
+    "cpu_ms",
+    ArgumentKind::Number(None),
+    "Processor time of all its processes. 0 is none.",
+);
+const GRACE: ToolArgument = ToolArgument::new(
+    "grace_ms",
+    ArgumentKind::Number(None),
+    "Time between SIGTERM and the kill; 0 unless given.",
+);
 const BACKGROUND: ToolArgument = ToolArgument::new(
     "background",
     ArgumentKind::Boolean,
@@ -232,8 +246,16 @@ pub(super) const EXTEND: &[ToolArgument] = &[
         ArgumentKind::Number(None),
         "The new time of its wall-clock limit: milliseconds since 1970, as in kills_at_ms.",
     ),
-    ToolArgument::new("unlimited", ArgumentKind::Boolean, "Removes its own wall-clock limit: it moves by thirty years."),
-    ToolArgument::new("kind", ArgumentKind::Enumeration(&["wall"]), "Which limit; only the wall-clock limit can be moved."),
+    ToolArgument::new(
+        "unlimited",
+        ArgumentKind::Boolean,
+        "Removes its own wall-clock limit: it moves by thirty years.",
+    ),
+    ToolArgument::new(
+        "kind",
+        ArgumentKind::Enumeration(&["wall"]),
+        "Which limit; only the wall-clock limit can be moved.",
+    ),
     ToolArgument::new("reason", ArgumentKind::String, "Why."),
 ];
 
@@ -243,7 +265,11 @@ pub(super) const WRITE_STDIN: &[ToolArgument] = &[
     RUN_ID,
     ToolArgument::new("data", ArgumentKind::String, "What to write. A line ends with a newline."),
     ToolArgument::new("eof", ArgumentKind::Boolean, "Close its standard input afterwards."),
-    ToolArgument::new("cursor", ArgumentKind::Number(None), "Where to read its output from; from now on unless given."),
+    ToolArgument::new(
+        "cursor",
+        ArgumentKind::Number(None),
+        "Where to read its output from; from now on unless given.",
+    ),
     ToolArgument::new(
         "wait_ms",
         ArgumentKind::Number(Some(45_000)),
@@ -257,7 +283,11 @@ pub(super) const LIST_RUNS: &[ToolArgument] = &[
         ArgumentKind::Enumeration(&["queued", "running", "ended"]),
         "Only these; those that are not over unless given.",
     ),
-    ToolArgument::new("limit", ArgumentKind::Number(Some(200)), "How many, the newest first; 20 unless given."),
+    ToolArgument::new(
+        "limit",
+        ArgumentKind::Number(Some(200)),
+        "How many, the newest first; 20 unless given.",
+    ),
 ];
 
 pub(super) const TIME_LEFT: &[ToolArgument] =
@@ -268,10 +298,16 @@ const TASK_TYPE: ToolArgument = ToolArgument::new(
     ArgumentKind::String,
     "What kind of work it is, such as load_data, train_complex_model, feature_engineering; the nearest are named for others.",
 );
-const SIZE: ToolArgument =
-    ToolArgument::new("data_size_mb", ArgumentKind::Amount(Some(MAX_MEGABYTES)), "How much data, in megabytes.");
-const COMPLEXITY: ToolArgument =
-    ToolArgument::new("complexity", ArgumentKind::Enumeration(&["simple", "moderate", "complex"]), "moderate unless given.");
+const SIZE: ToolArgument = ToolArgument::new(
+    "data_size_mb",
+    ArgumentKind::Amount(Some(MAX_MEGABYTES)),
+    "How much data, in megabytes.",
+);
+const COMPLEXITY: ToolArgument = ToolArgument::new(
+    "complexity",
+    ArgumentKind::Enumeration(&["simple", "moderate", "complex"]),
+    "moderate unless given.",
+);
 
 pub(super) const ESTIMATE: &[ToolArgument] = &[
     TASK_TYPE,
@@ -290,7 +326,11 @@ pub(super) const ALIAS_ESTIMATE: &[ToolArgument] = &[
     ToolArgument { required: true, ..TASK_TYPE },
     SIZE,
     COMPLEXITY,
-    ToolArgument::new("additional_context", ArgumentKind::String, "What distinguishes it from others of its type."),
+    ToolArgument::new(
+        "additional_context",
+        ArgumentKind::String,
+        "What distinguishes it from others of its type.",
+    ),
 ];
 
 pub(super) const REPORT_PROGRESS: &[ToolArgument] = &[
@@ -304,7 +344,11 @@ pub(super) const REPORT_PROGRESS: &[ToolArgument] = &[
 pub(super) const BEGIN_TASK: &[ToolArgument] = &[
     ToolArgument::required("label", ArgumentKind::String, "Its name."),
     ToolArgument::new("estimated_ms", ArgumentKind::Number(None), "How long it typically takes."),
-    ToolArgument::new("max_ms", ArgumentKind::Number(None), "The longest it should take; beyond it answers say TIMEOUT."),
+    ToolArgument::new(
+        "max_ms",
+        ArgumentKind::Number(None),
+        "The longest it should take; beyond it answers say TIMEOUT.",
+    ),
 ];
 
 pub(super) const END_TASK: &[ToolArgument] =

@@ -1,9 +1,10 @@
 //! Forwards requests to a port of a sandbox.
 //!
-//! What listens there is not trusted. Below `/v1/sandboxes/ID/ports/PORT/` its pages have the address of the API: they get no origin
-//! (`Content-Security-Policy: sandbox`), so that their scripts are refused there as those of other sites are, and no cookies are
-//! carried in either direction, since cookies know no ports. Under `PORT-ID.localhost` they have an origin of their own. In both it
-//! does not get what its visitor has shown to this server: token or link.
+//! What listens there is not trusted. Below `/v1/sandboxes/ID/ports/PORT/` its pages have the
+//! address of the API: they get no origin (`Content-Security-Policy: sandbox`), so that their
+//! scripts are refused there as those of other sites are, and no cookies are carried in either
+//! direction, since cookies know no ports. Under `PORT-ID.localhost` they have an origin of their
+//! own. In both it does not get what its visitor has shown to this server: token or link.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -24,7 +25,7 @@ use super::super::find;
 use super::{link, port_of};
 use crate::SharedApp;
 use crate::auth::{self, OwnerId};
-use crate::error::{Code, ApiRejection};
+use crate::error::{ApiRejection, Code};
 use crate::listen::ConnectionPermit;
 
 const PREFIX: &str = "/v1/sandboxes/";
@@ -73,7 +74,8 @@ pub(crate) fn is_port_host(host: &str) -> bool {
     parse_port_host(host).is_some()
 }
 
-/// Gives a request whose Host names a port the path to that port: before there is a route for it, so that it has no other one.
+/// Gives a request whose Host names a port the path to that port: before there is a route for it,
+/// so that it has no other one.
 pub(crate) fn route_by_host<B>(request: &mut axum::http::Request<B>) {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     let Some((port, id)) = host.and_then(parse_port_host) else { return };
@@ -99,7 +101,12 @@ pub(super) async fn forward(
     answered.unwrap_or_else(|refusal| if is_for_person { page(&refusal) } else { refusal.into_response() })
 }
 
-async fn answer(app: &SharedApp, owner: &OwnerId, permit: ConnectionPermit, request: Request) -> Result<Response, ApiRejection> {
+async fn answer(
+    app: &SharedApp,
+    owner: &OwnerId,
+    permit: ConnectionPermit,
+    request: Request,
+) -> Result<Response, ApiRejection> {
     let by_host = request.extensions().get::<ByHost>().is_some();
     let path = request.uri().path().to_owned();
     let not_found = || ApiRejection::new(Code::NotFound, "the path names no port");
@@ -116,7 +123,8 @@ async fn answer(app: &SharedApp, owner: &OwnerId, permit: ConnectionPermit, requ
     send(app, permit, stream, request, &target).await
 }
 
-/// To the same page without the link, which becomes a cookie; and with the slash that links of the page are relative to.
+/// To the same page without the link, which becomes a cookie; and with the slash that links of the
+/// page are relative to.
 fn redirect(uri: &Uri, by_host: bool, sandbox: &Sandbox, port: u16, rest: &str) -> Response {
     let base = if by_host { String::new() } else { format!("{PREFIX}{}/ports/{port}", sandbox.id()) };
     let rest = if rest.is_empty() { "/" } else { rest };
@@ -185,7 +193,8 @@ async fn connect(sandbox: &Sandbox, port: u16) -> Result<TcpStream, ApiRejection
     Err(closed())
 }
 
-/// Whether a connection has another end. A socket that the kernel has given the port that it connects to is connected to itself.
+/// Whether a connection has another end. A socket that the kernel has given the port that it
+/// connects to is connected to itself.
 fn is_other(stream: &TcpStream) -> bool {
     let ends = || io::Result::Ok((stream.local_addr()?, stream.peer_addr()?));
     ends().is_ok_and(|(local, peer)| local != peer)

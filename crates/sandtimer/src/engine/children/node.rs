@@ -18,11 +18,11 @@ use sandtimer_os::{probe, process, socket};
 
 use super::super::error::Error;
 use super::super::opened;
-use super::super::start::{self, PlanContext, Descriptors, MemoryFile, PreparedJail, Jail};
+use super::super::start::{self, Descriptors, Jail, MemoryFile, PlanContext, PreparedJail};
 use super::super::workspace::NamedDirectories;
 use super::super::zygotes::NotServing;
 use super::super::{Inner, Spec, park, zygotes};
-use super::{ChildProcess, Child};
+use super::{Child, ChildProcess};
 use crate::context::{NODE_BOOT, node_program};
 use crate::isolate::cgroup::Slot;
 use crate::isolate::files::FilesError;
@@ -157,7 +157,11 @@ fn cell(source: &str) -> String {
 }
 
 /// What it says within that time; nothing at its end.
-fn receive_message(channel: &OwnedFd, limit: Duration, stop: BorrowedFd<'_>) -> Result<Option<Vec<u8>>, Error> {
+fn receive_message(
+    channel: &OwnedFd,
+    limit: Duration,
+    stop: BorrowedFd<'_>,
+) -> Result<Option<Vec<u8>>, Error> {
     if !zygotes::wait_unless(Some(stop), channel.as_fd(), zygotes::milliseconds(limit))? {
         return Ok(None);
     }
@@ -204,7 +208,8 @@ fn describe_stderr(stderr_file: OwnedFd) -> String {
     let (mut stderr_file, mut text) = (File::from(stderr_file), Vec::new());
     // A file in memory: reading it back does not fail; without it there are no last words.
     let _ = stderr_file.rewind().and_then(|()| stderr_file.read_to_end(&mut text));
-    let text = String::from_utf8_lossy(&text[text.len().saturating_sub(MAX_STDERR_BYTES)..]).trim().to_owned();
+    let text =
+        String::from_utf8_lossy(&text[text.len().saturating_sub(MAX_STDERR_BYTES)..]).trim().to_owned();
     if text.is_empty() { "it printed nothing".to_owned() } else { format!("it printed: {text}") }
 }
 

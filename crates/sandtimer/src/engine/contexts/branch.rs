@@ -4,9 +4,10 @@
 //! origin idle ─▶ image written ─▶ sealed ─▶ taken by sealed children of the same zygote ─▶ checkpoint made: contexts
 //!                    └─▶ why not: refused, the origin is as it was      └─▶ some fail: others, once ─▶ again: all of them are ended
 //! ```
-//! Children that stand ready are told before the image is written, and over which base it most likely will be: they lay that meanwhile.
-//! An image is the engine's file, written by the origin's interpreter and sealed before anybody maps it. Here it is owned by the
-//! origin and by each branch, for later images over it. docs/design/branches.md says why it is not a fork.
+//! Children that stand ready are told before the image is written, and over which base it most
+//! likely will be: they lay that meanwhile. An image is the engine's file, written by the origin's
+//! interpreter and sealed before anybody maps it. Here it is owned by the origin and by each
+//! branch, for later images over it. docs/design/branches.md says why it is not a fork.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -43,17 +44,20 @@ use crate::zygote::Language;
 const IMAGE_LIMIT: u64 = 30_000_000_000;
 /// What an image may grow from one to the next without being asked for again.
 const IMAGE_GROWTH_BYTES: u64 = 256 << 10;
-/// An image up to so long gets its memory while the interpreter prepares: every later one over the first.
+/// An image up to so long gets its memory while the interpreter prepares: every later one over the
+/// first.
 const MAX_EARLY_IMAGE_BYTES: u64 = 8 << 20;
-/// How often an image is asked for: short as the last one was, as long as it is found to be, whole where it has just become too
-/// long for one over another, and once more where the interpreter has grown meanwhile.
+/// How often an image is asked for: short as the last one was, as long as it is found to be, whole
+/// where it has just become too long for one over another, and once more where the interpreter has
+/// grown meanwhile.
 const TRIES: usize = 4;
 /// The longest image over another.
 const MAX_DELTA_BYTES: u64 = IMAGE_CONTENTS + IMAGE_DELTA;
 /// The largest image, beside its table; of a context with a memory limit no more than that.
 const MAX_IMAGE_BYTES: u64 = 5 << 30;
-/// So many times its memory limit the images of one interpreter may be on the engine's account, from the first one on: the engine
-/// cannot know whether the interpreter still has the earlier ones. Those after that are on its own.
+/// So many times its memory limit the images of one interpreter may be on the engine's account,
+/// from the first one on: the engine cannot know whether the interpreter still has the earlier
+/// ones. Those after that are on its own.
 const MAX_ON_ENGINE: u64 = 2;
 
 /// What branches are to be.
@@ -63,7 +67,8 @@ pub struct BranchSpec {
     pub count: usize,
     /// Of each of them as a whole; where these say nothing, the origin's.
     pub limits: Limits,
-    /// They work in the origin's [`ContextSpec::workspace`] and [`ContextSpec::temporary`]. Otherwise each has a copy of the files that are there.
+    /// They work in the origin's [`ContextSpec::workspace`] and [`ContextSpec::temporary`].
+    /// Otherwise each has a copy of the files that are there.
     pub shares_workspace: bool,
 }
 
@@ -128,11 +133,13 @@ impl Images {
 }
 
 impl Context {
-    /// Makes contexts that begin with all that this one is when its turn has come: variables, imports, random numbers to come,
-    /// files in its own directories. Each has a sandbox of its own, and none ends with another.
+    /// Makes contexts that begin with all that this one is when its turn has come: variables,
+    /// imports, random numbers to come, files in its own directories. Each has a sandbox of its
+    /// own, and none ends with another.
     ///
     /// # Errors
-    /// [`Error::NoBranch`] where they would not be what this is, and why; [`Error::BranchCount`]; as [`Contexts::open`](super::Contexts::open).
+    /// [`Error::NoBranch`] where they would not be what this is, and why; [`Error::BranchCount`];
+    /// as [`Contexts::open`](super::Contexts::open).
     pub fn branch(&self, spec: &BranchSpec) -> Result<Vec<Context>, Error> {
         self.branch_unless(spec, self.queue(), &|| false)
     }
@@ -216,7 +223,8 @@ impl Context {
                 return Err(error);
             }
             self.check_wanted(is_withdrawn)?;
-            // One that was told may have died since, or have something in its way that was laid ahead: once more, with others.
+            // One that was told may have died since, or have something in its way that was laid
+            // ahead: once more, with others.
             let born = bear(source, &zygote, &own, spec.count - waiting.became.len()).map_err(|_| error)?;
             born.into_iter().try_for_each(|child| waiting.assign(child, None, false))?;
             waiting.take(&written, end)?;
@@ -283,8 +291,8 @@ struct WrittenImage {
     images: Images,
 }
 
-/// A file that an interpreter writes to. It is emptied unless it is kept: the interpreter has a descriptor of it, and its memory is
-/// the engine's.
+/// A file that an interpreter writes to. It is emptied unless it is kept: the interpreter has a
+/// descriptor of it, and its memory is the engine's.
 struct Draft {
     /// There until it is sealed.
     file: Option<OwnedFd>,
@@ -300,8 +308,8 @@ impl Draft {
         Ok(Draft { file: Some(file), bytes: 0, charge: None, on_engine: on_engine.clone() })
     }
 
-    /// Takes `bytes` of the engine's memory for it. False where that would be more than `most` of this interpreter, or more than
-    /// the account has.
+    /// Takes `bytes` of the engine's memory for it. False where that would be more than `most` of
+    /// this interpreter, or more than the account has.
     fn charge(&mut self, bytes: u64, most: u64, account: Option<&ImageAccount>) -> bool {
         let mut on_engine = lock(&self.on_engine);
         let sum = on_engine.bytes.saturating_add(bytes);
@@ -341,8 +349,8 @@ impl Drop for Draft {
     }
 }
 
-/// Has the interpreter write an image of itself, of `most` bytes at the most, on this account. `apart`: not on this thread's processor, where it can
-/// be bound.
+/// Has the interpreter write an image of itself, of `most` bytes at the most, on this account.
+/// `apart`: not on this thread's processor, where it can be bound.
 fn write(
     interpreter: &mut LiveInterpreter,
     (most, account): (u64, Option<&ImageAccount>),
@@ -365,8 +373,9 @@ fn write(
         let files_file = files.file().map_err(Error::system(doing))?;
         ftruncate(image, room).map_err(failed)?;
         fcntl_add_seals(image, SealFlags::GROW).map_err(failed)?;
-        // Here, so that it is on the engine's account: it may outlive the origin. What is short is there before the interpreter
-        // begins to write, which looks at itself first; if it is not, that is no harm to one that has room for it.
+        // Here, so that it is on the engine's account: it may outlive the origin. What is short is
+        // there before the interpreter begins to write, which looks at itself first; if it is not,
+        // that is no harm to one that has room for it.
         let allocate = || match contents {
             // It can only say how long it is to be.
             0 => Ok(()),
@@ -413,7 +422,9 @@ fn write(
                     most >> 20
                 )));
             }
-            ImageResult::Delta(length) if length <= room.min(MAX_DELTA_BYTES) && interpreter.images.base.is_some() => {
+            ImageResult::Delta(length)
+                if length <= room.min(MAX_DELTA_BYTES) && interpreter.images.base.is_some() =>
+            {
                 (length, false)
             }
             ImageResult::Whole(length) if length <= room => (length, true),
@@ -436,7 +447,8 @@ fn write(
     Err(Error::NoBranch("it grows while its image is written".to_owned()))
 }
 
-/// Asks the interpreter for its image, which may run on these processors from then on; what its answer is known by.
+/// Asks the interpreter for its image, which may run on these processors from then on; what its
+/// answer is known by.
 fn ask(
     interpreter: &mut LiveInterpreter,
     processors: Option<Processors>,
@@ -459,7 +471,9 @@ fn answer(interpreter: &mut LiveInterpreter, nonce: Nonce, end: u64) -> Result<I
     let failed = |reason: String| Error::System { doing, source: std::io::Error::other(reason) };
     while let Some(packet) = interpreter.next_packet(end).map_err(failed)? {
         match Frame::parse(&packet) {
-            Frame::Image { nonce: reply_nonce, made } if reply_nonce == nonce => return made.map_err(Error::NoBranch),
+            Frame::Image { nonce: reply_nonce, made } if reply_nonce == nonce => {
+                return made.map_err(Error::NoBranch);
+            }
             _ => {}
         }
     }
@@ -485,7 +499,8 @@ impl<'a> PendingBranches<'a> {
         Ok(PendingBranches { source, run, opened, settings, interpreters: Vec::new(), became: Vec::new() })
     }
 
-    /// Tells a child what it will be, and which images its own will be over. `here`: it is to begin on this thread's processor.
+    /// Tells a child what it will be, and which images its own will be over. `here`: it is to begin
+    /// on this thread's processor.
     ///
     /// # Errors
     /// `System` when it died while it waited.
@@ -499,7 +514,8 @@ impl<'a> PendingBranches<'a> {
         Ok(())
     }
 
-    /// Has them become the image before `end`. Their checkpoints are made while nobody waits for them. Who does not is ended.
+    /// Has them become the image before `end`. Their checkpoints are made while nobody waits for
+    /// them. Who does not is ended.
     fn take(&mut self, written: &WrittenImage, end: u64) -> Result<(), Error> {
         let images = &written.images;
         let base = images.base.as_deref().filter(|_| images.last.is_some());

@@ -1,4 +1,5 @@
-//! What a cell displays: received by the thread that executes the cell, or after the cell's end by a thread of its own.
+//! What a cell displays: received by the thread that executes the cell, or after the cell's end by
+//! a thread of its own.
 //!
 //! ```text
 //! displayed ─┬─ before a verdict ─▶ received by the thread that executes the cell
@@ -6,10 +7,12 @@
 //!                                                            bounded time for it; emitted by the thread that executes the cell
 //! answered, or the rest was received ─▶ closed: later packets do not belong to this cell
 //! ```
-//! One thread receives at a time, and notes what was displayed before another thread receives: parts are put together in their
-//! order, and no thread comes too late with one. Receiving may take as long as the job wants: the job can send descriptors, and
-//! closing the last descriptor of a socket may wait for its peer. So only the thread that executes the cell waits for the receiver.
-//! Nothing of it is trusted: no more is kept than the result limit, nor more values than a cell may show.
+//! One thread receives at a time, and notes what was displayed before another thread receives:
+//! parts are put together in their order, and no thread comes too late with one. Receiving may take
+//! as long as the job wants: the job can send descriptors, and closing the last descriptor of a
+//! socket may wait for its peer. So only the thread that executes the cell waits for the receiver.
+//! Nothing of it is trusted: no more is kept than the result limit, nor more values than a cell may
+//! show.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,11 +23,12 @@ use serde_json::Value;
 use super::channel::Channel;
 use crate::context::{Frame, Nonce, ScriptMessage, ScriptNonce, bundle, script_message};
 use crate::model::json::{JsonAllowance, JsonRejection};
+use crate::supervise::displays::{DisplaySource, DisplayedValues, MAX_SHOWN_VALUES};
 use crate::supervise::run::SharedRun;
-use crate::supervise::displays::{DisplayedValues, MAX_SHOWN_VALUES, DisplaySource};
 use crate::zygote::REPORT;
 
-/// Bytes and packets that are heard behind an end, more than a channel holds as a rule: what the job has left may go on writing.
+/// Bytes and packets that are heard behind an end, more than a channel holds as a rule: what the
+/// job has left may go on writing.
 const MAX_LATE_BYTES: usize = 1 << 20;
 const MAX_LATE_PACKETS: usize = 4096;
 
@@ -62,8 +66,9 @@ impl CellDisplays {
         CellDisplays { channel, nonce, script, receiving, noted }
     }
 
-    /// The next packet about this cell, without waiting for one and without its nonce: `None` where that was something displayed,
-    /// which is noted. Empty where the interpreter has closed its end.
+    /// The next packet about this cell, without waiting for one and without its nonce: `None` where
+    /// that was something displayed, which is noted. Empty where the interpreter has closed its
+    /// end.
     ///
     /// # Errors
     /// As [`Channel::receive`].
@@ -122,8 +127,8 @@ impl CellDisplays {
         Ok((length, None))
     }
 
-    /// Notes what was displayed, as far as the result limit goes and the values that a cell may show. What is not kept because
-    /// of these is counted.
+    /// Notes what was displayed, as far as the result limit goes and the values that a cell may
+    /// show. What is not kept because of these is counted.
     fn note(&self, whole: &Pieces) {
         let mut of_this_one = JsonAllowance::new(MAX_SHOWN_VALUES);
         let value = match bundle(&whole.bytes, &mut of_this_one) {
@@ -159,7 +164,8 @@ impl DisplaySource for CellDisplays {
     }
 
     fn is_drained(&self) -> bool {
-        // Who is receiving may have what is not noted yet. An end that is closed is readable, and nothing is left there.
+        // Who is receiving may have what is not noted yet. An end that is closed is readable, and
+        // nothing is left there.
         self.noted().is_closed || self.receiving.try_lock().is_ok_and(|_parts| self.channel.is_empty())
     }
 

@@ -4,7 +4,8 @@
 //! asked for ─▶ its turn ─▶ interpreter ready ─▶ begun: a run ─▶ heard to its answer or verdict ─▶ Outcome ─▶ interpreter put back
 //! tried     ─▶ not now, or the same, which another thread goes on with where it takes longer
 //! ```
-//! Whoever executes has the interpreter to himself meanwhile: an [`Execution`] that is dropped takes it along.
+//! Whoever executes has the interpreter to himself meanwhile: an [`Execution`] that is dropped
+//! takes it along.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,8 +14,8 @@ use std::time::Duration;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::super::error::Error;
-use super::super::opened;
 use super::super::jail;
+use super::super::opened;
 #[cfg(feature = "javascript")]
 use super::super::reading;
 use super::super::run::Run;
@@ -27,7 +28,7 @@ use super::heard::{self, CellReadState};
 use super::interpreter::LiveInterpreter;
 use super::{CLOSED, Context, ContextTurn};
 use crate::limits::{Limits, nanoseconds};
-use crate::model::{LimitKind, Outcome, Source, RemainingState};
+use crate::model::{LimitKind, Outcome, RemainingState, Source};
 use crate::scope::ScopeId;
 #[cfg(feature = "javascript")]
 use crate::script;
@@ -35,7 +36,8 @@ use crate::supervise::at_once::RunHandoff;
 
 /// How long an answer's Outcome takes, as a rule, where others have a part in it.
 const OUTCOME_TIMEOUT: Duration = Duration::from_millis(1);
-/// How long a short cell takes. One that takes longer may be writing to streams of earlier ones, which are held.
+/// How long a short cell takes. One that takes longer may be writing to streams of earlier ones,
+/// which are held.
 const SHORT_CELL_TIMEOUT: Duration = Duration::from_millis(2);
 /// Bytes of what a cell shows unless somebody says otherwise; it becomes JSON in the caller.
 const DEFAULT_RESULT: u64 = 64 << 20;
@@ -46,7 +48,8 @@ pub struct CellSpec {
     pub source: String,
     /// What it reads from stdin; nothing by default.
     pub stdin: Option<Vec<u8>>,
-    /// Its stdin stays open, and [`Run::take_stdin`] gives the pipe to it: nothing of `stdin` is written there.
+    /// Its stdin stays open, and [`Run::take_stdin`] gives the pipe to it: nothing of `stdin` is
+    /// written there.
     pub stdin_open: bool,
     pub limits: Limits,
     pub defaults: Vec<(Source, Limits)>,
@@ -56,11 +59,13 @@ pub struct CellSpec {
     pub end_on_output_limit: bool,
     /// The scope that its run belongs to, instead of the context's.
     pub parent: Option<ScopeId>,
-    /// Its place in the order of this context's runs, from [`Context::queue`]; the last one by default.
+    /// Its place in the order of this context's runs, from [`Context::queue`]; the last one by
+    /// default.
     pub turn: Option<ContextTurn>,
     /// Set by a caller who has left: what has not begun then does not begin.
     pub withdrawn: Option<Arc<AtomicBool>>,
-    /// The run's id, from [`new_run_id`](crate::engine::new_run_id), for a caller who names it before it begins.
+    /// The run's id, from [`new_run_id`](crate::engine::new_run_id), for a caller who names it
+    /// before it begins.
     pub run_id: Option<String>,
 }
 
@@ -71,13 +76,15 @@ pub enum CellEvent {
     Started(Arc<Run>),
     /// Something that it displays, by MIME type.
     Displayed(serde_json::Value),
-    /// The exception that ends it, pickled, as base64: for callers that can rebuild one. Not to be trusted.
+    /// The exception that ends it, pickled, as base64: for callers that can rebuild one. Not to be
+    /// trusted.
     Raised(String),
     /// The interpreter was lost since the last cell: what remains of its state, and why.
     Lost(RemainingState, String),
 }
 
-/// A cell that goes on, and the interpreter it is executed in. One that is dropped takes the interpreter along.
+/// A cell that goes on, and the interpreter it is executed in. One that is dropped takes the
+/// interpreter along.
 #[derive(Debug)]
 pub struct Execution {
     interpreter: LiveInterpreter,
@@ -92,7 +99,8 @@ impl Execution {
     /// Whether its Outcome is there, and says what is left of the interpreter.
     fn is_settled(&self) -> bool {
         let waiting = &self.run.running.waiting;
-        waiting.wait_for(OUTCOME_TIMEOUT, true, true) && waiting.wait_outcome(false).state != RemainingState::None
+        waiting.wait_for(OUTCOME_TIMEOUT, true, true)
+            && waiting.wait_outcome(false).state != RemainingState::None
     }
 }
 
@@ -106,12 +114,16 @@ pub enum ExecutionAttempt {
 }
 
 impl Context {
-    /// Executes code when its turn has come, blocking the calling thread until the Outcome is there. `tell` is told of it as
-    /// it goes on. Waiting for the turn is not on the run's bill.
+    /// Executes code when its turn has come, blocking the calling thread until the Outcome is
+    /// there. `tell` is told of it as it goes on. Waiting for the turn is not on the run's bill.
     ///
     /// # Errors
     /// What stops Sandtimer before a run exists; a closed context.
-    pub fn execute(&self, mut cell: CellSpec, emit: &mut dyn FnMut(CellEvent)) -> Result<Arc<Outcome>, Error> {
+    pub fn execute(
+        &self,
+        mut cell: CellSpec,
+        emit: &mut dyn FnMut(CellEvent),
+    ) -> Result<Arc<Outcome>, Error> {
         self.check_running()?;
         let asked_at = monotonic_nanoseconds();
         let turn = cell.turn.take().unwrap_or_else(|| self.queue());
@@ -121,8 +133,9 @@ impl Context {
         Ok(self.continue_execution(execution, emit))
     }
 
-    /// As [`Context::execute`] for code that ends soon, on a thread that is not to be kept for longer than `most`: what is not
-    /// over by then, [`Context::go_on`] sees to its end on another. Only Python's cells are tried.
+    /// As [`Context::execute`] for code that ends soon, on a thread that is not to be kept for
+    /// longer than `most`: what is not over by then, [`Context::go_on`] sees to its end on another.
+    /// Only Python's cells are tried.
     ///
     /// # Errors
     /// As [`Context::execute`].
@@ -148,10 +161,13 @@ impl Context {
         Ok(ExecutionAttempt::Finished(self.finish(execution, false, emit)))
     }
 
-    /// Whether an interpreter stands there and has made its checkpoint, without anything that may take longer.
+    /// Whether an interpreter stands there and has made its checkpoint, without anything that may
+    /// take longer.
     fn is_ready_by(&self, end: u64) -> bool {
         let mut holder = self.standing();
-        let Some(interpreter) = holder.as_mut().filter(|interpreter| !interpreter.is_shell()) else { return false };
+        let Some(interpreter) = holder.as_mut().filter(|interpreter| !interpreter.is_shell()) else {
+            return false;
+        };
         let is_ready = interpreter.is_ready_by(end);
         if is_ready {
             self.note(interpreter);
@@ -187,13 +203,22 @@ impl Context {
     }
 
     /// Hears a cell to its answer or verdict. False where neither was there by `until`.
-    fn read_cell(&self, execution: &mut Execution, until: Option<u64>, emit: &mut dyn FnMut(CellEvent)) -> bool {
+    fn read_cell(
+        &self,
+        execution: &mut Execution,
+        until: Option<u64>,
+        emit: &mut dyn FnMut(CellEvent),
+    ) -> bool {
         let Execution { interpreter, run, handoff, read_state, .. } = execution;
         heard::read_cell(&self.inner, &run.running, interpreter, (read_state, handoff), until, emit)
     }
 
     /// Sees a cell that goes on to its end, blocking the calling thread until the Outcome is there.
-    pub fn continue_execution(&self, mut execution: Execution, emit: &mut dyn FnMut(CellEvent)) -> Arc<Outcome> {
+    pub fn continue_execution(
+        &self,
+        mut execution: Execution,
+        emit: &mut dyn FnMut(CellEvent),
+    ) -> Arc<Outcome> {
         let soon = monotonic_nanoseconds().saturating_add(nanoseconds(SHORT_CELL_TIMEOUT));
         if !self.read_cell(&mut execution, Some(soon), emit) {
             execution.interpreter.let_streams_go();
@@ -202,8 +227,8 @@ impl Context {
         self.finish(execution, true, emit)
     }
 
-    /// Waits for the Outcome, and puts the interpreter back where the next run finds it. `prepare`: that has its checkpoint made
-    /// at once.
+    /// Waits for the Outcome, and puts the interpreter back where the next run finds it. `prepare`:
+    /// that has its checkpoint made at once.
     fn finish(&self, execution: Execution, prepare: bool, emit: &mut dyn FnMut(CellEvent)) -> Arc<Outcome> {
         let Execution { mut interpreter, run, read_state, turn, under_way, .. } = execution;
         let mut outcome = run.running.waiting.wait_outcome(false);

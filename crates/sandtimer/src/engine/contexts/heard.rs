@@ -1,7 +1,8 @@
-//! What the interpreter says while a cell of its is on: what it [displays](super::words), and its answer.
+//! What the interpreter says while a cell of its is on: what it [displays](super::words), and its
+//! answer.
 //!
-//! Heard by whoever executes, until there is an answer or a verdict. Nothing of it is trusted: an answer counts only if it seals
-//! the run's deadline cell first.
+//! Heard by whoever executes, until there is an answer or a verdict. Nothing of it is trusted: an
+//! answer counts only if it seals the run's deadline cell first.
 
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
@@ -13,12 +14,12 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::super::Inner;
 use super::CellEvent;
-use super::interpreter::LiveInterpreter;
 use super::displays::{CellDisplays, Pieces};
+use super::interpreter::LiveInterpreter;
 use crate::context::{Frame, ScriptMessage, reply, shown_bytes};
 use crate::supervise::at_once::RunHandoff;
-use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Job, LiveJob, CellReply, SharedRun};
-use crate::zygote::{CallAnswer, AnswerKind, REPORT};
+use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, CellReply, Job, LiveJob, SharedRun};
+use crate::zygote::{AnswerKind, CallAnswer, REPORT};
 
 /// What was heard of a cell so far.
 #[derive(Debug)]
@@ -46,8 +47,8 @@ impl CellReadState {
     }
 }
 
-/// Hears what the interpreter says until it answers, or there is a verdict. False where neither is there by `until`, or that
-/// would take longer: then the rest is to be heard without an end.
+/// Hears what the interpreter says until it answers, or there is a verdict. False where neither is
+/// there by `until`, or that would take longer: then the rest is to be heard without an end.
 pub(super) fn read_cell(
     inner: &Inner,
     running: &Arc<SharedRun>,
@@ -172,7 +173,8 @@ impl CellReader<'_> {
     fn take_reply(&mut self, mut reply: CellReply, raised: bool, emit: &mut dyn FnMut(CellEvent)) {
         let Some(job) = &self.running.job else { return };
         if !self.read_state.displays.is_of_a_living_interpreter() {
-            // Its number may be another process's by now. What it ended with is what the enforcer reads.
+            // Its number may be another process's by now. What it ended with is what the enforcer
+            // reads.
             return;
         }
         self.read_state.displays.close();

@@ -1,4 +1,5 @@
-//! An interpreter in its sandbox, between runs: its channel, the cell that is sent to it, and what becomes of it.
+//! An interpreter in its sandbox, between runs: its channel, the cell that is sent to it, and what
+//! becomes of it.
 
 mod checkpoints;
 
@@ -17,19 +18,21 @@ use sandtimer_os::{process, socket, zygote as os};
 
 use super::super::children::{InterpreterParts, hard_end};
 use super::super::error::Error;
+use super::super::jail::{JailHandle, JailResources};
 use super::super::opened::{self, OpenedRun};
 use super::super::parts;
-use super::super::jail::{JailResources, JailHandle};
 use super::super::pre_warmer::ChildPool;
 use super::super::streams::RunStreams;
 use super::super::zygotes::Zygote;
 use super::super::{Inner, Spec};
 use super::branch::Images;
 use super::channel::Channel;
-use super::shell::ShellHandle;
 use super::displays::CellDisplays;
+use super::shell::ShellHandle;
 use super::{ContextSpec, interpreter_name, variables};
-use crate::context::{Frame, Nonce, ScriptMessage, ScriptNonce, cell_request, script_message, script_request};
+use crate::context::{
+    Frame, Nonce, ScriptMessage, ScriptNonce, cell_request, script_message, script_request,
+};
 use crate::limits::{Key, check_at_least};
 use crate::model::LimitKind;
 use crate::supervise::at_once;
@@ -102,7 +105,8 @@ pub(super) struct LiveInterpreter {
 }
 
 impl LiveInterpreter {
-    /// Takes an interpreter that stands ready, or has one made where the workspace is given, and makes it this context's.
+    /// Takes an interpreter that stands ready, or has one made where the workspace is given, and
+    /// makes it this context's.
     pub fn take(
         source: &Arc<ChildPool>,
         spec: &ContextSpec,
@@ -205,7 +209,8 @@ impl LiveInterpreter {
         self.script.is_some()
     }
 
-    /// What a JavaScript cell says with a packet; `None` for what others have written, who do not know its nonce.
+    /// What a JavaScript cell says with a packet; `None` for what others have written, who do not
+    /// know its nonce.
     pub fn parse_message<'a>(&self, packet: &'a [u8]) -> Option<ScriptMessage<'a>> {
         script_message(packet, self.script.as_ref()?)
     }
@@ -214,7 +219,8 @@ impl LiveInterpreter {
         self.channel.as_fd()
     }
 
-    /// Keeps the streams of a run that is over: what the interpreter has not flushed goes there, before the next one begins.
+    /// Keeps the streams of a run that is over: what the interpreter has not flushed goes there,
+    /// before the next one begins.
     pub fn hold(&mut self, rest: Box<Attachment>) {
         if let Some(before) = self.held.replace(rest)
             && !at_once::is_fully_drained(&before)
@@ -224,14 +230,16 @@ impl LiveInterpreter {
         }
     }
 
-    /// Has the collector see to the streams of the last run: what is executed may write to them, or have before.
+    /// Has the collector see to the streams of the last run: what is executed may write to them, or
+    /// have before.
     pub fn let_streams_go(&mut self) {
         if let Some(held) = self.held.take() {
             self.inner.collector.send(ToCollector::Late(held));
         }
     }
 
-    /// Waits until it has begun where it is to, within so many nanoseconds; Python's need not have made its checkpoint.
+    /// Waits until it has begun where it is to, within so many nanoseconds; Python's need not have
+    /// made its checkpoint.
     pub fn begun_within(&mut self, limit: u64) -> Result<(), String> {
         if self.is_shell() || self.is_script() {
             return self.ready_within(limit).map(drop);
@@ -270,7 +278,8 @@ impl LiveInterpreter {
         Ok(None)
     }
 
-    /// Keeps what an interpreter says that cannot begin where it is to. Of one that has begun nobody asks for it.
+    /// Keeps what an interpreter says that cannot begin where it is to. Of one that has begun
+    /// nobody asks for it.
     fn note_rejection(&mut self, packet: &[u8]) {
         let reason = match (self.parse_message(packet), packet.split_first()) {
             (Some(ScriptMessage::Answer { bytes, .. }), _) => bytes,
@@ -329,7 +338,8 @@ impl LiveInterpreter {
         files.extend(has_stdin.then_some(stdin));
         files.extend(file.as_ref().map(AsFd::as_fd));
         let until = hard_end(opened, &opened.effective, begun_at);
-        // Before the job: were the engine stopped between the two, init would not know when to end it.
+        // Before the job: were the engine stopped between the two, init would not know when to end
+        // it.
         if until != u64::MAX || !self.is_endless {
             self.jail_handle.control.end_by(until).map_err(Error::system(doing))?;
         }
@@ -377,7 +387,8 @@ impl LiveInterpreter {
         Arc::new(displays)
     }
 
-    /// What a job with these words finds here. Looked at before the job is sent: what that starts is not here yet.
+    /// What a job with these words finds here. Looked at before the job is sent: what that starts
+    /// is not here yet.
     pub fn live(&self, displays: Arc<CellDisplays>) -> Result<LiveJob, Error> {
         // Init, the interpreter and its checkpoints.
         let idle = match self.is_listed() {
@@ -419,8 +430,8 @@ impl LiveInterpreter {
         }
     }
 
-    /// All of an answer; `None` where it is longer than `limit`, and then the interpreter is told that nobody wants it.
-    /// It is not waited for once there is a verdict.
+    /// All of an answer; `None` where it is longer than `limit`, and then the interpreter is told
+    /// that nobody wants it. It is not waited for once there is a verdict.
     pub fn read(&self, answer: &CallAnswer, limit: u64, live: &LiveJob) -> std::io::Result<Option<Vec<u8>>> {
         if answer.parts.is_empty() {
             return Ok(Some(answer.inline.clone()));
@@ -437,8 +448,8 @@ impl LiveInterpreter {
         Ok(Some(data))
     }
 
-    /// Appends a part of an answer, which comes in packets of a length that is agreed on. Memory is taken for what has come, not for
-    /// the length that the interpreter names.
+    /// Appends a part of an answer, which comes in packets of a length that is agreed on. Memory is
+    /// taken for what has come, not for the length that the interpreter names.
     fn receive(&self, mut length: u64, data: &mut Vec<u8>, live: &LiveJob) -> std::io::Result<()> {
         while length > 0 {
             let (start, next) = (data.len(), length.min(parts::SENT_AT_A_TIME as u64));
@@ -469,8 +480,9 @@ impl LiveInterpreter {
         self.is_endless = true;
     }
 
-    /// A run is over, and a checkpoint is due. It is asked for at once where somebody wants that (`prepare`), and where the next cell
-    /// will come soon and the checkpoint can be made on another processor; `is_alone`: no other context's cell is executed.
+    /// A run is over, and a checkpoint is due. It is asked for at once where somebody wants that
+    /// (`prepare`), and where the next cell will come soon and the checkpoint can be made on
+    /// another processor; `is_alone`: no other context's cell is executed.
     pub fn finish_cell(&mut self, prepare: bool, is_alone: bool) {
         self.over_at = monotonic_nanoseconds();
         self.is_due = true;
@@ -484,13 +496,15 @@ impl LiveInterpreter {
     /// A checkpoint has become the interpreter.
     pub fn resumed(&mut self, running: &SharedRun) {
         let Some(live) = running.live() else { return };
-        // On this thread, which has the priority of what it may have to wait for; see `Ending::job_ended`.
+        // On this thread, which has the priority of what it may have to wait for; see
+        // `Ending::job_ended`.
         process::reap(self.channel.interpreter.as_fd());
         let process = live.resumed.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.become_checkpoint(live.checkpoint.unwrap_or(0), process);
     }
 
-    /// A shell has ended by itself, and a checkpoint has taken its place, which is to be a new shell where the old one was.
+    /// A shell has ended by itself, and a checkpoint has taken its place, which is to be a new
+    /// shell where the old one was.
     pub fn restart_shell(&mut self, running: &SharedRun) -> bool {
         if running
             .live()
@@ -508,7 +522,8 @@ impl LiveInterpreter {
         self.shell.as_mut().is_some_and(|shell| shell.restore_state(&self.channel, self.nonce))
     }
 
-    /// The next notice of this kind from init, where no run is on; others are of what is over. None if it does not come in time.
+    /// The next notice of this kind from init, where no run is on; others are of what is over. None
+    /// if it does not come in time.
     fn wait_for_notice(&self, kind: u32) -> Option<(Notice, Option<OwnedFd>)> {
         let end = monotonic_nanoseconds() + INIT_LIMIT;
         loop {

@@ -26,9 +26,10 @@ const MAX_REASON_CHARS: usize = 300;
 const WITHDRAWAL_CHECK_NANOSECONDS: u64 = 100_000_000;
 const UNWANTED: &str = "no caller waits for the session any more";
 
-/// Behind the script: whether its end was reached, which what cannot be read does not; and what a shell is given again that
-/// takes the place of one that ended. The variables apart: of those that are exported the last values count. Of the options,
-/// a command substitution has forgotten `set -e`.
+/// Behind the script: whether its end was reached, which what cannot be read does not; and what a
+/// shell is given again that takes the place of one that ended. The variables apart: of those that
+/// are exported the last values count. Of the options, a command substitution has forgotten `set
+/// -e`.
 const END: &str = r#"case ${__sandtimer_end-} in '') \builtin false ;; *)
 __sandtimer_variables=$(\set +eufx; IFS=$' \t\n'
 for __sandtimer in $(\compgen -v); do
@@ -42,7 +43,8 @@ case $__sandtimer_end in *e*) \builtin echo '\set -e' ;; esac; \builtin true)
 \unset -v __sandtimer_end __sandtimer_begun ;;
 esac"#;
 
-/// A script for the shells of sessions. Those that share it share what became of it: once it has failed it is not run again.
+/// A script for the shells of sessions. Those that share it share what became of it: once it has
+/// failed it is not run again.
 #[derive(Debug)]
 pub struct ShellPrewarm {
     script: Prewarm,
@@ -112,13 +114,22 @@ impl Context {
             if self.check_wanted(is_withdrawn).is_err() {
                 run.cancel(UNWANTED);
             }
-            match interpreter.wait_for_packet(monotonic_nanoseconds().saturating_add(WITHDRAWAL_CHECK_NANOSECONDS)) {
+            match interpreter
+                .wait_for_packet(monotonic_nanoseconds().saturating_add(WITHDRAWAL_CHECK_NANOSECONDS))
+            {
                 Ok(false) => {}
                 // It has answered, or ended.
                 _ => break,
             }
         }
-        heard::read_cell(&self.inner, &run.running, interpreter, (&mut read_state, &handoff), None, &mut |_| {});
+        heard::read_cell(
+            &self.inner,
+            &run.running,
+            interpreter,
+            (&mut read_state, &handoff),
+            None,
+            &mut |_| {},
+        );
         let outcome = run.running.waiting.wait_outcome(false);
         read_state.close(&mut |_| {});
         self.check_wanted(is_withdrawn)?;
@@ -129,7 +140,9 @@ impl Context {
         interpreter.forget_all();
         interpreter.ask_for_checkpoint();
         let ready = interpreter.ready_within(crate::limits::nanoseconds(interpreter.spawn_limit()));
-        Ok(ready.map(drop).map_err(|reason| PrewarmFailure::Always(format!("it left a shell of no use: {reason}"))))
+        Ok(ready
+            .map(drop)
+            .map_err(|reason| PrewarmFailure::Always(format!("it left a shell of no use: {reason}"))))
     }
 }
 

@@ -1,11 +1,13 @@
-//! A session's shell: an unmodified bash that reads its script line by line from the engine, on its stdin.
+//! A session's shell: an unmodified bash that reads its script line by line from the engine, on its
+//! stdin.
 //!
 //! ```text
 //! engine ── packet: the command's streams and text ─▶ library in bash (helper/shell.rs)
 //!        ── script: take it, execute it, say how it ended ─▶ bash, at its top level
 //! ```
-//! Commands are executed where no loop or function of ours is around them, so `break`, `declare`, `return` and options mean
-//! what they mean in a script. Each has streams of its own: what earlier ones left running writes to theirs.
+//! Commands are executed where no loop or function of ours is around them, so `break`, `declare`,
+//! `return` and options mean what they mean in a script. Each has streams of its own: what earlier
+//! ones left running writes to theirs.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -22,10 +24,10 @@ use sandtimer_os::zygote::{self as os, ChildMessage};
 
 use super::super::children::InterpreterParts;
 use super::super::error::Error;
+use super::super::jail::JailHandle;
 use super::super::opened::{self, MIN_DISK_BYTES};
 use super::super::park;
-use super::super::jail::JailHandle;
-use super::super::start::{self, PlanContext as Planned, Descriptors};
+use super::super::start::{self, Descriptors, PlanContext as Planned};
 use super::super::{Inner, Spec};
 use super::ContextSpec;
 use super::channel::Channel;
@@ -38,8 +40,8 @@ use crate::model::{LimitKind, Path};
 
 /// How long a new shell may take to take over from one that ended.
 const RESET_LIMIT_MILLISECONDS: u64 = 5_000;
-/// What no shell works under: it makes processes to begin with, and each command's streams have the numbers from
-/// [`shell::FIRST`] on.
+/// What no shell works under: it makes processes to begin with, and each command's streams have the
+/// numbers from [`shell::FIRST`] on.
 const MIN_LIMITS: [(LimitKind, u64); 3] =
     [(LimitKind::Processes, 2), (LimitKind::OpenFiles, 256), (LimitKind::Disk, MIN_DISK_BYTES)];
 
@@ -59,16 +61,16 @@ const SHELL_IN_SANDBOX: &str = "/bin/bash";
 pub(super) const OWN: &str = "BASH*|COMP_WORDBREAKS|DIRSTACK|EPOCH*|EUID|FUNCNAME|GROUPS|HOST*|IFS|LINENO|MACHTYPE|OPT*|OSTYPE|PATH|\
     PIPESTATUS|PPID|PS4|PWD|RANDOM|SECONDS|SHELL*|SHLVL|SRANDOM|TERM|UID|_|__sandtimer*";
 
-/// Has a shell that exits write down what it leaves to the next one: the library does, and a trap where bash does not show the library
-/// what it exports.
+/// Has a shell that exits write down what it leaves to the next one: the library does, and a trap
+/// where bash does not show the library what it exports.
 fn state_at_exit() -> String {
     let trap =
         r#"{ \builtin export -p; \builtin printf "\\\\builtin cd -- %q\\n" "$PWD"; } >&245 2>/dev/null"#;
     format!("\\builtin kill -0 {} 2>/dev/null || \\builtin trap '{trap}' EXIT\n", shell::LEAVES_STATE)
 }
 
-/// Forgets everything but the environment and the directory. Variables that are not exported are then as the pre-warm script
-/// has left them.
+/// Forgets everything but the environment and the directory. Variables that are not exported are
+/// then as the pre-warm script has left them.
 const RESET: &str = r#"\builtin trap - EXIT DEBUG ERR RETURN {1..64} 2>/dev/null
 for __sandtimer in $(\compgen -A function); do \unset -f "$__sandtimer"; done
 \unalias -a
@@ -82,7 +84,8 @@ done
 \eval "$__sandtimer_variables" 2>/dev/null
 "#;
 
-/// After what the shell before has left: what else that script has left. Its options come last, as they may end a shell.
+/// After what the shell before has left: what else that script has left. Its options come last, as
+/// they may end a shell.
 const PREWARMED: &str = "\\eval \"$__sandtimer_prewarmed\" 2>/dev/null\n";
 
 /// Keeps the environment of before.
@@ -118,11 +121,13 @@ impl ShellHandle {
         os::dispatch(channel, &os::ProcessSetup::default(), &command_request(nonce), &files)
             .map_err(Error::system(doing))?;
         let first = shell::FIRST;
-        // One line, so that nothing of it is left for whoever takes this shell's place. A shell that was told to end after one
-        // line would end with the next command taken and not executed. The command finds the exit code of the one before in `$?`:
-        // a function that removes itself returns it, in a list where errexit does not end the shell. After an interrupt, which has the
-        // rest of a line dropped, it is there at the beginning.
-        // Only the command's own text is executed with its streams: the library lets interrupts in once the last one is in place.
+        // One line, so that nothing of it is left for whoever takes this shell's place. A shell
+        // that was told to end after one line would end with the next command taken and not
+        // executed. The command finds the exit code of the one before in `$?`: a function that
+        // removes itself returns it, in a list where errexit does not end the shell. After an
+        // interrupt, which has the rest of a line dropped, it is there at the beginning. Only the
+        // command's own text is executed with its streams: the library lets interrupts in once the
+        // last one is in place.
         let execute = format!("\\builtin eval \"$__sandtimer\" >&{first} 2>&{} <&{}", first + 1, first + 2);
         let line = format!(
             "case $? in 130) __sandtimer_status=130;; esac; \
@@ -152,7 +157,8 @@ impl ShellHandle {
         Ok(())
     }
 
-    /// Has a shell that was a checkpoint forget what the one before it was, and go on where that ended. False where it does not.
+    /// Has a shell that was a checkpoint forget what the one before it was, and go on where that
+    /// ended. False where it does not.
     pub fn restore_state(&mut self, channel: &Channel, nonce: Nonce) -> bool {
         let mut state = vec![0; shell::MOST_STATE];
         let length =
@@ -187,7 +193,8 @@ impl ShellHandle {
     }
 }
 
-/// Whether there is something to be heard of a shell before `end`. One that has ended may have left it.
+/// Whether there is something to be heard of a shell before `end`. One that has ended may have left
+/// it.
 fn wait_for_packet(channel: BorrowedFd<'_>, process: BorrowedFd<'_>, end: u64) -> bool {
     loop {
         let left = end.saturating_sub(monotonic_nanoseconds());
@@ -246,7 +253,14 @@ impl LiveInterpreter {
         let (jail_handle, jail_resources) = JailHandle::of(jail);
         let process = sandtimer_os::launcher::SpawnedProcess { pid: 0, pidfd };
         let shell = ShellHandle { script, exit_state: None };
-        let parts = InterpreterParts { jail_handle, jail_resources, process, channel, own_workspace: None, zygote: None };
+        let parts = InterpreterParts {
+            jail_handle,
+            jail_resources,
+            process,
+            channel,
+            own_workspace: None,
+            zygote: None,
+        };
         let mut interpreter = LiveInterpreter::new(inner.clone(), parts, Some(shell));
         interpreter.meet_shell(spec)?;
         Ok(interpreter)
@@ -302,7 +316,8 @@ impl LiveInterpreter {
         Ok(())
     }
 
-    /// The error of something that the shell or its init has not taken: why the shell was not executed, if that is the reason.
+    /// The error of something that the shell or its init has not taken: why the shell was not
+    /// executed, if that is the reason.
     fn why_ended(&self, doing: &'static str, source: std::io::Error) -> Error {
         let source = self.not_executed().map_or(source, std::io::Error::other);
         Error::System { doing, source }
@@ -341,11 +356,17 @@ fn execute_failure(notice: &Notice) -> Option<String> {
 
 type ShellParts = (sandtimer_os::launcher::SpawnedProcess, start::PreparedJail, OwnedFd, OwnedFd, OwnedFd);
 
-fn build(inner: &Inner, spec: &Spec, effective: &EffectiveLimits, slot: &mut Slot) -> Result<ShellParts, Error> {
+fn build(
+    inner: &Inner,
+    spec: &Spec,
+    effective: &EffectiveLimits,
+    slot: &mut Slot,
+) -> Result<ShellParts, Error> {
     let pair = || socket::pair().map_err(Error::system("cannot make a socket"));
     let (control, their_control) = pair()?;
     let (channel, their_channel) = pair()?;
-    // Not a pipe: without root, a process that a command has left could open that by its name in /proc, and write to it.
+    // Not a pipe: without root, a process that a command has left could open that by its name in
+    // /proc, and write to it.
     let (script, their_script) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .and_then(|(script, theirs)| shutdown(&script, Shutdown::Read).map(|()| (script, theirs)))

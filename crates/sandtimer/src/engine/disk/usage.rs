@@ -1,4 +1,5 @@
-//! How many bytes the files below directories take on their disks, counted in steps of bounded length.
+//! How many bytes the files below directories take on their disks, counted in steps of bounded
+//! length.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -9,13 +10,14 @@ use rustix::fs::{
 };
 use sandtimer_os::clock::{calendar_nanoseconds, monotonic_nanoseconds};
 
-/// Nested directories that are read. A deeper one counts as more than any limit, so that none is out of reach.
+/// Nested directories that are read. A deeper one counts as more than any limit, so that none is
+/// out of reach.
 const MAX_DEPTH: usize = 128;
 /// Entries after which the time of a step is compared with its bound.
 const ENTRIES_PER_CLOCK: u32 = 16;
 
-/// A count of the files below some directories, as far as it has come. Links are not followed, other file systems not entered, and
-/// nothing that a run puts in the way leads out of a directory.
+/// A count of the files below some directories, as far as it has come. Links are not followed,
+/// other file systems not entered, and nothing that a run puts in the way leads out of a directory.
 #[derive(Debug)]
 pub(super) struct DiskCount {
     /// Those that are still to be read.
@@ -24,7 +26,8 @@ pub(super) struct DiskCount {
     levels: Vec<Dir>,
     /// Bytes of all files so far.
     pub total: u64,
-    /// Of these, the ones of files that were made after `since`. None where the file system does not keep it.
+    /// Of these, the ones of files that were made after `since`. None where the file system does
+    /// not keep it.
     pub born: u64,
     /// In nanoseconds of the calendar's clock.
     since: u64,
@@ -40,8 +43,8 @@ impl DiskCount {
         self.levels.len()
     }
 
-    /// Counts on, until `until` (in monotonic nanoseconds) at the most. True once all is counted. `progress` moves with each entry:
-    /// a file system that does not answer keeps this thread.
+    /// Counts on, until `until` (in monotonic nanoseconds) at the most. True once all is counted.
+    /// `progress` moves with each entry: a file system that does not answer keeps this thread.
     pub fn advance(&mut self, until: u64, progress: &AtomicU64) -> bool {
         for entries in 1_u32.. {
             progress.fetch_add(1, Ordering::Relaxed);

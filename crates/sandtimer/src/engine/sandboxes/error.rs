@@ -41,7 +41,8 @@ pub enum SandboxError {
          from there; give a state directory on another file system, such as a volume", path.display()
     )]
     OnOverlay { path: PathBuf },
-    /// Its layer was made by an engine with other privileges, whose marks in it this one would not find.
+    /// Its layer was made by an engine with other privileges, whose marks in it this one would not
+    /// find.
     #[error("the sandbox was made by an engine {}, and can be used by such a one alone; start the engine as before", privileges(*was_privileged))]
     OtherPrivileges { was_privileged: bool },
     /// The host has no namespaces.
@@ -56,8 +57,9 @@ pub enum SandboxError {
     /// Its processes do not end.
     #[error("the sandbox `{0}` still has processes that have not ended; try again")]
     Busy(String),
-    /// It is in use, and what was asked for needs that it is not: `runs` are the ids of its runs. `contexts` is how many live contexts
-    /// and sessions it has, counted only once it has no runs; `files` is how many reads and writes of its files are being made.
+    /// It is in use, and what was asked for needs that it is not: `runs` are the ids of its runs.
+    /// `contexts` is how many live contexts and sessions it has, counted only once it has no runs;
+    /// `files` is how many reads and writes of its files are being made.
     #[error(
         "the sandbox `{id}` {}; a snapshot or a fork needs that nothing uses it: {}",
         describe_users(runs, *contexts, *files),

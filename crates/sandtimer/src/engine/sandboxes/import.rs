@@ -1,4 +1,5 @@
-//! Trees that become templates: a layer that its caller fills, and that is a template once it is whole.
+//! Trees that become templates: a layer that its caller fills, and that is a template once it is
+//! whole.
 //!
 //! ```text
 //! .layers/.new-ID, filled by the caller with the rights of the files' owner ─▶ .layers/ID ─▶ the record of the template
@@ -31,7 +32,8 @@ pub struct Import {
 }
 
 impl Import {
-    /// The empty directory that becomes the root of the template: it belongs to [`workspace_owner`].
+    /// The empty directory that becomes the root of the template: it belongs to
+    /// [`workspace_owner`].
     pub fn root(&self) -> PathBuf {
         self.directory().join(UPPER)
     }
@@ -55,7 +57,8 @@ impl Sandboxes {
     /// Begins a template that is made from a tree of the caller's.
     ///
     /// # Errors
-    /// The owner has a template of this name, layers cannot be where the sandboxes are, or the disk is full.
+    /// The owner has a template of this name, layers cannot be where the sandboxes are, or the disk
+    /// is full.
     pub fn begin_import(&self, name: &str, owner: &str) -> Result<Import, Error> {
         let storage = |source| SandboxError::Storage { doing: "cannot make the template's layer", source };
         stored::check_free(&lock(&self.templates), name, owner)?;

@@ -5,8 +5,9 @@
 //!   └──────── `wall` is over ───────────┘
 //! paused: neither clock runs, and no process of its runs and contexts
 //! ```
-//! The wall-clock limit is that of the sandbox's scope, so that the enforcer ends the runs inside on time. Both clocks are those of the
-//! record, so that the end of the engine neither moves nor stops them.
+//! The wall-clock limit is that of the sandbox's scope, so that the enforcer ends the runs inside
+//! on time. Both clocks are those of the record, so that the end of the engine neither moves nor
+//! stops them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, TryLockError, Weak};
@@ -129,7 +130,8 @@ pub(super) struct Lifetime {
     /// Nanoseconds; under the ceilings.
     idle: Option<u64>,
     has_wall: bool,
-    /// When it has been unused for long enough, if it is not used until then. Monotonic nanoseconds.
+    /// When it has been unused for long enough, if it is not used until then. Monotonic
+    /// nanoseconds.
     idle_end: AtomicU64,
     is_paused: AtomicBool,
 }
@@ -233,8 +235,8 @@ impl Sandbox {
         self.state.lifetime.is_paused()
     }
 
-    /// Stops all processes of the runs, contexts and sessions in it, and the clocks of its limits and theirs. Ceilings of the operator
-    /// stay where they are.
+    /// Stops all processes of the runs, contexts and sessions in it, and the clocks of its limits
+    /// and theirs. Ceilings of the operator stay where they are.
     ///
     /// # Errors
     /// It is paused, over, or deleted; the disk.
@@ -255,7 +257,8 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Continues what [`Sandbox::pause`] has stopped: its limits end later by the length of the pause.
+    /// Continues what [`Sandbox::pause`] has stopped: its limits end later by the length of the
+    /// pause.
     ///
     /// # Errors
     /// It is not paused, or deleted; the disk.
@@ -406,14 +409,15 @@ impl Sandbox {
 }
 
 impl Sandboxes {
-    /// Those that have reached a limit, for [`Sandboxes::end_at_limit`]. To be asked about once a second: what uses a sandbox is noted
-    /// then, so that the idle clock of one whose engine is killed begins at that time.
+    /// Those that have reached a limit, for [`Sandboxes::end_at_limit`]. To be asked about once a
+    /// second: what uses a sandbox is noted then, so that the idle clock of one whose engine is
+    /// killed begins at that time.
     pub fn due(&self) -> Vec<Sandbox> {
         self.all().into_iter().filter(Sandbox::is_due).collect()
     }
 
-    /// Ends a sandbox that has reached a limit, as [`Sandboxes::delete`] does; from then on its id answers with that. False if it has
-    /// not, or not any more. Blocks.
+    /// Ends a sandbox that has reached a limit, as [`Sandboxes::delete`] does; from then on its id
+    /// answers with that. False if it has not, or not any more. Blocks.
     ///
     /// # Errors
     /// As [`Sandboxes::delete`]: it is due again.

@@ -1,5 +1,6 @@
-//! Sandboxes: private file systems in which many runs work, one after the other or at the same time, and which outlive them, their
-//! engine, and a crash of it. docs/design/sandboxes.md has states and failures.
+//! Sandboxes: private file systems in which many runs work, one after the other or at the same
+//! time, and which outlive them, their engine, and a crash of it. docs/design/sandboxes.md has
+//! states and failures.
 
 mod changes;
 #[cfg(test)]
@@ -56,8 +57,8 @@ use crate::isolate::sandbox::{SANDBOX_HOME, SANDBOX_USER};
 use crate::limits::Limits;
 use crate::model::{Layer, LimitKind};
 use crate::scope::ScopeId;
-use crate::supervise::denials::NetworkDenials;
 use crate::supervise::commands::{EnforcerCommand, EnforcerHandle, Pauser};
+use crate::supervise::denials::NetworkDenials;
 use crate::supervise::run::SharedRun;
 use crate::supervise::waiting::RunNotifier;
 use crate::time::Moment;
@@ -127,11 +128,13 @@ pub struct Sandbox {
     scope: Arc<ScopeHandle>,
 }
 
-/// What a sandbox is, as its runs share it. Holds nothing of the engine's that would keep the engine alive.
+/// What a sandbox is, as its runs share it. Holds nothing of the engine's that would keep the
+/// engine alive.
 #[derive(Debug)]
 struct SandboxState {
     id: String,
-    /// Of the record, which never change: to be read without its lock, which is held while files are renamed and synced.
+    /// Of the record, which never change: to be read without its lock, which is held while files
+    /// are renamed and synced.
     owner: String,
     template_name: String,
     created_at_ms: u64,
@@ -144,7 +147,8 @@ struct SandboxState {
     life: Mutex<Life>,
     /// Notified when a run lets it go.
     released: Condvar,
-    /// How many of its users are runs, or live contexts and sessions, for readers that are not to wait for a mount.
+    /// How many of its users are runs, or live contexts and sessions, for readers that are not to
+    /// wait for a mount.
     runs: AtomicUsize,
     /// As `is_deleted` in `life`, for such readers.
     is_closed: AtomicBool,
@@ -178,8 +182,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Engine {
-    /// Opens the sandboxes below a directory that only this engine's user can enter, and removes what was being made or removed when
-    /// an earlier engine ended. `parent` gives the scope for the sandboxes of an owner; `report` gets what is left out, and why.
+    /// Opens the sandboxes below a directory that only this engine's user can enter, and removes
+    /// what was being made or removed when an earlier engine ended. `parent` gives the scope for
+    /// the sandboxes of an owner; `report` gets what is left out, and why.
     ///
     /// # Errors
     /// The directory cannot be made or read.
@@ -226,7 +231,8 @@ impl Engine {
     }
 }
 
-/// Removes a directory on a thread of its own. What cannot be removed now is removed at the next start.
+/// Removes a directory on a thread of its own. What cannot be removed now is removed at the next
+/// start.
 fn remove_later(inner: &Inner, path: PathBuf) {
     start_later(inner, move || {
         let _ = remove_tree(&path);
@@ -285,7 +291,8 @@ impl Sandboxes {
     /// Makes one, and mounts it once, so that what the host cannot give is known now.
     ///
     /// # Errors
-    /// The template cannot be shown, the host has no namespaces or refuses the layer, or the disk is full. Nothing is left of it.
+    /// The template cannot be shown, the host has no namespaces or refuses the layer, or the disk
+    /// is full. Nothing is left of it.
     pub fn create(&self, spec: SandboxSpec) -> Result<Sandbox, Error> {
         self.check_directory()?;
         network::check(&self.inner, &spec.network)?;
@@ -338,7 +345,8 @@ impl Sandboxes {
         })
     }
 
-    /// Makes the files of a sandbox, whose layers are retained for it. On failure nothing is left, and they are released.
+    /// Makes the files of a sandbox, whose layers are retained for it. On failure nothing is left,
+    /// and they are released.
     fn make(&self, record: Record, parent: Option<ScopeId>) -> Result<Sandbox, Error> {
         let storage = |source| SandboxError::Storage { doing: "cannot make the sandbox", source };
         let (id, stack) = (new_run_id(), record.stack.clone());
@@ -368,7 +376,8 @@ impl Sandboxes {
     /// The sandbox of this owner.
     ///
     /// # Errors
-    /// There is none: another owner's is as absent as one that was never made. Of one that ended at a limit the error says so.
+    /// There is none: another owner's is as absent as one that was never made. Of one that ended at
+    /// a limit the error says so.
     pub fn find(&self, id: &str, owner: &str) -> Result<Sandbox, SandboxError> {
         if let Some(end) = self.ended.find(id, owner) {
             return Err(SandboxError::Ended(end));
@@ -395,11 +404,12 @@ impl Sandboxes {
         found
     }
 
-    /// Ends all runs in a sandbox, waits for the proof of their death, and removes its files. Of one that ended at a limit the reason is
-    /// forgotten. Blocks.
+    /// Ends all runs in a sandbox, waits for the proof of their death, and removes its files. Of
+    /// one that ended at a limit the reason is forgotten. Blocks.
     ///
     /// # Errors
-    /// There is none, or its processes do not end; then it takes no further run, and can be deleted again.
+    /// There is none, or its processes do not end; then it takes no further run, and can be deleted
+    /// again.
     pub fn delete(&self, id: &str, owner: &str) -> Result<(), Error> {
         if self.ended.forget(id, owner) {
             return Ok(());
@@ -499,7 +509,11 @@ impl Sandbox {
 
     /// Has the run be ended if the sandbox is deleted.
     pub(super) fn note_run(&self, running: &SharedRun) {
-        let handle = RunHandle { slot_index: running.slot_index, id: running.id.clone(), waiting: running.waiting.clone() };
+        let handle = RunHandle {
+            slot_index: running.slot_index,
+            id: running.id.clone(),
+            waiting: running.waiting.clone(),
+        };
         let mut life = lock(&self.state.life);
         life.runs.retain(|run| !run.waiting.has_finished());
         if life.is_deleted {
@@ -555,7 +569,11 @@ impl RunHandle {
     fn end(&self, enforcer: &EnforcerHandle, reason: &str) {
         for _ in 0..2 {
             let reason = reason.to_owned();
-            enforcer.send(EnforcerCommand::Cancel { slot_index: self.slot_index, id: self.id.clone(), reason });
+            enforcer.send(EnforcerCommand::Cancel {
+                slot_index: self.slot_index,
+                id: self.id.clone(),
+                reason,
+            });
         }
     }
 }

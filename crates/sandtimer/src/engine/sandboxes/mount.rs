@@ -3,9 +3,9 @@
 //! ```text
 //! unmounted ─▶ locked ─▶ built by a process that ends then ─▶ mounted ─▶ unmounted, once neither the sandbox nor a run holds it
 //! ```
-//! The kernel does not refuse a second overlay over the same layer, and what comes of it is undefined. So whatever may write to
-//! the layer holds a lock on the sandbox: this engine, and the first process of each run, which may outlive an engine that was
-//! killed by a moment.
+//! The kernel does not refuse a second overlay over the same layer, and what comes of it is
+//! undefined. So whatever may write to the layer holds a lock on the sandbox: this engine, and the
+//! first process of each run, which may outlive an engine that was killed by a moment.
 
 use std::fs::File;
 use std::io;
@@ -74,7 +74,12 @@ impl Drop for MountedRoot {
 }
 
 /// Mounts the root of a sandbox.
-pub(super) fn mount(inner: &Inner, home: &Home, layers: &Layers, record: &Record) -> Result<MountedRoot, Error> {
+pub(super) fn mount(
+    inner: &Inner,
+    home: &Home,
+    layers: &Layers,
+    record: &Record,
+) -> Result<MountedRoot, Error> {
     if let NamespaceSupport::None(reason) = &inner.host()?.namespaces {
         return Err(SandboxError::NoNamespaces(reason.clone()).into());
     }
@@ -103,7 +108,8 @@ pub(super) fn mount(inner: &Inner, home: &Home, layers: &Layers, record: &Record
     }
 }
 
-/// Waits until nothing may write to the layer, and keeps others from it as long as the file is open.
+/// Waits until nothing may write to the layer, and keeps others from it as long as the file is
+/// open.
 pub(super) fn take_lock(home: &Home) -> Result<File, Error> {
     let file = File::options().read(true).write(true).open(home.lock());
     let file = file.map_err(|source| SandboxError::Storage { doing: "cannot open the sandbox", source })?;
@@ -127,7 +133,8 @@ struct Access {
     degraded: Vec<Degradation>,
 }
 
-/// Files of a layer belong to one uid on disk whatever engine has it mounted, and to the user of the sandbox in it.
+/// Files of a layer belong to one uid on disk whatever engine has it mounted, and to the user of
+/// the sandbox in it.
 fn access(inner: &Inner, layer: &Path, slot_index: usize) -> Result<Access, Error> {
     if !has_uids() {
         return Ok(Access { uid: None, namespace: None, degraded: Vec::new() });
@@ -213,7 +220,8 @@ struct BuiltRoot {
     root: OwnedFd,
 }
 
-/// Starts a process that puts the root together, takes its mount namespace, and ends it. The slot comes back empty.
+/// Starts a process that puts the root together, takes its mount namespace, and ends it. The slot
+/// comes back empty.
 fn carry_out(inner: &Inner, prepared: PreparedJail, holder: &mut Option<Slot>) -> Result<BuiltRoot, Error> {
     let pair = || socket::pair().map_err(Error::system("cannot make a socket"));
     let ((control, init_control), (dispatch, waiting)) = (pair()?, pair()?);
@@ -278,7 +286,8 @@ fn failed_step(name: &str, source: io::Error) -> Error {
     Error::System { doing: "cannot build the sandbox's root", source }
 }
 
-/// Files of a directory template; empty where there is none. No link in the template leads out of it.
+/// Files of a directory template; empty where there is none. No link in the template leads out of
+/// it.
 fn read_files(template: &Path, names: [&str; 2]) -> Result<[Vec<u8>; 2], Error> {
     use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
     /// Of a file; no system has a larger one.
@@ -308,7 +317,8 @@ fn read_files(template: &Path, names: [&str; 2]) -> Result<[Vec<u8>; 2], Error> 
     Ok([read(first)?, read(second)?])
 }
 
-/// The directories directly below the root that Landlock opens for writing. What is in them still has owners and modes.
+/// The directories directly below the root that Landlock opens for writing. What is in them still
+/// has owners and modes.
 fn writable(template: Option<&Path>) -> Result<Vec<std::path::PathBuf>, Error> {
     let mut writable: Vec<_> = WRITABLE.map(std::path::PathBuf::from).into();
     let Some(directory) = template else { return Ok(writable) };
@@ -353,7 +363,8 @@ pub(super) fn run_files(view: &RootView, cwd: &Path, ptys: u32) -> FilesPlan {
     }
 }
 
-/// Whether a directory is a template that can be shown: its canonical path, if it is one and shares nothing with the sandboxes.
+/// Whether a directory is a template that can be shown: its canonical path, if it is one and shares
+/// nothing with the sandboxes.
 pub(super) fn check_template(directory: &Path, sandboxes: &Path) -> Result<std::path::PathBuf, SandboxError> {
     let error =
         |problem: &str| SandboxError::Template { path: directory.to_owned(), problem: problem.to_owned() };

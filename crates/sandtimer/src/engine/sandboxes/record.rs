@@ -46,7 +46,8 @@ pub(super) struct Record {
     pub owner: String,
     pub template_name: String,
     pub stack: Stack,
-    /// How many layers of the stack, from the lowest on, it was made with: what is above has changed since.
+    /// How many layers of the stack, from the lowest on, it was made with: what is above has
+    /// changed since.
     pub template_layers: usize,
     /// Milliseconds since the epoch.
     pub created_at_ms: u64,
@@ -162,13 +163,14 @@ impl Home {
         Ok(fs::read_dir(self.upper())?.next().is_none())
     }
 
-    /// Makes the sandbox's own layer the topmost of its stack, as `record` names it, and gives the sandbox an empty one. Nothing has
-    /// it mounted. `reached` is called between the steps.
+    /// Makes the sandbox's own layer the topmost of its stack, as `record` names it, and gives the
+    /// sandbox an empty one. Nothing has it mounted. `reached` is called between the steps.
     ///
     /// ```text
     /// next made ─▶ recorded ─▶ moved ─▶ renewed
     /// ```
-    /// Before the second step nothing has changed; what is left of the others is done by [`Home::finish_stacking`].
+    /// Before the second step nothing has changed; what is left of the others is done by
+    /// [`Home::finish_stacking`].
     pub fn stack(&self, layers: &Layers, record: &Record, reached: &dyn Fn(&str)) -> io::Result<()> {
         layers.prepare()?;
         self.remove_work()?;
@@ -179,7 +181,8 @@ impl Home {
         self.finish_stacking(layers, record, reached)
     }
 
-    /// Does what is left of the steps of [`Home::stack`], if an engine ended between them. Nothing has the layer mounted.
+    /// Does what is left of the steps of [`Home::stack`], if an engine ended between them. Nothing
+    /// has the layer mounted.
     pub fn finish_stacking(
         &self,
         layers: &Layers,
@@ -262,7 +265,8 @@ pub(super) struct Inventory {
     pub unreadable: Vec<String>,
 }
 
-/// Reads what there is. A record that cannot be read leaves its sandbox out, and its files where they are.
+/// Reads what there is. A record that cannot be read leaves its sandbox out, and its files where
+/// they are.
 pub(super) fn read_all(parent: &Path) -> io::Result<Inventory> {
     let mut inventory = Inventory::default();
     for entry in fs::read_dir(parent)? {

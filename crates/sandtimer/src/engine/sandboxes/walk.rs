@@ -1,4 +1,5 @@
-//! Reads directories of layers: files that untrusted code has made. Nothing is followed, and nothing but directories is opened.
+//! Reads directories of layers: files that untrusted code has made. Nothing is followed, and
+//! nothing but directories is opened.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -64,7 +65,8 @@ impl WalkEntry {
     }
 }
 
-/// Returns what is in a directory below a root, by name. Each name takes one of `left`; fails as soon as there are more.
+/// Returns what is in a directory below a root, by name. Each name takes one of `left`; fails as
+/// soon as there are more.
 pub(super) fn entries(
     root: BorrowedFd<'_>,
     path: &Path,
@@ -93,8 +95,8 @@ pub(super) fn entries(
     Ok(found)
 }
 
-/// Returns the bytes on disk of all files below a directory, but those in directories that their owner cannot read. Fails after
-/// [`MAX_ENTRIES`] names.
+/// Returns the bytes on disk of all files below a directory, but those in directories that their
+/// owner cannot read. Fails after [`MAX_ENTRIES`] names.
 pub(super) fn size(path: &Path) -> std::result::Result<u64, WalkError> {
     size_within(path, MAX_ENTRIES)
 }

@@ -1,5 +1,5 @@
-//! Where control groups can be made: which hierarchies are mounted, where this process is in them, and what engines that
-//! are gone left there.
+//! Where control groups can be made: which hierarchies are mounted, where this process is in them,
+//! and what engines that are gone left there.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -25,9 +25,10 @@ pub(super) struct CgroupMounts {
 /// Controllers that limit a run.
 pub(super) const LIMITING_CONTROLLERS: [&str; 2] = ["memory", "pids"];
 
-/// The group of the v2 tree below which groups with these controllers can be made: `own`, or the nearest above it. A group
-/// that holds processes gives no controllers to those below (cgroups(7), "no internal processes"), and the group of a
-/// login or a service holds some; its slice does not. A limit that an operator put on a group is never left behind.
+/// The group of the v2 tree below which groups with these controllers can be made: `own`, or the
+/// nearest above it. A group that holds processes gives no controllers to those below (cgroups(7),
+/// "no internal processes"), and the group of a login or a service holds some; its slice does not.
+/// A limit that an operator put on a group is never left behind.
 fn nearest_with(controllers: &[&str], own: &Path, mount: &Path) -> Option<PathBuf> {
     for path in own.ancestors().take_while(|path| path.starts_with(mount)) {
         if gives(path, controllers) {
@@ -48,7 +49,8 @@ fn is_limited(group: &Path) -> bool {
 }
 
 fn gives(group: &Path, controllers: &[&str]) -> bool {
-    // To be moved or cloned between groups takes the right to write the processes of one above both.
+    // To be moved or cloned between groups takes the right to write the processes of one above
+    // both.
     let may_use = access(group, Access::WRITE_OK | Access::EXEC_OK)
         .and_then(|()| access(group.join("cgroup.procs"), Access::WRITE_OK));
     let has = |file: &str| {
@@ -142,9 +144,9 @@ impl Hierarchies {
         self.parents().filter_map(|parent| CgroupIdentity::of(parent.join(self.name(number)))).collect()
     }
 
-    /// Kills and removes what engine `number` left behind, here and in the groups that it has `noted`: it may have been
-    /// started from other groups than this process. Its lock is held by the caller. False when something stays: a process
-    /// that waits in the kernel cannot be killed.
+    /// Kills and removes what engine `number` left behind, here and in the groups that it has
+    /// `noted`: it may have been started from other groups than this process. Its lock is held by
+    /// the caller. False when something stays: a process that waits in the kernel cannot be killed.
     pub fn sweep(&self, number: u32, noted: &[CgroupIdentity]) -> bool {
         let mut groups = self.groups(number);
         groups.extend(noted.iter().filter(|group| group.is_there()).cloned());
@@ -167,7 +169,8 @@ impl Hierarchies {
         clean
     }
 
-    /// Removes a group, waiting for killed processes to be gone from it while there is patience. Whether it is gone.
+    /// Removes a group, waiting for killed processes to be gone from it while there is patience.
+    /// Whether it is gone.
     fn remove_when_empty(&self, path: &Path) -> bool {
         loop {
             match fs::remove_dir(path) {
@@ -195,8 +198,8 @@ const SWEEP_TRIES: usize = 20;
 mod tests {
     use super::*;
 
-    /// A directory that looks like a group. One that holds processes refuses to give controllers, as a directory does
-    /// that stands in place of the file.
+    /// A directory that looks like a group. One that holds processes refuses to give controllers,
+    /// as a directory does that stands in place of the file.
     fn group(path: &Path, has: &str, gives: Option<&str>) {
         fs::create_dir_all(path).expect("a directory");
         fs::write(path.join("cgroup.controllers"), has).expect("a file");
@@ -222,7 +225,10 @@ mod tests {
         assert_eq!(nearest("user.slice/session-1.scope"), Some(mount.join("user.slice")));
         assert_eq!(nearest("system.slice/a.service"), Some(mount.to_path_buf()));
         assert_eq!(nearest("delegated"), Some(mount.join("delegated")));
-        assert_eq!(nearest_with(&LIMITING_CONTROLLERS, &mount.join("system.slice"), &mount.join("system.slice")), None);
+        assert_eq!(
+            nearest_with(&LIMITING_CONTROLLERS, &mount.join("system.slice"), &mount.join("system.slice")),
+            None
+        );
         fs::write(mount.join("user.slice/session-1.scope/pids.max"), "max\n").expect("a file");
         assert_eq!(nearest("user.slice/session-1.scope"), Some(mount.join("user.slice")));
         fs::write(mount.join("user.slice/session-1.scope/memory.max"), "1073741824\n").expect("a file");

@@ -1,4 +1,5 @@
-//! Files of a slot's groups that are read with each run, held open: opening one costs more than reading it.
+//! Files of a slot's groups that are read with each run, held open: opening one costs more than
+//! reading it.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Mutex, OnceLock, TryLockError};
@@ -7,7 +8,8 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-/// Rows above do without, whatever the limit of descriptors: each such file has a page of the kernel's.
+/// Rows above do without, whatever the limit of descriptors: each such file has a page of the
+/// kernel's.
 const MAX_SLOTS: u64 = 256;
 /// A row may have one descriptor of so many of the process's.
 const DESCRIPTORS_PER_SLOT: u64 = 64;

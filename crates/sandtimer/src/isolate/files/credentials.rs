@@ -1,7 +1,7 @@
 //! Looks for credentials in the caller's directories that a run is shown, so that they are covered.
 //!
-//! A bounded walk, nearest directories first: what it did not reach is reported, not guessed. Follows no link, opens no
-//! file but the three that stay visible.
+//! A bounded walk, nearest directories first: what it did not reach is reported, not guessed.
+//! Follows no link, opens no file but the three that stay visible.
 
 use super::guard::PRIVATE;
 use super::{FileKind, NoteKind, Planner};
@@ -19,11 +19,13 @@ const MAX_COVERED: usize = 128;
 /// What is read of a file that stays visible.
 const MAX_FILE_BYTES: usize = 64 << 10;
 
-/// Made by package managers and version control, often with most of a project's files in them: not walked, and in a directory
-/// that runs can write, where one could move credentials below such a name, walked last.
+/// Made by package managers and version control, often with most of a project's files in them: not
+/// walked, and in a directory that runs can write, where one could move credentials below such a
+/// name, walked last.
 const NOT_WALKED: [&str; 6] =
     [".git", ".hg", "node_modules", "site-packages", "dist-packages", "__pycache__"];
-/// A project's own, where it does not lie in a home: shown, and named where it seems to hold a secret.
+/// A project's own, where it does not lie in a home: shown, and named where it seems to hold a
+/// secret.
 const STAYS: [&str; 3] = [".npmrc", ".env", ".git/config"];
 /// What of a private place is hidden outside a home, where the rest of it is part of a project.
 const NARROWED: [(&str, &str); 1] = [(".docker", ".docker/config.json")];
@@ -65,7 +67,11 @@ impl SearchedDirectory {
     }
 
     fn child(&self, name: &OsStr) -> Self {
-        SearchedDirectory { host: self.host.join(name), shown: self.shown.join(name), writable: self.writable }
+        SearchedDirectory {
+            host: self.host.join(name),
+            shown: self.shown.join(name),
+            writable: self.writable,
+        }
     }
 }
 
@@ -160,7 +166,8 @@ impl Planner<'_> {
 
     /// Where the host's `path` (canonical) is to be seen inside.
     fn shown_path(&self, path: &Path, moved: &[SearchedDirectory]) -> Option<PathBuf> {
-        let below = |parent: &SearchedDirectory| Some(parent.shown.join(path.strip_prefix(&parent.host).ok()?));
+        let below =
+            |parent: &SearchedDirectory| Some(parent.shown.join(path.strip_prefix(&parent.host).ok()?));
         moved.iter().find_map(below).or_else(|| self.tree.shows(path).then(|| path.to_owned()))
     }
 
@@ -181,7 +188,8 @@ impl Planner<'_> {
     }
 }
 
-/// Whether a line gives a value to something that is named as secrets are, or has a password in a URL.
+/// Whether a line gives a value to something that is named as secrets are, or has a password in a
+/// URL.
 fn holds_secret(bytes: &[u8]) -> bool {
     const NAMES: [&str; 9] =
         ["token", "secret", "password", "passwd", "_auth", "api_key", "apikey", "private_key", "access_key"];

@@ -1,8 +1,9 @@
 //! The device nodes of GPUs, and what the libraries of their drivers look at beside them.
 //!
-//! Shows nodes of the known names and nothing else of /dev. What is read of /sys is copied when the plan is made: the
-//! host's own is covered while a root is built, and of a copy nothing can be written. The hard fact: behind a node
-//! stands a driver with hundreds of requests, and no wall of a sandbox looks at them.
+//! Shows nodes of the known names and nothing else of /dev. What is read of /sys is copied when the
+//! plan is made: the host's own is covered while a root is built, and of a copy nothing can be
+//! written. The hard fact: behind a node stands a driver with hundreds of requests, and no wall of
+//! a sandbox looks at them.
 
 use super::{FilesError, Mount, MountTree};
 use crate::isolate::toolchain::lookup::HostFiles;
@@ -45,7 +46,8 @@ const VENDORS: [&str; 2] = ["0x10de", "0x1002"];
 const CLASSES: [&str; 2] = ["0x03", "0x12"];
 
 const TOPOLOGY: &str = "/sys/devices/virtual/kfd/kfd/topology";
-/// Files of a topology at most, each a page of the root: eight GPUs in one machine have about as many.
+/// Files of a topology at most, each a page of the root: eight GPUs in one machine have about as
+/// many.
 const MAX_TOPOLOGY_FILES: usize = 2000;
 /// Directories in one another in a topology: nodes, a node, its caches, a cache.
 const MAX_TOPOLOGY_DEPTH: usize = 5;

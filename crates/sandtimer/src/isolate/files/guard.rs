@@ -1,6 +1,7 @@
 //! Which directories are never shown, whoever asks.
 //!
-//! A rule about names, not about what exists: a credentials directory that appears later is covered too.
+//! A rule about names, not about what exists: a credentials directory that appears later is covered
+//! too.
 
 use crate::isolate::toolchain::lookup::HostFiles;
 use std::ffi::OsStr;
@@ -162,8 +163,8 @@ impl PathGuard {
     }
 }
 
-/// What of `path` lies below `tree`, both without `.`, `..` and doubled slashes. Bytewise, because every path is
-/// compared to every home and every private name.
+/// What of `path` lies below `tree`, both without `.`, `..` and doubled slashes. Bytewise, because
+/// every path is compared to every home and every private name.
 pub(super) fn below<'p>(path: &'p Path, tree: &Path) -> Option<&'p Path> {
     let rest = path.as_os_str().as_bytes().strip_prefix(tree.as_os_str().as_bytes())?;
     let rest = if rest.is_empty() { rest } else { rest.strip_prefix(b"/")? };

@@ -1,8 +1,10 @@
-//! Packages that are symbolic links into a store, as uv, Nix and Bazel install them: where the links lead is shown, too.
+//! Packages that are symbolic links into a store, as uv, Nix and Bazel install them: where the
+//! links lead is shown, too.
 //!
-//! Links in the caller's own `sys.path` are followed everywhere: what can write there has the caller execute its code, so a link there
-//! shows nothing that it could not read. Links in directories and interpreters that the caller names, which a run may have written, are
-//! followed to what every user may read, by its mode and by those of the directories above it.
+//! Links in the caller's own `sys.path` are followed everywhere: what can write there has the
+//! caller execute its code, so a link there shows nothing that it could not read. Links in
+//! directories and interpreters that the caller names, which a run may have written, are followed
+//! to what every user may read, by its mode and by those of the directories above it.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -11,19 +13,22 @@ use std::path::{Path, PathBuf};
 use super::{FileKind, NoteKind, Planner, SearchedDirectory, credentials};
 use crate::isolate::toolchain::lookup::{HostFiles, ResolvedPath};
 
-/// Entries inspected for the packages of one plan, and places outside of their directories that are shown.
+/// Entries inspected for the packages of one plan, and places outside of their directories that are
+/// shown.
 const MAX_ENTRIES: usize = 20_000;
 const MAX_LINK_TARGETS: usize = 256;
 /// An installer links the files of all packages or of none: so many without a link are looked at.
 const MAX_UNLINKED_PACKAGES: usize = 16;
 /// Levels of directories below a package.
 const MAX_DEPTH: usize = 32;
-/// Files in a directory of packages that name further directories, and directories that one of them names.
+/// Files in a directory of packages that name further directories, and directories that one of them
+/// names.
 const MAX_PATH_FILES: usize = 64;
 const MAX_NAMED: usize = 64;
 /// Directories of packages of one plan.
 const MAX_DIRECTORIES: usize = 64;
-/// Where an interpreter's packages are, below its prefix and a directory that is named after its version.
+/// Where an interpreter's packages are, below its prefix and a directory that is named after its
+/// version.
 const LIBRARIES: [&str; 3] = ["lib", "lib64", "local/lib"];
 const PACKAGES: [&str; 2] = ["site-packages", "dist-packages"];
 
@@ -34,7 +39,8 @@ pub(super) enum ShownPart {
     WorldReadable,
 }
 
-/// Directories of packages whose links were followed for a plan, and how much of its bounds is used.
+/// Directories of packages whose links were followed for a plan, and how much of its bounds is
+/// used.
 #[derive(Debug, Default)]
 pub(super) struct VisitedPackages {
     directories: BTreeSet<PathBuf>,
@@ -48,7 +54,8 @@ impl Planner<'_> {
         if !self.packages.directories.insert(directory.to_path_buf()) {
             return;
         }
-        let (entries, max_targets) = (self.packages.entries, MAX_LINK_TARGETS.saturating_sub(self.packages.targets));
+        let (entries, max_targets) =
+            (self.packages.entries, MAX_LINK_TARGETS.saturating_sub(self.packages.targets));
         let mut links =
             PackageLinks { host: self.host, directory, found: Vec::new(), entries, max_targets, depth: 0 };
         links.scan_packages(directory);
@@ -96,7 +103,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// The directory above a path (canonical) that keeps other users from it. A bind mount does not, and a run may have made the link.
+    /// The directory above a path (canonical) that keeps other users from it. A bind mount does
+    /// not, and a run may have made the link.
     fn private_directory_above(&self, path: &Path) -> Option<PathBuf> {
         let may_search = |directory: &&Path| {
             self.host.resolve(directory).is_ok_and(|found| found.metadata.permissions().mode() & 0o001 != 0)
@@ -104,8 +112,8 @@ impl Planner<'_> {
         path.ancestors().skip(1).find(|directory| !may_search(directory)).map(Path::to_path_buf)
     }
 
-    /// Shows what the packages of an interpreter are that lie outside of its prefix: where links lead, and the directories that its
-    /// `.pth` files name.
+    /// Shows what the packages of an interpreter are that lie outside of its prefix: where links
+    /// lead, and the directories that its `.pth` files name.
     pub(super) fn add_packages_of(&mut self, prefix: &Path) {
         for library in LIBRARIES.map(|library| prefix.join(library)) {
             for version in self.host.names(&library, &["python"]) {
@@ -162,7 +170,8 @@ impl Planner<'_> {
     }
 }
 
-/// What is shown for a link: where it leads; of a file in a package, the directory of the store that has the package's name.
+/// What is shown for a link: where it leads; of a file in a package, the directory of the store
+/// that has the package's name.
 fn shown_target<'found>(link: &Path, found: &'found ResolvedPath) -> &'found Path {
     let package = link.parent().and_then(Path::file_name);
     match found.path.parent() {
@@ -184,8 +193,8 @@ struct PackageLinks<'a> {
 }
 
 impl PackageLinks<'_> {
-    /// Looks at what a directory of packages has: links, and packages whose files are links. Others are not looked into: there may be
-    /// tens of thousands of files.
+    /// Looks at what a directory of packages has: links, and packages whose files are links. Others
+    /// are not looked into: there may be tens of thousands of files.
     fn scan_packages(&mut self, packages: &Path) {
         let mut plain = 0;
         self.each(packages, |links, path, is_directory| {

@@ -1,7 +1,8 @@
 //! Finds the command along `PATH` as execvp(3) would, and works out what `PATH` is inside.
 //!
-//! Shows nothing itself; `reach` does. Children of the command look programs up too (`bash -c 'python3 …'`),
-//! so every entry of `PATH` that is an installation is shown, not only the command's own.
+//! Shows nothing itself; `reach` does. Children of the command look programs up too (`bash -c
+//! 'python3 …'`), so every entry of `PATH` that is an installation is shown, not only the command's
+//! own.
 
 use super::reach::{install, reach};
 use super::{Executable, FilesError, Mount, NoteKind, Planner, StartDirectory, WORKSPACE};
@@ -64,8 +65,15 @@ pub(super) fn add(planner: &mut Planner<'_>) -> Result<Programs, FilesError> {
     let (entries, installed, environment) = (Vec::new(), Vec::new(), Vec::new());
     let directories = HashSet::new();
     let program_directories = Vec::new();
-    let mut search =
-        ProgramSearch { planner, directory, entries, directories, installed, program_directories, environment };
+    let mut search = ProgramSearch {
+        planner,
+        directory,
+        entries,
+        directories,
+        installed,
+        program_directories,
+        environment,
+    };
     search.read_path();
     search.add_environments();
     let executable = command.map(|command| search.executable(command)).transpose()?;
@@ -79,10 +87,12 @@ fn directory(planner: &Planner<'_>) -> PathBuf {
     let request = planner.request;
     let asked = request.cwd.unwrap_or(Path::new(""));
     let directory = match request.start {
-        StartDirectory::Workspace(source) | StartDirectory::CallersDirectory(source) => match asked.strip_prefix(WORKSPACE) {
-            Ok(below) => source.join(below),
-            Err(_) => source.join(asked),
-        },
+        StartDirectory::Workspace(source) | StartDirectory::CallersDirectory(source) => {
+            match asked.strip_prefix(WORKSPACE) {
+                Ok(below) => source.join(below),
+                Err(_) => source.join(asked),
+            }
+        }
         StartDirectory::CurrentDirectory | StartDirectory::EmptyWorkspace => request.host_cwd.join(asked),
     };
     planner.host.canonical(&directory).unwrap_or(directory)
@@ -139,7 +149,8 @@ impl ProgramSearch<'_, '_> {
         }
     }
 
-    /// Shows the interpreters that the project's virtual environments stand on: a shell runs them by their paths.
+    /// Shows the interpreters that the project's virtual environments stand on: a shell runs them
+    /// by their paths.
     fn add_environments(&mut self) {
         let StartDirectory::CallersDirectory(source) = self.planner.request.start else { return };
         for name in ENVIRONMENTS {
@@ -147,7 +158,8 @@ impl ProgramSearch<'_, '_> {
         }
     }
 
-    /// Shows the packages that the command, if it is an interpreter, finds by links; not if its search path is given.
+    /// Shows the packages that the command, if it is an interpreter, finds by links; not if its
+    /// search path is given.
     fn add_linked_packages(&mut self) {
         let request = self.planner.request;
         if !request.follows_package_links || !request.extra_read_only.is_empty() {
@@ -164,7 +176,8 @@ impl ProgramSearch<'_, '_> {
         prefixes.iter().for_each(|prefix| self.planner.add_packages_of(prefix));
     }
 
-    /// Puts the real programs in front of rustup's proxies. The proxies go on working by their full paths.
+    /// Puts the real programs in front of rustup's proxies. The proxies go on working by their full
+    /// paths.
     fn add_rustup(&mut self, rustup: &rustup::Rustup) {
         if self.environment.is_empty() {
             self.environment.push(("RUSTUP_HOME", rustup.home.clone().into_os_string()));
@@ -208,7 +221,9 @@ impl ProgramSearch<'_, '_> {
     fn by_path(&self, command: &OsStr) -> Result<PathBuf, FilesError> {
         let typed = Path::new(command);
         let path = match (self.planner.request.start, typed.strip_prefix(WORKSPACE)) {
-            (StartDirectory::Workspace(source) | StartDirectory::CallersDirectory(source), Ok(below)) => source.join(below),
+            (StartDirectory::Workspace(source) | StartDirectory::CallersDirectory(source), Ok(below)) => {
+                source.join(below)
+            }
             _ => self.directory.join(typed),
         };
         let command = command.to_os_string();
@@ -281,8 +296,8 @@ impl ProgramSearch<'_, '_> {
         }
     }
 
-    /// The real program behind a shim or a rustup proxy named by its path, be it through links; any other
-    /// program is itself.
+    /// The real program behind a shim or a rustup proxy named by its path, be it through links; any
+    /// other program is itself.
     pub(super) fn resolve_proxy(&mut self, path: &Path, command: &OsStr) -> Result<PathBuf, FilesError> {
         let links = self.planner.host.resolve(path).map(|found| found.links.clone()).unwrap_or_default();
         let stops = std::iter::once(path.to_path_buf()).chain(links.into_iter().map(|link| link.at));
@@ -302,7 +317,8 @@ impl ProgramSearch<'_, '_> {
         let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
         if let Some(selection) = shims::selection(&self.lookup_context(), directory) {
             let mut chosen = selection.bins.iter().map(|bin| bin.join(name));
-            if let Some(program) = chosen.find(|program| self.verdict(program) == ExecutableCheck::Executable) {
+            if let Some(program) = chosen.find(|program| self.verdict(program) == ExecutableCheck::Executable)
+            {
                 return Ok(Some(program));
             }
             if selection.bins.is_empty() && selection.missing.is_empty() {
@@ -346,7 +362,8 @@ impl ProgramSearch<'_, '_> {
     fn path_inside(&mut self) -> OsString {
         let mut kept = Vec::new();
         for SearchPathEntry { typed, directory } in std::mem::take(&mut self.entries) {
-            // A directory that does not exist yet may come to exist: `node_modules/.bin` in a workspace.
+            // A directory that does not exist yet may come to exist: `node_modules/.bin` in a
+            // workspace.
             let Some(canonical) = self.planner.host.canonical(&directory) else {
                 kept.push(typed);
                 continue;

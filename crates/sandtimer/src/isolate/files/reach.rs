@@ -1,10 +1,11 @@
-//! Shows what a program needs to start: its installation, or itself, its interpreter and its libraries.
+//! Shows what a program needs to start: its installation, or itself, its interpreter and its
+//! libraries.
 //!
-//! An unknown layout gets single files, never a directory. A file that another file names is shown only if it
-//! is what it is named as: an interpreter must be executable, a library must be ELF.
+//! An unknown layout gets single files, never a directory. A file that another file names is shown
+//! only if it is what it is named as: an interpreter must be executable, a library must be ELF.
 
 use super::programs::ProgramSearch;
-use super::{FilesError, FileKind, Mount, NoteKind};
+use super::{FileKind, FilesError, Mount, NoteKind};
 use crate::isolate::toolchain::elf::{self, Elf};
 use crate::isolate::toolchain::lookup::Link;
 use crate::isolate::toolchain::recognise;
@@ -56,7 +57,8 @@ pub(super) fn install(search: &mut ProgramSearch<'_, '_>, directory: &Path, dept
     }
 }
 
-/// Shows one part of an installation. A link may lead elsewhere inside the installation, not out of it.
+/// Shows one part of an installation. A link may lead elsewhere inside the installation, not out of
+/// it.
 fn show_part(search: &mut ProgramSearch<'_, '_>, prefix: &Path, part: PathBuf) {
     let planner = &mut *search.planner;
     let Some(path) = planner.host.canonical(&part) else { return };
@@ -82,7 +84,11 @@ fn show_part(search: &mut ProgramSearch<'_, '_>, prefix: &Path, part: PathBuf) {
 ///
 /// # Errors
 /// The program or one of its interpreters may not be shown, is absent or not executable.
-pub(super) fn reach(search: &mut ProgramSearch<'_, '_>, path: &Path, command: &OsStr) -> Result<bool, FilesError> {
+pub(super) fn reach(
+    search: &mut ProgramSearch<'_, '_>,
+    path: &Path,
+    command: &OsStr,
+) -> Result<bool, FilesError> {
     let mut next = Some(path.to_path_buf());
     let mut needs_shell = false;
     for depth in 0..=MAX_INTERPRETER_DEPTH {
@@ -112,7 +118,8 @@ pub(super) fn reach(search: &mut ProgramSearch<'_, '_>, path: &Path, command: &O
     }
 }
 
-/// Shows the file, the links that lead to it and the installations it is part of; opens it if it is readable.
+/// Shows the file, the links that lead to it and the installations it is part of; opens it if it is
+/// readable.
 fn show_program(
     search: &mut ProgramSearch<'_, '_>,
     path: &Path,
@@ -122,7 +129,8 @@ fn show_program(
         command: command.to_os_string(),
         detail: format!("{}: {cause}", path.display()),
     })?;
-    // Every stop on the way may be an installation of its own: a venv's python is a link into another one.
+    // Every stop on the way may be an installation of its own: a venv's python is a link into
+    // another one.
     let stops = found.links.iter().map(|link| link.at.as_path()).chain([path, found.path.as_path()]);
     for directory in stops.filter_map(Path::parent) {
         install(search, directory, 0);
@@ -194,7 +202,8 @@ fn starts_with(file: &File, magic: &[u8]) -> bool {
     file.read_exact_at(&mut buffer, 0).is_ok() && buffer == magic
 }
 
-/// Shows the libraries that an ELF file finds by its own search path; the system's are there anyway.
+/// Shows the libraries that an ELF file finds by its own search path; the system's are there
+/// anyway.
 fn show_libraries(search: &mut ProgramSearch<'_, '_>, program: Elf, path: &Path) {
     let mut queue = VecDeque::from([(program, path.to_path_buf())]);
     let mut directories: Vec<PathBuf> = Vec::new();
@@ -245,7 +254,8 @@ fn show_library(search: &mut ProgramSearch<'_, '_>, library: &Path) -> Option<El
     Some(elf)
 }
 
-/// An entry of an ELF search path with `$ORIGIN` filled in; only those that start with it are a program's own.
+/// An entry of an ELF search path with `$ORIGIN` filled in; only those that start with it are a
+/// program's own.
 fn expand(entry: &Path, origin: &Path) -> Option<PathBuf> {
     let below = entry.strip_prefix("$ORIGIN").or_else(|_| entry.strip_prefix("${ORIGIN}"));
     match below {

@@ -1,7 +1,7 @@
 //! Which parts of a directory only the owner of a file may read.
 //!
-//! Where the job has the caller's own uid on the host (T2), permission bits do not keep it from the caller's files, so these
-//! parts are covered. What is created after the plan was made is not.
+//! Where the job has the caller's own uid on the host (T2), permission bits do not keep it from the
+//! caller's files, so these parts are covered. What is created after the plan was made is not.
 
 use super::FileKind;
 use crate::isolate::toolchain::lookup::HostFiles;
@@ -13,8 +13,8 @@ const MAX_ENTRIES: usize = 20_000;
 /// Mounts that cover private parts of one directory tree.
 const MAX_PRIVATE: usize = 256;
 
-/// The files and directories below `directory` (canonical) that nobody but their owner may read, without what lies below
-/// another one of them.
+/// The files and directories below `directory` (canonical) that nobody but their owner may read,
+/// without what lies below another one of them.
 ///
 /// # Errors
 /// The end of a sentence about the directory, where it cannot be inspected as a whole.

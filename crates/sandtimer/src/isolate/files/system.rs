@@ -1,11 +1,12 @@
-//! The part of a run's file system that is the same for every run: the host's programs and libraries, the
-//! harmless part of /etc, a minimal /dev and private temporary directories.
+//! The part of a run's file system that is the same for every run: the host's programs and
+//! libraries, the harmless part of /etc, a minimal /dev and private temporary directories.
 //!
-//! Shows no user names, no mail, no logs, no sockets. A file of /etc is listed only if programs read it and
-//! nobody keeps a secret in it.
+//! Shows no user names, no mail, no logs, no sockets. A file of /etc is listed only if programs
+//! read it and nobody keeps a secret in it.
 
 use super::{
-    AccountFile, FilesRequest, HOST_NAME, FileKind, Mount, OWN_FILE, PROGRAM_DESCRIPTOR, PROGRAM_FILE, MountTree,
+    AccountFile, FileKind, FilesRequest, HOST_NAME, Mount, MountTree, OWN_FILE, PROGRAM_DESCRIPTOR,
+    PROGRAM_FILE,
 };
 use crate::isolate::toolchain::lookup::HostFiles;
 use crate::model::PROGRAM_FILES;
@@ -124,8 +125,8 @@ pub(super) fn add(tree: &mut MountTree, host: &HostFiles, request: &FilesRequest
     }
 }
 
-/// The contents of a small file that everybody may read, unless it is a link to something shown. Every mount is copied
-/// for every sandbox and taken apart again; a copy of a file costs once.
+/// The contents of a small file that everybody may read, unless it is a link to something shown.
+/// Every mount is copied for every sandbox and taken apart again; a copy of a file costs once.
 fn small_file(host: &HostFiles, path: &Path) -> Option<Vec<u8>> {
     let found = host.resolve(path).ok().filter(|found| found.links.is_empty())?;
     let small = found.metadata.is_file() && found.metadata.len() <= COPIED_BYTES;

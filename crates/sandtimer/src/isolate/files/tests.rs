@@ -1,7 +1,7 @@
 //! Plans over made-up hosts in temporary directories, and one over the machine the tests run on.
 //!
-//! Every plan made here is also walked as the kernel would walk the built tree: its steps can be applied in
-//! order, no source is private, and the program to execute is reached.
+//! Every plan made here is also walked as the kernel would walk the built tree: its steps can be
+//! applied in order, no source is private, and the program to execute is reached.
 
 use super::*;
 use std::fs;

@@ -1,9 +1,9 @@
 //! The pieces of a run's file system, put in an order in which they can be built.
 //!
-//! Knows nothing of what may be shown. The hard fact: a name can only be made where the run's own file system
-//! is on top; below a directory of the host's, everything is what the host has there.
+//! Knows nothing of what may be shown. The hard fact: a name can only be made where the run's own
+//! file system is on top; below a directory of the host's, everything is what the host has there.
 
-use super::{HOME, FileKind, Mount};
+use super::{FileKind, HOME, Mount};
 use crate::isolate::toolchain::lookup::Link;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,8 +19,8 @@ pub(super) struct MountTree {
     mounts: BTreeMap<Vec<u8>, Mount>,
 }
 
-/// A path as bytes that are compared as they are: each name behind a NUL, so what lies below a path comes right
-/// after it, and the keys of its parents are beginnings of its own.
+/// A path as bytes that are compared as they are: each name behind a NUL, so what lies below a path
+/// comes right after it, and the keys of its parents are beginnings of its own.
 fn key(path: &Path) -> Vec<u8> {
     let path = path.as_os_str().as_bytes();
     let mut key = Vec::with_capacity(path.len());
@@ -47,7 +47,8 @@ fn lies_below(key: &[u8], above: &[u8]) -> bool {
 }
 
 impl MountTree {
-    /// Adds a mount. What stands at its target already stays, unless a writable view replaces a read-only one.
+    /// Adds a mount. What stands at its target already stays, unless a writable view replaces a
+    /// read-only one.
     pub(super) fn add(&mut self, mount: Mount) {
         let key = key(mount.target());
         let widens = |old: &Mount| matches!(old, Mount::Bind { writable: false, .. }) && is_writable(&mount);
@@ -86,7 +87,9 @@ impl MountTree {
     pub(super) fn shows(&self, path: &Path) -> bool {
         match self.holder(path) {
             Some(Mount::Bind { source, target, kind: FileKind::Directory, .. }) => source == target,
-            Some(Mount::Bind { source, target, kind: FileKind::File, .. }) => source == target && target == path,
+            Some(Mount::Bind { source, target, kind: FileKind::File, .. }) => {
+                source == target && target == path
+            }
             _ => false,
         }
     }
@@ -108,10 +111,12 @@ impl MountTree {
         std::iter::successors(Some(key.as_slice()), |key| parent(key)).find_map(|key| self.mounts.get(key))
     }
 
-    /// The steps in order: without those that another makes pointless, with the directories that lead to them.
+    /// The steps in order: without those that another makes pointless, with the directories that
+    /// lead to them.
     pub(super) fn finish(self) -> Vec<Mount> {
         let mut steps: Vec<Mount> = Vec::with_capacity(self.mounts.len() * 2);
-        // The steps that lead to the one at hand, by key and index: those before it that it lies below.
+        // The steps that lead to the one at hand, by key and index: those before it that it lies
+        // below.
         let mut leading: Vec<(Vec<u8>, usize)> = Vec::new();
         for (key, mount) in self.mounts {
             while leading.last().is_some_and(|(above, _)| !lies_below(&key, above)) {

@@ -1,8 +1,9 @@
 //! Questions about the host's files, asked below a root that is `/` except in tests.
 //!
-//! Reads only, never writes. The walk along symbolic links is done here because std's `canonicalize` forgets
-//! the links it went through, and every one of them must exist inside for the path to work there. What was
-//! looked up once is not looked up again: a plan asks about a few hundred paths with few different parents.
+//! Reads only, never writes. The walk along symbolic links is done here because std's
+//! `canonicalize` forgets the links it went through, and every one of them must exist inside for
+//! the path to work there. What was looked up once is not looked up again: a plan asks about a few
+//! hundred paths with few different parents.
 
 #[cfg(test)]
 mod tests;
@@ -178,7 +179,8 @@ impl HostFiles {
         identity(one).is_ok_and(|one| identity(other) == Ok(one))
     }
 
-    /// The names in a directory that begin with one of `beginnings`, sorted; none if it cannot be read.
+    /// The names in a directory that begin with one of `beginnings`, sorted; none if it cannot be
+    /// read.
     pub(crate) fn names(&self, directory: &Path, beginnings: &[&str]) -> Vec<OsString> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Some(directory) = self.canonical(directory) else { return Vec::new() };
@@ -232,7 +234,8 @@ fn parent_of(path: &Path) -> PathBuf {
     path.parent().unwrap_or(path).to_path_buf()
 }
 
-/// A name in a canonical directory; `Path::join` would look for more than one name and allocate twice.
+/// A name in a canonical directory; `Path::join` would look for more than one name and allocate
+/// twice.
 fn child(directory: &Path, name: &OsStr) -> PathBuf {
     let mut path = OsString::with_capacity(directory.as_os_str().len() + 1 + name.len());
     path.push(directory);

@@ -1,8 +1,9 @@
 //! rustup: which toolchain stands behind the proxies in cargo's `bin` directory.
 //!
-//! Of cargo's home only `bin` is ever shown: beside it lie the registry and its credentials. The hard fact: a
-//! proxy writes to rustup's home when `settings.toml` or `update-hashes` is absent, and fails when it cannot, so
-//! both are made up. The host's own settings list the directories of every project with an override.
+//! Of cargo's home only `bin` is ever shown: beside it lie the registry and its credentials. The
+//! hard fact: a proxy writes to rustup's home when `settings.toml` or `update-hashes` is absent,
+//! and fails when it cannot, so both are made up. The host's own settings list the directories of
+//! every project with an override.
 
 use super::LookupContext;
 use std::path::{Path, PathBuf};
@@ -50,7 +51,8 @@ pub(crate) fn settings(toolchain: &str) -> String {
     format!("version = \"12\"\nprofile = \"minimal\"\ndefault_toolchain = \"{toolchain}\"\n")
 }
 
-/// The toolchain asked for, and by what: the variable, the nearest override or toolchain file, the default.
+/// The toolchain asked for, and by what: the variable, the nearest override or toolchain file, the
+/// default.
 fn wanted(context: &LookupContext<'_>, home: &Path, settings: &str) -> Option<(String, String)> {
     if let Some(value) = context.variable("RUSTUP_TOOLCHAIN") {
         return Some((value.to_str()?.to_owned(), "RUSTUP_TOOLCHAIN".to_owned()));

@@ -1,8 +1,8 @@
 //! Version managers of the pyenv family: which installations stand behind a `shims` directory.
 //!
-//! A shim is a shell script that starts the manager on every call; inside, the installation it would choose
-//! takes its place. The choice may come from a file that an earlier run wrote (`.python-version`), so a
-//! version is one plain name below `versions/`, never a path.
+//! A shim is a shell script that starts the manager on every call; inside, the installation it
+//! would choose takes its place. The choice may come from a file that an earlier run wrote
+//! (`.python-version`), so a version is one plain name below `versions/`, never a path.
 
 use super::LookupContext;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,8 @@ pub(crate) fn selection(context: &LookupContext<'_>, directory: &Path) -> Option
     Some(selection)
 }
 
-/// Whether `directory` belongs to a manager itself: its own command and its plugins, of no use inside.
+/// Whether `directory` belongs to a manager itself: its own command and its plugins, of no use
+/// inside.
 pub(crate) fn is_manager_part(context: &LookupContext<'_>, directory: &Path) -> bool {
     directory.ancestors().skip(1).take(3).any(|root| manager(context, root).is_some())
 }
@@ -69,7 +70,8 @@ fn manager(context: &LookupContext<'_>, root: &Path) -> Option<&'static Manager>
     })
 }
 
-/// The versions asked for, and by what: the variable, the nearest version file, the manager's own file.
+/// The versions asked for, and by what: the variable, the nearest version file, the manager's own
+/// file.
 fn wanted(context: &LookupContext<'_>, manager: &Manager, root: &Path) -> (Vec<String>, String) {
     if let Some(value) = context.variable(manager.variable) {
         let value = value.to_string_lossy();
@@ -88,13 +90,9 @@ fn wanted(context: &LookupContext<'_>, manager: &Manager, root: &Path) -> (Vec<S
     (Vec::new(), String::new())
 }
 
-/// The directory name of an installed version: the name itself, or the newest that it is a prefix of.
-fn installed(
-    context: &LookupContext<'_>,
-    manager: &Manager,
-    root: &Path,
-    version: &str,
-) -> Option<String> {
+/// The directory name of an installed version: the name itself, or the newest that it is a prefix
+/// of.
+fn installed(context: &LookupContext<'_>, manager: &Manager, root: &Path, version: &str) -> Option<String> {
     let versions = root.join("versions");
     let stripped = manager.prefixes.iter().find_map(|prefix| version.strip_prefix(prefix));
     for name in std::iter::once(version).chain(stripped) {

@@ -1,5 +1,5 @@
-//! Estimates of when something will be done, held against made-up runs whose end is known. Everything is drawn from a
-//! generator with a fixed seed.
+//! Estimates of when something will be done, held against made-up runs whose end is known.
+//! Everything is drawn from a generator with a fixed seed.
 
 use super::*;
 
@@ -38,7 +38,8 @@ struct EtaSample {
     p_at_end: [f64; 2],
 }
 
-/// What is predicted when `part` of a run is done, as the tracker reads it out of what the run prints.
+/// What is predicted when `part` of a run is done, as the tracker reads it out of what the run
+/// prints.
 fn predicted(shape: Shape, part: f64, chance: &mut Chance) -> EtaSample {
     let epochs = 15 + (chance.next() * 26.0) as usize;
     let spread = 0.02 + 0.06 * chance.next();

@@ -1,4 +1,5 @@
-//! How the death of all that was in a sandbox is known, and what it died of where nobody here did it.
+//! How the death of all that was in a sandbox is known, and what it died of where nobody here did
+//! it.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -7,7 +8,7 @@ use sandtimer_os::process;
 use sandtimer_os::watchdog::SharedTable;
 use sandtimer_os::wire::order;
 
-use super::{RunEnding, EMPTY_CHECK_NANOSECONDS, EndingPhase, SWEEP_LIMIT, VACATE_LIMIT};
+use super::{EMPTY_CHECK_NANOSECONDS, EndingPhase, RunEnding, SWEEP_LIMIT, VACATE_LIMIT};
 use crate::model::{Enforcer, LimitKind};
 use crate::supervise::deliveries::ToCollector;
 use crate::supervise::run::{Cause, Job, group_is_gone};
@@ -34,7 +35,8 @@ impl RunEnding {
         self.confirm_death(now);
     }
 
-    /// Init is dead. So is all that was in its pid namespace; elsewhere the group, or init's own last word, must say so.
+    /// Init is dead. So is all that was in its pid namespace; elsewhere the group, or init's own
+    /// last word, must say so.
     pub(super) fn confirm_death(&mut self, now: u64) {
         let run = &self.run;
         let grouped = run.slot.unified().is_some() && !group_is_gone(&run.slot);
@@ -57,8 +59,8 @@ impl RunEnding {
         }
     }
 
-    /// What is left in its group is to be killed one by one: the collector's to do, for it opens descriptors. One that is still
-    /// to be done is enough.
+    /// What is left in its group is to be killed one by one: the collector's to do, for it opens
+    /// descriptors. One that is still to be done is enough.
     pub fn kill_each(&mut self) -> Option<ToCollector> {
         let is_due = std::mem::take(&mut self.kills_each)
             && !self.run.is_killed_one_by_one.swap(true, Ordering::Relaxed);
@@ -70,7 +72,8 @@ impl RunEnding {
         self.run.sweeps_itself && !self.leaves()
     }
 
-    /// Asks an init that may be stopped, or not have read the order, to sweep; until its death is known, or counts as overdue.
+    /// Asks an init that may be stopped, or not have read the order, to sweep; until its death is
+    /// known, or counts as overdue.
     pub(super) fn ask_for_sweep(&mut self, now: u64) {
         self.run.end_init();
         let is_overdue = self.facts.overdue == Some(true);
@@ -82,8 +85,9 @@ impl RunEnding {
         self.run.job.as_ref().is_some_and(Job::leaves)
     }
 
-    /// A program that exited, and has left no process, is ended without its sandbox as a job that answered is. One that a signal or a
-    /// limit of the kernel's ended takes its sandbox with it, as does every job where the sandbox cannot be killed as a whole.
+    /// A program that exited, and has left no process, is ended without its sandbox as a job that
+    /// answered is. One that a signal or a limit of the kernel's ended takes its sandbox with it,
+    /// as does every job where the sandbox cannot be killed as a whole.
     pub(super) fn leave_jail(&mut self) {
         let (run, facts) = (&self.run, &self.facts);
         let Some(job) = &run.job else { return };

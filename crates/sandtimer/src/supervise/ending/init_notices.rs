@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use sandtimer_os::process;
 use sandtimer_os::wire::{Notice, notice};
 
-use super::{RunEnding, EndingPhase};
+use super::{EndingPhase, RunEnding};
 use crate::model::{Enforcer, LimitKind};
 use crate::supervise::run::{Cause, Exit, FailedStep};
 use crate::supervise::waiting::OwnerEvent;
@@ -84,7 +84,8 @@ impl RunEnding {
     /// The command's process ended; whether that is the cause of the run's end.
     fn exited(&mut self, exit: Exit, now: u64) -> bool {
         self.facts.exit = Some(exit);
-        // It was seen to end before the deadline was, or it was not: this is where one of them wins.
+        // It was seen to end before the deadline was, or it was not: this is where one of them
+        // wins.
         let won = self.run.cell.seal();
         if won && self.died_of_interrupt(&exit) {
             self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Enforcer, now);
@@ -103,8 +104,8 @@ impl RunEnding {
             // Init says how it ended.
             return;
         }
-        // Where a thread of it is still on its way out, the kernel spins in waitid(2) until that has run, which it cannot while
-        // this thread, of a higher priority, has its processor.
+        // Where a thread of it is still on its way out, the kernel spins in waitid(2) until that
+        // has run, which it cannot while this thread, of a higher priority, has its processor.
         self.to_reap = job.live.is_some();
         if self.to_reap && (self.facts.killed_at.is_some() || self.facts.exit.is_some()) {
             return;
@@ -142,7 +143,8 @@ impl RunEnding {
         self.vacate(now);
     }
 
-    /// The job answered. Whoever waited for it took the answer, and sealed the deadline's cell before; or came too late.
+    /// The job answered. Whoever waited for it took the answer, and sealed the deadline's cell
+    /// before; or came too late.
     pub fn answered(&mut self, now: u64) {
         if let Some(cause) = self.run.job.as_ref().and_then(|job| job.answer())
             && self.facts.cause.is_none()
@@ -170,7 +172,8 @@ impl RunEnding {
         self.quiet_since = at;
         self.last_cpu = (at, 0);
         self.run.started_at.store(at, Ordering::Release);
-        // Whoever extended the run before it started moved an end that was counted from its submission.
+        // Whoever extended the run before it started moved an end that was counted from its
+        // submission.
         let run = self.run.clone();
         let own_end = |before: Option<Moment>| {
             let early = before.map(|end| end.as_nanos().saturating_sub(run.submitted_at));

@@ -7,7 +7,8 @@
 //!          └─ limit, cancel, crash ─▶ Killed ─┬─ init is back at the checkpoint ─▶ Dead, state rolled_back
 //!                                             └─ no checkpoint, or not in time: the sandbox dies ─▶ Dead, state reset
 //! ```
-//! What is to be said to init goes the same way as for every run; it answers with [`notice::ROLLED_BACK`].
+//! What is to be said to init goes the same way as for every run; it answers with
+//! [`notice::ROLLED_BACK`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::PoisonError;
@@ -17,18 +18,20 @@ use rustix::process::Signal;
 use sandtimer_os::process;
 use sandtimer_os::wire::{Notice, notice, order};
 
-use super::{Cause, RunEnding, Enforcer, EndingPhase};
+use super::{Cause, EndingPhase, Enforcer, RunEnding};
 use crate::model::{LimitKind, RemainingState};
 use crate::supervise::deliveries::ToCollector;
 use crate::supervise::run::{Exit, IdleContents};
 
-/// How long init may take to go back to a checkpoint before the sandbox is ended: what dies needs 80 ms for each GB.
+/// How long init may take to go back to a checkpoint before the sandbox is ended: what dies needs
+/// 80 ms for each GB.
 const ROLL_BACK_LIMIT: u64 = 1_500_000_000;
 /// How long before its wall an interpreter is interrupted, at most; of a shorter wall a tenth.
 const MAX_INTERRUPT_LEAD_NANOSECONDS: u64 = 50_000_000;
 
 impl RunEnding {
-    /// When to interrupt the interpreter, so that it may end the job itself; unless there is a grace, or that was done.
+    /// When to interrupt the interpreter, so that it may end the job itself; unless there is a
+    /// grace, or that was done.
     pub(super) fn interrupt_at(&self) -> Option<u64> {
         let end = self.ending_starts();
         let listens = self.run.live().is_some_and(|live| !live.is_shell);
@@ -51,7 +54,8 @@ impl RunEnding {
         self.facts.signals.push(("SIGINT", now));
     }
 
-    /// An interpreter without a handler for it died of the interrupt that it got because of its wall.
+    /// An interpreter without a handler for it died of the interrupt that it got because of its
+    /// wall.
     pub(super) fn died_of_interrupt(&self, exit: &Exit) -> bool {
         self.interrupted_before != 0 && exit.status & 0x7f == Signal::INT.as_raw()
     }
@@ -96,8 +100,10 @@ impl RunEnding {
     /// The run is over, and its interpreter stands.
     fn stands(&mut self, now: u64) {
         if self.facts.swept.is_some() {
-            // Of what a limit has ended, threads that run in the interpreter go on; Node.js has some of its own.
-            let counts_threads = self.run.live().is_some_and(|live| matches!(live.idle, IdleContents::Tasks(_)));
+            // Of what a limit has ended, threads that run in the interpreter go on; Node.js has
+            // some of its own.
+            let counts_threads =
+                self.run.live().is_some_and(|live| matches!(live.idle, IdleContents::Tasks(_)));
             self.facts.is_continuing = counts_threads && self.facts.threads_left > 1;
         }
         self.last_resort = None;
@@ -150,7 +156,8 @@ impl RunEnding {
         }
     }
 
-    /// Has init go back to the checkpoint. False where there is none, or init cannot be told: then the sandbox is ended.
+    /// Has init go back to the checkpoint. False where there is none, or init cannot be told: then
+    /// the sandbox is ended.
     pub(super) fn roll_back(&mut self, now: u64) -> bool {
         let Some(checkpoint) = self.run.live().and_then(|live| live.checkpoint) else { return false };
         if process::send_command(&*self.run.control, order::ROLL_BACK, checkpoint, 0).is_err() {

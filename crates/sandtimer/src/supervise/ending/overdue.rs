@@ -6,8 +6,9 @@
 
 /// How long the outcome waits for the proof of death.
 const PROOF_LIMIT: u64 = 250_000_000;
-/// After so long without it a slot counts as unkillable and is not used again. From when the outcome was given without the proof:
-/// where memory is short the thread that looks may not have run before, and what dies neither.
+/// After so long without it a slot counts as unkillable and is not used again. From when the
+/// outcome was given without the proof: where memory is short the thread that looks may not have
+/// run before, and what dies neither.
 const UNKILLABLE_AFTER: u64 = 1_750_000_000;
 
 /// A proof that is waited for. Times are monotonic nanoseconds.
@@ -17,7 +18,8 @@ pub(super) struct PendingProof {
 }
 
 impl PendingProof {
-    /// Whether the proof is overdue by now, and then whether what was killed last at `killed_at` counts as unkillable.
+    /// Whether the proof is overdue by now, and then whether what was killed last at `killed_at`
+    /// counts as unkillable.
     pub fn check(&mut self, killed_at: u64, now: u64) -> Option<bool> {
         let is_due = now >= self.next(killed_at);
         match self.pending_since {
@@ -45,7 +47,8 @@ mod tests {
 
     const MILLISECOND: u64 = 1_000_000;
 
-    /// What is found at each of these times in milliseconds after the first kill, with when the last one was.
+    /// What is found at each of these times in milliseconds after the first kill, with when the
+    /// last one was.
     fn found(checks: &[(u64, u64)]) -> Vec<Option<bool>> {
         let mut overdue = PendingProof::default();
         checks.iter().map(|(kill, now)| overdue.check(kill * MILLISECOND, now * MILLISECOND)).collect()

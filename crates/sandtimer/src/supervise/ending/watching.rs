@@ -1,11 +1,12 @@
-//! What a run does while it lives: samples of its processor time, silence, and what is said before a limit ends it.
+//! What a run does while it lives: samples of its processor time, silence, and what is said before
+//! a limit ends it.
 
 use std::sync::atomic::Ordering;
 
 use sandtimer_os::process;
 use sandtimer_os::wire::{Notice, order};
 
-use super::{RunEnding, EndingPhase};
+use super::{EndingPhase, RunEnding};
 use crate::model::{LimitKind, Source, Warning};
 use crate::supervise::deliveries::ToCollector;
 use crate::supervise::waiting::OwnerEvent;
@@ -19,9 +20,11 @@ const MIN_TICKED_INTERVAL_NANOSECONDS: u64 = 50_000_000;
 const MEMORY_SAMPLE_NANOSECONDS: u64 = 100_000_000;
 /// CPU share of one processor below which a run counts as idle, in parts of a hundred.
 const IDLE_PERCENT: u64 = 1;
-/// How long at least between two measurements of what a quiet run reads and writes: each reads /proc.
+/// How long at least between two measurements of what a quiet run reads and writes: each reads
+/// /proc.
 const MEASURE_INTERVAL_NANOSECONDS: u64 = 100_000_000;
-/// How long before a wall the command is looked at, to say what it was waiting for; at most a tenth of the wall.
+/// How long before a wall the command is looked at, to say what it was waiting for; at most a tenth
+/// of the wall.
 const INSPECT_BEFORE_NANOSECONDS: u64 = 100_000_000;
 /// The shortest wall before which usage is sampled by a walk through all of the host's processes.
 const MIN_SAMPLED_WALL: u64 = 1_000_000_000;
@@ -37,14 +40,19 @@ impl RunEnding {
             (left / self.processors).max(MIN_SAMPLE_INTERVAL_NANOSECONDS)
         });
         // Init counts in ticks of 10 ms: a shorter look could take a busy run for an idle one.
-        let shortest = if self.run.slot.counts_cpu() { MIN_SAMPLE_INTERVAL_NANOSECONDS } else { MIN_TICKED_INTERVAL_NANOSECONDS };
+        let shortest = if self.run.slot.counts_cpu() {
+            MIN_SAMPLE_INTERVAL_NANOSECONDS
+        } else {
+            MIN_TICKED_INTERVAL_NANOSECONDS
+        };
         let stall = self.limit_of(LimitKind::Stall).map(|limit| (limit / 10).max(shortest));
         let memory = self.memory_is_chosen().then_some(MEMORY_SAMPLE_NANOSECONDS);
         [cpu, stall, memory].into_iter().flatten().min()
     }
 
-    /// A memory limit somebody set is watched: where no controller holds it, by init's samples; where the controller
-    /// kills one process of a tree and lets the others go on, by its count of kills.
+    /// A memory limit somebody set is watched: where no controller holds it, by init's samples;
+    /// where the controller kills one process of a tree and lets the others go on, by its count of
+    /// kills.
     pub(super) fn memory_is_chosen(&self) -> bool {
         self.run.effective.get(LimitKind::Memory).is_some_and(|effect| effect.source != Source::Ceiling)
     }
@@ -65,9 +73,10 @@ impl RunEnding {
         self.next_sample = self.sample_interval().map(|interval| now + interval);
     }
 
-    /// Asks init for a sample if no control group counts: init, which is killed with the run, takes its own counts along. Of a live
-    /// jail a sample has what earlier jobs have used as well; without a pid namespace init reads all of the host's /proc, and is not to be
-    /// at it when a short wall passes.
+    /// Asks init for a sample if no control group counts: init, which is killed with the run, takes
+    /// its own counts along. Of a live jail a sample has what earlier jobs have used as well;
+    /// without a pid namespace init reads all of the host's /proc, and is not to be at it when a
+    /// short wall passes.
     pub(super) fn sample_before_wall(&self) {
         let length = self.ending_starts().saturating_sub(self.facts.started_at.unwrap_or(0));
         let is_late = self.run.sweeps_itself && length < MIN_SAMPLED_WALL;
@@ -108,7 +117,8 @@ impl RunEnding {
         if busy {
             self.last_activity = now;
         }
-        // Where the collector waits for a disk, it is late to read what the run has written, and to see what it reads and writes.
+        // Where the collector waits for a disk, it is late to read what the run has written, and to
+        // see what it reads and writes.
         let is_measured_late = self.run.is_to_be_measured.load(Ordering::Relaxed)
             && now.saturating_sub(self.measured_at) >= MEASURE_INTERVAL_NANOSECONDS;
         if is_measured_late || self.run.has_unread_output() {
@@ -139,7 +149,11 @@ impl RunEnding {
     fn warn_of_cpu(&mut self, used: u64) {
         let (Some(limit), Some(before)) = (self.limit_of(LimitKind::Cpu), self.run.warn) else { return };
         let left = limit.saturating_sub(used);
-        if left <= before && !self.warned_of_cpu && self.notice.is_none() && self.phase == EndingPhase::Running {
+        if left <= before
+            && !self.warned_of_cpu
+            && self.notice.is_none()
+            && self.phase == EndingPhase::Running
+        {
             self.warned_of_cpu = true;
             self.warn(Warning::Cpu { left_ms: left / 1_000_000 });
         }
@@ -186,8 +200,8 @@ impl RunEnding {
         is_due.then(|| ToCollector::Inspect(self.run.clone()))
     }
 
-    /// The same for a smaller look, at what it reads and writes. One that is asked for is always sent: until it is taken, the
-    /// collector counts as late.
+    /// The same for a smaller look, at what it reads and writes. One that is asked for is always
+    /// sent: until it is taken, the collector counts as late.
     pub fn measurement(&mut self) -> Option<ToCollector> {
         let is_due = std::mem::take(&mut self.measure) && self.phase == EndingPhase::Running;
         is_due.then(|| ToCollector::Measure(self.run.clone()))

@@ -1,13 +1,15 @@
-//! How a stream of collected output is written into an Outcome: as text where it is text, else as base64.
+//! How a stream of collected output is written into an Outcome: as text where it is text, else as
+//! base64.
 //!
-//! The hard fact is that a cut at a byte limit may fall inside a character. That must not turn a text stream into
-//! base64, so the pieces of a character that the cut left behind are removed. Nothing else ever is: a stream from
-//! which nothing was dropped is passed on to the byte.
+//! The hard fact is that a cut at a byte limit may fall inside a character. That must not turn a
+//! text stream into base64, so the pieces of a character that the cut left behind are removed.
+//! Nothing else ever is: a stream from which nothing was dropped is passed on to the byte.
 
 use super::CollectedOutput;
 use crate::model::Encoding;
 
-/// A stream as a string, and how that is to be read: UTF-8 if the stream is text, else base64 of every collected byte.
+/// A stream as a string, and how that is to be read: UTF-8 if the stream is text, else base64 of
+/// every collected byte.
 pub fn encode(output: &CollectedOutput) -> (String, Encoding) {
     match text(output) {
         Some(text) => (text, Encoding::Utf8),
@@ -34,7 +36,8 @@ fn without_cut_end(bytes: &[u8]) -> Option<&str> {
     }
 }
 
-/// `bytes` without the last bytes of a character that began before it, of which there are at most three.
+/// `bytes` without the last bytes of a character that began before it, of which there are at most
+/// three.
 fn without_cut_start(bytes: &[u8]) -> &[u8] {
     let cut = bytes.iter().take(3).take_while(|byte| *byte & 0xC0 == 0x80).count();
     &bytes[cut..]

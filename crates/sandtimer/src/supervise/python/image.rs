@@ -1,13 +1,15 @@
 //! Finds an interpreter in a process: which version it is, and where its runtime lies.
 //!
-//! A file that is mapped and is called python3.N or libpython3.N is looked into, in memory: the table of dynamic symbols of an ELF
-//! file has `_PyRuntime`. Of a zygote's child the beginning of the file may be memory of no file (`layout.rs` of the helper), so
-//! where it lies is told by whatever of the file is mapped. No file of the job is opened.
+//! A file that is mapped and is called python3.N or libpython3.N is looked into, in memory: the
+//! table of dynamic symbols of an ELF file has `_PyRuntime`. Of a zygote's child the beginning of
+//! the file may be memory of no file (`layout.rs` of the helper), so where it lies is told by
+//! whatever of the file is mapped. No file of the job is opened.
 
 use super::memory::Memory;
 
 const SYMBOL: &[u8] = b"_PyRuntime";
-/// Places where a file may begin: each mapping whose addresses differ otherwise than its offsets names another.
+/// Places where a file may begin: each mapping whose addresses differ otherwise than its offsets
+/// names another.
 const MAX_CANDIDATES: usize = 8;
 /// Entries of tables that are looked at.
 const MAX_TABLE_ENTRIES: u64 = 512;
@@ -30,7 +32,8 @@ impl PythonImage {
     }
 }
 
-/// Where a file that may be an interpreter would begin by one of its mappings, and its minor version.
+/// Where a file that may be an interpreter would begin by one of its mappings, and its minor
+/// version.
 fn candidate(line: &str) -> Option<(u64, u32)> {
     let mut fields = line.split_ascii_whitespace();
     let (range, offset) = (fields.next()?, fields.nth(1)?);

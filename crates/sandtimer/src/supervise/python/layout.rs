@@ -1,7 +1,8 @@
 //! Where the fields of an interpreter's structures are, by its version.
 //!
-//! From 3.13 on an interpreter says so itself, in a table at the beginning of its runtime (`_Py_DebugOffsets`); for older ones the
-//! numbers are those of the headers of the last releases, of which none has changed them within a minor version.
+//! From 3.13 on an interpreter says so itself, in a table at the beginning of its runtime
+//! (`_Py_DebugOffsets`); for older ones the numbers are those of the headers of the last releases,
+//! of which none has changed them within a minor version.
 
 use super::image::PythonImage;
 use super::memory::Memory;
@@ -25,7 +26,8 @@ pub(super) struct PythonLayout {
     /// In an interpreter.
     pub next_interpreter: u64,
     pub threads: u64,
-    /// In a thread's state. `indirect`: what is there points to something that has the frame at this distance.
+    /// In a thread's state. `indirect`: what is there points to something that has the frame at
+    /// this distance.
     pub next_thread: u64,
     pub native_id: Option<u64>,
     pub frame: u64,

@@ -2,7 +2,8 @@
 
 use super::layout::LineTableKind;
 
-/// The line of the instruction that begins `offset` bytes behind the first one; none where it has none.
+/// The line of the instruction that begins `offset` bytes behind the first one; none where it has
+/// none.
 pub(super) fn line(kind: LineTableKind, table: &[u8], first: i64, offset: i64) -> Option<u32> {
     let line = match kind {
         LineTableKind::Table => by_table(table, first, offset),
@@ -95,7 +96,10 @@ mod tests {
     fn each_kind_of_table_is_read() {
         let at = |kind, table: &[u8], offset| line(kind, table, 10, offset);
         let pairs = [4, 1, 6, 0xff, 2, 3];
-        assert_eq!([0, 4, 10, 12].map(|offset| at(LineTableKind::Table, &pairs, offset)), [10, 11, 10, 13].map(Some));
+        assert_eq!(
+            [0, 4, 10, 12].map(|offset| at(LineTableKind::Table, &pairs, offset)),
+            [10, 11, 10, 13].map(Some)
+        );
         let ranges = [4, 1, 6, 0x80, 2, 3];
         assert_eq!(
             [0, 4, 10, 12].map(|offset| at(LineTableKind::Ranges, &ranges, offset)),

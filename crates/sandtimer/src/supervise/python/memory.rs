@@ -1,7 +1,7 @@
 //! Reads another process's memory, so much of it and for so long.
 //!
-//! What is read is the job's: any number in it may be a lie, and any pointer may lead anywhere or round in circles. So every read
-//! is charged, and once the account is empty nothing more is read.
+//! What is read is the job's: any number in it may be a lie, and any pointer may lead anywhere or
+//! round in circles. So every read is charged, and once the account is empty nothing more is read.
 
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process::read_memory;

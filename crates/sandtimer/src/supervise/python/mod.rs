@@ -1,8 +1,10 @@
-//! The Python stack of every thread of a process that is CPython, read from outside: nothing is installed, stopped or asked.
+//! The Python stack of every thread of a process that is CPython, read from outside: nothing is
+//! installed, stopped or asked.
 //!
-//! Memory is the job's and moves while it is read: what does not fit together ends the stack there, and says so. Bounds are
-//! those of `memory`, and the counts below. The kernel may keep a reader waiting for as long as it is busy with the process, so
-//! this is done on threads that nobody depends on, of which there are a few.
+//! Memory is the job's and moves while it is read: what does not fit together ends the stack there,
+//! and says so. Bounds are those of `memory`, and the counts below. The kernel may keep a reader
+//! waiting for as long as it is busy with the process, so this is done on threads that nobody
+//! depends on, of which there are a few.
 
 mod image;
 mod layout;
@@ -41,7 +43,8 @@ pub(super) fn is_python(pid: u32) -> bool {
     file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"python"))
 }
 
-/// The threads of a process that is an interpreter, the oldest first; `None` where it is none that is known.
+/// The threads of a process that is an interpreter, the oldest first; `None` where it is none that
+/// is known.
 pub(super) fn threads(pid: u32, until: u64) -> Option<Vec<PythonThread>> {
     let maps = read_prefix(&format!("/proc/{pid}/maps"), MAX_MAPS_BYTES)?;
     let mut memory = Memory::of(pid, until)?;

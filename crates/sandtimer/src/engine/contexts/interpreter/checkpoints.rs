@@ -19,9 +19,11 @@ use super::{LiveInterpreter, renew};
 use crate::context::{Frame, Nonce, checkpoint_request};
 use crate::supervise::run::SlotUsage;
 
-/// How long an interpreter may take to make a checkpoint: forking takes 20 ms for each GB. Infrastructure: always finite.
+/// How long an interpreter may take to make a checkpoint: forking takes 20 ms for each GB.
+/// Infrastructure: always finite.
 const CHECKPOINT_LIMIT: u64 = 10_000_000_000;
-/// How long the next cell, or a copy that has no other place, is kept back for a forgotten checkpoint to die.
+/// How long the next cell, or a copy that has no other place, is kept back for a forgotten
+/// checkpoint to die.
 const DYING_LIMIT: u64 = 250_000_000;
 /// How soon to look again whether it is dead: nothing tells.
 const DEATH_CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
@@ -29,7 +31,8 @@ const DEATH_CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
 const MAX_CHECKPOINTS: usize = 2;
 /// Processes that there may be for a checkpoint to be made before a forgotten one is dead.
 const MIN_PROCESSES_FOR_EXTRA_CHECKPOINT: u64 = 16;
-/// How long a checkpoint takes, as a rule: an interpreter that takes longer may be writing to streams that nobody reads.
+/// How long a checkpoint takes, as a rule: an interpreter that takes longer may be writing to
+/// streams that nobody reads.
 const SHORT_CHECKPOINT_NANOSECONDS: u64 = 2_000_000;
 
 impl LiveInterpreter {
@@ -83,13 +86,15 @@ impl LiveInterpreter {
 
     /// Binds the interpreter to all processors but this thread's: those to give back to it.
     pub fn bind_elsewhere(&self) -> Option<Processors> {
-        // Of Python's only. The number of a checkpoint that has become the interpreter is not known here; others are init's too.
+        // Of Python's only. The number of a checkpoint that has become the interpreter is not known
+        // here; others are init's too.
         let is_known = !self.is_inits && !self.is_listed();
         let number = self.channel.number().filter(|_| is_known && self.has_room())?;
         bind_elsewhere((number as i32, self.channel.interpreter.as_fd()))
     }
 
-    /// Whether there may be one that is not needed beside the next copy, with the process that makes that.
+    /// Whether there may be one that is not needed beside the next copy, with the process that
+    /// makes that.
     fn has_room(&self) -> bool {
         let limit = self.jail_handle.slot.limits().and_then(|limits| limits.processes);
         limit.is_none_or(|most| most >= MIN_PROCESSES_FOR_EXTRA_CHECKPOINT)
@@ -103,15 +108,20 @@ impl LiveInterpreter {
         }
     }
 
-    /// Waits until it has made its checkpoint. `Ok` with a reason: it was lost, and a checkpoint has taken its place; an error
-    /// with one: the sandbox is of no use any more.
+    /// Waits until it has made its checkpoint. `Ok` with a reason: it was lost, and a checkpoint
+    /// has taken its place; an error with one: the sandbox is of no use any more.
     pub fn ready(&mut self) -> Result<Option<String>, String> {
         self.ready_within(CHECKPOINT_LIMIT)
     }
 
     /// The same within so many nanoseconds for each checkpoint.
     pub fn ready_within(&mut self, limit: u64) -> Result<Option<String>, String> {
-        if self.held.is_some() && !matches!(self.await_checkpoint(monotonic_nanoseconds() + SHORT_CHECKPOINT_NANOSECONDS), Ok(true)) {
+        if self.held.is_some()
+            && !matches!(
+                self.await_checkpoint(monotonic_nanoseconds() + SHORT_CHECKPOINT_NANOSECONDS),
+                Ok(true)
+            )
+        {
             self.let_streams_go();
         }
         let mut lost = None;
@@ -144,7 +154,8 @@ impl LiveInterpreter {
         is_ready && !process::is_dead(self.channel.interpreter.as_fd())
     }
 
-    /// The answer to the last request for a checkpoint; what was said before is passed over. False where it is not there by `end`.
+    /// The answer to the last request for a checkpoint; what was said before is passed over. False
+    /// where it is not there by `end`.
     pub(super) fn await_checkpoint(&mut self, end: u64) -> Result<bool, String> {
         self.is_due |= self.may_succeed_now();
         self.ask_if_due();
@@ -175,11 +186,13 @@ impl LiveInterpreter {
     }
 
     pub(super) fn keep(&mut self, made: Result<i32, String>) {
-        // Init has sent all interrupts once it answers, and the interpreter drops those that it has when it is asked once more.
+        // Init has sent all interrupts once it answers, and the interpreter drops those that it has
+        // when it is asked once more.
         let was_interrupted = std::mem::take(&mut self.was_interrupted);
         match made {
             Ok(pid) => {
-                // Before the next cell is sent: init knows it before anything of that cell can signal.
+                // Before the next cell is sent: init knows it before anything of that cell can
+                // signal.
                 self.have_init_keep(pid, self.is_shell() || was_interrupted);
                 if std::mem::take(&mut self.replaces_last) && !self.checkpoints.is_empty() {
                     self.forget(self.checkpoints.len() - 1);
@@ -206,7 +219,8 @@ impl LiveInterpreter {
         }
     }
 
-    /// Tells init of a checkpoint, or of none with 0, and waits for its answer where that is wanted.
+    /// Tells init of a checkpoint, or of none with 0, and waits for its answer where that is
+    /// wanted.
     fn have_init_keep(&mut self, pid: i32, answer: bool) {
         let _ = process::send_command(&*self.jail_handle.control, order::KEEP, pid, u64::from(answer));
         if answer {
@@ -214,13 +228,15 @@ impl LiveInterpreter {
         }
     }
 
-    /// Whether what goes on is known by the list of processes: shells leave jobs running, and scripts have threads.
+    /// Whether what goes on is known by the list of processes: shells leave jobs running, and
+    /// scripts have threads.
     pub(super) fn is_listed(&self) -> bool {
         self.is_shell() || self.is_script()
     }
 
-    /// Waits until the checkpoint that was forgotten is dead: of the next cell it would be taken for a survivor. What does not
-    /// die, an earlier cell has left. False where neither is known by `end`.
+    /// Waits until the checkpoint that was forgotten is dead: of the next cell it would be taken
+    /// for a survivor. What does not die, an earlier cell has left. False where neither is known by
+    /// `end`.
     pub(super) fn await_dying(&mut self, end: u64) -> bool {
         let most = end.min(monotonic_nanoseconds().saturating_add(DYING_LIMIT));
         if self.is_one_dying && !self.is_dead_by(most) {
@@ -266,7 +282,8 @@ impl LiveInterpreter {
         self.await_dying(u64::MAX);
     }
 
-    /// Reads what the sandbox has counted, in a moment when nobody waits for that and nothing goes on there.
+    /// Reads what the sandbox has counted, in a moment when nobody waits for that and nothing goes
+    /// on there.
     pub fn count(&mut self) {
         let is_at_rest = self.awaited.is_none()
             && !self.is_due

@@ -1,5 +1,5 @@
-//! The GPUs of made-up hosts. Their nodes are those of /dev/null, which only root can make; where it may not, what depends
-//! on nodes is left to the hosts that can.
+//! The GPUs of made-up hosts. Their nodes are those of /dev/null, which only root can make; where
+//! it may not, what depends on nodes is left to the hosts that can.
 
 use super::*;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};

@@ -4,7 +4,8 @@ use super::*;
 use std::fs;
 use std::os::unix::fs::symlink;
 
-/// A directory, a file in it, and links: to them, upwards, to themselves, to each other, to nothing.
+/// A directory, a file in it, and links: to them, upwards, to themselves, to each other, to
+/// nothing.
 fn maze() -> tempfile::TempDir {
     let maze = tempfile::tempdir().unwrap();
     let at = |name: &str| maze.path().join(name);
